@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+// closed is the Meter of every algorithm whose N is 0: it refuses all, and spares
+// the others a division by zero. Its value is the unit, which is what it tells
+// refused callers to wait: no time is known after which they would be let in.
+type closed int64
+
+func (c closed) Layout() string                  { return "closed" }
+func (c closed) Cells(State, int64) int          { return 0 }
+func (c closed) Take(State, int64, int64) uint64 { return 0 }
+func (c closed) Give(State, int64, int64) uint64 { return 0 }
+func (c closed) Expiry(State) int64              { return 0 }
+
+func (c closed) Look(State, int64, int64) Outcome {
+	return Outcome{Wait: int64(c), Reset: int64(c)}
+}

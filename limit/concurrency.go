@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import "time"
+
+// Concurrency allows N requests inside at once. A request takes a place when it is
+// admitted and gives it back when it is finished, however it ends.
+//
+//	N = 2     A [==========]
+//	          B    [=============]
+//	          C       x     [======]      refused while A and B are inside
+//
+// State: one word, how many are inside. Expiry: when that is none; time frees no
+// place, so a refused caller is told to come back in a second, for want of better
+// knowledge. Cost: one comparison. Source: source 003 (a counter incremented
+// before and decremented after), nginx limit_conn.
+func Concurrency() Algorithm {
+	return Algorithm{
+		Names: []string{"C", "concurrency"},
+		New:   newConcurrency,
+	}
+}
+
+type concurrency struct{ n int64 }
+
+func newConcurrency(l Limit) (Meter, error) {
+	l.Unit = time.Second // has no meaning here, and is not judged
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	if l.N == 0 {
+		return closed(l.Unit.Microseconds()), nil
+	}
+	return &concurrency{l.N}, nil
+}
+
+func (c *concurrency) Layout() string         { return "1" }
+func (c *concurrency) Cells(State, int64) int { return 0 }
+
+func (c *concurrency) Look(s State, _, n int64) Outcome {
+	inside := int64(s.Head)
+	out := Outcome{Remaining: max(c.n-inside, 0)}
+	if inside+n > c.n {
+		out.Wait = time.Second.Microseconds()
+		return out
+	}
+	out.Allowed = true
+	return out
+}
+
+func (c *concurrency) Take(s State, _, n int64) uint64 { return s.Head + uint64(n) }
+
+func (c *concurrency) Give(s State, _, n int64) uint64 {
+	return uint64(max(int64(s.Head)-n, 0))
+}
+
+func (c *concurrency) Expiry(s State) int64 {
+	if s.Head == 0 {
+		return 0
+	}
+	return Never
+}

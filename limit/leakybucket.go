@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import (
+	"time"
+)
+
+// LeakyBucket smooths: admitted requests leave at least Unit/N apart. A request
+// that comes too early waits for its turn; when Queue are waiting, the next is
+// refused at once.
+//
+// The bucket is a queue with a hole of fixed width. Its state is one moment, next,
+// at which whoever comes now would leave. A request leaves at
+//
+//	turn = max(now, next)         and moves        next = turn + n steps
+//
+// and it is refused if turn - now is more than Queue steps: then Queue are already
+// waiting. This is the token bucket's moment read as a wait instead of a refusal.
+//
+// Example: 10 a second (a step of 100 ms), queue 2; five requests at t = 0:
+//
+//	arrive  A B C D E at 0
+//	leave   A         B         C            D and E find 2 waiting: refused
+//	        |---------|---------|--> s
+//	        0        0.1       0.2
+//
+// The step is rounded up to a whole microsecond, so that neighbours never come
+// closer than Unit/N. A wait never exceeds ten seconds, whatever the queue: a
+// client that is kept longer has given up.
+//
+// The Meter only reserves turns. The store holds the waiting, in order, and gives
+// the turn of one that leaves early to those behind it (Give moves next back).
+//
+// State: one word, the moment next. Expiry: that moment. Cost: one addition.
+// Source: source 001 asks for waiting in the calling thread, by calculation.
+func LeakyBucket() Algorithm {
+	return Algorithm{
+		Names: []string{"LB", "leaky bucket"},
+		Keys:  []string{"unit", "queue"},
+		New:   newLeakyBucket,
+	}
+}
+
+// MaxWait is the longest that a leaky bucket makes a request wait.
+const MaxWait = 10 * time.Second
+
+type leakyBucket struct {
+	step    int64
+	longest int64 // the longest wait
+}
+
+func newLeakyBucket(l Limit) (Meter, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	unit := l.Unit.Microseconds()
+	if l.N == 0 {
+		return closed(unit), nil
+	}
+	queue := l.Queue
+	if queue == 0 {
+		queue = l.N
+	}
+	b := &leakyBucket{step: ceilDiv(unit, l.N)}
+	b.longest = min(queue, MaxWait.Microseconds()/b.step) * b.step
+	return b, nil
+}
+
+func (b *leakyBucket) Layout() string         { return "1" }
+func (b *leakyBucket) Cells(State, int64) int { return 0 }
+
+func (b *leakyBucket) Look(s State, now, n int64) Outcome {
+	turn := max(now, int64(s.Head))
+	wait := turn - now
+	if wait > b.longest {
+		return Outcome{Wait: wait - b.longest, Reset: b.step}
+	}
+	return Outcome{
+		Allowed:   true,
+		Wait:      wait,
+		Remaining: (b.longest-wait)/b.step + 1,
+		Reset:     b.step,
+	}
+}
+
+func (b *leakyBucket) Take(s State, now, n int64) uint64 {
+	return uint64(max(now, int64(s.Head)) + n*b.step)
+}
+
+func (b *leakyBucket) Give(s State, _, n int64) uint64 {
+	return uint64(max(int64(s.Head)-n*b.step, 0))
+}
+
+func (b *leakyBucket) Expiry(s State) int64 { return int64(s.Head) }

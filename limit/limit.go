@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// MaxN is the largest number of requests per unit, and the largest burst,
+// queue or cost.
+const MaxN = 1_000_000_000
+
+// MinUnit and MaxUnit bound the unit of time of a limit.
+const (
+	MinUnit = time.Millisecond
+	MaxUnit = 744 * time.Hour // 31 days
+)
+
+// Align says where the windows of a fixed window begin.
+type Align int
+
+const (
+	AlignClock Align = iota // at multiples of the unit since the Unix epoch, UTC
+	AlignFirst              // at the first request
+)
+
+// Limit is what is promised: N requests per Unit, and what an algorithm needs
+// to know besides. The zero value of each field but N and Unit asks for the
+// algorithm's default.
+type Limit struct {
+	N      int64         // requests per Unit; 0 refuses all. For Concurrency: how many may be inside
+	Unit   time.Duration // whole microseconds, MinUnit to MaxUnit. Concurrency ignores it
+	Burst  int64         // TokenBucket: the capacity; 0 means N
+	Queue  int64         // LeakyBucket: most requests that wait at once; 0 means N
+	Slices int64         // SlidingWindow: 2 to 100; 0 means 10
+	Align  Align         // FixedWindow
+}
+
+// check returns an error if the fields that all algorithms share are out of range.
+func (l Limit) check() error {
+	if l.N < 0 || l.N > MaxN {
+		return fmt.Errorf("limit: N is %d, expected 0 to %d", l.N, MaxN)
+	}
+	if l.Unit < MinUnit || l.Unit > MaxUnit || l.Unit%time.Microsecond != 0 {
+		return fmt.Errorf("limit: unit is %v, expected whole microseconds, %v to %v", l.Unit, MinUnit, MaxUnit)
+	}
+	for _, p := range []struct {
+		name string
+		n    int64
+	}{{"burst", l.Burst}, {"queue", l.Queue}} {
+		if p.n < 0 || p.n > MaxN {
+			return fmt.Errorf("limit: %s is %d, expected 0 to %d", p.name, p.n, MaxN)
+		}
+	}
+	return nil
+}
+
+// Algorithm is a way to limit, as a value: programs add their own beside the
+// ones of this package, without a registry.
+type Algorithm struct {
+	// Names are what configurations call it, without regard to letter case.
+	// The first is its short name, which becomes part of every counter's name.
+	Names []string
+
+	// Keys are the keys of a rule, besides rpu, that mean something to it:
+	// "unit", "burst", "queue", "slices", "align". Giving any other is an error.
+	Keys []string
+
+	// New returns the Meter that keeps l, or an error that says which value of
+	// l it cannot keep. It is called once for each rule of a configuration.
+	New func(l Limit) (Meter, error)
+}
+
+// Name returns the short name.
+func (a Algorithm) Name() string { return a.Names[0] }
+
+// Called reports whether name is one of a's names; letter case does not matter.
+func (a Algorithm) Called(name string) bool {
+	return slices.ContainsFunc(a.Names, func(n string) bool { return strings.EqualFold(n, name) })
+}
+
+// Uses reports whether the key of a rule means something to a.
+func (a Algorithm) Uses(key string) bool { return slices.Contains(a.Keys, key) }
+
+// Algorithms returns the algorithms of this package, the default one first.
+func Algorithms() []Algorithm {
+	return []Algorithm{
+		TokenBucket(), FixedWindow(), SlidingWindow(), SlidingLog(), LeakyBucket(), Concurrency(),
+	}
+}
+
+// State is what is remembered of one actor. A store hands it to a Meter and
+// keeps what comes back. An actor never seen has a Head of 0 and cells of 0.
+type State struct {
+	// Head uses the low 63 bits; the highest belongs to the store. A state
+	// without Cells is changed by replacing Head in one atomic step.
+	Head uint64
+
+	// Cells is room for more. It is as long as the Meter asked for with
+	// Meter.Cells or longer, and only Take and Give may write to it.
+	Cells []uint64
+}
+
+// Never is the expiry of a state that is not forgotten with time.
+const Never = math.MaxInt64
+
+// Meter keeps one limit. Its methods are pure: no clock, no lock, no
+// allocation. Every n is at least 1. A Meter is safe for concurrent use.
+type Meter interface {
+	// Layout names how states are laid out. States pass from one Meter to
+	// another of the same algorithm and layout, as when a limit is changed by a
+	// reload: what has been used then counts against the new limit.
+	Layout() string
+
+	// Cells returns how many cells the state needs for n more to be taken. It
+	// is 0 for a state that is all in its Head, and then 0 for every state of
+	// this Meter. Cells already there are kept when more are added.
+	Cells(s State, n int64) int
+
+	// Look judges a request of cost n at the moment now. It changes nothing.
+	Look(s State, now, n int64) Outcome
+
+	// Take charges a request of cost n that Look allows of the same state at
+	// the same moment, and returns the new Head.
+	Take(s State, now, n int64) uint64
+
+	// Give gives back n that were taken at the moment at, as far as they still
+	// count, and returns the new Head.
+	Give(s State, at, n int64) uint64
+
+	// Expiry returns the moment from which s means the same as a state never
+	// used, or Never.
+	Expiry(s State) int64
+}
+
+// Outcome is what becomes of a request. From [Meter.Look] it describes the state
+// before the request is charged, from a [Store] the state after.
+type Outcome struct {
+	Allowed bool
+
+	// Wait, in microseconds. Allowed: hold the request for so long before it
+	// goes on. Refused: after so long the same request would be allowed if no
+	// one else asked, as far as time alone can tell; for a cost over the whole
+	// limit, which is never allowed, the time in which the limit is whole again.
+	Wait int64
+
+	// Remaining is how many requests of cost 1 would be allowed at this moment.
+	Remaining int64
+
+	// Reset, in microseconds, is how long at most Remaining can be relied on: in
+	// that span no more than Remaining become available. 0 if time has no part in it.
+	Reset int64
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// A pace is the even spacing of a limit, u/n, without rounding: whole + frac/den
+// microseconds. Points in time that are reached by adding such steps are kept the
+// same way, as a moment and a fraction in den-ths of a microsecond.
+//
+// Token bucket and leaky bucket are both one such point in time, the moment from
+// which the next request conforms (the theoretical arrival time of GCRA, the
+// generic cell rate algorithm of ITU-T I.371). They differ in how they read it:
+// as a refusal, or as a wait.
+//
+// Rejected: a count of tokens and the moment of the last refill, which needs two
+// words and rounds at every refill; fixed point with a power of two, which is
+// never exact for 3 a second; doubles, which drift.
+type pace struct {
+	whole, frac, den int64 // 0 <= frac < den
+	unit             int64 // whole*den + frac: the spacing in den-ths of a microsecond
+	oneWord          bool  // a point fits in the Head
+}
+
+// point is a moment and a fraction of a microsecond in den-ths.
+type point struct{ at, frac int64 }
+
+// fracBits is the room for the fraction in a state of one word; the moment
+// takes the other 53 of 63 bits. 1023 steps within a microsecond serve every
+// limit whose n divided by gcd(n, unit) is below 1024: all round ones.
+const fracBits = 10
+
+func newPace(n int64, unit time.Duration) pace {
+	u := unit.Microseconds()
+	g := gcd(u, n)
+	p := pace{den: n / g, unit: u / g}
+	p.whole, p.frac = p.unit/p.den, p.unit%p.den
+	p.oneWord = p.den < 1<<fracBits
+	return p
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// maxFill is the longest span that n steps may take: with it, moments stay
+// within 53 bits until the year 2155.
+const maxFill = 100 * 365 * 24 * int64(time.Hour/time.Microsecond)
+
+// span returns n steps, or an error if they take over a hundred years.
+func (p *pace) span(n int64) (point, error) {
+	hi, lo := bits.Mul64(uint64(n), uint64(p.unit))
+	if hi >= uint64(p.den) {
+		return point{}, errTooSlow
+	}
+	q, r := bits.Div64(hi, lo, uint64(p.den))
+	if q > uint64(maxFill) {
+		return point{}, errTooSlow
+	}
+	return point{int64(q), int64(r)}, nil
+}
+
+var errTooSlow = fmt.Errorf("it takes over a hundred years to fill")
+
+// add returns t + n steps. n steps must be a valid span.
+func (p *pace) add(t point, n int64) point {
+	if n == 1 {
+		t.at += p.whole
+		t.frac += p.frac
+		if t.frac >= p.den {
+			t.frac -= p.den
+			t.at++
+		}
+		return t
+	}
+	f := t.frac + n*p.frac // below 2e18
+	return point{t.at + n*p.whole + f/p.den, f % p.den}
+}
+
+// sub returns t - n steps, or the zero point if that is before the epoch.
+func (p *pace) sub(t point, n int64) point {
+	f := n * p.frac
+	t.at -= n*p.whole + f/p.den
+	t.frac -= f % p.den
+	if t.frac < 0 {
+		t.frac += p.den
+		t.at--
+	}
+	if t.at < 0 {
+		return point{}
+	}
+	return t
+}
+
+// plus returns t + d, fractions included.
+func (p *pace) plus(t, d point) point {
+	t.at += d.at
+	t.frac += d.frac
+	if t.frac >= p.den {
+		t.frac -= p.den
+		t.at++
+	}
+	return t
+}
+
+func (t point) after(u point) bool {
+	return t.at > u.at || t.at == u.at && t.frac > u.frac
+}
+
+// less returns t - d, rounded up to a whole microsecond.
+func (t point) less(d point) point {
+	t.at -= d.at
+	if t.frac > d.frac {
+		t.at++
+	}
+	return point{t.at, 0}
+}
+
+// until returns the whole microseconds from now until t, rounded up, at least 0.
+func (t point) until(now int64) int64 {
+	if t.frac > 0 {
+		t.at++
+	}
+	return max(t.at-now, 0)
+}
+
+// steps returns how many whole steps lie between a and b, where a is not after b
+// and the number is at most MaxN.
+func (p *pace) steps(a, b point) int64 {
+	hi, lo := bits.Mul64(uint64(b.at-a.at), uint64(p.den))
+	lo, carry := bits.Add64(lo, uint64(b.frac), 0)
+	hi += carry
+	lo, borrow := bits.Sub64(lo, uint64(a.frac), 0)
+	hi -= borrow
+	q, _ := bits.Div64(hi, lo, uint64(p.unit))
+	return int64(q)
+}
+
+func (p *pace) layout() string {
+	if p.oneWord {
+		return "1"
+	}
+	return "2"
+}
+
+func (p *pace) cells() int {
+	if p.oneWord {
+		return 0
+	}
+	return 1
+}
+
+// load reads a point from a state. A fraction that was written under another
+// limit may not be below den; it is rounded up, by less than a microsecond.
+func (p *pace) load(s State) point {
+	t := point{int64(s.Head), 0}
+	switch {
+	case p.oneWord:
+		t = point{int64(s.Head >> fracBits), int64(s.Head & (1<<fracBits - 1))}
+	case len(s.Cells) > 0:
+		t.frac = int64(s.Cells[0])
+	}
+	if t.frac >= p.den {
+		t = point{t.at + 1, 0}
+	}
+	return t
+}
+
+// store writes a point into a state and returns its Head.
+func (p *pace) store(s State, t point) uint64 {
+	if p.oneWord {
+		return uint64(t.at)<<fracBits | uint64(t.frac)
+	}
+	s.Cells[0] = uint64(t.frac)
+	return uint64(t.at)
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import "fmt"
+
+// SlidingWindow allows N requests in any interval of length Unit, wherever it
+// starts, with a memory that does not grow with N.
+//
+// Time is cut into slices, Slices to the Unit. The counters of the last slices
+// stand in a ring, with their sum beside them. When time enters a new slice, the
+// counters that fall out of the window are taken off the sum and reused: moving on
+// costs one step a slice passed, judging a request none. A request is allowed if
+// sum + n <= N. This answers source 001's question how to keep slices and sum.
+//
+// The window spans Slices + 1 slices: the current one, which has only begun, and
+// as many whole ones before it. With exactly Slices of them, requests at the end
+// of one slice and at the start of the slice a Unit later would lie less than a
+// Unit apart without both being counted, and up to 2 N could pass in a little less
+// than a Unit:
+//
+//	Slices = 4        |-------- Unit --------|
+//	slice     0     1     2     3     4     5
+//	       |    o|     |     |     |o    |          o and o: less than a Unit apart
+//	       |<--------- counted --------->|
+//
+// The price is on the other side: what was admitted is forgotten only when its
+// slice is, at the latest Unit + Unit/Slices later.
+//
+// State: Head is the current slice's number; the cells hold the sum and the
+// Slices + 1 counters, in 16 bits each if N fits, else in 32. Expiry: when the
+// last slice has left the window. Cost: one division, and a loop over the slices
+// that passed since the last request.
+func SlidingWindow() Algorithm {
+	return Algorithm{
+		Names: []string{"SW", "sliding window"},
+		Keys:  []string{"unit", "slices"},
+		New:   newSlidingWindow,
+	}
+}
+
+// Bounds and default of Limit.Slices.
+const (
+	MinSlices     = 2
+	MaxSlices     = 100
+	DefaultSlices = 10
+)
+
+type slidingWindow struct {
+	n, unit, slices int64
+	width           uint // bits of a counter: 16 or 32
+}
+
+func newSlidingWindow(l Limit) (Meter, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	w := &slidingWindow{n: l.N, unit: l.Unit.Microseconds(), slices: l.Slices, width: 32}
+	switch {
+	case l.Slices == 0:
+		w.slices = DefaultSlices
+	case l.Slices < MinSlices || l.Slices > MaxSlices:
+		return nil, fmt.Errorf("limit: slices is %d, expected %d to %d", l.Slices, MinSlices, MaxSlices)
+	}
+	if l.N == 0 {
+		return closed(w.unit), nil
+	}
+	if l.N < 1<<16 {
+		w.width = 16
+	}
+	return w, nil
+}
+
+func (w *slidingWindow) Layout() string { return fmt.Sprintf("%dx%d", w.slices, w.width) }
+
+func (w *slidingWindow) Cells(State, int64) int {
+	perCell := int64(64 / w.width)
+	return int(ceilDiv(w.slices+2, perCell)) // the sum and slices+1 counters
+}
+
+// get returns counter i of the cells: 0 is the sum, slice j is at 1 + j mod (slices+1).
+func (w *slidingWindow) get(cells []uint64, i int64) int64 {
+	bit := uint(i) * w.width
+	return int64(cells[bit/64] >> (bit % 64) & (1<<w.width - 1))
+}
+
+func (w *slidingWindow) set(cells []uint64, i, v int64) {
+	bit := uint(i) * w.width
+	mask := uint64(1<<w.width-1) << (bit % 64)
+	cells[bit/64] = cells[bit/64]&^mask | uint64(v)<<(bit%64)
+}
+
+func (w *slidingWindow) ring(slice int64) int64 { return 1 + slice%(w.slices+1) }
+
+// slice returns the number of the slice that now is in: now * slices / unit,
+// without the overflow.
+func (w *slidingWindow) slice(now int64) int64 {
+	return now/w.unit*w.slices + now%w.unit*w.slices/w.unit
+}
+
+// start returns the first moment of a slice.
+func (w *slidingWindow) start(slice int64) int64 {
+	return slice/w.slices*w.unit + ceilDiv(slice%w.slices*w.unit, w.slices)
+}
+
+// at returns the current slice and the sum of its window. It changes nothing.
+func (w *slidingWindow) at(s State, now int64) (current, sum int64) {
+	current = w.slice(now)
+	if len(s.Cells) == 0 {
+		return current, 0
+	}
+	last := int64(s.Head)
+	current = max(current, last) // a clock that went back stays in the last slice
+	if current-last > w.slices {
+		return current, 0
+	}
+	sum = w.get(s.Cells, 0)
+	for gone := last - w.slices; gone < current-w.slices; gone++ {
+		sum -= w.count(s, gone)
+	}
+	return current, sum
+}
+
+// count returns what was taken in a slice that is in the window of s.
+func (w *slidingWindow) count(s State, slice int64) int64 {
+	if slice < 0 {
+		return 0
+	}
+	return w.get(s.Cells, w.ring(slice))
+}
+
+func (w *slidingWindow) Look(s State, now, n int64) Outcome {
+	current, sum := w.at(s, now)
+	out := Outcome{Remaining: max(w.n-sum, 0), Reset: w.unit}
+	if sum > 0 {
+		out.Reset = w.freed(s, current, 1) - now
+	}
+	switch {
+	case sum+n <= w.n:
+		out.Allowed = true
+	case n > w.n: // never; tell when the window is empty
+		if sum > 0 {
+			out.Wait = w.freed(s, current, sum) - now
+		}
+	default:
+		out.Wait = w.freed(s, current, sum+n-w.n) - now
+	}
+	return out
+}
+
+// freed returns the moment at which so many slices have left the window that at
+// least n of its sum are free again.
+func (w *slidingWindow) freed(s State, current, n int64) int64 {
+	last := int64(s.Head)
+	slice := current - w.slices
+	for ; slice < last; slice++ {
+		if n -= w.count(s, slice); n <= 0 {
+			break
+		}
+	}
+	return w.start(slice + w.slices + 1)
+}
+
+func (w *slidingWindow) Take(s State, now, n int64) uint64 {
+	current, sum := w.at(s, now)
+	last := int64(s.Head)
+	for entered := max(last+1, current-w.slices); entered <= current; entered++ {
+		w.set(s.Cells, w.ring(entered), 0)
+	}
+	w.set(s.Cells, 0, sum+n)
+	w.set(s.Cells, w.ring(current), w.get(s.Cells, w.ring(current))+n)
+	return uint64(current)
+}
+
+func (w *slidingWindow) Give(s State, at, n int64) uint64 {
+	slice := w.slice(at)
+	if last := int64(s.Head); slice > last || slice < last-w.slices {
+		return s.Head
+	}
+	n = min(n, w.count(s, slice))
+	w.set(s.Cells, 0, w.get(s.Cells, 0)-n)
+	w.set(s.Cells, w.ring(slice), w.count(s, slice)-n)
+	return s.Head
+}
+
+func (w *slidingWindow) Expiry(s State) int64 {
+	if len(s.Cells) == 0 || w.get(s.Cells, 0) == 0 {
+		return 0
+	}
+	return w.start(int64(s.Head) + w.slices + 1)
+}

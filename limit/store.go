@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import "context"
+
+// Counters is a store's handle for the counters of one rule: all actors', one
+// for each. It comes from [Store.Counters] and means something to that store only.
+type Counters any
+
+// Charge asks a store to count one request for one actor under one rule.
+type Charge struct {
+	Counters Counters // the rule's
+	Key      []byte   // who; read during the call and not kept
+	Cost     int64    // 1 or more
+	Shadow   bool     // judge and count, but never be the reason for a refusal
+
+	// Outcome is the store's answer. After an admission Remaining has been
+	// reduced by Cost.
+	Outcome Outcome
+
+	// At is when the charge was made, and Mark what else the store needs to find
+	// it again. Both are set by Take for Give and Await.
+	At   int64
+	Mark uint64
+}
+
+// Store decides charges. Its methods are safe for concurrent use.
+//
+// Package storetest has the rules below as tests, for every implementation.
+type Store interface {
+	// Counters returns the handle of the counters called name, judged by m.
+	// Counters that exist under that name keep their states and are judged by m
+	// through the new handle; m must have the layout that they were made with.
+	// So the caller makes the algorithm, its layout and whatever else gives a
+	// state its meaning part of the name.
+	Counters(name string, m Meter) (Counters, error)
+
+	// Retire tells that no new charges will come for a handle. Its counters may
+	// be forgotten, unless another handle of the same name is in use.
+	Retire(c Counters)
+
+	// Take judges all the charges at one moment and reports whether the request
+	// may go on. It may if every charge is allowed that is not a shadow. Then
+	// every charge that is allowed, shadows included, has been made; otherwise
+	// none has. No other call sees a part of the charges.
+	//
+	// now is the moment by the caller's clock; a store that has a clock of its
+	// own for all callers uses that instead. An error means that the store could
+	// not decide, and that nothing was charged.
+	Take(ctx context.Context, now int64, charges []Charge) (bool, error)
+
+	// Give gives back what Take charged, as far as it still counts. Charges with
+	// an Outcome that is not allowed are left alone, since they were not made.
+	Give(charges []Charge)
+
+	// Await holds the caller until every charge's turn has come that was allowed
+	// with a Wait, in order of admission among the charges of one actor. If ctx
+	// ends first it returns ctx's error; the places are then free again, and
+	// whoever stood behind moves up. Those charges must not be given back again.
+	Await(ctx context.Context, charges []Charge) error
+}

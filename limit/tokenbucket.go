@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import "fmt"
+
+// TokenBucket allows bursts of up to Burst, and N per Unit in the long run.
+//
+// A bucket holds up to Burst tokens and starts full. A token drips in every
+// Unit/N; a request takes one, and is refused when none is whole. Nothing drips
+// here, though: the state is one moment, full, at which the bucket would be full
+// again. Each token taken moves it one step (Unit/N) further away. Before it, the
+// bucket lacks (full - now) / step tokens, so a request of cost n conforms if
+//
+//	full + n steps  <=  now + Burst steps
+//
+// Example: 2 a second, burst 3, so one step is 0.5 s.
+//
+//	tokens
+//	3 o--.           .--o            full = the moment when the line is up again
+//	2    |    .--.   |               t=0.0  3 taken  full = 1.5
+//	1    | .--'  '---'               t=0.5  1 token  full = 1.5 (a whole one: taken, full = 2.0)
+//	0    '-'                         t=0.7  refused: 2.0 + 0.5 > 0.7 + 1.5, wait 0.3
+//	    0   0.5  1.0  1.5  2.0 s
+//
+// In any interval of length t at most Burst + N*t/Unit are admitted, and every
+// request that finds a whole token is admitted. Both are exact: the step is kept
+// as a fraction, see [pace].
+//
+// State: one word, the moment full. Its expiry is that moment, as a full bucket is
+// the same as a new one. When a limit changes under a state, the moment stays: a
+// bucket that would have been full in a second still will be.
+//
+// Cost: one addition and two comparisons. Source: GCRA, ITU-T I.371; the bucket
+// without a thread is source 001's.
+func TokenBucket() Algorithm {
+	return Algorithm{
+		Names: []string{"TB", "token bucket"},
+		Keys:  []string{"unit", "burst"},
+		New:   newTokenBucket,
+	}
+}
+
+type tokenBucket struct {
+	pace
+	capacity int64
+	fill     point // capacity steps: how long an empty bucket takes to fill
+}
+
+func newTokenBucket(l Limit) (Meter, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	if l.N == 0 {
+		return closed(l.Unit.Microseconds()), nil
+	}
+	b := &tokenBucket{pace: newPace(l.N, l.Unit), capacity: l.Burst}
+	if b.capacity == 0 {
+		b.capacity = l.N
+	}
+	fill, err := b.span(b.capacity)
+	if err != nil {
+		return nil, fmt.Errorf("limit: a burst of %d at %d per %v: %w", b.capacity, l.N, l.Unit, err)
+	}
+	b.fill = fill
+	return b, nil
+}
+
+func (b *tokenBucket) Layout() string         { return b.layout() }
+func (b *tokenBucket) Cells(State, int64) int { return b.cells() }
+
+// full returns the moment at which the bucket is full, not before now.
+func (b *tokenBucket) full(s State, now int64) point {
+	full := b.load(s)
+	if full.at < now {
+		return point{now, 0}
+	}
+	return full
+}
+
+func (b *tokenBucket) Look(s State, now, n int64) Outcome {
+	full := b.full(s, now)
+	horizon := b.plus(point{now, 0}, b.fill)
+	if n > b.capacity {
+		return Outcome{Wait: full.until(now), Remaining: b.remaining(full, horizon), Reset: full.until(now)}
+	}
+	if next := b.add(full, n); next.after(horizon) {
+		out := Outcome{Wait: next.less(b.fill).until(now)}
+		if n > 1 {
+			out.Remaining = b.remaining(full, horizon)
+		}
+		out.Reset = b.reset(now, out.Remaining)
+		return out
+	}
+	out := Outcome{Allowed: true, Remaining: b.remaining(full, horizon)}
+	out.Reset = b.reset(now, out.Remaining-n)
+	return out
+}
+
+// remaining returns the whole tokens in the bucket.
+func (b *tokenBucket) remaining(full, horizon point) int64 {
+	if full.after(horizon) { // a smaller burst than the one the state was made under
+		return 0
+	}
+	return b.steps(full, horizon)
+}
+
+// reset returns the span in which no more than r tokens should be counted on: as
+// long as they take to drip in, so that r/reset never promises more than the rate.
+func (b *tokenBucket) reset(now, r int64) int64 {
+	return b.add(point{now, 0}, max(r, 1)).until(now)
+}
+
+func (b *tokenBucket) Take(s State, now, n int64) uint64 {
+	return b.store(s, b.add(b.full(s, now), n))
+}
+
+func (b *tokenBucket) Give(s State, _, n int64) uint64 {
+	return b.store(s, b.sub(b.load(s), n))
+}
+
+func (b *tokenBucket) Expiry(s State) int64 { return b.load(s).until(0) }
