@@ -18,6 +18,7 @@ import "time"
 func Concurrency() Algorithm {
 	return Algorithm{
 		Names: []string{"C", "concurrency"},
+		Held:  true,
 		New:   newConcurrency,
 	}
 }

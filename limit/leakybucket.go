@@ -92,4 +92,6 @@ func (b *leakyBucket) Give(s State, _, n int64) uint64 {
 	return uint64(max(int64(s.Head)-n*b.step, 0))
 }
 
+func (b *leakyBucket) Delay(s State, d int64) uint64 { return s.Head + uint64(d) }
+
 func (b *leakyBucket) Expiry(s State) int64 { return int64(s.Head) }

@@ -70,6 +70,9 @@ type Algorithm struct {
 	// "unit", "burst", "queue", "slices", "align". Giving any other is an error.
 	Keys []string
 
+	// Held says that what a request takes is given back when it is finished.
+	Held bool
+
 	// New returns the Meter that keeps l, or an error that says which value of
 	// l it cannot keep. It is called once for each rule of a configuration.
 	New func(l Limit) (Meter, error)
@@ -135,6 +138,17 @@ type Meter interface {
 	// Expiry returns the moment from which s means the same as a state never
 	// used, or Never.
 	Expiry(s State) int64
+}
+
+// Queue is a Meter that lets requests wait: its outcomes may be allowed with a
+// Wait. Which Meters are one is told by this interface.
+type Queue interface {
+	Meter
+
+	// Delay puts off by d microseconds the turns of all who come from now on, and
+	// returns the new Head. A store calls it when a waiter left later than its turn,
+	// so that those behind still keep their distance.
+	Delay(s State, d int64) uint64
 }
 
 // Outcome is what becomes of a request. From [Meter.Look] it describes the state

@@ -19,10 +19,10 @@ type Charge struct {
 	// reduced by Cost.
 	Outcome Outcome
 
-	// At is when the charge was made, and Mark what else the store needs to find
-	// it again. Both are set by Take for Give and Await.
-	At   int64
-	Mark uint64
+	// At is when the charge was made, and Ticket what else the store needs to find
+	// it again. Both are set by Take, for Give and Await.
+	At     int64
+	Ticket any
 }
 
 // Store decides charges. Its methods are safe for concurrent use.
@@ -43,20 +43,23 @@ type Store interface {
 	// Take judges all the charges at one moment and reports whether the request
 	// may go on. It may if every charge is allowed that is not a shadow. Then
 	// every charge that is allowed, shadows included, has been made; otherwise
-	// none has. No other call sees a part of the charges.
+	// none has. No other call sees a part of the charges. No two of them may be of
+	// the same Counters and Key.
 	//
 	// now is the moment by the caller's clock; a store that has a clock of its
 	// own for all callers uses that instead. An error means that the store could
 	// not decide, and that nothing was charged.
 	Take(ctx context.Context, now int64, charges []Charge) (bool, error)
 
-	// Give gives back what Take charged, as far as it still counts. Charges with
-	// an Outcome that is not allowed are left alone, since they were not made.
-	Give(charges []Charge)
-
 	// Await holds the caller until every charge's turn has come that was allowed
-	// with a Wait, in order of admission among the charges of one actor. If ctx
-	// ends first it returns ctx's error; the places are then free again, and
-	// whoever stood behind moves up. Those charges must not be given back again.
+	// with a Wait and is not a shadow, in order of admission among the charges of
+	// one actor. It must be called after a Take with such a charge, or Give. If ctx
+	// ends first it returns ctx's error; then the charges still stand, as they do
+	// after an error of any other kind.
 	Await(ctx context.Context, charges []Charge) error
+
+	// Give gives back what Take charged, as far as it still counts: all charges
+	// with an Outcome that is allowed. A place in a queue is free again, and
+	// whoever stood behind moves up.
+	Give(charges []Charge)
 }

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// queue is a leaky bucket of one request each 100 ms, under fake time.
+type queue struct {
+	t     *testing.T
+	store *Store
+	c     limit.Counters
+	start time.Time
+
+	mu   sync.Mutex
+	left []string // "name@ms", in the order they went on
+}
+
+func newQueue(t *testing.T, places int64) *queue {
+	s := New(Options{})
+	c := open(t, s, limit.LeakyBucket(), limit.Limit{N: 10, Unit: time.Second, Queue: places})
+	return &queue{t: t, store: s, c: c, start: time.Now()}
+}
+
+// arrive lets one join the queue and returns how to leave it early. It returns nil
+// if there is no place.
+func (q *queue) arrive(name string) (leave func()) {
+	q.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	charges := []limit.Charge{{Counters: q.c, Key: []byte("x"), Cost: 1}}
+	ok, err := q.store.Take(ctx, q.store.Now(), charges)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	if !ok {
+		cancel()
+		return nil
+	}
+	go func() {
+		if err := q.store.Await(ctx, charges); err != nil {
+			q.store.Give(charges)
+			return
+		}
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.left = append(q.left, fmt.Sprintf("%s@%d", name, time.Since(q.start).Milliseconds()))
+	}()
+	synctest.Wait()
+	return cancel
+}
+
+func (q *queue) expect(want ...string) {
+	q.t.Helper()
+	time.Sleep(time.Minute)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !slices.Equal(q.left, want) {
+		q.t.Errorf("went on: %v, want %v", q.left, want)
+	}
+	if n := len(q.store.lines.by); n != 0 {
+		q.t.Errorf("%d lines are left", n)
+	}
+}
+
+func TestQueueInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 3)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			if q.arrive(name) == nil {
+				t.Fatalf("%s was refused", name)
+			}
+		}
+		if q.arrive("e") != nil {
+			t.Error("a fourth was allowed to wait, want 3")
+		}
+		time.Sleep(150 * time.Millisecond) // b has gone
+		if q.arrive("f") == nil {
+			t.Error("f was refused although a place is free")
+		}
+		q.expect("a@0", "b@100", "c@200", "d@300", "f@400")
+	})
+}
+
+func TestQueueLeavers(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		leave []string
+		want  []string
+	}{
+		{"none", nil, []string{"a@0", "b@100", "c@200", "d@300", "late@400"}},
+		{"first", []string{"b"}, []string{"a@0", "c@100", "d@200", "late@300"}},
+		{"middle", []string{"c"}, []string{"a@0", "b@100", "d@200", "late@300"}},
+		{"last", []string{"d"}, []string{"a@0", "b@100", "c@200", "late@300"}},
+		{"two", []string{"b", "d"}, []string{"a@0", "c@100", "late@200"}},
+		{"all", []string{"d", "b", "c"}, []string{"a@0", "late@100"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue(t, 10)
+				leave := map[string]func(){}
+				for _, name := range []string{"a", "b", "c", "d"} {
+					leave[name] = q.arrive(name)
+				}
+				time.Sleep(50 * time.Millisecond)
+				for _, name := range tc.leave {
+					leave[name]()
+					synctest.Wait()
+				}
+				q.arrive("late")
+				q.expect(tc.want...)
+			})
+		})
+	}
+}
+
+// A place is free as soon as its owner leaves, not when its turn would have come.
+func TestQueueFreesPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 1)
+		q.arrive("a")
+		leave := q.arrive("b")
+		if q.arrive("c") != nil {
+			t.Fatal("two are waiting, want one")
+		}
+		leave()
+		synctest.Wait()
+		if q.arrive("d") == nil {
+			t.Fatal("the place of one that left is not free")
+		}
+		q.expect("a@0", "d@100")
+	})
+}
+
+// One that was admitted without waiting and then gives its turn back moves the whole
+// line up.
+func TestQueueGivenBackInFront(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 10)
+		front := []limit.Charge{{Counters: q.c, Key: []byte("x"), Cost: 1}}
+		if ok, err := q.store.Take(context.Background(), q.store.Now(), front); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		q.arrive("b")
+		q.arrive("c")
+		q.store.Give(front)
+		synctest.Wait()
+		q.arrive("d")
+		q.expect("b@0", "c@100", "d@200")
+	})
+}
+
+// One that goes on late puts those behind it off, so that the distance stays.
+func TestQueueLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 10)
+		q.arrive("a")
+		charges := []limit.Charge{{Counters: q.c, Key: []byte("x"), Cost: 1}}
+		if ok, err := q.store.Take(context.Background(), q.store.Now(), charges); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		q.arrive("c")
+		time.Sleep(250 * time.Millisecond) // its turn was at 100
+		q.arrive("d")
+		if err := q.store.Await(context.Background(), charges); err != nil {
+			t.Fatal(err)
+		}
+		q.expect("a@0", "c@350", "d@450")
+	})
+}
+
+// Callers on many goroutines leave at least a step apart, none is lost, and those
+// that give up free their places.
+func TestQueueCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{})
+		c := open(t, s, limit.LeakyBucket(), limit.Limit{N: 1000, Unit: time.Second})
+		var mu sync.Mutex
+		var left []int64
+		var wg sync.WaitGroup
+		allowed := 0
+		for i := range 200 {
+			wg.Go(func() {
+				ctx := context.Background()
+				if i%3 == 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, time.Duration(i/2)*time.Millisecond)
+					defer cancel()
+				}
+				charges := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+				ok, err := s.Take(ctx, s.Now(), charges)
+				if !ok || err != nil {
+					t.Error("refused", err)
+				}
+				err = s.Await(ctx, charges)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					s.Give(charges)
+					return
+				}
+				allowed++
+				left = append(left, s.Now())
+			})
+		}
+		wg.Wait()
+		slices.Sort(left)
+		for i := 1; i < len(left); i++ {
+			if d := left[i] - left[i-1]; d < 1000 {
+				t.Errorf("two left %d µs apart, want at least 1000", d)
+			}
+		}
+		if allowed < 133 || allowed == 200 {
+			t.Errorf("%d of 200 went on", allowed)
+		}
+		// Nobody's turn was wasted: from first to last without a gap.
+		if span := left[len(left)-1] - left[0]; span > int64(len(left)-1)*1000 {
+			t.Errorf("%d requests took %d µs", len(left), span)
+		}
+	})
+}

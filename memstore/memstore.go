@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT
+
+// Package memstore counts in this process.
+//
+// # How it is built
+//
+// A [Store] is a table of records of two words, 16 bytes: which actor under which
+// rule, and the state's head. An actor is kept as a seeded 64-bit hash, never as
+// text, and there are no pointers, so the garbage collector does not look inside.
+//
+//	 meta                            head
+//	+-----------------+----------+  +-+---------------------------------+
+//	| 46 bits of hash | 18: slot |  |L| state, or a reference to cells  |
+//	+-----------------+----------+  +-+---------------------------------+
+//
+// The table is cut into shards by 8 more bits of the hash. Within a shard it is
+// open addressing with linear probing. Reading takes no lock. A refusal is a read
+// and nothing else; so a flood on one key scales with the cores.
+//
+// An admission under one rule whose state is one word is one compare-and-swap of
+// the head. Everything else locks the records involved, by the head's top bit L,
+// in one order for all: looks at every state, and then writes all of them or none.
+// The lock is held for the arithmetic only.
+//
+// Only what changes the shape of a shard takes its mutex: a new record, an
+// eviction, a rebuild. A rebuild moves the records to a new table one by one,
+// leaving each old head frozen; whoever meets a frozen head waits for the mutex and
+// looks again. Growing so concerns one shard at a time and is short.
+//
+// States that need more than the head have it in a slab of words; see slab.go.
+// Whoever must wait for a leaky bucket stands in a line; see line.go.
+//
+// # Memory
+//
+// 20 to 26 bytes an actor and rule, and the cells. At most MaxKeys records are
+// kept. What has expired goes first: an insert at the bound looks at a few records
+// and takes the place of one that has. When none is found, the newcomer shares the
+// rule's overflow counter with all other newcomers: an actor that is being limited
+// is never pushed out, and so not forgiven, by a flood of others.
+//
+// Rejected: a map of limiters (pointers, text, a lock around all), an LRU (pushes
+// out whom it should limit, and writes on every read), a sweeper (a thread that
+// stops the world, or comes late).
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// DefaultMaxKeys is the MaxKeys of the zero Options.
+const DefaultMaxKeys = 1_000_000
+
+// Options configure a Store.
+type Options struct {
+	// MaxKeys is how many actors are remembered, all rules together: one that is
+	// counted under two rules is two. Beyond it newcomers share one counter a rule.
+	// 0 means DefaultMaxKeys.
+	MaxKeys int
+}
+
+// Store is a limit.Store in memory. Use New. It starts nothing and needs no closing.
+type Store struct {
+	start   time.Time // with start.UnixMicro, the clock
+	seed    maphash.Seed
+	shards  []shard
+	maxKeys atomic.Int64
+	cells   slab
+	lines   lines
+
+	keys      atomic.Int64 // records
+	evictions atomic.Int64
+
+	overflow uint64 // hash of the counters that newcomers share; no actor can be given it
+
+	mu       sync.Mutex // guards the rest
+	families map[string]*family
+	slots    [1 << (slotBits - chunkBits)]atomic.Pointer[chunk] // written under mu
+	lastSlot uint64
+	freed    []uint64 // slots of families that no record is left of
+}
+
+const (
+	slotBits  = 18
+	slotMask  = 1<<slotBits - 1
+	maxSlot   = slotMask
+	chunkBits = 9
+	maxShards = 256
+)
+
+type chunk [1 << chunkBits]atomic.Pointer[family]
+
+// family is what the counters of one name have in common. It has a slot, the number
+// that stands in its records. Slot 0 is not used.
+type family struct {
+	name   string
+	slot   uint64
+	newest atomic.Pointer[counters] // nil when retired
+	refs   int                      // handles in use; guarded by Store.mu
+	layout string
+	plain  bool // states are one word
+}
+
+// counters is the limit.Counters of this store.
+type counters struct {
+	*family
+	limit.Meter
+	queue limit.Queue // Meter, if it is one
+}
+
+// New returns an empty Store.
+func New(o Options) *Store {
+	if o.MaxKeys <= 0 {
+		o.MaxKeys = DefaultMaxKeys
+	}
+	n := 1
+	for n < maxShards && n*1024 <= o.MaxKeys {
+		n *= 2
+	}
+	s := &Store{
+		start:    time.Now(),
+		seed:     maphash.MakeSeed(),
+		shards:   make([]shard, n),
+		families: map[string]*family{},
+	}
+	s.maxKeys.Store(int64(o.MaxKeys))
+	s.overflow = maphash.String(maphash.MakeSeed(), "overflow")
+	for i := range s.shards {
+		s.shards[i].table.Store(newTable(minRecords))
+	}
+	return s
+}
+
+// Now returns the moment by this store's clock: the wall clock when the store was
+// made, and since then a monotonic one, which does not jump when the wall clock is set.
+func (s *Store) Now() int64 {
+	return s.start.UnixMicro() + time.Since(s.start).Microseconds()
+}
+
+// SetMaxKeys changes Options.MaxKeys. If there are more, they stay until they expire.
+func (s *Store) SetMaxKeys(n int) {
+	if n <= 0 {
+		n = DefaultMaxKeys
+	}
+	s.maxKeys.Store(int64(n))
+}
+
+// Keys returns how many actors are remembered, counted once a rule, including those
+// that have expired and not been replaced yet.
+func (s *Store) Keys() int { return int(s.keys.Load()) }
+
+// Evictions returns how many expired records have made room for new ones.
+func (s *Store) Evictions() int64 { return s.evictions.Load() }
+
+// Counters implements limit.Store. It fails if a handle of the same name but
+// another layout is in use, or when more than 262,143 names are.
+func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.families[name]
+	if f == nil {
+		slot, err := s.newSlot()
+		if err != nil {
+			return nil, err
+		}
+		f = &family{name: name, slot: slot, layout: m.Layout(), plain: m.Cells(limit.State{}, 1) == 0}
+		s.families[name] = f
+		s.slotOf(slot).Store(f)
+	}
+	if f.layout != m.Layout() {
+		return nil, fmt.Errorf("memstore: counters %q have layout %q, not %q", name, f.layout, m.Layout())
+	}
+	c := &counters{family: f, Meter: m}
+	c.queue, _ = m.(limit.Queue)
+	f.refs++
+	f.newest.Store(c)
+	return c, nil
+}
+
+// Retire implements limit.Store.
+func (s *Store) Retire(h limit.Counters) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := h.(*counters).family
+	if f.refs--; f.refs == 0 {
+		f.newest.Store(nil) // its records now count as expired
+	}
+}
+
+// newSlot returns a slot that is in no record. s.mu is held.
+func (s *Store) newSlot() (uint64, error) {
+	if s.lastSlot < maxSlot {
+		s.lastSlot++
+		if p := &s.slots[s.lastSlot>>chunkBits]; p.Load() == nil {
+			p.Store(new(chunk))
+		}
+		return s.lastSlot, nil
+	}
+	if len(s.freed) == 0 { // after years of reloads: forget the retired for good
+		for i := range s.shards {
+			s.shards[i].sweep(s)
+		}
+		for name, f := range s.families {
+			if f.refs == 0 {
+				delete(s.families, name)
+				s.freed = append(s.freed, f.slot)
+			}
+		}
+	}
+	if len(s.freed) == 0 {
+		return 0, errors.New("memstore: more than 262,143 rules")
+	}
+	slot := s.freed[len(s.freed)-1]
+	s.freed = s.freed[:len(s.freed)-1]
+	return slot, nil
+}
+
+func (s *Store) slotOf(slot uint64) *atomic.Pointer[family] {
+	return &s.slots[slot>>chunkBits].Load()[slot&(1<<chunkBits-1)]
+}
+
+// retired reports whether a record is of counters that are no longer in use.
+func (s *Store) retired(meta uint64) bool {
+	return s.slotOf(meta&slotMask).Load().newest.Load() == nil
+}
+
+// expired reports whether a record means nothing any more. The caller keeps others
+// from changing its state.
+func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
+	c := s.slotOf(meta & slotMask).Load().newest.Load()
+	if c == nil {
+		return true
+	}
+	if c.plain {
+		return c.Expiry(limit.State{Head: head}) <= now && (c.queue == nil || !s.lines.exists(shard, meta))
+	}
+	return c.Expiry(s.cells.state(head)) <= now
+}
+
+// initial returns the head of a new record.
+func (s *Store) initial(c *counters) uint64 {
+	if c.plain {
+		return 0
+	}
+	return s.cells.alloc(c.Cells(limit.State{}, 1))
+}
+
+// place is where a charge is counted.
+type place struct {
+	shard  *shard
+	index  int // of the shard
+	meta   uint64
+	record *record // set by find and insert
+}
+
+func (s *Store) hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }
+
+// locate returns the place of the actor with that hash, or of the overflow.
+func (s *Store) locate(c *counters, hash uint64) place {
+	hash ^= c.slot * 0x9E3779B97F4A7C15 // or all rules' empty keys would stand in one row
+	i := int(hash & uint64(len(s.shards)-1))
+	return place{shard: &s.shards[i], index: i, meta: hash&^slotMask | c.slot}
+}
+
+// Take implements limit.Store. It does not allocate for up to 8 charges, unless one
+// must wait. The error is for two charges of the same Counters and Key.
+func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool, error) {
+	if len(charges) == 1 {
+		ch := &charges[0]
+		c := ch.Counters.(*counters)
+		if c.plain && c.queue == nil {
+			if ok := s.takeWord(ch, c, now); ok {
+				return ch.Outcome.Allowed || ch.Shadow, nil
+			}
+		}
+	}
+	return s.takeAll(now, charges)
+}
+
+// takeWord decides a charge whose record exists and whose state is one word.
+func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
+	p := s.locate(c, s.hash(ch.Key))
+	if !p.find() {
+		return false
+	}
+	for {
+		head, ok := p.read()
+		if !ok {
+			return false
+		}
+		state := limit.State{Head: head}
+		ch.Outcome = c.Look(state, now, ch.Cost)
+		if !ch.Outcome.Allowed {
+			return true
+		}
+		if p.record.head.CompareAndSwap(head, c.Take(state, now, ch.Cost)) {
+			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
+			ch.At, ch.Ticket = now, nil
+			return true
+		}
+	}
+}
+
+// Give implements limit.Store.
+func (s *Store) Give(charges []limit.Charge) {
+	for i := range charges {
+		ch := &charges[i]
+		if !ch.Outcome.Allowed {
+			continue
+		}
+		if w, ok := ch.Ticket.(*waiter); ok {
+			s.leave(w, ch.At, ch.Cost)
+			continue
+		}
+		hash := s.overflow
+		if ch.Ticket != sharedTicket {
+			hash = s.hash(ch.Key)
+		}
+		it := item{c: ch.Counters.(*counters)}
+		it.place = s.locate(it.c, hash)
+		if s.acquire(&it) {
+			gained := s.giveBack(&it, ch.At, ch.Cost)
+			if it.c.queue != nil {
+				s.moveUp(&it, gained)
+			}
+			it.unlock(it.head)
+		}
+	}
+}
+
+// sharedTicket is the Ticket of a charge to the overflow counter.
+var sharedTicket any = &struct{ _ byte }{}
+
+var _ limit.Store = (*Store)(nil)

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+
+package memstore
+
+import (
+	"math/bits"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// The two values of a head that are no state.
+const (
+	locked = uint64(1) << 63 // this bit: someone is changing the record
+	frozen = ^uint64(0)      // the record has moved, or is being replaced
+)
+
+// Values of a meta that are no record.
+const (
+	empty = 0            // never used: a search ends here
+	tomb  = slotMask + 1 // removed: a search goes on, an insert may use it
+)
+
+const (
+	minRecords = 8
+	look       = 64 // most records that an insert looks at to find one that has expired
+)
+
+// record is one actor under one rule.
+type record struct{ meta, head atomic.Uint64 }
+
+type table []record
+
+func newTable(records int) *table {
+	t := make(table, records)
+	return &t
+}
+
+// home returns where a search for meta begins: the hash as a fraction of the table,
+// which needs no power of two.
+func (t table) home(meta uint64) int {
+	hi, _ := bits.Mul64(meta&^slotMask, uint64(len(t)))
+	return int(hi)
+}
+
+// after returns the index behind i.
+func (t table) after(i int) int {
+	if i++; i < len(t) {
+		return i
+	}
+	return 0
+}
+
+// shard is a part of the store. Its size is a multiple of a cache line's.
+type shard struct {
+	table atomic.Pointer[table]
+
+	mu   sync.Mutex // held to add, remove or move records, and guards the rest
+	used int        // records whose meta is not empty
+	hand int        // where the last search for an expired record ended
+	_    [64 - 8 - 8 - 8 - 8]byte
+}
+
+// find looks for the record and reports whether it is there. It takes no lock.
+func (p *place) find() bool {
+	t := *p.shard.table.Load()
+	for i := t.home(p.meta); ; i = t.after(i) {
+		switch t[i].meta.Load() {
+		case p.meta:
+			p.record = &t[i]
+			return true
+		case empty:
+			p.record = nil
+			return false
+		}
+	}
+}
+
+// still reports whether the record is still that of p.meta. Between finding a record
+// and reading its head it can have been replaced by another.
+func (p *place) still() bool { return p.record.meta.Load() == p.meta }
+
+// read returns the head of a plain record that was found, when no one is changing
+// it. It reports false if the record has moved or been replaced.
+func (p *place) read() (uint64, bool) {
+	for spin := 0; ; spin++ {
+		switch h := p.record.head.Load(); {
+		case h == frozen:
+			return 0, false
+		case h&locked == 0:
+			return h, p.still()
+		}
+		pause(spin)
+	}
+}
+
+// lock locks a record that was found and returns its head. It reports false if the
+// record has moved or been replaced.
+func (p *place) lock() (uint64, bool) {
+	for spin := 0; ; spin++ {
+		switch h := p.record.head.Load(); {
+		case h == frozen:
+			return 0, false
+		case h&locked == 0 && p.record.head.CompareAndSwap(h, h|locked):
+			if p.still() {
+				return h, true
+			}
+			p.record.head.Store(h)
+			return 0, false
+		}
+		pause(spin)
+	}
+}
+
+// unlock ends lock with a new head.
+func (p *place) unlock(head uint64) { p.record.head.Store(head) }
+
+// pause is what to do while someone else is at work for a few nanoseconds, or, if it
+// lost its processor, for longer.
+func pause(spin int) {
+	if spin > 30 {
+		runtime.Gosched()
+	}
+}
+
+// settle waits until a rebuild of the shard that is under way has ended.
+func (h *shard) settle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+}
+
+// insert adds the record of p, not used yet, if it is not there and there is room.
+// It reports false if the store is full. With force there is always room.
+func (p *place) insert(s *Store, c *counters, now int64, force bool) bool {
+	h := p.shard
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.find() {
+		return true
+	}
+	if s.keys.Add(1) > s.maxKeys.Load() && !force && !h.evict(s, now) {
+		s.keys.Add(-1)
+		return false
+	}
+	t := *h.table.Load()
+	if (h.used+1)*5 > len(t)*4 {
+		t = h.rebuild(s)
+	}
+	i := t.home(p.meta)
+	for m := t[i].meta.Load(); m != empty && m != tomb; m = t[i].meta.Load() {
+		i = t.after(i)
+	}
+	if t[i].meta.Load() == empty {
+		h.used++
+	}
+	t[i].head.Store(s.initial(c)) // before the meta, by which others find it
+	t[i].meta.Store(p.meta)
+	p.record = &t[i]
+	return true
+}
+
+// evict removes a record that has expired, if it finds one close to the hand.
+// h.mu is held.
+func (h *shard) evict(s *Store, now int64) bool {
+	t := *h.table.Load()
+	for range min(len(t), look) {
+		h.hand = t.after(h.hand)
+		r := &t[h.hand]
+		meta, head := r.meta.Load(), r.head.Load()
+		if meta == empty || meta == tomb || head&locked != 0 {
+			continue
+		}
+		if s.expired(h, meta, head, now) && r.head.CompareAndSwap(head, frozen) {
+			r.meta.Store(tomb)
+			s.drop(meta, head)
+			s.evictions.Add(1)
+			return true
+		}
+	}
+	return false
+}
+
+// drop frees what belongs to a record that is being removed.
+func (s *Store) drop(meta, head uint64) {
+	s.keys.Add(-1)
+	if !s.slotOf(meta & slotMask).Load().plain {
+		s.cells.free(head)
+	}
+}
+
+// rebuild moves the records to a table that fits, except those of retired counters.
+// What has expired moves too: whoever came once often comes again, and at the bound
+// evict takes it. h.mu is held.
+func (h *shard) rebuild(s *Store) table {
+	old := *h.table.Load()
+	// Freeze first: then the states stand still, and it is known how many are alive.
+	alive := make([]uint64, 0, 2*len(old)) // meta, head, meta, head ...
+	for i := range old {
+		meta := old[i].meta.Load()
+		if meta == empty || meta == tomb {
+			continue
+		}
+		head := old[i].freeze()
+		if s.retired(meta) {
+			s.drop(meta, head)
+			continue
+		}
+		alive = append(alive, meta, head)
+	}
+	// Five eighths are used now; the next rebuild is due at four fifths.
+	h.used = len(alive) / 2
+	t := newTable(max(minRecords, (h.used+1)*8/5+1))
+	for k := 0; k < len(alive); k += 2 {
+		meta, head := alive[k], alive[k+1]
+		i := t.home(meta)
+		for (*t)[i].meta.Load() != empty {
+			i = t.after(i)
+		}
+		(*t)[i].head.Store(head)
+		(*t)[i].meta.Store(meta)
+	}
+	h.hand = h.hand * len(*t) / len(old) // at the same actors, which keep their order
+	h.table.Store(t)
+	return *t
+}
+
+// freeze waits until no one is changing the record, and freezes it.
+func (r *record) freeze() uint64 {
+	for spin := 0; ; spin++ {
+		if h := r.head.Load(); h&locked == 0 && r.head.CompareAndSwap(h, frozen) {
+			return h
+		}
+		pause(spin)
+	}
+}
+
+// sweep removes the records of retired counters.
+func (h *shard) sweep(s *Store) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rebuild(s)
+}

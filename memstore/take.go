@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+
+package memstore
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// errTwice is a programmer's mistake: which of the two would come first?
+var errTwice = errors.New("memstore: two charges of one request have the same counters and key")
+
+// item is a charge on its way through takeAll.
+type item struct {
+	place
+	c      *counters
+	charge *limit.Charge
+	hash   uint64
+	shared bool   // counted by the overflow
+	head   uint64 // of the record, while it is locked
+}
+
+// state returns what the record holds.
+func (it *item) state(s *Store) limit.State {
+	if it.c.plain {
+		return limit.State{Head: it.head}
+	}
+	return s.cells.state(it.head)
+}
+
+// takeAll decides charges that are more than one, or more than a word.
+//
+// First every state that is one word is read: under a flood that is all there is
+// to do, as one refusal decides. Then the records are made that do not exist, and
+// all are locked, in one order for all callers, so that no two wait for each other.
+// If one has moved meanwhile, all are let go and looked for again.
+func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
+	var room [8]item
+	items := room[:0]
+	for i := range charges {
+		c := charges[i].Counters.(*counters)
+		it := item{c: c, charge: &charges[i], hash: s.hash(charges[i].Key)}
+		items = append(items, it)
+	}
+	if s.peek(now, items) {
+		return false, nil
+	}
+	for {
+		for i := range items {
+			s.prepare(now, &items[i])
+		}
+		// By address in the shards, whose order is the same for everyone.
+		slices.SortFunc(items, func(a, b item) int {
+			return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.meta, b.meta))
+		})
+		for i := 1; i < len(items); i++ {
+			if items[i].index == items[i-1].index && items[i].meta == items[i-1].meta {
+				return false, errTwice
+			}
+		}
+		if s.lockAll(items) {
+			break
+		}
+	}
+	return s.decide(now, items), nil
+}
+
+// peek reports whether a state of one word refuses already, and then fills in the
+// outcomes of all charges.
+func (s *Store) peek(now int64, items []item) (refused bool) {
+	for i := range items {
+		it := &items[i]
+		it.place = s.locate(it.c, it.hash)
+		state := limit.State{}
+		if it.find() {
+			if !it.c.plain {
+				continue
+			}
+			head, ok := it.read()
+			if !ok {
+				continue
+			}
+			state.Head = head
+		}
+		it.charge.Outcome = it.c.Look(state, now, it.charge.Cost)
+		refused = refused || !it.charge.Outcome.Allowed && !it.charge.Shadow
+	}
+	if !refused {
+		return false
+	}
+	for i := range items {
+		it := &items[i]
+		if it.c.plain || it.record == nil {
+			continue
+		}
+		if head, ok := it.lock(); ok {
+			it.charge.Outcome = it.c.Look(s.cells.state(head), now, it.charge.Cost)
+			it.unlock(head)
+		}
+	}
+	return true
+}
+
+// prepare finds the record of a charge, or makes it.
+func (s *Store) prepare(now int64, it *item) {
+	it.place = s.locate(it.c, it.hash)
+	if it.shared = false; it.find() {
+		return
+	}
+	if it.insert(s, it.c, now, false) {
+		return
+	}
+	it.shared = true
+	it.place = s.locate(it.c, s.overflow)
+	if !it.find() {
+		it.insert(s, it.c, now, true)
+	}
+}
+
+// lockAll locks all records, or none if one has moved.
+func (s *Store) lockAll(items []item) bool {
+	for i := range items {
+		it := &items[i]
+		head, ok := it.lock()
+		if !ok {
+			for j := range items[:i] {
+				items[j].unlock(items[j].head)
+			}
+			it.shard.settle()
+			return false
+		}
+		it.head = head
+	}
+	return true
+}
+
+// decide judges the charges, makes all that are allowed or none, and unlocks.
+func (s *Store) decide(now int64, items []item) bool {
+	allowed := true
+	for i := range items {
+		it := &items[i]
+		if it.c.queue != nil {
+			s.catchUp(it, now)
+		}
+		it.charge.Outcome = it.c.Look(it.state(s), now, it.charge.Cost)
+		allowed = allowed && (it.charge.Outcome.Allowed || it.charge.Shadow)
+	}
+	for i := range items {
+		it := &items[i]
+		if allowed && it.charge.Outcome.Allowed {
+			s.charge(it, now)
+		}
+		it.unlock(it.head)
+	}
+	return allowed
+}
+
+// charge makes a charge that is allowed. The record is locked.
+func (s *Store) charge(it *item, now int64) {
+	ch := it.charge
+	ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
+	ch.At, ch.Ticket = now, nil
+	if it.shared {
+		ch.Ticket = sharedTicket
+	}
+	state := it.state(s)
+	if it.c.plain {
+		it.head = it.c.Take(state, now, ch.Cost)
+	} else {
+		if need := it.c.Cells(state, ch.Cost); need > len(state.Cells) {
+			it.head = s.cells.grow(it.head, need)
+			state = s.cells.state(it.head)
+		}
+		s.cells.block(it.head)[0] = it.c.Take(state, now, ch.Cost)
+	}
+	if ch.Outcome.Wait > 0 && !ch.Shadow && it.c.queue != nil {
+		ch.Ticket = s.queue(it, now+ch.Outcome.Wait)
+	}
+}
+
+// acquire finds and locks the record of a place. It reports false if there is none.
+func (s *Store) acquire(it *item) bool {
+	for it.find() {
+		head, ok := it.lock()
+		if ok {
+			it.head = head
+			return true
+		}
+		it.shard.settle()
+	}
+	return false
+}
+
+// giveBack gives n back to a record that is locked, and returns by how much earlier
+// that lets it expire.
+func (s *Store) giveBack(it *item, at, n int64) (gained int64) {
+	state := it.state(s)
+	before := it.c.Expiry(state)
+	head := it.c.Meter.Give(state, at, n)
+	if it.c.plain {
+		it.head = head
+	} else {
+		s.cells.block(it.head)[0] = head
+	}
+	return before - it.c.Expiry(it.state(s))
+}

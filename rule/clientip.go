@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+
+package rule
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// ClientIP returns the address of the client that made the request: the TCP peer,
+// or, if that is a trusted proxy, the first address that is not trusted when
+// X-Forwarded-For is read from the right. An entry that cannot be read ends the
+// reading: what stands left of it was not written by a trusted proxy that we
+// understand. The zero Addr stands for a peer that has no address.
+//
+// The address is what rules count by: IPv4 whole, IPv6 by its /64, since that is
+// what one subscriber has.
+func (id *Identity) ClientIP(req *Request) netip.Addr {
+	if text := req.Actors["ip"]; text != "" {
+		ip, _ := parseIP(text)
+		return countedIP(ip)
+	}
+	if req.HTTP == nil {
+		return netip.Addr{}
+	}
+	ip, ok := parseIP(req.HTTP.RemoteAddr)
+	if !ok || len(id.TrustedProxies) == 0 {
+		return countedIP(ip)
+	}
+	return countedIP(id.walk(ip, req.HTTP.Header["X-Forwarded-For"]))
+}
+
+// walk goes from the peer to the left through the lines of X-Forwarded-For.
+func (id *Identity) walk(peer netip.Addr, lines []string) netip.Addr {
+	client := peer
+	for i := len(lines) - 1; i >= 0; i-- {
+		rest := lines[i]
+		for more := true; more; {
+			if !id.trusted(client) {
+				return client
+			}
+			var entry string
+			if comma := strings.LastIndexByte(rest, ','); comma >= 0 {
+				rest, entry = rest[:comma], rest[comma+1:]
+			} else {
+				entry, more = rest, false
+			}
+			ip, ok := parseIP(strings.Trim(entry, " \t"))
+			if !ok {
+				return client
+			}
+			client = ip
+		}
+	}
+	return client
+}
+
+func (id *Identity) trusted(ip netip.Addr) bool {
+	for _, p := range id.TrustedProxies {
+		if p.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseIP reads an address, with or without a port, and folds an IPv4 address
+// written as IPv6 into IPv4. Zones are dropped: they mean nothing to others.
+func parseIP(s string) (netip.Addr, bool) {
+	if ip, err := netip.ParseAddr(s); err == nil {
+		return ip.Unmap().WithZone(""), true
+	}
+	if p, err := netip.ParseAddrPort(s); err == nil {
+		return p.Addr().Unmap().WithZone(""), true
+	}
+	if n := len(s); n > 2 && s[0] == '[' && s[n-1] == ']' {
+		if ip, err := netip.ParseAddr(s[1 : n-1]); err == nil && ip.Is6() {
+			return ip.Unmap().WithZone(""), true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func countedIP(ip netip.Addr) netip.Addr {
+	if ip.Is6() {
+		p, _ := ip.Prefix(64)
+		return p.Addr()
+	}
+	return ip
+}
+
+// appendIP appends the text of a counted address: IPv6 as the /64 that it is.
+func appendIP(b []byte, ip netip.Addr) []byte {
+	switch {
+	case !ip.IsValid():
+		return append(b, "none"...)
+	case ip.Is6():
+		return append(ip.AppendTo(b), "/64"...)
+	}
+	return ip.AppendTo(b)
+}

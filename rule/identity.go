@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+
+package rule
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Actor is what a rule counts by: everyone ("all"), or each value of something
+// that a request carries. As text it is the Kind, and a Name behind a colon for
+// kinds that have one.
+type Actor struct {
+	Kind string
+	Name string
+}
+
+func (a Actor) String() string {
+	if a.Name == "" {
+		return a.Kind
+	}
+	return a.Kind + ":" + a.Name
+}
+
+// All is the actor that everyone is.
+var All = Actor{Kind: "all"}
+
+// MaxActors is how many actors a rule may count together as one.
+const MaxActors = 3
+
+// ParseActor returns the actor that text names. The error says what was expected.
+func (v Vocabulary) ParseActor(text string) (Actor, error) {
+	switch text {
+	case "all", "account", "device", "ip":
+		return Actor{Kind: text}, nil
+	case "actor": // source 001 writes it for account
+		return Actor{Kind: "account"}, nil
+	}
+	kind, name, named := strings.Cut(text, ":")
+	for _, k := range v.Actors {
+		if k.Kind != kind {
+			continue
+		}
+		switch {
+		case k.Named && name == "":
+			return Actor{}, fmt.Errorf("actor %q lacks a name, expected %s:NAME", text, kind)
+		case !k.Named && named:
+			return Actor{}, fmt.Errorf("actor %q has a name, expected %s", text, kind)
+		case k.Kind == "header":
+			if !token(name) {
+				return Actor{}, fmt.Errorf("%q is not a name of a header", name)
+			}
+			name = http.CanonicalHeaderKey(name)
+		}
+		return Actor{Kind: kind, Name: name}, nil
+	}
+	return Actor{}, fmt.Errorf("unknown actor %q, expected %s", text, v.actorNames())
+}
+
+func (v Vocabulary) actorNames() string {
+	names := []string{"all", "account", "device", "ip"}
+	for _, k := range v.Actors {
+		if k.Named {
+			names = append(names, k.Kind+":NAME")
+		} else {
+			names = append(names, k.Kind)
+		}
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// token reports whether s is a token of RFC 9110, such as a header's name.
+func token(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c <= ' ' || c > '~' || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// Identity says who account and device are, and whom to believe about the
+// client's address. The zero value knows account and device by IP alone.
+type Identity struct {
+	Account, Device []Actor        // tried in order; the client's IP is the last resort
+	TrustedProxies  []netip.Prefix // peers whose X-Forwarded-For is read
+}
+
+// Request is what is judged. The zero value is a request of the unknown to "/".
+type Request struct {
+	Method string
+	Path   string // as it was sent: still escaped, not cleaned
+
+	// Actors holds what the caller knows of who asks, by an actor's text:
+	// "account", "device", "ip", "header:X-Device-Id". It is believed, and goes
+	// before what HTTP says.
+	Actors map[string]string
+
+	// HTTP is where actors are found that Actors does not name. May be nil.
+	HTTP *http.Request
+}
+
+// A chain is a list of sources that are tried until one has a value.
+type chain []source
+
+type source struct {
+	text   string // names it in Request.Actors
+	prefix string // of the keys it makes, so that different sources never meet
+	name   string
+	find   func(*http.Request, string) string
+}
+
+// chains resolves the actors of a rule. Each chain ends in the client's IP.
+func (id *Identity) chains(v Vocabulary, actor []Actor) ([]chain, error) {
+	var who []chain
+	for _, a := range actor {
+		if a == All {
+			continue
+		}
+		c := chain{{text: a.String(), prefix: a.String() + "="}}
+		switch a.Kind {
+		case "ip":
+			c = nil
+		case "account", "device":
+			list := id.Account
+			if a.Kind == "device" {
+				list = id.Device
+			}
+			for _, sub := range list {
+				s, ok := v.source(sub)
+				if !ok {
+					return nil, fmt.Errorf("%s: unknown source %q", a.Kind, sub)
+				}
+				c = append(c, s)
+			}
+		default:
+			s, ok := v.source(a)
+			if !ok {
+				return nil, fmt.Errorf("unknown actor %q", a)
+			}
+			c[0] = s
+		}
+		who = append(who, c)
+	}
+	return who, nil
+}
+
+func (v Vocabulary) source(a Actor) (source, bool) {
+	if a.Kind == "ip" {
+		return source{}, true // what every chain ends in
+	}
+	for _, k := range v.Actors {
+		if k.Kind == a.Kind {
+			return source{text: a.String(), prefix: a.String() + "=", name: a.Name, find: k.Find}, true
+		}
+	}
+	return source{}, false
+}
+
+func (s *source) value(r *Request) string {
+	if len(r.Actors) > 0 {
+		if v := r.Actors[s.text]; v != "" {
+			return v
+		}
+	}
+	if r.HTTP == nil || s.find == nil {
+		return ""
+	}
+	return s.find(r.HTTP, s.name)
+}
+
+// CountsAll reports whether the rule counts everyone together.
+func (r *Rule) CountsAll() bool { return len(r.who) == 0 }
+
+// maxIdentity is the longest value that a key holds as it is.
+const maxIdentity = 256
+
+// AppendKey appends the key of who makes the request, as this rule counts it. ip is
+// the client's address, see [Identity.ClientIP]. The key of All is empty. Keys
+// differ when the actors do: each part tells its source and its length.
+func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) []byte {
+chains:
+	for _, c := range r.who {
+		for i := range c {
+			if c[i].text == "" {
+				break
+			}
+			if v := c[i].value(req); v != "" {
+				key = appendPart(key, c[i].prefix, v)
+				continue chains
+			}
+		}
+		key = appendIP(append(key, "ip="...), ip)
+		key = append(key, ';')
+	}
+	return key
+}
+
+func appendPart(key []byte, prefix, value string) []byte {
+	key = append(key, prefix...)
+	if len(value) > maxIdentity {
+		sum := sha256.Sum256([]byte(value))
+		key = append(key, "sha256:"...) // no length, so no value looks like it
+		return append(hex.AppendEncode(key, sum[:]), ';')
+	}
+	key = strconv.AppendInt(key, int64(len(value)), 10)
+	key = append(key, ':')
+	key = append(key, value...)
+	return append(key, ';')
+}

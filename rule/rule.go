@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+
+// Package rule holds what a configuration says: rules, the URLs that they stand
+// under, who an actor is, and the compiled, immutable [Set] that finds the rules
+// of a request.
+package rule
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// Scope says where requests are counted.
+type Scope int
+
+const (
+	Local  Scope = iota // in this process
+	Global              // in Redis, for all gateways
+)
+
+func (s Scope) String() string { return [...]string{"local", "global"}[s] }
+
+// Mode says what a refusal by a rule does.
+type Mode int
+
+const (
+	Enforce Mode = iota // refuses the request
+	Shadow              // is counted, and changes nothing
+)
+
+func (m Mode) String() string { return [...]string{"enforce", "shadow"}[m] }
+
+// OnError says how a global rule is kept while Redis is out of reach.
+type OnError int
+
+const (
+	Share  OnError = iota // in this process, with the limit divided by the gateways last seen alive
+	Whole                 // in this process, with the whole limit; written "local"
+	Open                  // not at all: every request passes
+	Closed                // every request is refused
+)
+
+func (o OnError) String() string { return [...]string{"share", "local", "open", "closed"}[o] }
+
+// Rule is one promise: how much which actor may use of the URL it stands under.
+type Rule struct {
+	Name      string // unique in a Set; empty: made from the other fields
+	Actor     []Actor
+	Algorithm limit.Algorithm
+	Limit     limit.Limit
+	Scope     Scope
+	OnError   OnError // of a Global rule
+	Mode      Mode
+
+	// The rest is set by Compile.
+
+	Index    int         // in Set.Rules
+	URL      Pattern     // that it stands under
+	Meter    limit.Meter // keeps Limit
+	Counters string      // names what is counted: equal in two Sets if the counts mean the same
+
+	who []chain
+}
+
+// Entry is a URL and its rules.
+type Entry struct {
+	URL   Pattern
+	Rules []Rule
+}
+
+// UnitName returns the unit of l as configurations write it.
+func UnitName(unit time.Duration) string {
+	for _, u := range Units() {
+		if u.Length == unit {
+			return u.Name
+		}
+	}
+	return unit.String()
+}
+
+func (r *Rule) defaultName() string {
+	rate := fmt.Sprint(r.Limit.N)
+	if r.Algorithm.Uses("unit") {
+		rate += "/" + UnitName(r.Limit.Unit)
+	}
+	return fmt.Sprintf("%s %s %s %s", r.URL, actorText(r.Actor), r.Algorithm.Name(), rate)
+}
+
+// countersName returns what the rule's counts depend on. The size of the limit is
+// not part of it: counts go on when only that is changed.
+func (r *Rule) countersName() string {
+	unit := "-"
+	if r.Algorithm.Uses("unit") {
+		unit = r.Limit.Unit.String()
+	}
+	return fmt.Sprintf("%s %s %s %q %q", r.Algorithm.Name(), unit, r.Meter.Layout(), actorText(r.Actor), r.URL)
+}
+
+func actorText(actor []Actor) string {
+	if len(actor) == 0 {
+		return "all"
+	}
+	texts := make([]string, len(actor))
+	for i, a := range actor {
+		texts[i] = a.String()
+	}
+	return strings.Join(texts, "+")
+}

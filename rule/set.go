@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+
+package rule
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Set is a compiled configuration: it finds the rules of a request. It never
+// changes and is safe for concurrent use.
+type Set struct {
+	Rules    []*Rule // by Index
+	identity Identity
+	root     node
+}
+
+// node is a segment of the tree of URLs.
+type node struct {
+	children map[string]*node
+	wild     *node
+	entries  []*entry
+}
+
+type entry struct {
+	url   Pattern
+	depth int // segments
+	order int // in the configuration
+	rules []*Rule
+}
+
+// Compile makes a Set. The error names every rule that cannot be kept. v is the
+// vocabulary that the entries were written in.
+func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
+	s := &Set{identity: identity}
+	var errs []error
+	names, counters, urls := map[string]bool{}, map[string]int{}, map[string]bool{}
+	for order, e := range entries {
+		if same := e.URL.Same(); urls[same] {
+			errs = append(errs, fmt.Errorf("two entries have the url %q", e.URL))
+		} else {
+			urls[same] = true
+		}
+		compiled := &entry{url: e.URL, order: order}
+		for _, r := range e.Rules {
+			r.URL = e.URL
+			r.Index = len(s.Rules)
+			named := r.Name != ""
+			if !named {
+				r.Name = r.defaultName()
+			}
+			if names[r.Name] {
+				if named {
+					errs = append(errs, fmt.Errorf("two rules have the name %q", r.Name))
+				}
+				r.Name = unusedName(names, r.Name)
+			}
+			names[r.Name] = true
+			if err := s.bind(&r, v); err != nil {
+				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
+				continue
+			}
+			// Two equal rules count apart, in the order they are written.
+			counters[r.Counters]++
+			if n := counters[r.Counters]; n > 1 {
+				r.Counters += fmt.Sprintf(" #%d", n)
+			}
+			s.Rules = append(s.Rules, &r)
+			compiled.rules = append(compiled.rules, &r)
+		}
+		s.insert(compiled)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func unusedName(names map[string]bool, name string) string {
+	for n := 2; ; n++ {
+		if next := fmt.Sprintf("%s #%d", name, n); !names[next] {
+			return next
+		}
+	}
+}
+
+// bind gives a rule its meter, its counters' name and its actors' sources.
+func (s *Set) bind(r *Rule, v Vocabulary) (err error) {
+	if r.Meter, err = r.Algorithm.New(r.Limit); err != nil {
+		return err
+	}
+	r.Counters = r.countersName()
+	r.who, err = s.identity.chains(v, r.Actor)
+	return err
+}
+
+func (s *Set) insert(e *entry) {
+	n := &s.root
+	for segment := range strings.SplitSeq(strings.TrimPrefix(e.url.Path, "/"), "/") {
+		if segment == "" {
+			break // the root
+		}
+		e.depth++
+		if wild(segment) {
+			if n.wild == nil {
+				n.wild = &node{}
+			}
+			n = n.wild
+			continue
+		}
+		if n.children == nil {
+			n.children = map[string]*node{}
+		}
+		child := n.children[segment]
+		if child == nil {
+			child = &node{}
+			n.children[segment] = child
+		}
+		n = child
+	}
+	n.entries = append(n.entries, e)
+}
+
+// Match is room for finding the rules of requests, one after another. The zero
+// value is ready. It is not safe for concurrent use.
+type Match struct {
+	Rules []*Rule // found by Find
+
+	entries []*entry
+	nodes   [2][]*node
+	path    []byte
+	last    []byte
+}
+
+// Find sets m.Rules to the rules of a request: those of fewer segments first, then
+// in the order of the configuration. path is escaped, as it was sent. It does not
+// allocate once m has grown to what it needs.
+func (s *Set) Find(m *Match, method, path string) {
+	m.entries, m.Rules = m.entries[:0], m.Rules[:0]
+	if plain(path) {
+		m.path = append(m.path[:0], path...)
+		s.walk(m, method)
+	} else {
+		for i, r := range readings {
+			m.path = appendClean(m.path[:0], path, r)
+			if i > 0 && string(m.path) == string(m.last) {
+				continue
+			}
+			m.last = append(m.last[:0], m.path...)
+			s.walk(m, method)
+		}
+		slices.SortFunc(m.entries, func(a, b *entry) int {
+			if a.depth != b.depth {
+				return a.depth - b.depth
+			}
+			return a.order - b.order
+		})
+	}
+	var previous *entry
+	for _, e := range m.entries {
+		if e != previous {
+			m.Rules = append(m.Rules, e.rules...)
+		}
+		previous = e
+	}
+}
+
+// walk adds the entries that cover m.path, level by level.
+func (s *Set) walk(m *Match, method string) {
+	level, next := append(m.nodes[0][:0], &s.root), m.nodes[1][:0]
+	rest := m.path[1:]
+	for {
+		first := len(m.entries)
+		for _, n := range level {
+			for _, e := range n.entries {
+				if e.url.covers(method) {
+					m.entries = append(m.entries, e)
+				}
+			}
+		}
+		if found := m.entries[first:]; len(found) > 1 {
+			slices.SortFunc(found, func(a, b *entry) int { return a.order - b.order })
+		}
+		if len(rest) == 0 {
+			break
+		}
+		end := 0
+		for end < len(rest) && rest[end] != '/' {
+			end++
+		}
+		segment := rest[:end]
+		rest = rest[min(end+1, len(rest)):]
+		next = next[:0]
+		for _, n := range level {
+			if child := n.children[string(segment)]; child != nil {
+				next = append(next, child)
+			}
+			if n.wild != nil {
+				next = append(next, n.wild)
+			}
+		}
+		if len(next) == 0 {
+			break
+		}
+		level, next = next, level
+	}
+	m.nodes[0], m.nodes[1] = level, next
+}
+
+// ClientIP returns the address that the request's client is counted by.
+func (s *Set) ClientIP(req *Request) netip.Addr { return s.identity.ClientIP(req) }
+
+// Explanation tells how one rule judges a request.
+type Explanation struct {
+	Rule *Rule
+	Key  string // of who makes the request; empty for All
+}
+
+// Explain returns how the request would be judged, in order. It counts nothing.
+func (s *Set) Explain(req *Request) []Explanation {
+	var m Match
+	s.Find(&m, req.Method, req.Path)
+	explained := make([]Explanation, len(m.Rules))
+	for i, r := range m.Rules {
+		explained[i] = Explanation{r, string(r.AppendKey(nil, req, s.ClientIP(req)))}
+	}
+	return explained
+}

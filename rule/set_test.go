@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+
+package rule
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// compile makes a Set with one rule for each url, which is named like it.
+func compile(t testing.TB, texts ...string) *Set {
+	t.Helper()
+	var entries []Entry
+	for _, text := range texts {
+		entries = append(entries, Entry{URL: pattern(t, text), Rules: []Rule{{
+			Name: text, Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 1, Unit: time.Second},
+		}}})
+	}
+	s, err := Compile(entries, Identity{}, Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func pattern(t testing.TB, text string) Pattern {
+	t.Helper()
+	p, err := ParsePattern(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// urls returns the names of the rules of a request.
+func urls(s *Set, method, path string) []string {
+	var m Match
+	s.Find(&m, method, path)
+	names := make([]string, len(m.Rules))
+	for i, r := range m.Rules {
+		names[i] = r.Name
+	}
+	return names
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	s := compile(t, "/sample/deep", "/users/{id}/orders", "POST /sample", "/sample", "GET /sample", "/users/me", "/", "/users/{id}", "/{any}")
+	for _, tc := range []struct {
+		method, path string
+		want         []string
+	}{
+		{"GET", "/", []string{"/"}},
+		{"GET", "/sample", []string{"/", "/sample", "GET /sample", "/{any}"}},
+		{"HEAD", "/sample", []string{"/", "/sample", "GET /sample", "/{any}"}},
+		{"POST", "/sample/x", []string{"/", "POST /sample", "/sample", "/{any}"}},
+		{"PUT", "/sample/deep/er", []string{"/", "/sample", "/{any}", "/sample/deep"}},
+		{"GET", "/sampler", []string{"/", "/{any}"}},
+		{"GET", "/users/me", []string{"/", "/{any}", "/users/me", "/users/{id}"}},
+		{"GET", "/users/7/orders/1", []string{"/", "/{any}", "/users/{id}", "/users/{id}/orders"}},
+		{"GET", "/users", []string{"/", "/{any}"}},
+	} {
+		if got := urls(s, tc.method, tc.path); !slices.Equal(got, tc.want) {
+			t.Errorf("%s %s: %q, want %q", tc.method, tc.path, got, tc.want)
+		}
+	}
+}
+
+// The tree finds what comparing with every entry finds.
+func TestFindAgainstSlowModel(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	words := []string{"a", "b", "{x}", "c"}
+	for range 200 {
+		set := map[string]bool{"/": true}
+		for range 20 {
+			text := ""
+			for range 1 + rnd.IntN(4) {
+				text += "/" + words[rnd.IntN(len(words))]
+			}
+			set[text] = true
+		}
+		texts := slices.Sorted(maps.Keys(set))
+		s := compile(t, texts...)
+		for range 50 {
+			path := ""
+			for range rnd.IntN(6) {
+				path += "/" + string("abcd"[rnd.IntN(4)])
+			}
+			var want []string
+			for depth := range 6 {
+				for _, text := range texts {
+					if covers(text, path) && depth == strings.Count(strings.TrimSuffix(text, "/"), "/") {
+						want = append(want, text)
+					}
+				}
+			}
+			if got := urls(s, "GET", path); !slices.Equal(got, want) {
+				t.Fatalf("%q in %q: %q, want %q", path, texts, got, want)
+			}
+		}
+	}
+}
+
+func covers(pattern, path string) bool {
+	if pattern == "/" {
+		return true
+	}
+	want, got := strings.Split(pattern, "/"), strings.Split(path, "/")
+	if len(got) < len(want) {
+		return false
+	}
+	for i := range want {
+		if want[i] != got[i] && want[i] != "{x}" {
+			return false
+		}
+	}
+	return true
+}
+
+func TestParsePattern(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"/":               "/",
+		"/sample/":        "/sample",
+		"POST /login":     "POST /login",
+		"POST   /login/":  "POST /login",
+		"//a/./b/../c":    "/a/c",
+		"/%73ample":       "/sample",
+		"/users/{id}/pic": "/users/{id}/pic",
+	} {
+		if got, err := ParsePattern(text); err != nil || got.String() != want {
+			t.Errorf("ParsePattern(%q) = %q, %v, want %q", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"":            "empty",
+		"sample":      "begins with /",
+		"post /login": "not a method",
+		"/a?b=c":      "query",
+		"/a#b":        "query or fragment",
+		"/a{id}":      "whole segment",
+		"/{}":         "whole segment",
+		"/{a}{b}":     "whole segment",
+		"GET ":        "begins with /",
+	} {
+		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParsePattern(%q): error %v, want one with %q", text, err, want)
+		}
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	t.Parallel()
+	r := Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 1, Unit: time.Second}}
+	named := r
+	named.Name = "x"
+	bad := r
+	bad.Limit.Unit = 0
+	for _, tc := range []struct {
+		entries []Entry
+		want    string
+	}{
+		{[]Entry{{pattern(t, "/a/{x}"), []Rule{r}}, {pattern(t, "/a/{y}"), []Rule{r}}}, `two entries have the url "/a/{y}"`},
+		{[]Entry{{pattern(t, "/"), []Rule{named, named}}}, `two rules have the name "x"`},
+		{[]Entry{{pattern(t, "/"), []Rule{bad}}}, "unit is 0s"},
+	} {
+		if _, err := Compile(tc.entries, Identity{}, Default()); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("error %v, want one with %q", err, tc.want)
+		}
+	}
+}
+
+func TestNamesAndCounters(t *testing.T) {
+	t.Parallel()
+	tb := Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 10, Unit: time.Second}, Actor: []Actor{{Kind: "device"}}}
+	c := Rule{Algorithm: limit.Concurrency(), Limit: limit.Limit{N: 3}}
+	s, err := Compile([]Entry{{pattern(t, "POST /a"), []Rule{tb, tb, c}}}, Identity{}, Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"POST /a device TB 10/second", "POST /a device TB 10/second #2", "POST /a all C 3"} {
+		if got := s.Rules[i].Name; got != want {
+			t.Errorf("rule %d is named %q, want %q", i, got, want)
+		}
+	}
+	if s.Rules[0].Counters == s.Rules[1].Counters {
+		t.Error("two rules share their counters")
+	}
+
+	// What gives a count its meaning is in the counters' name, and nothing else.
+	counters := func(change func(*Rule)) string {
+		r := tb
+		change(&r)
+		s, err := Compile([]Entry{{pattern(t, "/a"), []Rule{r}}}, Identity{}, Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Rules[0].Counters
+	}
+	base := counters(func(*Rule) {})
+	for name, change := range map[string]func(*Rule){
+		"rpu":   func(r *Rule) { r.Limit.N = 20 },
+		"burst": func(r *Rule) { r.Limit.Burst = 5 },
+		"name":  func(r *Rule) { r.Name = "x" },
+		"mode":  func(r *Rule) { r.Mode = Shadow },
+	} {
+		if counters(change) != base {
+			t.Errorf("counters change with %s", name)
+		}
+	}
+	for name, change := range map[string]func(*Rule){
+		"algo":  func(r *Rule) { r.Algorithm = limit.LeakyBucket() },
+		"unit":  func(r *Rule) { r.Limit.Unit = time.Minute },
+		"actor": func(r *Rule) { r.Actor = nil },
+	} {
+		if counters(change) == base {
+			t.Errorf("counters stay although %s changes", name)
+		}
+	}
+}
+
+func TestFindDoesNotAllocate(t *testing.T) {
+	var texts []string
+	for i := range 1000 {
+		texts = append(texts, fmt.Sprintf("/api/v%d/{x}", i))
+	}
+	s := compile(t, texts...)
+	var m Match
+	for _, p := range []string{"/api/v7/z/y", "/a%70i/v7;x=1/..%2Fz"} {
+		s.Find(&m, "GET", p)
+		if got := testing.AllocsPerRun(100, func() { s.Find(&m, "GET", p) }); got != 0 {
+			t.Errorf("%s: %v allocations", p, got)
+		}
+	}
+}

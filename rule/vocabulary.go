@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+
+package rule
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// Vocabulary is what the words of a configuration mean. A program that brings its
+// own algorithms, actors or units appends them to [Default] before it loads a
+// configuration; nothing is registered anywhere.
+type Vocabulary struct {
+	Algorithms []limit.Algorithm // the first is the default
+	Actors     []ActorKind
+	Units      []Unit
+}
+
+// Unit is a named length of time.
+type Unit struct {
+	Name   string
+	Length time.Duration
+}
+
+// ActorKind is a way to find who makes a request.
+type ActorKind struct {
+	Kind  string // as in "ip", or "header" of "header:X-Device-Id"
+	Named bool   // whether a name follows, behind a colon
+
+	// Find returns who makes the request, or "" if the request does not tell.
+	// name is the part behind the colon. It is called at most once a rule and
+	// request, concurrently for different requests. Nil: only [Request.Actors] tells.
+	Find func(r *http.Request, name string) string
+}
+
+// Units returns the units of time that have names.
+func Units() []Unit {
+	return []Unit{
+		{"second", time.Second},
+		{"minute", time.Minute},
+		{"hour", time.Hour},
+		{"day", 24 * time.Hour},
+	}
+}
+
+// Default returns the words that Diana knows by itself. Beside these actors a
+// configuration can name "all", which is everyone together, and "ip", "account" and
+// "device", which [Identity] defines.
+func Default() Vocabulary {
+	return Vocabulary{
+		Algorithms: limit.Algorithms(),
+		Units:      Units(),
+		Actors: []ActorKind{
+			{Kind: "header", Named: true, Find: headerValue},
+			{Kind: "cookie", Named: true, Find: cookieValue},
+			{Kind: "query", Named: true, Find: queryValue},
+		},
+	}
+}
+
+func headerValue(r *http.Request, name string) string {
+	if name == "Host" { // net/http moves it out of the header
+		return r.Host
+	}
+	return r.Header.Get(name)
+}
+
+func cookieValue(r *http.Request, name string) string {
+	c, err := r.Cookie(name)
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+func queryValue(r *http.Request, name string) string {
+	if !strings.Contains(r.URL.RawQuery, "=") {
+		return ""
+	}
+	return r.URL.Query().Get(name)
+}
+
+// Algorithm returns the algorithm of that name.
+func (v Vocabulary) Algorithm(name string) (limit.Algorithm, bool) {
+	for _, a := range v.Algorithms {
+		if a.Called(name) {
+			return a, true
+		}
+	}
+	return limit.Algorithm{}, false
+}
+
+// Unit returns the length of a unit of that name.
+func (v Vocabulary) Unit(name string) (time.Duration, bool) {
+	for _, u := range v.Units {
+		if u.Name == name {
+			return u.Length, true
+		}
+	}
+	return 0, false
+}
