@@ -88,11 +88,11 @@ func (w *fixedWindow) load(s State) (start, count int64) {
 }
 
 // at returns the same for the window that now is in. A window that lies ahead of
-// a clock that went back is stayed in.
+// a clock that went back is stayed in, even if all has been given back.
 func (w *fixedWindow) at(s State, now int64) (start, count int64) {
 	start, count = w.load(s)
 	switch {
-	case now < start+w.unit && (count > 0 || !w.first):
+	case now < start, now < start+w.unit && (count > 0 || !w.first):
 		return start, count
 	case w.first:
 		return now, 0
@@ -135,8 +135,8 @@ func (w *fixedWindow) Give(s State, at, n int64) uint64 {
 
 func (w *fixedWindow) Expiry(s State) int64 {
 	start, count := w.load(s)
-	if count == 0 {
-		return 0
+	if s.Head == 0 || w.first && count == 0 { // no window has begun
+		return start
 	}
 	return start + w.unit
 }

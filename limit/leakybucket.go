@@ -29,8 +29,11 @@ import (
 // closer than Unit/N. A wait never exceeds ten seconds, whatever the queue: a
 // client that is kept longer has given up.
 //
+// A cost of n takes n turns, beginning with the first that is free.
+//
 // The Meter only reserves turns. The store holds the waiting, in order, and gives
-// the turn of one that leaves early to those behind it (Give moves next back).
+// the turn of one that leaves early to those behind it (Give moves next back). Give
+// is for turns that have not come yet: later, those behind may have gone on.
 //
 // State: one word, the moment next. Expiry: that moment. Cost: one addition.
 // Source: source 001 asks for waiting in the calling thread, by calculation.
@@ -48,6 +51,7 @@ const MaxWait = 10 * time.Second
 type leakyBucket struct {
 	step    int64
 	longest int64 // the longest wait
+	most    int64 // the largest cost: what leaks in a hundred years
 }
 
 func newLeakyBucket(l Limit) (Meter, error) {
@@ -63,6 +67,7 @@ func newLeakyBucket(l Limit) (Meter, error) {
 		queue = l.N
 	}
 	b := &leakyBucket{step: ceilDiv(unit, l.N)}
+	b.most = maxFill / b.step
 	b.longest = min(queue, MaxWait.Microseconds()/b.step) * b.step
 	return b, nil
 }
@@ -73,15 +78,13 @@ func (b *leakyBucket) Cells(State, int64) int { return 0 }
 func (b *leakyBucket) Look(s State, now, n int64) Outcome {
 	turn := max(now, int64(s.Head))
 	wait := turn - now
-	if wait > b.longest {
-		return Outcome{Wait: wait - b.longest, Reset: b.step}
+	out := Outcome{Allowed: wait <= b.longest && n <= b.most, Wait: wait, Reset: b.step}
+	if wait <= b.longest {
+		out.Remaining = (b.longest-wait)/b.step + 1
+	} else if n <= b.most {
+		out.Wait -= b.longest
 	}
-	return Outcome{
-		Allowed:   true,
-		Wait:      wait,
-		Remaining: (b.longest-wait)/b.step + 1,
-		Reset:     b.step,
-	}
+	return out
 }
 
 func (b *leakyBucket) Take(s State, now, n int64) uint64 {

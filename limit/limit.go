@@ -23,6 +23,7 @@ const (
 // Align says where the windows of a fixed window begin.
 type Align int
 
+// The values of Align.
 const (
 	AlignClock Align = iota // at multiples of the unit since the Unix epoch, UTC
 	AlignFirst              // at the first request
@@ -115,8 +116,8 @@ const Never = math.MaxInt64
 // allocation. Every n is at least 1. A Meter is safe for concurrent use.
 type Meter interface {
 	// Layout names how states are laid out. States pass from one Meter to
-	// another of the same algorithm and layout, as when a limit is changed by a
-	// reload: what has been used then counts against the new limit.
+	// another of the same algorithm, unit and layout, as when a limit is changed by
+	// a reload: what has been used then counts against the new limit.
 	Layout() string
 
 	// Cells returns how many cells the state needs for n more to be taken. It

@@ -169,11 +169,11 @@ func (g *slidingLog) Take(s State, now, n int64) uint64 {
 	return r.pack()
 }
 
-// grow makes the ring as large as its cells allow. The part that had wrapped
-// around to the front goes behind the rest.
+// grow makes the ring as large as its cells allow, and it needs. The part that had
+// wrapped around to the front goes behind the rest.
 func (r ring) grow(cells []uint64) ring {
 	size := int64(1)
-	for size*2 <= int64(len(cells)) {
+	for size*2 <= int64(len(cells)) && size < maxMoments {
 		size *= 2
 	}
 	if wrapped := r.first + r.length - r.size; r.size > 0 && wrapped > 0 {
@@ -199,13 +199,14 @@ func (g *slidingLog) Give(s State, at, n int64) uint64 {
 			s.Cells[r.index(i+j-end)] = s.Cells[r.index(j)]
 		}
 		r.length -= end - i
-	case i == r.length-1: // in the newest bundle
+	case i == r.length-1 && at > int64(s.Cells[r.index(i)])-g.unit: // in the newest bundle
 		if r.newest -= min(n, r.newest); r.newest == 0 {
 			r.length, r.newest = r.length-1, g.bundle
 		}
 	}
 	// One that is in an older bundle stays counted: the bundle's moment is that
-	// of its last request, and the others are not told apart.
+	// of its last request, and the others are not told apart. One that has left the
+	// window must not be mistaken for one in the newest bundle.
 	return r.pack()
 }
 

@@ -31,6 +31,10 @@ import "fmt"
 // the same as a new one. When a limit changes under a state, the moment stays: a
 // bucket that would have been full in a second still will be.
 //
+// Give moves the moment back: it puts tokens into the bucket, whenever they were
+// taken, and what does not fit is lost. Whether one has dripped in since in their
+// place is not known from one moment; so what is given back should be given soon.
+//
 // Cost: one addition and two comparisons. Source: GCRA, ITU-T I.371; the bucket
 // without a thread is source 001's.
 func TokenBucket() Algorithm {
@@ -82,7 +86,8 @@ func (b *tokenBucket) Look(s State, now, n int64) Outcome {
 	full := b.full(s, now)
 	horizon := b.plus(point{now, 0}, b.fill)
 	if n > b.capacity {
-		return Outcome{Wait: full.until(now), Remaining: b.remaining(full, horizon), Reset: full.until(now)}
+		left := b.remaining(full, horizon)
+		return Outcome{Wait: full.until(now), Remaining: left, Reset: b.reset(now, left)}
 	}
 	if next := b.add(full, n); next.after(horizon) {
 		out := Outcome{Wait: next.less(b.fill).until(now)}
@@ -93,7 +98,7 @@ func (b *tokenBucket) Look(s State, now, n int64) Outcome {
 		return out
 	}
 	out := Outcome{Allowed: true, Remaining: b.remaining(full, horizon)}
-	out.Reset = b.reset(now, out.Remaining-n)
+	out.Reset = b.reset(now, out.Remaining)
 	return out
 }
 

@@ -65,20 +65,25 @@ func (id *Identity) trusted(ip netip.Addr) bool {
 }
 
 // parseIP reads an address, with or without a port, and folds an IPv4 address
-// written as IPv6 into IPv4. Zones are dropped: they mean nothing to others.
+// written as IPv6 into IPv4. Zones are dropped: they mean nothing to others. What the
+// text is shows in its shape; trying one and then another would cost an error each time.
 func parseIP(s string) (netip.Addr, bool) {
-	if ip, err := netip.ParseAddr(s); err == nil {
-		return ip.Unmap().WithZone(""), true
-	}
-	if p, err := netip.ParseAddrPort(s); err == nil {
-		return p.Addr().Unmap().WithZone(""), true
-	}
-	if n := len(s); n > 2 && s[0] == '[' && s[n-1] == ']' {
-		if ip, err := netip.ParseAddr(s[1 : n-1]); err == nil && ip.Is6() {
-			return ip.Unmap().WithZone(""), true
+	var ip netip.Addr
+	var err error
+	switch n := len(s); {
+	case n > 2 && s[0] == '[' && s[n-1] == ']':
+		ip, err = netip.ParseAddr(s[1 : n-1])
+		if ip.Is4() {
+			return netip.Addr{}, false
 		}
+	case n > 0 && s[0] == '[' || strings.Count(s, ":") == 1:
+		var p netip.AddrPort
+		p, err = netip.ParseAddrPort(s)
+		ip = p.Addr()
+	default:
+		ip, err = netip.ParseAddr(s)
 	}
-	return netip.Addr{}, false
+	return ip.Unmap().WithZone(""), err == nil
 }
 
 func countedIP(ip netip.Addr) netip.Addr {

@@ -16,6 +16,7 @@ import (
 // Scope says where requests are counted.
 type Scope int
 
+// The values of Scope.
 const (
 	Local  Scope = iota // in this process
 	Global              // in Redis, for all gateways
@@ -26,6 +27,7 @@ func (s Scope) String() string { return [...]string{"local", "global"}[s] }
 // Mode says what a refusal by a rule does.
 type Mode int
 
+// The values of Mode.
 const (
 	Enforce Mode = iota // refuses the request
 	Shadow              // is counted, and changes nothing
@@ -36,6 +38,7 @@ func (m Mode) String() string { return [...]string{"enforce", "shadow"}[m] }
 // OnError says how a global rule is kept while Redis is out of reach.
 type OnError int
 
+// The values of OnError.
 const (
 	Share  OnError = iota // in this process, with the limit divided by the gateways last seen alive
 	Whole                 // in this process, with the whole limit; written "local"

@@ -37,7 +37,16 @@ type entry struct {
 func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 	s := &Set{identity: identity}
 	var errs []error
-	names, counters, urls := map[string]bool{}, map[string]int{}, map[string]bool{}
+	counters, urls := map[string]int{}, map[string]bool{}
+	names, made := map[string]bool{}, map[string]int{}
+	for _, e := range entries {
+		for _, r := range e.Rules {
+			if r.Name != "" && names[r.Name] {
+				errs = append(errs, fmt.Errorf("two rules have the name %q", r.Name))
+			}
+			names[r.Name] = true
+		}
+	}
 	for order, e := range entries {
 		if same := e.URL.Same(); urls[same] {
 			errs = append(errs, fmt.Errorf("two entries have the url %q", e.URL))
@@ -48,17 +57,9 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 		for _, r := range e.Rules {
 			r.URL = e.URL
 			r.Index = len(s.Rules)
-			named := r.Name != ""
-			if !named {
-				r.Name = r.defaultName()
+			if r.Name == "" {
+				r.Name = unusedName(names, made, r.defaultName())
 			}
-			if names[r.Name] {
-				if named {
-					errs = append(errs, fmt.Errorf("two rules have the name %q", r.Name))
-				}
-				r.Name = unusedName(names, r.Name)
-			}
-			names[r.Name] = true
 			if err := s.bind(&r, v); err != nil {
 				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
 				continue
@@ -79,9 +80,17 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 	return s, nil
 }
 
-func unusedName(names map[string]bool, name string) string {
-	for n := 2; ; n++ {
-		if next := fmt.Sprintf("%s #%d", name, n); !names[next] {
+// unusedName returns name, or name and a number where that is taken, by a name that was
+// given or by one made before. made counts how often each was made.
+func unusedName(names map[string]bool, made map[string]int, name string) string {
+	for {
+		made[name]++
+		next := name
+		if n := made[name]; n > 1 {
+			next = fmt.Sprintf("%s #%d", name, n)
+		}
+		if !names[next] {
+			names[next] = true
 			return next
 		}
 	}

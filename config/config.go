@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+
+// Package config reads configurations: YAML text to a [Config], or to [Errors] that
+// name every mistake with its place.
+//
+// Reading is strict. A key that is not known or given twice, a value of the wrong
+// type or out of range, a missing value: all are errors, and all of them come out
+// together. What is read without an error, package rule compiles without one.
+package config
+
+import (
+	"time"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// MaxSize is the largest configuration that is read, in bytes: some 10,000 rules. It
+// keeps the time and memory small that the worst text can cost.
+const MaxSize = 1 << 20
+
+// Config is a configuration as it was written, with the defaults filled in.
+type Config struct {
+	Source  string // the name it was read under
+	Version string // of the text: equal for equal texts, twelve hexadecimal digits
+
+	Redis    *Redis  // nil: none given
+	Remote   *Remote // nil: none given
+	Identity rule.Identity
+	Response Response
+	MaxKeys  int // actors that the local store remembers, all rules together; 1 to 100,000,000, default 1,000,000
+	Limits   []rule.Entry
+
+	// Warnings are about what is valid and yet may not be what was meant.
+	Warnings Errors
+}
+
+// Redis says how to reach Redis. One of URL, Cluster and Sentinel is set.
+type Redis struct {
+	URL      string   // redis:// or rediss://, with a host, and perhaps a user, a password and a database
+	Cluster  []string // host:port
+	Sentinel *Sentinel
+	Timeout  time.Duration // most that a request ever waits for Redis; 1ms to 10s, default 50ms
+	Prefix   string        // of every key; printable ASCII without spaces and braces, default "diana"
+}
+
+// Sentinel says how to find the master of a Redis that Sentinel watches.
+type Sentinel struct {
+	Master    string
+	Addresses []string // host:port, at least one
+}
+
+// Remote says where the configuration centre is.
+type Remote struct {
+	URL      string // etcd, consul, redis, rediss, http, https or file, with all that the scheme needs
+	Snapshot string // file for the last good copy; empty: none
+}
+
+// Response says what a client sees.
+type Response struct {
+	Status  int  // of a refusal; 400 to 599, default 503
+	Headers bool // whether answers that a rule judged carry the RateLimit fields; default true
+}
+
+// defaults returns what a configuration says that says nothing. A source that the
+// vocabulary does not know is left out.
+func defaults(v rule.Vocabulary) *Config {
+	source := func(text string) []rule.Actor {
+		if a, err := v.ParseActor(text); err == nil {
+			return []rule.Actor{a}
+		}
+		return nil
+	}
+	return &Config{
+		Identity: rule.Identity{
+			Account: source("header:X-Account-Id"),
+			Device:  source("header:X-Device-Id"),
+		},
+		Response: Response{Status: 503, Headers: true},
+		MaxKeys:  1_000_000,
+	}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// oneRule reads a configuration that has the one rule given.
+func oneRule(t *testing.T, fields string) rule.Rule {
+	t.Helper()
+	c, err := Parse("x", []byte("url: /\nrules: [{"+fields+"}]"), rule.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Limits[0].Rules[0]
+}
+
+func describe(r rule.Rule) string {
+	l := r.Limit
+	return fmt.Sprintf("%q %v %v %d/%v %v %v %v burst %d queue %d slices %d %v",
+		r.Name, r.Actor, r.Algorithm.Name(), l.N, l.Unit, r.Scope, r.OnError, r.Mode, l.Burst, l.Queue, l.Slices, align(l.Align))
+}
+
+// The tables "A rule" and "Who is it?", row by row, the defaults first.
+func TestRuleRows(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ fields, want string }{
+		{`rpu: 5`, `"" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+
+		{`rpu: 5, name: a name`, `"a name" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+
+		{`rpu: 5, actor: all`, `"" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, actor: account`, `"" [account] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, actor: actor`, `"" [account] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, actor: device`, `"" [device] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, actor: ip`, `"" [ip] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, actor: header:x-key`, `"" [header:X-Key] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, actor: cookie:sid`, `"" [cookie:sid] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, actor: query:key`, `"" [query:key] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, actor: [ip, account]`, `"" [ip account] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, actor: [ip, account, query:key]`, `"" [ip account query:key] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+
+		{`rpu: 5, unit: second`, `"" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, unit: minute`, `"" [all] TB 5/1m0s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, unit: hour`, `"" [all] TB 5/1h0m0s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, unit: day`, `"" [all] TB 5/24h0m0s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, unit: 10s`, `"" [all] TB 5/10s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, unit: 1ms`, `"" [all] TB 5/1ms local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, unit: 744h`, `"" [all] TB 5/744h0m0s local share enforce burst 0 queue 0 slices 0 clock`},
+
+		{`rpu: 0`, `"" [all] TB 0/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 1000000000`, `"" [all] TB 1000000000/1s local share enforce burst 0 queue 0 slices 0 clock`},
+
+		{`rpu: 5, scope: local`, `"" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, scope: global`, `"" [all] TB 5/1s global share enforce burst 0 queue 0 slices 0 clock`},
+
+		{`rpu: 5, burst: 1`, `"" [all] TB 5/1s local share enforce burst 1 queue 0 slices 0 clock`},
+		{`rpu: 5, algo: LB, queue: 1`, `"" [all] LB 5/1s local share enforce burst 0 queue 1 slices 0 clock`},
+		{`rpu: 5, algo: SW, slices: 2`, `"" [all] SW 5/1s local share enforce burst 0 queue 0 slices 2 clock`},
+		{`rpu: 5, algo: SW, slices: 100`, `"" [all] SW 5/1s local share enforce burst 0 queue 0 slices 100 clock`},
+		{`rpu: 5, algo: W, align: clock`, `"" [all] W 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, algo: W, align: first`, `"" [all] W 5/1s local share enforce burst 0 queue 0 slices 0 first`},
+
+		{`rpu: 5, scope: global, on_error: share`, `"" [all] TB 5/1s global share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, scope: global, on_error: local`, `"" [all] TB 5/1s global local enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, scope: global, on_error: open`, `"" [all] TB 5/1s global open enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, scope: global, on_error: closed`, `"" [all] TB 5/1s global closed enforce burst 0 queue 0 slices 0 clock`},
+
+		{`rpu: 5, mode: enforce`, `"" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
+		{`rpu: 5, mode: shadow`, `"" [all] TB 5/1s local share shadow burst 0 queue 0 slices 0 clock`},
+
+		{`rpu: 5, algo: C`, `"" [all] C 5/0s local share enforce burst 0 queue 0 slices 0 clock`},
+	} {
+		if got := describe(oneRule(t, row.fields)); got != row.want {
+			t.Errorf("%s:\n got %s\nwant %s", row.fields, got, row.want)
+		}
+	}
+}
+
+// Each algorithm has two names, whose letter case does not matter.
+func TestAlgorithmNames(t *testing.T) {
+	t.Parallel()
+	for short, long := range map[string]string{
+		"TB": "token bucket", "W": "window", "SW": "sliding window",
+		"SL": "sliding log", "LB": "leaky bucket", "C": "concurrency",
+	} {
+		for _, name := range []string{short, strings.ToLower(short), long, strings.ToUpper(long), strings.ToUpper(long[:1]) + long[1:]} {
+			if got := oneRule(t, "rpu: 1, algo: "+name).Algorithm.Name(); got != short {
+				t.Errorf("%s is %s, want %s", name, got, short)
+			}
+		}
+	}
+}
+
+// What a key says when it is not given shows in the meter that is made of the rule.
+func TestAlgorithmDefaults(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		fields    string
+		remaining int64
+		layout    string
+	}{
+		{`rpu: 7`, 7, ""},           // burst is rpu
+		{`rpu: 7, burst: 3`, 3, ""}, // and it is the capacity
+		{`rpu: 7, algo: LB`, 8, ""}, // queue is rpu, and one goes at once
+		{`rpu: 7, algo: LB, queue: 3`, 4, ""},
+		{`rpu: 60, unit: minute, algo: LB`, 11, ""}, // never over 10 s
+		{`rpu: 7, algo: SW`, 7, "10x16"},            // 10 slices
+		{`rpu: 7, algo: SW, slices: 3`, 7, "3x16"},
+		{`rpu: 7, algo: W`, 7, "1"}, // align is clock
+		{`rpu: 7, algo: W, align: first`, 7, "first"},
+	} {
+		r := oneRule(t, row.fields)
+		m, err := r.Algorithm.New(r.Limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Look(limit.State{}, 1e15, 1).Remaining; got != row.remaining {
+			t.Errorf("%s: %d remaining, want %d", row.fields, got, row.remaining)
+		}
+		if row.layout != "" && m.Layout() != row.layout {
+			t.Errorf("%s: layout %s, want %s", row.fields, m.Layout(), row.layout)
+		}
+	}
+}
+
+// The table "An entry", and the forms that entries come in.
+func TestEntryRows(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ text, want string }{
+		{"url: /\nrules: [{rpu: 1}]", "/ 1"},
+		{"Url: /\nrules: [{rpu: 1}, {rpu: 2}]", "/ 1 2"},
+		{"url: /a/b/\nrules: [{rpu: 1}]", "/a/b 1"},
+		{"url: /a/{b}\nrules: [{rpu: 1}]", "/a/{b} 1"},
+		{"url: POST /a\nrules: [{rpu: 1}]", "POST /a 1"},
+		{"- url: /\n  rules: [{rpu: 1}]\n- Url: /b\n  rules: [{rpu: 2}]", "/ 1; /b 2"},
+		{"url: /\nrules: [{rpu: 1}]\n---\n- Url: /b\n  rules: [{rpu: 2}]", "/ 1; /b 2"},
+		{"limits:\n- url: /\n  rules: [{rpu: 1}]\n- Url: /b\n  rules: [{rpu: 2}]", "/ 1; /b 2"},
+	} {
+		for form, parse := range map[string]func(string, []byte, rule.Vocabulary) (*Config, error){"local": Parse, "remote": ParseRemote} {
+			c, err := parse("x", []byte(row.text), rule.Default())
+			if err != nil {
+				t.Errorf("%s: %v", form, err)
+				continue
+			}
+			var entries []string
+			for _, e := range c.Limits {
+				text := e.URL.String()
+				for _, r := range e.Rules {
+					text += fmt.Sprint(" ", r.Limit.N)
+				}
+				entries = append(entries, text)
+			}
+			if got := strings.Join(entries, "; "); got != row.want {
+				t.Errorf("%s, %q: %s, want %s", form, row.text, got, row.want)
+			}
+		}
+	}
+}
+
+// The settings of the full form, as they are by default and as they are given.
+func TestSettingRows(t *testing.T) {
+	t.Parallel()
+	const limits = "limits: [{url: /, rules: [{rpu: 1}]}]\n"
+	identity := func(c *Config) any { return c.Identity }
+	response := func(c *Config) any { return c.Response }
+	redis := func(c *Config) any {
+		if c.Redis == nil || c.Redis.Sentinel == nil {
+			return c.Redis
+		}
+		return *c.Redis.Sentinel
+	}
+	for _, row := range []struct {
+		text string
+		part func(*Config) any
+		want string
+	}{
+		{"", redis, "<nil>"},
+		{"", func(c *Config) any { return c.Remote }, "<nil>"},
+		{"", identity, "{[header:X-Account-Id] [header:X-Device-Id] []}"},
+		{"", response, "{503 true}"},
+		{"", func(c *Config) any { return c.MaxKeys }, "1000000"},
+
+		{"redis: {url: 'redis://127.0.0.1:6379/0'}", redis, "&{redis://127.0.0.1:6379/0 [] <nil> 50ms diana}"},
+		{"redis: {url: 'rediss://u:p@h', timeout: 1ms, prefix: p}", redis, "&{rediss://u:p@h [] <nil> 1ms p}"},
+		{"redis: {cluster: ['a:1', 'b:2'], timeout: 10s}", redis, "&{ [a:1 b:2] <nil> 10s diana}"},
+		{"redis: {sentinel: {master: m, addresses: ['a:1']}}", redis, "{m [a:1]}"},
+		{"remote: {url: 'consul://h/k', snapshot: s}", func(c *Config) any { return *c.Remote }, "{consul://h/k s}"},
+		{"remote: {url: 'https://h'}", func(c *Config) any { return *c.Remote }, "{https://h }"},
+		{"remote: {url: 'redis://h/0/a/b'}", func(c *Config) any { return *c.Remote }, "{redis://h/0/a/b }"},
+		{"identity: {account: [cookie:a, ip]}", identity, "{[cookie:a ip] [header:X-Device-Id] []}"},
+		{"identity: {device: [query:b], account: []}", identity, "{[] [query:b] []}"},
+		{"identity: {trusted_proxies: [127.0.0.0/8, 10.0.0.7/8, 192.0.2.1, '::1', '::ffff:10.0.0.0/104']}", identity,
+			"{[header:X-Account-Id] [header:X-Device-Id] [127.0.0.0/8 10.0.0.0/8 192.0.2.1/32 ::1/128 10.0.0.0/8]}"},
+		{"response: {status: 429}", response, "{429 true}"},
+		{"response: {status: 400, headers: false}", response, "{400 false}"},
+		{"response: {status: 599}", response, "{599 true}"},
+		{"max_keys: 1", func(c *Config) any { return c.MaxKeys }, "1"},
+		{"max_keys: 100000000", func(c *Config) any { return c.MaxKeys }, "100000000"},
+	} {
+		c, err := Parse("x", []byte(limits+row.text), rule.Default())
+		if err != nil {
+			t.Errorf("%s: %v", row.text, err)
+			continue
+		}
+		if got := fmt.Sprint(row.part(c)); got != row.want {
+			t.Errorf("%q: %s, want %s", row.text, got, row.want)
+		}
+	}
+}

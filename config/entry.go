@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"strings"
+	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Bounds of texts, in bytes.
+const (
+	longestURL   = 2048
+	longestName  = 128
+	longestActor = 256
+)
+
+var (
+	entryKeys = []string{"url", "rules"}
+	ruleKeys  = []string{
+		"name", "actor", "unit", "rpu", "algo", "scope",
+		"burst", "queue", "slices", "align", "on_error", "mode",
+	}
+	algorithmKeys = []string{"unit", "burst", "queue", "slices", "align"} // see limit.Algorithm.Keys
+)
+
+// entries reads a list of entries. One without any is valid and limits nothing.
+func (v value) entries() {
+	list := v.list("entries", "entry")
+	if v.node.Kind == yaml.SequenceNode && len(list) == 0 {
+		v.r.warn(v.node, "there are no entries, so nothing is limited")
+	}
+	for _, e := range list {
+		e.entry()
+	}
+}
+
+func (v value) entry() {
+	m := v.mapping(keys{of: "an entry", names: entryKeys, also: map[string]string{"Url": "url"}})
+	e := rule.Entry{URL: m.require("url").pattern()}
+	items := m.require("rules").nonempty("rules", "rule")
+	e.Rules = make([]rule.Rule, len(items))
+	for i, item := range items {
+		e.Rules[i] = item.rule()
+	}
+	v.r.config.Limits = append(v.r.config.Limits, e)
+}
+
+// pattern reads the url of an entry. No two entries may cover the same requests.
+func (v value) pattern() rule.Pattern {
+	text, ok := v.text(longestURL)
+	if !ok {
+		return rule.Pattern{}
+	}
+	p, err := rule.ParsePattern(text)
+	if err != nil {
+		v.fail("%v", err)
+		return p
+	}
+	if first := v.r.urls[p.Same()]; first != nil {
+		v.fail("url %q covers the same requests as %q in line %d, expected one entry with all the rules", text, first.Value, first.Line)
+	} else {
+		v.r.urls[p.Same()] = v.node
+	}
+	return p
+}
+
+func (v value) rule() rule.Rule {
+	before := len(v.r.errs)
+	m := v.mapping(keys{of: "a rule", names: ruleKeys})
+	if m.fields == nil {
+		return rule.Rule{}
+	}
+	made := rule.Rule{
+		Name:  m.get("name").ruleName(),
+		Actor: m.get("actor").actor(),
+		Limit: limit.Limit{
+			N:      m.require("rpu").whole(0, limit.MaxN, 0),
+			Unit:   m.get("unit").unit(),
+			Burst:  m.get("burst").whole(1, limit.MaxN, 0),
+			Queue:  m.get("queue").whole(1, limit.MaxN, 0),
+			Slices: m.get("slices").whole(limit.MinSlices, limit.MaxSlices, 0),
+			Align:  limit.Align(choice(m.get("align"), align(limit.AlignClock), align(limit.AlignFirst))),
+		},
+		Scope:   choice(m.get("scope"), rule.Local, rule.Global),
+		OnError: choice(m.get("on_error"), rule.Share, rule.Whole, rule.Open, rule.Closed),
+		Mode:    choice(m.get("mode"), rule.Enforce, rule.Shadow),
+	}
+	if scope := m.get("scope"); m.get("on_error").given() && (!scope.given() || scope.is("local")) {
+		m.failKey("on_error", "on_error has no meaning for scope local; it is for scope global")
+	}
+	algo, ok := m.algorithm()
+	if !ok {
+		return made
+	}
+	made.Algorithm = algo
+	m.refuseOtherKeys(algo)
+	if !algo.Uses("unit") {
+		made.Limit.Unit = 0
+	}
+	if len(v.r.errs) > before {
+		return made
+	}
+	if _, err := algo.New(made.Limit); err != nil {
+		v.fail("algo %s cannot keep this rule: %s", algo.Name(), strings.TrimPrefix(err.Error(), "limit: "))
+		return made
+	}
+	m.advise(&made)
+	return made
+}
+
+// align gives limit.Align its words.
+type align limit.Align
+
+func (a align) String() string {
+	if a == align(limit.AlignFirst) {
+		return "first"
+	}
+	return "clock"
+}
+
+// algorithm reads the algorithm of a rule. The first of the vocabulary is the default.
+func (m mapping) algorithm() (limit.Algorithm, bool) {
+	v, known := m.get("algo"), m.r.words.Algorithms
+	switch {
+	case !v.given() && len(known) > 0:
+		return known[0], true
+	case !v.given():
+		m.fail("a rule lacks algo, and there is none by default")
+		return limit.Algorithm{}, false
+	}
+	if v.scalar() {
+		if a, ok := m.r.words.Algorithm(v.node.Value); ok {
+			return a, true
+		}
+	}
+	var names []string
+	for _, a := range known {
+		names = append(names, a.Names...)
+	}
+	v.expected(join(names, "or"), names...)
+	return limit.Algorithm{}, false
+}
+
+// refuseOtherKeys refuses the keys of a rule that mean nothing to its algorithm.
+func (m mapping) refuseOtherKeys(algo limit.Algorithm) {
+	for _, key := range algorithmKeys {
+		if !m.get(key).given() || algo.Uses(key) {
+			continue
+		}
+		var users []string
+		for _, a := range m.r.words.Algorithms {
+			if a.Uses(key) {
+				users = append(users, a.Name())
+			}
+		}
+		if len(users) == 0 {
+			users = []string{"none that is known"}
+		}
+		m.failKey(key, "%s has no meaning for algo %s; it is for %s", key, algo.Name(), join(users, "and"))
+	}
+}
+
+// unit reads a unit of time, by name or as a duration.
+func (v value) unit() time.Duration {
+	if !v.given() {
+		return time.Second
+	}
+	if v.scalar() {
+		if d, ok := v.r.words.Unit(v.node.Value); ok {
+			return d
+		}
+	}
+	var names []string
+	for _, u := range v.r.words.Units {
+		names = append(names, u.Name)
+	}
+	const bounds = "1ms to 744h in whole microseconds"
+	d, err := time.ParseDuration(v.node.Value)
+	switch {
+	case !v.scalar() || err != nil:
+		v.expected(join(append(names, "a duration such as 10s"), "or"), names...)
+	case d < limit.MinUnit || d > limit.MaxUnit || d%time.Microsecond != 0:
+		v.expected(bounds)
+	}
+	return d
+}
+
+// ruleName reads the name of a rule, which no other rule may have.
+func (v value) ruleName() string {
+	name, ok := v.text(longestName)
+	switch {
+	case !ok:
+	case strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }):
+		v.expected("characters that can be printed")
+	case v.r.names[name] != nil:
+		v.fail("name: %s is also the name of the rule in line %d, expected another", quote(name), v.r.names[name].Line)
+	default:
+		v.r.names[name] = v.node
+	}
+	return name
+}
+
+// actor reads whom a rule counts: one, or a list of those who count as one together.
+func (v value) actor() []rule.Actor {
+	if !v.given() {
+		return []rule.Actor{rule.All}
+	}
+	if v.node.Kind != yaml.SequenceNode {
+		a, _ := v.oneActor()
+		return []rule.Actor{a}
+	}
+	list := v.list("actors", "actor")
+	if len(list) < 2 || len(list) > rule.MaxActors {
+		v.fail("actor: expected one, or a list of two or three, found a list of %d", len(list))
+		return nil
+	}
+	return actors(list, func(a rule.Actor) string {
+		if a == rule.All {
+			return "expected those who are to be told apart, found all in a list"
+		}
+		return ""
+	})
+}
+
+// actors reads the items of a list, each of which may be there once. mistake returns
+// what is wrong with an actor, or nothing.
+func actors(list []value, mistake func(rule.Actor) string) []rule.Actor {
+	var actors []rule.Actor
+	seen := map[rule.Actor]bool{}
+	for _, item := range list {
+		a, ok := item.oneActor()
+		if !ok {
+			continue
+		}
+		if wrong := mistake(a); wrong != "" {
+			item.fail("%s: %s", item.key, wrong)
+		} else if seen[a] {
+			item.fail("%s: expected each once, found %s again", item.key, a)
+		}
+		seen[a] = true
+		actors = append(actors, a)
+	}
+	return actors
+}
+
+func (v value) oneActor() (rule.Actor, bool) {
+	text, ok := v.text(longestActor)
+	if !ok {
+		return rule.Actor{}, false
+	}
+	a, err := v.r.words.ParseActor(text)
+	if err != nil {
+		kinds := []string{"all", "account", "device", "ip"}
+		for _, k := range v.r.words.Actors {
+			kinds = append(kinds, k.Kind)
+		}
+		kind, _, _ := strings.Cut(text, ":")
+		v.fail("%v%s", err, didYouMean(kind, kinds))
+		return a, false
+	}
+	return a, true
+}
+
+// maxLogged is how many moments a sliding log remembers of an actor.
+const maxLogged = 1 << 16
+
+// advise warns of a rule that is valid and perhaps not what was meant.
+func (m mapping) advise(made *rule.Rule) {
+	r, n := m.r, made.Limit.N
+	if made.Scope == rule.Global && r.config.Redis == nil && !r.remote {
+		does := map[rule.OnError]string{
+			rule.Share:  "each process counts for itself",
+			rule.Whole:  "each process counts for itself",
+			rule.Open:   "the rule lets every request pass",
+			rule.Closed: "the rule refuses every request",
+		}[made.OnError]
+		r.warn(m.get("scope").node, "scope: global without redis, so %s (on_error: %s)", does, made.OnError)
+	}
+	if made.Algorithm.Name() == "SL" && n > maxLogged {
+		r.warn(m.get("rpu").node, "rpu: SL remembers at most %d moments of an actor (512 KiB), so each stands for up to %d requests; SW needs far less",
+			maxLogged, (n+maxLogged-1)/maxLogged)
+	}
+	if made.Algorithm.Name() == "LB" && n > 0 {
+		unit := made.Limit.Unit.Microseconds()
+		step := (unit + n - 1) / n
+		if most := limit.MaxWait.Microseconds() / step; made.Limit.Queue > most {
+			r.warn(m.get("queue").node, "queue: no request waits longer than %v, so at this rate at most %d wait", limit.MaxWait, most)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Whatever the text, there are errors with places in it, or a configuration that
+// compiles; and soon.
+func FuzzParse(f *testing.F) {
+	for _, file := range files(f, "*.yaml") {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	v := rule.Default()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		began := time.Now()
+		for _, parse := range []func(string, []byte, rule.Vocabulary) (*Config, error){Parse, ParseRemote} {
+			c, err := parse("x", data, v)
+			if err == nil {
+				if _, err := rule.Compile(c.Limits, c.Identity, v); err != nil {
+					t.Errorf("accepted, and does not compile: %v", err)
+				}
+				continue
+			}
+			var errs Errors
+			if c != nil || !errors.As(err, &errs) || len(errs) == 0 {
+				t.Fatalf("got %v and %v", c, err)
+			}
+			end := bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte("\r")) + 2
+			for _, e := range errs {
+				if e.Line < 1 || e.Line > end || e.Column < 1 || e.Column > len(data)+2 || e.Message == "" || strings.ContainsAny(e.Message, "\n\r") {
+					t.Errorf("error %q", e)
+				}
+			}
+		}
+		if took := time.Since(began); took > 2*most {
+			t.Errorf("took %v", took)
+		}
+	})
+}

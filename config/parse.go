@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Parse reads a configuration written in the words of v. name stands for the file in
+// messages. The error is [Errors] and holds every mistake. Parse does not keep data.
+func Parse(name string, data []byte, v rule.Vocabulary) (*Config, error) {
+	return parse(name, data, v, false)
+}
+
+// ParseRemote reads what a configuration centre holds: the short form, or the full
+// form with limits alone, as settings come from the local file. Of the result only
+// Limits and Warnings are of the document; the rest are the defaults. Nothing is said
+// about Redis, which only the local file knows of. The error is [Errors].
+func ParseRemote(name string, data []byte, v rule.Vocabulary) (*Config, error) {
+	return parse(name, data, v, true)
+}
+
+// Load reads the configuration in a file. The error is [Errors], or that of reading
+// the file. It reads no more than [MaxSize] and a byte.
+func Load(path string, v rule.Vocabulary) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	return Parse(path, data, v)
+}
+
+func parse(name string, data []byte, v rule.Vocabulary, remote bool) (*Config, error) {
+	text, bad := decode(data)
+	if bad != nil {
+		bad.File = name
+		return nil, Errors{*bad}
+	}
+	read := func(text string, added map[int]int) *reader {
+		r := &reader{
+			name: name, words: v, remote: remote,
+			lines: strings.Split(text, "\n"), added: added,
+			config: defaults(v),
+			names:  map[string]*yaml.Node{}, urls: map[string]*yaml.Node{},
+		}
+		r.read(text)
+		return r
+	}
+	best := read(text, nil)
+	if len(best.errs) > 0 {
+		if spaced, added := addSpaces(text); len(added) > 0 {
+			if r := read(spaced, added); !best.betterThan(r) {
+				best = r
+			}
+		}
+	}
+	if len(best.errs) > 0 {
+		return nil, best.errs.sorted()
+	}
+	c := best.config
+	c.Source, c.Warnings = name, best.warnings.sorted()
+	sum := sha256.Sum256(data)
+	c.Version = hex.EncodeToString(sum[:6])
+	return c, nil
+}
+
+// decode returns the text of data, without a byte order mark and with line feeds for
+// line ends, or the first thing that is no text. The characters are those of YAML,
+// but for the line separators of YAML 1.1: to 1.2 they are ordinary characters, and
+// a line must not end for one reader where it goes on for another.
+func decode(data []byte) (string, *Error) {
+	if len(data) > MaxSize {
+		return "", &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the configuration is too large, expected at most %d KiB", MaxSize>>10)}
+	}
+	text := strings.TrimPrefix(string(data), "\uFEFF")
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	text = strings.ReplaceAll(text, "\r", "\n")
+	line, column := 1, 1
+	for i, c := range text {
+		switch {
+		case c == '\n':
+			line, column = line+1, 0
+		case c == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)):
+			return "", &Error{Line: line, Column: column, Message: fmt.Sprintf("the byte 0x%02X is not UTF-8, expected a text in UTF-8", text[i])}
+		case !allowed(c):
+			return "", &Error{Line: line, Column: column, Message: fmt.Sprintf("the character %U is not allowed in YAML, expected it escaped in double quotes", c)}
+		}
+		column++
+	}
+	return text, nil
+}
+
+func allowed(c rune) bool {
+	switch c {
+	case '\t':
+		return true
+	case '\u2028', '\u2029', '\uFEFF', '\uFFFE', '\uFFFF':
+		return false
+	}
+	return ' ' <= c && c <= '~' || c >= '\u00A0'
+}
+
+// A reader turns one text into a configuration, or into errors.
+type reader struct {
+	name   string
+	lines  []string
+	added  map[int]int // see addSpaces
+	words  rule.Vocabulary
+	remote bool // see ParseRemote
+
+	config   *Config
+	errs     Errors
+	warnings Errors
+	notYAML  bool // the text has no structure to speak of
+
+	names map[string]*yaml.Node // of rules
+	urls  map[string]*yaml.Node // of entries, by Pattern.Same
+}
+
+// betterThan reports whether the errors of r are nearer to what is wrong than those of
+// another reading of the same text.
+func (r *reader) betterThan(other *reader) bool {
+	if r.notYAML != other.notYAML {
+		return other.notYAML
+	}
+	return len(r.errs) < len(other.errs)
+}
+
+func (r *reader) read(text string) {
+	documents := r.documents(text)
+	if len(documents) == 0 && len(r.errs) == 0 {
+		r.failAt(1, 1, "the configuration is empty, expected %s", forms)
+	}
+	for _, d := range documents {
+		r.document(d, len(documents) == 1)
+	}
+}
+
+const forms = "an entry (url, rules), a list of them, or settings and limits"
+
+// document reads one document of any form. Settings and limits stand alone.
+func (r *reader) document(d *yaml.Node, alone bool) {
+	v := value{r: r, key: "document", node: d.Content[0]}
+	switch {
+	case v.null():
+		r.fail(d, "the document is empty, expected %s", forms)
+	case v.node.Kind == yaml.SequenceNode:
+		v.entries()
+	case v.node.Kind == yaml.MappingNode && isFull(v.node):
+		if !alone {
+			v.fail("expected settings and limits in one document alone")
+		}
+		v.settings()
+	case v.node.Kind == yaml.MappingNode:
+		v.entry()
+	default:
+		v.expected(forms)
+	}
+}
+
+// fail records an error at a node.
+func (r *reader) fail(n *yaml.Node, format string, args ...any) {
+	r.failAt(n.Line, n.Column, format, args...)
+}
+
+func (r *reader) failAt(line, column int, format string, args ...any) {
+	r.errs = append(r.errs, r.place(line, column, format, args...))
+}
+
+// warn records a warning at a node.
+func (r *reader) warn(n *yaml.Node, format string, args ...any) {
+	r.warnings = append(r.warnings, r.place(n.Line, n.Column, format, args...))
+}
+
+// place returns a message at a place of the text, as it was before addSpaces.
+func (r *reader) place(line, column int, format string, args ...any) Error {
+	if space, ok := r.added[line]; ok && column > space {
+		column--
+	}
+	return Error{File: r.name, Line: max(line, 1), Column: max(column, 1), Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+const plain = "url: /\nrules:\n  - rpu: 1\n    name: a\n"
+
+// What surrounds the text makes no difference.
+func TestText(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"plain":              plain,
+		"byte order mark":    "\uFEFF" + plain,
+		"CRLF":               strings.ReplaceAll(plain, "\n", "\r\n"),
+		"CR":                 strings.ReplaceAll(plain, "\n", "\r"),
+		"no end of line":     strings.TrimSuffix(plain, "\n"),
+		"tabs behind values": strings.ReplaceAll(plain, "\n", "\t\n"),
+		"comments":           "# Größe\n" + strings.ReplaceAll(plain, "\n", " # 限流\n"),
+		"%YAML 1.2":          "%YAML 1.2\n---\n" + plain,
+		"%YAML 1.1":          "%YAML 1.1 # old\n---\n" + plain + "...\n",
+		"escaped separators": "url: \"/\\u2028\\0\"\nrules: [{rpu: 1, name: a}]",
+	} {
+		c, err := Parse("x", []byte(text), rule.Default())
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if got := describe(c.Limits[0].Rules[0]); got != `"a" [all] TB 1/1s local share enforce burst 0 queue 0 slices 0 clock` {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// Places count lines as editors do, and characters, not bytes.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ text, want string }{
+		{"\uFEFFurl: x\nrules: [{rpu: 1}]", "x:1:6"},
+		{"url: /\r\nrules: [{rpu: x}]\r\n", "x:2:15"},
+		{"url: /\rrules: [{rpu: x}]\r", "x:2:15"},
+		{"url: /限流/é\nrules: [{name: 限流é, rpu: x}]", "x:2:26"},
+		{"url: /限\x00", "x:1:8"},
+		{"url: /限\xff", "x:1:8"},
+		{"url: /\n\n\xed\xa0\x80", "x:3:1"},
+		{"url: /\nrules: [{rpu: 1, name: 限, @}]", "x:2:27"},
+		{"url: /\n# \u2029", "x:2:3"},
+		{"url: /\n\uFEFF", "x:2:1"},
+		{"url: /\n\u0085", "x:2:1"},
+		{"url: /\n\x1b", "x:2:1"},
+	} {
+		_, err := Parse("x", []byte(row.text), rule.Default())
+		var errs Errors
+		if !errors.As(err, &errs) || len(errs) != 1 || !strings.HasPrefix(errs[0].String(), row.want+": ") {
+			t.Errorf("%q: %v, want one error at %s", row.text, err, row.want)
+		}
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	want := "x:1:1: the configuration is too large, expected at most 1024 KiB"
+	if _, err := Parse("x", make([]byte, MaxSize+1), rule.Default()); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	fits := plain + strings.Repeat("#", MaxSize-len(plain))
+	if _, err := Parse("x", []byte(fits), rule.Default()); err != nil {
+		t.Errorf("%d bytes: %v", len(fits), err)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	good, bad := write("good", plain), write("bad", "url: /\n")
+	huge := write("huge", strings.Repeat("# comment\n", MaxSize))
+	c, err := Load(good, rule.Default())
+	if err != nil || len(c.Limits) != 1 || c.Source != good {
+		t.Errorf("good: %+v, %v", c, err)
+	}
+	if _, err := Load(bad, rule.Default()); err == nil || err.Error() != bad+":1:1: an entry lacks rules" {
+		t.Errorf("bad: %v", err)
+	}
+	if _, err := Load(huge, rule.Default()); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("huge: %v", err)
+	}
+	if _, err := Load(filepath.Join(dir, "none"), rule.Default()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("none: %v", err)
+	}
+	if _, err := Load(dir, rule.Default()); err == nil {
+		t.Error("a directory is no configuration")
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	version := func(text string) string {
+		c, err := Parse("x", []byte(text), rule.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Version
+	}
+	if a, b := version(plain), version(plain); a != b || len(a) != 12 {
+		t.Errorf("versions of one text: %q and %q", a, b)
+	}
+	if a, b := version(plain), version(plain+"\n"); a == b {
+		t.Errorf("version of two texts: %q", a)
+	}
+}
+
+// A remote document says nothing about Redis, and has no settings.
+func TestParseRemote(t *testing.T) {
+	t.Parallel()
+	c, err := ParseRemote("etcd", []byte("url: /\nrules: [{rpu: 1, scope: global}]"), rule.Default())
+	if err != nil || len(c.Limits) != 1 || len(c.Warnings) != 0 || c.Redis != nil || c.Response.Status != 503 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, key := range fullKeys {
+		_, err := ParseRemote("etcd", []byte(key+": []"), rule.Default())
+		if refused := err != nil && strings.Contains(err.Error(), "settings come from the local file"); refused != (key != "limits") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	text := "url: /\nrules:\n" + strings.Repeat("  - rpu: x\n", 250)
+	_, err := Parse("x", []byte(text), rule.Default())
+	var errs Errors
+	if !errors.As(err, &errs) || len(errs) != 250 {
+		t.Fatalf("%d errors, want 250", len(errs))
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != 101 || lines[100] != "and 150 more" || lines[99] != errs[99].String() {
+		t.Errorf("%d lines, the last is %q", len(lines), lines[len(lines)-1])
+	}
+	if last := errs[249]; last.File != "x" || last.Line != 252 || last.Column != 10 {
+		t.Errorf("the last error is %v", last)
+	}
+	if got := (Errors{}).Error(); got != "" {
+		t.Errorf("no errors: %q", got)
+	}
+}
+
+// Words from outside are read, and named where they could have been meant.
+func TestVocabulary(t *testing.T) {
+	t.Parallel()
+	v := rule.Default()
+	v.Algorithms = append(v.Algorithms, limit.Algorithm{
+		Names: []string{"H", "half"},
+		Keys:  []string{"queue"},
+		New: func(l limit.Limit) (limit.Meter, error) {
+			if l.Unit != 0 {
+				return nil, fmt.Errorf("unit is %v, and means nothing", l.Unit)
+			}
+			if l.N%2 != 0 {
+				return nil, fmt.Errorf("limit: N is %d, expected an even number", l.N)
+			}
+			return limit.Concurrency().New(l)
+		},
+	})
+	v.Actors = append(v.Actors, rule.ActorKind{Kind: "tenant"})
+	v.Units = append(v.Units, rule.Unit{Name: "week", Length: 7 * 24 * time.Hour})
+	c, err := Parse("x", []byte("url: /\nrules: [{rpu: 2, algo: HALF, queue: 1, actor: tenant}, {rpu: 1, unit: week}]"), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := c.Limits[0].Rules[0], c.Limits[0].Rules[1]; a.Algorithm.Name() != "H" || a.Actor[0].Kind != "tenant" || b.Limit.Unit != 7*24*time.Hour {
+		t.Errorf("%+v, %+v", a, b)
+	}
+	_, err = Parse("x", []byte("url: /\nrules: [{rpu: 3, algo: H}, {rpu: 1, algo: H, unit: weak}, {rpu: 1, actor: tenat}]"), v)
+	want := `x:2:9: algo H cannot keep this rule: N is 3, expected an even number
+x:2:46: unit has no meaning for algo H; it is for TB, W, SW, SL and LB
+x:2:52: unit: expected second, minute, hour, day, week or a duration such as 10s, found "weak", did you mean week?
+x:2:75: unknown actor "tenat", expected all, account, device, ip, header:NAME, cookie:NAME, query:NAME or tenant, did you mean tenant?`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// A vocabulary without algorithms or actors knows nothing to be the default.
+func TestSmallVocabulary(t *testing.T) {
+	t.Parallel()
+	_, err := Parse("x", []byte("url: /\nrules: [{rpu: 1}]"), rule.Vocabulary{})
+	if want := "x:2:9: a rule lacks algo, and there is none by default"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	v := rule.Vocabulary{Algorithms: []limit.Algorithm{limit.Concurrency()}}
+	c, err := Parse("x", []byte("url: /\nrules: [{rpu: 1, actor: account}]"), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rule.Compile(c.Limits, c.Identity, v); err != nil {
+		t.Error(err)
+	}
+	_, err = Parse("x", []byte("url: /\nrules: [{rpu: 1, burst: 1}]"), v)
+	if want := "x:2:18: burst has no meaning for algo C; it is for none that is known"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A name that is made gives way to one that is given, wherever that stands.
+func TestGivenNamesWin(t *testing.T) {
+	t.Parallel()
+	c, err := Parse("x", []byte(`
+url: /
+rules:
+  - {rpu: 1}
+  - {rpu: 1}
+  - {rpu: 1, name: / all TB 1/second}
+  - {rpu: 1, name: "/ all TB 1/second #2"}
+`), rule.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := rule.Compile(c.Limits, c.Identity, rule.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range set.Rules {
+		names = append(names, r.Name)
+	}
+	if got, want := strings.Join(names, ", "), "/ all TB 1/second #3, / all TB 1/second #4, / all TB 1/second, / all TB 1/second #2"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// A message stays readable, whatever was written.
+func TestLongTextIsShortened(t *testing.T) {
+	t.Parallel()
+	_, err := Parse("x", []byte("url: /\nrules: [{rpu: 1, scope: "+strings.Repeat("限", 1000)+"}]"), rule.Default())
+	want := `x:2:25: scope: expected local or global, found "` + strings.Repeat("限", 60) + `..."`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT
+
+//go:build race
+
+package config
+
+func init() { hostileSize /= 8 }

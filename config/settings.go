@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Bounds of settings.
+const (
+	maxMaxKeys     = 100_000_000
+	longestPrefix  = 128 // bytes
+	longestAddress = 2048
+	longestPath    = 4096
+)
+
+var fullKeys = []string{"redis", "remote", "identity", "response", "max_keys", "limits"}
+
+// isFull reports whether a document is of the full form: it has a key of that form, or
+// no key of an entry and one that was meant to be of that form.
+func isFull(n *yaml.Node) bool {
+	entry, near := false, false
+	for i := 0; i < len(n.Content); i += 2 {
+		key := n.Content[i].Value
+		if slices.Contains(fullKeys, key) {
+			return true
+		}
+		entry = entry || key == "Url" || slices.Contains(entryKeys, key)
+		near = near || nearest(key, fullKeys) != ""
+	}
+	return near && !entry
+}
+
+// settings reads settings and limits. Redis comes first: rules ask whether there is one.
+func (v value) settings() {
+	m := v.mapping(keys{of: "a configuration", names: fullKeys})
+	if v.r.remote {
+		for key := range m.fields {
+			if key != "limits" {
+				m.failKey(key, "%s has no meaning here, expected limits alone; settings come from the local file", key)
+			}
+		}
+		if l := m.require("limits"); l.given() {
+			l.entries()
+		}
+		return
+	}
+	c := v.r.config
+	c.Redis = m.get("redis").redis()
+	c.Remote = m.get("remote").centre()
+	c.Identity = m.get("identity").identity(c.Identity)
+	c.Response = m.get("response").response(c.Response)
+	c.MaxKeys = int(m.get("max_keys").whole(1, maxMaxKeys, int64(c.MaxKeys)))
+	if l := m.get("limits"); l.given() {
+		l.entries()
+	} else if c.Remote == nil {
+		v.r.warn(v.node, "there are neither limits nor a remote, so nothing is limited")
+	}
+}
+
+func (v value) redis() *Redis {
+	if !v.given() {
+		return nil
+	}
+	ways := []string{"url", "cluster", "sentinel"}
+	m := v.mapping(keys{of: "redis", names: append(ways, "timeout", "prefix")})
+	first := ""
+	for _, way := range ways {
+		switch {
+		case !m.get(way).given():
+		case first == "":
+			first = way
+		default:
+			m.failKey(way, "redis has %s and %s, expected one of url, cluster and sentinel", first, way)
+		}
+	}
+	if first == "" && m.fields != nil {
+		m.fail("redis lacks an address, expected one of url, cluster and sentinel")
+	}
+	return &Redis{
+		URL:      m.get("url").redisURL(),
+		Cluster:  m.get("cluster").hosts(),
+		Sentinel: m.get("sentinel").sentinel(),
+		Timeout:  m.get("timeout").duration(time.Millisecond, 10*time.Second, 50*time.Millisecond),
+		Prefix:   m.get("prefix").prefix("diana"),
+	}
+}
+
+func (v value) sentinel() *Sentinel {
+	if !v.given() {
+		return nil
+	}
+	m := v.mapping(keys{of: "sentinel", names: []string{"master", "addresses"}})
+	master, _ := m.require("master").text(longestAddress)
+	return &Sentinel{Master: master, Addresses: m.require("addresses").hosts()}
+}
+
+// hosts reads a list of host:port.
+func (v value) hosts() []string {
+	var hosts []string
+	seen := map[string]bool{}
+	for _, item := range v.nonempty("host:port", v.key) {
+		text, ok := item.text(longestAddress)
+		if !ok {
+			continue
+		}
+		host, port, err := net.SplitHostPort(text)
+		switch {
+		case err != nil || host == "" || !isPort(port) || strings.ContainsAny(text, " /@"):
+			item.expected("host:port")
+		case seen[text]:
+			item.fail("%s: expected each once, found %s again", item.key, quote(text))
+		}
+		seen[text] = true
+		hosts = append(hosts, text)
+	}
+	return hosts
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+func (v value) prefix(otherwise string) string {
+	if !v.given() {
+		return otherwise
+	}
+	text, ok := v.text(longestPrefix)
+	if ok && strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' || c == '{' || c == '}' }) {
+		v.expected("printable ASCII without spaces and braces")
+	}
+	return text
+}
+
+// url reads a URL and checks what all have in common. It is never shown in a message,
+// as it may hold a password.
+func (v value) url() (text string, u *url.URL) {
+	text, ok := v.text(longestAddress)
+	if !ok {
+		return "", nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Port() != "" && !isPort(u.Port()) {
+		v.fail("%s: expected a URL such as redis://127.0.0.1:6379/0, this cannot be read as one", v.key)
+		return "", nil
+	}
+	return text, u
+}
+
+func (v value) redisURL() string {
+	text, u := v.url()
+	switch {
+	case u == nil:
+	case u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "":
+		v.fail("%s: expected redis://HOST:PORT/DB, or rediss:// for TLS", v.key)
+	case strings.Trim(u.Path, "/") != "" && !isDatabase(strings.TrimPrefix(u.Path, "/")):
+		v.fail("%s: expected the number of a database behind the host, such as /0", v.key)
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		v.fail("%s: expected no options behind ? or #", v.key)
+	}
+	return text
+}
+
+func isDatabase(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && strconv.FormatUint(n, 10) == s
+}
+
+// centre reads where the configuration centre is.
+func (v value) centre() *Remote {
+	if !v.given() {
+		return nil
+	}
+	m := v.mapping(keys{of: "remote", names: []string{"url", "snapshot"}})
+	c := &Remote{URL: m.require("url").centreURL()}
+	c.Snapshot, _ = m.get("snapshot").text(longestPath)
+	return c
+}
+
+func (v value) centreURL() string {
+	text, u := v.url()
+	if u == nil {
+		return ""
+	}
+	db, key, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	var form string
+	var good bool
+	switch u.Scheme {
+	case "etcd", "consul":
+		form, good = u.Scheme+"://HOST:PORT/KEY", u.Hostname() != "" && strings.Trim(u.Path, "/") != ""
+	case "redis", "rediss":
+		form, good = u.Scheme+"://HOST:PORT/DB/KEY", u.Hostname() != "" && isDatabase(db) && key != ""
+	case "http", "https":
+		form, good = u.Scheme+"://HOST/PATH", u.Hostname() != ""
+	case "file":
+		form, good = "file:///PATH", u.Host == "" && strings.Trim(u.Path, "/") != ""
+	default:
+		form = "one of etcd, consul, redis, rediss, http, https and file before ://"
+	}
+	if !good {
+		v.fail("%s: expected %s", v.key, form)
+	}
+	return text
+}
+
+func (v value) identity(id rule.Identity) rule.Identity {
+	m := v.mapping(keys{of: "identity", names: []string{"account", "device", "trusted_proxies"}})
+	id.Account = m.get("account").sources(id.Account)
+	id.Device = m.get("device").sources(id.Device)
+	for _, item := range m.get("trusted_proxies").list("networks", "trusted_proxies") {
+		id.TrustedProxies = append(id.TrustedProxies, item.network())
+	}
+	return id
+}
+
+// sources reads where account or device is found. An empty list leaves the client's IP.
+func (v value) sources(otherwise []rule.Actor) []rule.Actor {
+	if !v.given() {
+		return otherwise
+	}
+	return actors(v.list("sources such as header:X-Account-Id", v.key), func(a rule.Actor) string {
+		switch a.Kind {
+		case "all", "account", "device":
+			return "expected a source such as header:X-Account-Id, found " + a.Kind
+		}
+		return ""
+	})
+}
+
+// network reads a CIDR, or an address that stands for itself. IPv4 that is written as
+// IPv6 is folded, as the addresses are that it is compared with.
+func (v value) network() netip.Prefix {
+	text, ok := v.text(longestAddress)
+	if !ok {
+		return netip.Prefix{}
+	}
+	p, err := netip.ParsePrefix(text)
+	if ip, ipErr := netip.ParseAddr(text); ipErr == nil && ip.Zone() == "" {
+		p, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+	}
+	if err != nil {
+		v.expected("a network such as 10.0.0.0/8, or an address")
+		return p
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	if p.Bits() == 0 {
+		v.r.warn(v.node, "%s: this trusts everyone, so any client can claim any address", v.key)
+	}
+	return p.Masked()
+}
+
+func (v value) response(c Response) Response {
+	m := v.mapping(keys{of: "response", names: []string{"status", "headers"}})
+	c.Status = int(m.get("status").whole(400, 599, int64(c.Status)))
+	c.Headers = m.get("headers").truth(c.Headers)
+	return c
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// What the structure of a configuration needs is far below these bounds. They keep
+// small what a text can cost that was made to hurt.
+const (
+	maxDepth   = 32     // collections inside each other
+	maxAliased = 10_000 // values that are read through aliases, all together
+)
+
+// documents returns the documents of text, free of aliases. A mistake of syntax is
+// recorded, and ends the documents.
+func (r *reader) documents(text string) []*yaml.Node {
+	for i, line := range r.lines {
+		if strings.HasPrefix(line, "%TAG") { // in the library their number counts squared
+			r.notYAML = true
+			r.failAt(i+1, 1, "tags mean nothing here, expected none to be declared")
+			return nil
+		}
+	}
+	// The library reads YAML 1.2, and yet refuses a text that says it is.
+	text = strings.ReplaceAll("\n"+text, "\n%YAML 1.2", "\n%YAML 1.1")[1:]
+	documents, err := load(text)
+	if err != nil {
+		r.notYAML = true
+		r.syntaxError(err)
+	}
+	aliased := 0
+	for i, d := range documents {
+		if !r.expand(d, false, &aliased) {
+			return documents[:i]
+		}
+	}
+	return documents
+}
+
+// load returns the documents up to the first mistake of syntax.
+func load(text string) (documents []*yaml.Node, err error) {
+	defer func() { // the library panics on what it takes for impossible
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	loader, err := yaml.NewLoader(strings.NewReader(text), yaml.WithPlugin(bounds{}))
+	for err == nil {
+		d := new(yaml.Node)
+		if err = loader.Load(d); err == nil {
+			documents = append(documents, d)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return documents, err
+}
+
+// bounds is a yaml.LoaderLimitsPlugin.
+type bounds struct{}
+
+func (bounds) CheckDepth(depth int, _ *yaml.DepthContext) error {
+	if depth > maxDepth {
+		return errTooDeep
+	}
+	return nil
+}
+
+func (bounds) CheckAlias(int, int) error { return nil } // see expand
+
+var errTooDeep = fmt.Errorf("expected at most %d mappings and lists inside each other", maxDepth)
+
+// expand replaces the aliases below n by what they stand for, and refuses tags. It
+// counts what is reached through aliases; if that is too much, as of an alias that
+// holds itself, it reports false.
+func (r *reader) expand(n *yaml.Node, inAlias bool, aliased *int) bool {
+	if n.Style&yaml.TaggedStyle != 0 || n.Tag == "!" {
+		r.fail(n, "tags mean nothing here, expected the value without one")
+		n.Style &^= yaml.TaggedStyle
+		n.Tag = ""
+	}
+	for i, child := range n.Content {
+		alias, through := child, inAlias
+		if child.Kind == yaml.AliasNode {
+			child, through = child.Alias, true
+			n.Content[i] = child
+		}
+		if through {
+			*aliased++
+		}
+		if *aliased > maxAliased {
+			r.fail(alias, "aliases stand for too much, expected at most %d values behind all of them", maxAliased)
+			return false
+		}
+		if !r.expand(child, through, aliased) {
+			return false
+		}
+	}
+	return true
+}
+
+// syntaxMessages says what the library says in the words of those who write YAML. Of
+// the rows whose first column is part of the library's "context: message", the first
+// one counts.
+var syntaxMessages = []struct{ says, means string }{
+	{errTooDeep.Error(), errTooDeep.Error()},
+	{"a tab character", noTabs},
+	{"unknown anchor", "expected an anchor of this name before its alias"},
+	{"an anchor", "expected a name of letters and digits behind &, or quotes around the value"},
+	{"an alias", "expected a name of letters and digits behind *, or quotes around the value"},
+	{"tag", "tags mean nothing here, expected the value without one"},
+	{"directive", "expected %YAML 1.2, or no line that begins with %"},
+	{"incompatible YAML document", "expected %YAML 1.2, or no line that begins with %"},
+	{"unexpected end of stream", "expected a quote that ends this text"},
+	{"unexpected document indicator", "expected a quote that ends this text"},
+	{"a quoted scalar", `expected an escape that YAML knows, or \\ for a backslash`},
+	{"a block scalar", "expected the text of this block on the lines below it, indented"},
+	{"cannot start any token", "expected quotes around a value that begins with this character"},
+	{"mapping values are not allowed", "expected keys that are indented alike, with a space behind each colon, or quotes around a value with a colon"},
+	{"mapping keys are not allowed", `expected quotes around a value that begins with "? "`},
+	{"block sequence entries are not allowed", `expected "- " on a line of its own, or quotes around a value that begins with it`},
+	{"expected ','", "expected a comma, or the bracket that closes this one"},
+	{"expected node content", "expected a value"},
+	{"expected ':'", "expected a colon and a space behind this key"},
+	{"expected key", "expected a key, indented like the others of this mapping"},
+	{"expected '-'", `expected "- ", indented like the others of this list`},
+	{"<document start>", "expected the indentation of the lines before, or --- for a new document"},
+	{"document-end marker", "expected nothing behind ... on its line"},
+	{"a comment without", "expected a space before #"},
+}
+
+const noTabs = "a tab cannot indent, expected spaces"
+
+// syntaxError records what is wrong with the YAML.
+func (r *reader) syntaxError(err error) {
+	var e *yaml.LoadError
+	if !errors.As(err, &e) {
+		r.failAt(1, 1, "not valid YAML: %v", err)
+		return
+	}
+	message := "not valid YAML: " + e.Message
+	for _, m := range syntaxMessages {
+		if strings.Contains(e.ContextMsg+": "+e.Message, m.says) {
+			message = m.means
+			break
+		}
+	}
+	line, column := e.Mark.Line, e.Mark.Column
+	before, after := r.around(line, column)
+	indentation := before + after
+	indentation = indentation[:len(indentation)-len(strings.TrimLeft(indentation, " \t"))]
+	tab := strings.IndexByte(indentation, '\t')
+	switch {
+	case tab >= 0:
+		column, message = tab+1, noTabs
+	case strings.HasSuffix(e.Message, "expected ':'"), strings.Contains(e.Message, "unexpected"), strings.Contains(e.ContextMsg, "directive"):
+		// Better where it begins than where it could go on no longer.
+		line, column = e.ContextMark.Line, e.ContextMark.Column
+	case strings.HasSuffix(e.Message, "expected key") || strings.HasSuffix(e.Message, "expected '-' indicator"):
+		if strings.Trim(before, " -") != "" {
+			message = "expected the end of the line behind this value"
+		}
+	case strings.Contains(e.Message, "expected ','"):
+		message += fmt.Sprintf(", in line %d", e.ContextMark.Line)
+	}
+	r.failAt(line, column, "%s", message)
+}
+
+// around returns the parts of a line before a column and from it on.
+func (r *reader) around(line, column int) (before, after string) {
+	if line > len(r.lines) {
+		return "", ""
+	}
+	text := r.lines[line-1]
+	for i := range text {
+		if column--; column < 1 {
+			return text[:i], text[i:]
+		}
+	}
+	return text, ""
+}

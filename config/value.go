@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// A value is what a key was given. Its methods read it as what the key expects. If it
+// is something else they record an error, and return the default that they were called
+// with, or nothing. A value that was not given is its default, without an error.
+type value struct {
+	r    *reader
+	key  string     // as messages call it
+	node *yaml.Node // nil: not given
+}
+
+func (v value) given() bool { return v.node != nil }
+
+func (v value) scalar() bool { return v.node.Kind == yaml.ScalarNode }
+
+func (v value) null() bool { return v.scalar() && v.node.Tag == "!!null" }
+
+func (v value) quoted() bool {
+	const quotes = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+	return v.node.Style&quotes != 0
+}
+
+// is reports whether v was given as word.
+func (v value) is(word string) bool { return v.given() && v.scalar() && v.node.Value == word }
+
+// fail records an error at v.
+func (v value) fail(format string, args ...any) { v.r.fail(v.node, format, args...) }
+
+// expected records that v is not what it should be. If it is near to a word, the
+// message asks for that.
+func (v value) expected(what string, words ...string) {
+	question := ""
+	if v.scalar() {
+		question = didYouMean(v.node.Value, words)
+	}
+	v.fail("%s: expected %s, found %s%s", v.key, what, v.found(), question)
+}
+
+// found describes v as it was written.
+func (v value) found() string {
+	switch {
+	case v.node.Kind == yaml.MappingNode:
+		return "a mapping"
+	case v.node.Kind == yaml.SequenceNode:
+		return "a list"
+	case v.null():
+		return "nothing"
+	case !v.quoted() && v.node.Tag != "!!str" && v.node.Tag != "":
+		return shorten(v.node.Value)
+	}
+	text := quote(v.node.Value)
+	if v.quoted() && text != hidden {
+		text += " in quotes"
+	}
+	return text
+}
+
+const hidden = "a text that may hold a password"
+
+// quote returns a text as messages show it. What looks like a URL, or like a name in
+// front of a host, may hold a password and is not shown.
+func quote(s string) string {
+	if strings.Contains(s, "://") || strings.Contains(s, "@") {
+		return hidden
+	}
+	return strconv.Quote(shorten(s))
+}
+
+// shorten keeps a message readable, whatever was written.
+func shorten(s string) string {
+	const most = 60
+	n := 0
+	for i := range s {
+		if n++; n > most {
+			return s[:i] + "..."
+		}
+	}
+	return s
+}
+
+// text reads a text of 1 to longest bytes.
+func (v value) text(longest int) (text string, ok bool) {
+	if !v.given() {
+		return "", false
+	}
+	if !v.scalar() || v.null() {
+		v.expected("text")
+		return "", false
+	}
+	switch v.node.Tag {
+	case "!!bool", "!!int", "!!float":
+		v.fail("%s: expected text, found %s, which is text only in quotes", v.key, shorten(v.node.Value))
+		return "", false
+	}
+	switch text = v.node.Value; {
+	case text == "":
+		v.fail("%s: expected text, found an empty one", v.key)
+	case len(text) > longest:
+		v.fail("%s: expected at most %d bytes, found %d", v.key, longest, len(text))
+	case v.goesOn():
+		v.fail("%s: expected text on one line, found one that goes on in the next", v.key)
+	default:
+		return text, true
+	}
+	return "", false
+}
+
+// goesOn reports whether a text without quotes is folded from several lines. It comes
+// about when the next line is a key that lacks the space behind its colon.
+func (v value) goesOn() bool {
+	if v.quoted() || !strings.Contains(v.node.Value, " ") {
+		return false
+	}
+	if v.node.Column > 256 { // looking costs time, and out there are brackets around it
+		return false
+	}
+	_, line := v.r.around(v.node.Line, v.node.Column)
+	return !strings.Contains(line, v.node.Value)
+}
+
+// whole reads a whole number, written in digits.
+func (v value) whole(least, most, otherwise int64) int64 {
+	if !v.given() {
+		return otherwise
+	}
+	digits := strings.TrimPrefix(v.node.Value, "-")
+	if !v.scalar() || v.quoted() || digits == "" || strings.Trim(digits, "0123456789") != "" || len(digits) > 1 && digits[0] == '0' {
+		v.expected(fmt.Sprintf("a whole number in digits, %d to %d", least, most))
+		return otherwise
+	}
+	n, err := strconv.ParseInt(v.node.Value, 10, 64)
+	if err != nil || n < least || n > most {
+		v.expected(fmt.Sprintf("%d to %d", least, most))
+		return otherwise
+	}
+	return n
+}
+
+// duration reads a length of time in Go's notation.
+func (v value) duration(least, most, otherwise time.Duration) time.Duration {
+	if !v.given() {
+		return otherwise
+	}
+	d, err := time.ParseDuration(v.node.Value)
+	switch {
+	case !v.scalar() || err != nil:
+		v.expected(fmt.Sprintf("a duration such as 50ms, %v to %v", least, most))
+		return otherwise
+	case d < least || d > most:
+		v.expected(fmt.Sprintf("%v to %v", least, most))
+		return otherwise
+	}
+	return d
+}
+
+// truth reads true or false.
+func (v value) truth(otherwise bool) bool {
+	switch {
+	case !v.given():
+		return otherwise
+	case v.scalar() && v.node.Tag == "!!bool":
+		return strings.EqualFold(v.node.Value, "true")
+	}
+	v.expected("true or false")
+	return otherwise
+}
+
+// choice reads one of several words, as they are written. The first is the default.
+func choice[T fmt.Stringer](v value, of ...T) T {
+	if !v.given() {
+		return of[0]
+	}
+	words := make([]string, len(of))
+	for i, o := range of {
+		words[i] = o.String()
+		if v.is(words[i]) {
+			return o
+		}
+	}
+	v.expected(join(words, "or"), words...)
+	return of[0]
+}
+
+// list reads a list of what messages call what. Messages call its items item.
+func (v value) list(what, item string) []value {
+	if !v.given() {
+		return nil
+	}
+	if v.node.Kind != yaml.SequenceNode {
+		v.expected("a list of " + what)
+		return nil
+	}
+	items := make([]value, len(v.node.Content))
+	for i, n := range v.node.Content {
+		items[i] = value{r: v.r, key: item, node: n}
+	}
+	return items
+}
+
+// nonempty reads a list of one item or more.
+func (v value) nonempty(what, item string) []value {
+	items := v.list(what, item)
+	if v.given() && v.node.Kind == yaml.SequenceNode && len(items) == 0 {
+		v.fail("%s: expected a list of %s, found an empty one", v.key, what)
+	}
+	return items
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// inside is the model of Concurrency: what has been taken and not given back.
+type inside struct {
+	n int64
+	history
+}
+
+func (m *inside) check(_, n int64, out Outcome) string {
+	return compare(n, m.n-m.since(0), out)
+}
+
+func (m *inside) take(now, n int64) { m.history = append(m.history, moment{now, n}) }
+
+func (m *inside) give(i int, _, _ int64) { m.history[i].n = 0 }
+
+func TestConcurrencyRandom(t *testing.T) {
+	t.Parallel()
+	check(t, func(t *rapid.T) {
+		l := drawLimit(t)
+		s := &sequence{meter: newMeter(t, Concurrency(), l), model: &inside{n: l.N}, timeless: true}
+		s.play(t, l)
+	})
+}
+
+// Who is inside counts against a limit that is lowered, or raised again.
+func TestConcurrencyChanged(t *testing.T) {
+	t.Parallel()
+	testChanged(t, Concurrency(), Limit{}, []changed{
+		{n: 10, cost: 6, allowed: true, remaining: 10},
+		{n: 5, cost: 1, remaining: 0},
+		{n: 7, cost: 1, allowed: true, remaining: 1},
+		{n: 10, cost: 3, allowed: true, remaining: 3},
+		{n: 10, cost: 1, remaining: 0},
+	})
+}

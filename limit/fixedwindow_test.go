@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// windows is the model of FixedWindow: all charges, each with the beginning of the
+// window that it was made in.
+type windows struct {
+	n, unit int64
+	first   bool
+	history
+}
+
+// current returns the beginning of the window that now is in.
+func (m *windows) current(now int64) int64 {
+	if len(m.history) > 0 {
+		last := m.history[len(m.history)-1].at
+		began := !m.first || m.since(last-1) > 0 // one that is given back begins none
+		if now < last || now < last+m.unit && began {
+			return last
+		}
+	}
+	if m.first {
+		return now
+	}
+	return now / m.unit * m.unit
+}
+
+func (m *windows) check(now, n int64, out Outcome) string {
+	return compare(n, m.n-m.since(m.current(now)-1), out)
+}
+
+func (m *windows) take(now, n int64) {
+	m.history = append(m.history, moment{m.current(now), n})
+}
+
+func (m *windows) give(_ int, at, n int64) {
+	last := m.history[len(m.history)-1].at
+	if last <= at && at < last+m.unit {
+		m.remove(n, func(at int64) bool { return at == last })
+	}
+}
+
+func TestFixedWindowRandom(t *testing.T) {
+	t.Parallel()
+	for _, align := range []Align{AlignClock, AlignFirst} {
+		check(t, func(t *rapid.T) {
+			l := drawLimit(t)
+			l.Align = align
+			m := &windows{n: l.N, unit: l.Unit.Microseconds(), first: align == AlignFirst}
+			s := &sequence{meter: newMeter(t, FixedWindow(), l), model: m}
+			s.play(t, l)
+		})
+	}
+}
+
+// A window that all has been given back of is still stayed in by a clock that went
+// back, so its state is not forgotten before it is over.
+func TestFixedWindowGivenBack(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		align  Align
+		expiry int64
+	}{
+		{AlignClock, epoch2026 + 60e6}, // when the window ends
+		{AlignFirst, epoch2026 + 30e6}, // when it was to begin
+	} {
+		m := newMeter(t, FixedWindow(), Limit{N: 10, Unit: time.Minute, Align: tc.align})
+		s := State{Cells: make([]uint64, m.Cells(State{}, 1))}
+		s.Head = m.Take(s, epoch2026+30e6, 1)
+		s.Head = m.Give(s, epoch2026+30e6, 1)
+		if got := m.Expiry(s); got != tc.expiry {
+			t.Errorf("align %d: expiry %d, want %d", tc.align, got, tc.expiry)
+		}
+	}
+}
+
+// What has been used counts against a limit that is lowered, or raised again.
+func TestFixedWindowChanged(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{
+		{Unit: time.Minute},
+		{Unit: time.Minute, Align: AlignFirst},
+		{Unit: 100 * time.Millisecond},
+	} {
+		testChanged(t, FixedWindow(), l, []changed{
+			{n: 10, cost: 6, allowed: true, remaining: 10},
+			{n: 5, cost: 1, remaining: 0},
+			{n: 7, cost: 1, allowed: true, remaining: 1},
+			{n: 10, cost: 3, allowed: true, remaining: 3},
+			{n: 10, cost: 1, remaining: 0},
+		})
+	}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import (
+	"math/big"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// tokens is the model of TokenBucket: a fraction of tokens at the moment of the last
+// charge, and all charges.
+type tokens struct {
+	n, unit, burst *big.Rat
+	level          *big.Rat
+	at             int64
+	history
+	steady bool // the clock never went back, and nothing was given back
+}
+
+func newTokens(l Limit) *tokens {
+	m := &tokens{
+		n:      big.NewRat(l.N, 1),
+		unit:   big.NewRat(l.Unit.Microseconds(), 1),
+		burst:  big.NewRat(l.Burst, 1),
+		steady: true,
+	}
+	m.level = m.burst
+	return m
+}
+
+// rate returns how many tokens drip in within a span.
+func (m *tokens) rate(span int64) *big.Rat {
+	r := new(big.Rat).Mul(big.NewRat(span, 1), m.n)
+	return r.Quo(r, m.unit)
+}
+
+// now returns the tokens in the bucket, by the line through the last known level: below
+// zero long before it.
+func (m *tokens) now(now int64) *big.Rat {
+	if len(m.history) == 0 {
+		return m.burst
+	}
+	level := m.rate(now - m.at)
+	if level.Add(level, m.level); level.Cmp(m.burst) > 0 {
+		return m.burst
+	}
+	return level
+}
+
+func (m *tokens) check(now, n int64, out Outcome) string {
+	level, left := m.now(now), int64(0)
+	if level.Sign() > 0 {
+		left = new(big.Int).Quo(level.Num(), level.Denom()).Int64()
+	}
+	if wrong := compare(n, left, out); wrong != "" {
+		return wrong
+	}
+	if !out.Allowed || !m.steady {
+		return ""
+	}
+	// The contract's promise: in any interval of length t at most burst + n*t/u.
+	sum := n
+	for i := len(m.history) - 1; i >= 0; i-- {
+		sum += m.history[i].n
+		most := m.rate(now - m.history[i].at)
+		if most.Add(most, m.burst).Cmp(big.NewRat(sum, 1)) < 0 {
+			return "more than that were taken in an interval"
+		}
+	}
+	return ""
+}
+
+func (m *tokens) take(now, n int64) {
+	m.steady = m.steady && now >= m.at
+	m.level = new(big.Rat).Sub(m.now(now), big.NewRat(n, 1))
+	m.at = now
+	m.history = append(m.history, moment{now, n})
+}
+
+// give puts tokens back, whenever they were taken; what does not fit is lost.
+func (m *tokens) give(_ int, _, n int64) {
+	m.steady = false
+	m.level = new(big.Rat).Add(m.level, big.NewRat(n, 1))
+}
+
+func TestTokenBucketRandom(t *testing.T) {
+	t.Parallel()
+	check(t, func(t *rapid.T) {
+		l := drawLimit(t)
+		l.Burst = rapid.OneOf(
+			rapid.SampledFrom([]int64{1, 2, l.N, MaxN}),
+			rapid.Int64Range(1, MaxN),
+		).Draw(t, "Burst")
+		if longest := maxFill / l.Unit.Microseconds(); l.Burst/l.N >= longest {
+			l.Burst = l.N * longest
+		}
+		s := &sequence{meter: newMeter(t, TokenBucket(), l), model: newTokens(l)}
+		s.play(t, l)
+	})
+}
+
+// What has been used counts against a limit that is lowered, or raised again.
+func TestTokenBucketChanged(t *testing.T) {
+	t.Parallel()
+	testChanged(t, TokenBucket(), Limit{Unit: time.Minute}, []changed{
+		{n: 60, cost: 30, allowed: true, remaining: 60}, // full again in 30 s
+		{n: 120, cost: 1, allowed: true, remaining: 60}, // in 30.5 s
+		{n: 6, cost: 1, remaining: 2, allowed: true},    // in 40.5 s
+		{n: 2, cost: 1, remaining: 0},
+	})
+	// Full only later than the lowered limit's empty bucket would be.
+	testChanged(t, TokenBucket(), Limit{Unit: time.Minute, Burst: 20}, []changed{
+		{n: 10, cost: 20, allowed: true, remaining: 20}, // in 120 s
+		{n: 40, cost: 1, remaining: 0},                  // 20 tokens in 30 s
+	})
+}
+
+// Whatever is refused, no more drips in within the Reset than the Remaining, or one.
+func TestTokenBucketReset(t *testing.T) {
+	t.Parallel()
+	m := newMeter(t, TokenBucket(), Limit{N: 1, Unit: time.Second, Burst: 10})
+	for _, tc := range []struct {
+		used, cost, reset int64
+	}{
+		{0, 11, 10e6},
+		{4, 7, 6e6},
+		{4, 11, 6e6}, // over the burst: the bucket is full in 4 s
+		{8, 11, 2e6}, // in 8 s
+		{10, 1, 1e6},
+		{10, 11, 1e6},
+	} {
+		s := State{}
+		if tc.used > 0 {
+			s.Head = m.Take(s, epoch2026, tc.used)
+		}
+		if out := m.Look(s, epoch2026, tc.cost); out.Allowed || out.Reset != tc.reset {
+			t.Errorf("%d used, cost %d: %+v, want reset %d", tc.used, tc.cost, out, tc.reset)
+		}
+	}
+}
+
+func TestTokenBucketTooSlow(t *testing.T) {
+	t.Parallel()
+	for _, l := range []Limit{
+		{N: 1, Unit: MaxUnit, Burst: 1178},
+		{N: 1, Unit: MaxUnit, Burst: MaxN},
+		{N: 10, Unit: 24 * time.Hour, Burst: 365_001},
+	} {
+		if _, err := TokenBucket().New(l); err == nil {
+			t.Errorf("%+v is allowed, and takes over a hundred years to fill", l)
+		}
+	}
+	newMeter(t, TokenBucket(), Limit{N: 10, Unit: 24 * time.Hour, Burst: 365_000})
+}

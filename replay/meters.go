@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+
+package replay
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// Meters is a store that is too simple to be wrong, to compare others with: states
+// in a map that are never forgotten, and one caller at a time. It holds no one:
+// Await returns at once. The zero value is ready to use.
+type Meters struct {
+	mu       sync.Mutex // guards families and all in them
+	families map[string]*family
+}
+
+// family is the counters of one name.
+type family struct {
+	layout string
+	states map[string]limit.State
+}
+
+type counters struct {
+	*family
+	meter limit.Meter
+}
+
+// Counters implements [limit.Store].
+func (m *Meters) Counters(name string, meter limit.Meter) (limit.Counters, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.families[name]
+	if f == nil {
+		f = &family{meter.Layout(), map[string]limit.State{}}
+		if m.families == nil {
+			m.families = map[string]*family{}
+		}
+		m.families[name] = f
+	}
+	if f.layout != meter.Layout() {
+		return nil, fmt.Errorf("replay: counters %q have layout %q, not %q", name, f.layout, meter.Layout())
+	}
+	return counters{f, meter}, nil
+}
+
+// Retire implements [limit.Store]. It does nothing.
+func (m *Meters) Retire(limit.Counters) {}
+
+// Take implements [limit.Store].
+func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	allowed := true
+	for i := range charges {
+		ch := &charges[i]
+		c := ch.Counters.(counters)
+		ch.Outcome = c.meter.Look(c.states[string(ch.Key)], now, ch.Cost)
+		allowed = allowed && (ch.Outcome.Allowed || ch.Shadow)
+	}
+	for i := range charges {
+		ch := &charges[i]
+		if !allowed || !ch.Outcome.Allowed {
+			continue
+		}
+		ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
+		ch.At = now
+		c := ch.Counters.(counters)
+		s := c.states[string(ch.Key)]
+		if more := c.meter.Cells(s, ch.Cost) - len(s.Cells); more > 0 {
+			s.Cells = append(s.Cells, make([]uint64, more)...)
+		}
+		s.Head = c.meter.Take(s, now, ch.Cost)
+		c.states[string(ch.Key)] = s
+	}
+	return allowed, nil
+}
+
+// Await implements [limit.Store]. It does not wait.
+func (m *Meters) Await(context.Context, []limit.Charge) error { return nil }
+
+// Give implements [limit.Store].
+func (m *Meters) Give(charges []limit.Charge) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range charges {
+		ch := &charges[i]
+		if !ch.Outcome.Allowed {
+			continue
+		}
+		c := ch.Counters.(counters)
+		s := c.states[string(ch.Key)]
+		s.Head = c.meter.Give(s, ch.At, ch.Cost)
+		c.states[string(ch.Key)] = s
+	}
+}

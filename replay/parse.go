@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT
+
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// Parse reads a script. name is what errors call it; algorithms are those that it
+// may use, the default one first, at least one. The error has a line
+// name:LINE:COLUMN: message for each mistake.
+func Parse(name string, r io.Reader, algorithms []limit.Algorithm) (*Script, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	p := &parser{script: &Script{name: name}, algorithms: algorithms}
+	number := 0
+	for text := range strings.Lines(string(text)) {
+		number++
+		p.line(number, strings.TrimRight(text, "\r\n"))
+	}
+	if p.current == nil && len(p.errs) == 0 {
+		p.errs = append(p.errs, fmt.Errorf("%s:%d:1: expected a limit line, found the end of the file", name, number+1))
+	}
+	if len(p.errs) > 0 {
+		return nil, errors.Join(p.errs...)
+	}
+	return p.script, nil
+}
+
+type parser struct {
+	script     *Script
+	algorithms []limit.Algorithm
+	current    *scenario // the last of the script
+	errs       []error
+}
+
+func (p *parser) line(number int, text string) {
+	l := &line{parser: p, number: number, text: text}
+	if l.split(); len(l.words) == 0 {
+		return
+	}
+	switch w := l.words[0]; {
+	case l.skip("limit"):
+		l.limit()
+	case strings.IndexAny(w.text, "+-.0123456789") == 0:
+		l.row()
+	default:
+		l.expected(`"limit" or a time such as 1.5s`, w)
+	}
+}
+
+func (l *line) limit() {
+	named := namedLimit{line: l.number}
+	w := l.next("a name for the limit")
+	if named.name = w.text; strings.ContainsAny(w.text, "=,") {
+		l.expected("a name for the limit", w)
+	}
+	if c := l.current; c == nil || len(c.rows) > 0 {
+		l.current = &scenario{}
+		l.script.cases = append(l.script.cases, l.current)
+	}
+	if slices.ContainsFunc(l.current.limits, func(o namedLimit) bool { return o.name == named.name }) {
+		l.errorf(w, "two limits have the name %q", named.name)
+	}
+	named.meter = l.meter(w)
+	l.current.limits = append(l.current.limits, named)
+}
+
+// meter reads the settings of the limit called name.
+func (l *line) meter(name word) limit.Meter {
+	mistakes := len(l.errs)
+	algorithm := l.algorithms[0]
+	lim := limit.Limit{Unit: time.Second}
+	given := map[string]word{}
+	l.settings("algo, rpu, unit, burst, queue, slices or align", func(key string, value word) bool {
+		given[key] = value
+		switch key {
+		case "algo":
+			algorithm = l.algorithm(value)
+		case "rpu":
+			lim.N = l.count(value, 0, limit.MaxN)
+		case "unit":
+			lim.Unit = l.unit(value)
+		case "burst":
+			lim.Burst = l.count(value, 1, limit.MaxN)
+		case "queue":
+			lim.Queue = l.count(value, 1, limit.MaxN)
+		case "slices":
+			lim.Slices = l.count(value, limit.MinSlices, limit.MaxSlices)
+		case "align":
+			lim.Align = l.align(value)
+		default:
+			return false
+		}
+		return true
+	})
+	if _, ok := given["rpu"]; !ok {
+		l.errorf(l.end, "expected rpu=NUMBER")
+	}
+	if len(l.errs) > mistakes || l.lost {
+		return nil
+	}
+	for _, key := range []string{"unit", "burst", "queue", "slices", "align"} {
+		if value, ok := given[key]; ok && !algorithm.Uses(key) {
+			l.errorf(word{column: value.column - len(key) - 1}, "%s means nothing to %s", key, algorithm.Name())
+		}
+	}
+	meter, err := algorithm.New(lim)
+	if err != nil {
+		l.errorf(name, "%v", err)
+	}
+	return meter
+}
+
+func (l *line) algorithm(w word) limit.Algorithm {
+	var names []string
+	for _, a := range l.algorithms {
+		if a.Called(w.text) {
+			return a
+		}
+		names = append(names, a.Name())
+	}
+	l.errorf(w, "expected one of %s, found %v", strings.Join(names, ", "), w)
+	return l.algorithms[0]
+}
+
+func (l *line) unit(w word) time.Duration {
+	switch w.text {
+	case "second":
+		return time.Second
+	case "minute":
+		return time.Minute
+	case "hour":
+		return time.Hour
+	case "day":
+		return 24 * time.Hour
+	}
+	d, err := time.ParseDuration(w.text)
+	if err != nil || d < limit.MinUnit || d > limit.MaxUnit || d%time.Microsecond != 0 {
+		l.errorf(w, "expected second, minute, hour, day or a duration of %v to %.0fh, found %v", limit.MinUnit, limit.MaxUnit.Hours(), w)
+	}
+	return d
+}
+
+func (l *line) align(w word) limit.Align {
+	switch w.text {
+	case "clock":
+		return limit.AlignClock
+	case "first":
+		return limit.AlignFirst
+	}
+	l.errorf(w, "expected clock or first, found %v", w)
+	return 0
+}
+
+func (l *line) row() {
+	if l.current == nil {
+		l.current = &scenario{}
+		l.errorf(l.words[0], "expected a limit line above the first row")
+	}
+	r := row{line: l.number, takes: -1, at: Start.UnixMicro() + l.time()}
+	switch w := l.next("take or give"); w.text {
+	case "take":
+		r.n = l.count(l.next("the cost of the request"), 1, limit.MaxN)
+		r.actor = l.actor()
+		r.want = l.result()
+	case "give":
+		r.n = l.count(l.next("the cost of the request"), 1, limit.MaxN)
+		l.keyword("at")
+		w := l.end
+		if len(l.words) > 0 {
+			w = l.words[0]
+		}
+		at := Start.UnixMicro() + l.time()
+		r.actor = l.actor()
+		if len(l.words) > 0 {
+			l.expected("the end of the line", l.words[0])
+		}
+		r.takes = l.take(w, at, r)
+	default:
+		l.expected("take or give", w)
+	}
+	l.current.rows = append(l.current.rows, r)
+}
+
+// take returns the row whose charge is given back by r.
+func (l *line) take(w word, at int64, r row) int {
+	for i := range l.current.rows {
+		t := &l.current.rows[i]
+		if t.takes < 0 && t.want.allowed && !t.given && t.at == at && t.n == r.n && t.actor == r.actor {
+			t.given = true
+			return i
+		}
+	}
+	l.errorf(w, "no take %d at that time is left to give back", r.n)
+	return 0
+}
+
+func (l *line) actor() string {
+	if !l.skip("for") {
+		return ""
+	}
+	return l.next("an actor").text
+}
+
+func (l *line) result() result {
+	want := result{wait: unjudged}
+	w := l.next("allowed or refused")
+	if !l.lost {
+		want.text = l.text[w.column-1:]
+	}
+	delay := "retry"
+	switch want.allowed = w.text == "allowed"; {
+	case want.allowed:
+		delay = "wait"
+	case w.text != "refused":
+		l.expected("allowed or refused", w)
+	case l.skip("by"):
+		want.by = l.limits(l.next("names of limits"))
+	}
+	l.settings("remaining or "+delay, func(key string, value word) bool {
+		switch key {
+		case "remaining":
+			want.remaining = l.remaining(value)
+		case delay:
+			want.wait = l.duration(value)
+		default:
+			return false
+		}
+		return true
+	})
+	return want
+}
+
+// limits reads names that are separated by commas.
+func (l *line) limits(w word) []string {
+	var names []string
+	for name := range strings.SplitSeq(w.text, ",") {
+		known := slices.ContainsFunc(l.current.limits, func(o namedLimit) bool { return o.name == name })
+		if !known || slices.Contains(names, name) {
+			l.expected("names of limits above, separated by commas, each once", w)
+			break
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+func (l *line) remaining(w word) []int64 {
+	var numbers []int64
+	column := w.column
+	for text := range strings.SplitSeq(w.text, ",") {
+		n := int64(unjudged)
+		if text != "-" {
+			n = l.count(word{column: column, text: text}, 0, limit.MaxN)
+		}
+		numbers = append(numbers, n)
+		column += len(text) + 1
+	}
+	if len(numbers) != len(l.current.limits) {
+		l.errorf(w, "expected a number for each limit, %d, found %d", len(l.current.limits), len(numbers))
+		return nil
+	}
+	return numbers
+}

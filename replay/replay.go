@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+
+// Package replay reads and runs scripts that pin how limits behave: when which
+// request is made, and what becomes of it.
+//
+//	# Source 003: at most 1 a second and 5 a minute, together.
+//	limit second  algo=SL rpu=1
+//	limit minute  algo=SL rpu=5 unit=minute
+//
+//	# time  action            result
+//	0s      take 1            allowed            remaining=0,4
+//	0s      take 1            refused by second  remaining=0,4  retry=1s
+//	0s      take 1 for alice  allowed            # someone else
+//	0s      give 1 at 0s                         # charged to none after all
+//	0.5s    take 1            allowed
+//
+// The same script judges the arithmetic alone ([Meters]) and every other store.
+//
+// # Format
+//
+// A line is words with spaces between them. From a word that begins with # to the
+// end of the line is a comment. Double quotes keep a value with spaces together, as
+// in algo="token bucket".
+//
+// A limit line names a limit and says what it promises, in the keys and values of a
+// rule in a configuration: algo, rpu, unit, burst, queue, slices, align. Only rpu is
+// required. Limit lines that follow one another are one decision: a request that one
+// of them refuses is charged to none. A limit line below a row begins a new case,
+// with new limits, in which nothing has happened yet.
+//
+// A row is a time, an action, and what should become of it:
+//
+//	TIME take N [for ACTOR] allowed [remaining=N,...] [wait=D]
+//	TIME take N [for ACTOR] refused [by LIMIT,...] [remaining=N,...] [retry=D]
+//	TIME give N at TIME [for ACTOR]
+//
+// TIME is an offset from [Start] such as 1m30s, of up to 50 years. Times may repeat,
+// be negative, and go backwards as clocks do. N is the cost of the request, ACTOR
+// any word; rows that name none are all of one actor.
+//
+// What is not written is not judged. Written, it is exact:
+//
+//   - by: the limits that refuse, all of them.
+//   - remaining: how many requests of cost 1 would still be allowed, for each limit
+//     in the order of their lines; - for one that is not judged.
+//   - wait: how long the request is held before it goes on.
+//   - retry: after how long it would be allowed if no one else asked; the longest, if
+//     several limits refuse.
+//
+// give gives back what the first take of that cost by that actor at that time was
+// charged, among those that are allowed and not given back yet.
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// Start is the moment that the times of a script count from: a multiple, since the
+// Unix epoch, of a day and of every unit that divides one.
+var Start = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// Script is what a file says. It is not changed by running it.
+type Script struct {
+	name  string
+	cases []*scenario
+}
+
+// scenario is limits and what happens under them.
+type scenario struct {
+	limits []namedLimit
+	rows   []row
+}
+
+type namedLimit struct {
+	name  string
+	line  int
+	meter limit.Meter
+}
+
+type row struct {
+	line  int
+	at    int64 // since the Unix epoch
+	n     int64
+	actor string
+	takes int // give: the row whose charge it gives back; else -1
+	given bool
+	want  result
+}
+
+// result is what should become of a take.
+type result struct {
+	text      string // as it is written
+	allowed   bool
+	by        []string // nil: not judged
+	remaining []int64  // nil: not judged, or unjudged
+	wait      int64    // retry, if not allowed; or unjudged
+}
+
+const unjudged = -1
+
+// Run plays the script on a store that has not seen it before, and returns an error
+// that has a line for each row whose result differs, or nil.
+//
+// The store is told the script's time. Nothing is held: to the store a queue is an
+// ordinary meter, of whose outcomes only the Wait is looked at.
+func (s *Script) Run(store limit.Store) error {
+	var errs []error
+	for _, c := range s.cases {
+		errs = append(errs, c.run(s.name, store))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *scenario) run(file string, store limit.Store) error {
+	var errs []error
+	report := func(line int, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s:%d: %w", file, line, fmt.Errorf(format, args...)))
+	}
+
+	counters := make([]limit.Counters, len(c.limits))
+	for i, l := range c.limits {
+		if _, ok := l.meter.(limit.Queue); ok {
+			l.meter = struct{ limit.Meter }{l.meter}
+		}
+		handle, err := store.Counters(fmt.Sprintf("%s:%d %s", file, l.line, l.name), l.meter)
+		if err != nil {
+			report(l.line, "%w", err)
+			return errors.Join(errs...)
+		}
+		defer store.Retire(handle)
+		counters[i] = handle
+	}
+
+	made := make([][]limit.Charge, len(c.rows))
+	for i, r := range c.rows {
+		if r.takes >= 0 {
+			store.Give(made[r.takes])
+			continue
+		}
+		charges := make([]limit.Charge, len(c.limits))
+		for j := range charges {
+			charges[j] = limit.Charge{Counters: counters[j], Key: []byte(r.actor), Cost: r.n}
+		}
+		allowed, err := store.Take(context.Background(), r.at, charges)
+		if err != nil {
+			report(r.line, "%w", err)
+			continue
+		}
+		if allowed {
+			made[i] = charges
+		}
+		if got := c.outcome(allowed, charges); !r.want.matches(got) {
+			report(r.line, "got %v, want %s", got, r.want.text)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// outcome returns what became of a take.
+func (c *scenario) outcome(allowed bool, charges []limit.Charge) result {
+	got := result{allowed: allowed}
+	for i, l := range c.limits {
+		out := charges[i].Outcome
+		got.remaining = append(got.remaining, out.Remaining)
+		if !out.Allowed {
+			got.by = append(got.by, l.name)
+		}
+		if out.Allowed == allowed {
+			got.wait = max(got.wait, out.Wait)
+		}
+	}
+	return got
+}
+
+func (want *result) matches(got result) bool {
+	if want.allowed != got.allowed || want.wait != unjudged && want.wait != got.wait {
+		return false
+	}
+	if want.by != nil && !sameNames(want.by, got.by) {
+		return false
+	}
+	for i, n := range want.remaining {
+		if n != unjudged && n != got.remaining[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// sameNames reports whether two lists without repetitions hold the same names.
+func sameNames(a, b []string) bool {
+	in := map[string]bool{}
+	for _, name := range a {
+		in[name] = true
+	}
+	for _, name := range b {
+		if !in[name] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+// String returns the result as a script would say it.
+func (r result) String() string {
+	words := []string{"allowed"}
+	if !r.allowed {
+		words = []string{"refused", "by", strings.Join(r.by, ",")}
+	}
+	numbers := make([]string, len(r.remaining))
+	for i, n := range r.remaining {
+		numbers[i] = strconv.FormatInt(n, 10)
+	}
+	words = append(words, "remaining="+strings.Join(numbers, ","))
+	key := "wait="
+	if !r.allowed {
+		key = "retry="
+	}
+	return strings.Join(append(words, key+(time.Duration(r.wait)*time.Microsecond).String()), " ")
+}

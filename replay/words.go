@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// line is the line that is being read.
+type line struct {
+	*parser
+	number int
+	text   string
+	words  []word // not read yet
+	end    word   // behind the last
+	lost   bool   // the rest cannot be understood: no more errors
+}
+
+type word struct {
+	column int // 1 is the first
+	text   string
+	end    bool // not a word, but where the next would be
+}
+
+func (w word) String() string {
+	if w.end {
+		return "the end of the line"
+	}
+	return strconv.Quote(w.text)
+}
+
+func (l *line) errorf(w word, format string, args ...any) {
+	if l.lost {
+		return
+	}
+	at := fmt.Sprintf("%s:%d:%d: ", l.script.name, l.number, w.column)
+	l.errs = append(l.errs, errors.New(at+fmt.Sprintf(format, args...)))
+}
+
+// expected reports that w is not what it should be, and gives the line up.
+func (l *line) expected(what string, w word) {
+	l.errorf(w, "expected %s, found %v", what, w)
+	l.lost = true
+}
+
+// split cuts the text into words and removes the comment.
+func (l *line) split() {
+	rest := l.text
+	column := func() int { return len(l.text) - len(rest) + 1 }
+	for {
+		rest = strings.TrimLeft(rest, " \t")
+		if rest == "" || rest[0] == '#' {
+			break
+		}
+		w := word{column: column()}
+		for rest != "" && rest[0] != ' ' && rest[0] != '\t' {
+			part := rest
+			if rest[0] == '"' {
+				closing := strings.IndexByte(rest[1:], '"')
+				if closing < 0 {
+					l.errorf(word{column: column()}, `expected a closing "`)
+					l.lost, rest = true, ""
+					break
+				}
+				w.text += rest[1 : 1+closing]
+				rest = rest[closing+2:]
+				continue
+			}
+			if i := strings.IndexAny(rest, " \t\""); i >= 0 {
+				part = rest[:i]
+			}
+			w.text += part
+			rest = rest[len(part):]
+		}
+		l.words = append(l.words, w)
+	}
+	l.text = strings.TrimRight(l.text[:len(l.text)-len(rest)], " \t")
+	l.end = word{column: len(l.text) + 1, end: true}
+}
+
+// next returns the next word; what says what it should be if there is none.
+func (l *line) next(what string) word {
+	if len(l.words) == 0 {
+		l.expected(what, l.end)
+		return l.end
+	}
+	w := l.words[0]
+	l.words = l.words[1:]
+	return w
+}
+
+// skip reads the next word if it is text, and reports whether it was.
+func (l *line) skip(text string) bool {
+	if len(l.words) == 0 || l.words[0].text != text {
+		return false
+	}
+	l.words = l.words[1:]
+	return true
+}
+
+// keyword reads a word that must be text.
+func (l *line) keyword(text string) {
+	if w := l.next(strconv.Quote(text)); w.text != text {
+		l.expected(strconv.Quote(text), w)
+	}
+}
+
+// settings reads the rest of the line, each word a key=value. set returns false for
+// a key that it does not know; keys says which it does.
+func (l *line) settings(keys string, set func(key string, value word) bool) {
+	seen := map[string]bool{}
+	for len(l.words) > 0 && !l.lost {
+		w := l.next("")
+		key, text, ok := strings.Cut(w.text, "=")
+		switch {
+		case !ok:
+			l.expected(keys+", with = and a value", w)
+		case seen[key]:
+			l.errorf(w, "%s is given twice", key)
+		case !set(key, word{column: w.column + len(key) + 1, text: text}):
+			l.errorf(w, "unknown key %q, expected %s", key, keys)
+		}
+		seen[key] = true
+	}
+}
+
+// count reads a whole number.
+func (l *line) count(w word, least, most int64) int64 {
+	n, err := strconv.ParseInt(w.text, 10, 64)
+	if err != nil || n < least || n > most {
+		l.errorf(w, "expected a whole number, %d to %d, found %v", least, most, w)
+	}
+	return n
+}
+
+// maxTime keeps the moments of a script in the range of the meters.
+const maxTime = 50 * 365 * 24 * time.Hour
+
+func (l *line) time() int64 {
+	w := l.next("a time such as 1.5s")
+	d, err := time.ParseDuration(w.text)
+	if err != nil || d < -maxTime || d > maxTime || d%time.Microsecond != 0 {
+		l.expected("a time such as 1.5s, in whole microseconds, of up to 50 years", w)
+	}
+	return d.Microseconds()
+}
+
+func (l *line) duration(w word) int64 {
+	d, err := time.ParseDuration(w.text)
+	if err != nil || d < 0 || d%time.Microsecond != 0 {
+		l.errorf(w, "expected a duration such as 1.5s, in whole microseconds, found %v", w)
+	}
+	return d.Microseconds()
+}
