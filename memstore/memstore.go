@@ -13,7 +13,7 @@
 //	| 46 bits of hash | 18: slot |  |L| state, or a reference to cells  |
 //	+-----------------+----------+  +-+---------------------------------+
 //
-// The table is cut into shards by 8 more bits of the hash. Within a shard it is
+// The table is cut into up to 4096 shards by more bits of the hash. Within a shard it is
 // open addressing with linear probing. Reading takes no lock. A refusal is a read
 // and nothing else; so a flood on one key scales with the cores.
 //
@@ -93,7 +93,8 @@ const (
 	slotMask  = 1<<slotBits - 1
 	maxSlot   = slotMask
 	chunkBits = 9
-	maxShards = 256
+	maxShards = 1 << 12
+	perShard  = 1024 // keys: few, so that rebuilding a shard is short
 )
 
 type chunk [1 << chunkBits]atomic.Pointer[family]
@@ -122,7 +123,7 @@ func New(o Options) *Store {
 		o.MaxKeys = DefaultMaxKeys
 	}
 	n := 1
-	for n < maxShards && n*1024 <= o.MaxKeys {
+	for n < maxShards && n*perShard <= o.MaxKeys {
 		n *= 2
 	}
 	s := &Store{

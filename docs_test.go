@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+
+package diana_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
+)
+
+var (
+	block = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
+	link  = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
+)
+
+// What the documents show is true: the YAML is valid, the Go compiles as examples, the
+// links lead somewhere.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	examples, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob("docs/*.md")
+	for _, file := range append(files, "README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range block.FindAllStringSubmatch(string(text), -1) {
+			switch language, code := b[1], b[2]; language {
+			case "yaml":
+				if _, err := config.Parse(file, []byte(code), rule.Default()); err != nil {
+					t.Errorf("%s: %v in\n%s", file, err, code)
+				}
+			case "go":
+				if !strings.Contains(unindent(string(examples)), unindent(code)) {
+					t.Errorf("%s: this is in no example:\n%s", file, code)
+				}
+			}
+		}
+		for _, l := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(l[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), l[1])); err != nil {
+				t.Errorf("%s: link to nowhere: %s", file, l[1])
+			}
+		}
+	}
+	if n := strings.Count(string(mustRead(t, "README.md")), "\n"); n > 150 {
+		t.Errorf("README.md has %d lines, want at most 150", n)
+	}
+}
+
+func mustRead(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func unindent(code string) string {
+	lines := strings.Split(code, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimLeft(lines[i], "\t")
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+
+package diana_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
+)
+
+func ExampleOpen() {
+	mux := http.NewServeMux()
+
+	limiter, err := diana.Open("diana.yaml")
+	if err != nil {
+		log.Fatal(err) // every mistake in the file, with line and column
+	}
+	defer limiter.Close()
+	log.Fatal(http.ListenAndServe(":8080", limiter.Handler(mux)))
+}
+
+// A worker asks before it starts a job.
+func ExampleLimiter_Take() {
+	c, err := config.Parse("jobs.yaml", []byte(`
+url: /jobs
+rules: [{actor: account, unit: hour, rpu: 1}]
+`), rule.Default())
+	if err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := diana.Options{}.New(c)
+	if err != nil {
+		log.Fatal(err)
+	}
+	start := func(ctx context.Context) error {
+		d, err := limiter.Take(ctx, diana.Request{
+			Path:   "/jobs/import",
+			Actors: map[string]string{"account": "ann"},
+		})
+		if err != nil {
+			return err // ctx ended while the request waited for its turn
+		}
+		defer d.Done()
+		if !d.Allowed {
+			return fmt.Errorf("try again in %v", d.RetryAfter.Round(time.Minute))
+		}
+		return nil
+	}
+	fmt.Println(start(context.Background()))
+	fmt.Println(start(context.Background()))
+	// Output:
+	// <nil>
+	// try again in 1h0m0s
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Handler returns a handler that judges each request and calls next for those that
+// are allowed. It belongs in front of all other filters: what is refused has then
+// cost nothing but the refusal. Places held under rules of concurrency are free
+// again when next returns, or panics.
+//
+// A request that must wait for its turn waits here, until its context ends. net/http
+// notices that a client has gone only once the request's body has been read, so one
+// that leaves in the middle of sending a body keeps its place in the queue.
+func (l *Limiter) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, err := l.Take(r.Context(), Request{Method: r.Method, Path: r.URL.EscapedPath(), HTTP: r})
+		defer d.Done()
+		if d.j.active.config.Response.Headers && len(d.Verdicts) > 0 {
+			d.j.setFields(w.Header())
+		}
+		if err != nil || !d.Allowed {
+			d.refuse(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuse answers a request that may not go on, with a problem of RFC 9457.
+func (d *Decision) refuse(w http.ResponseWriter) {
+	j := d.j
+	status := j.active.config.Response.Status
+	retry := strconv.FormatInt(seconds(d.RetryAfter), 10)
+	h := w.Header()
+	h["Retry-After"] = []string{retry}
+	h["Cache-Control"] = []string{"no-store"}
+	h["Content-Type"] = []string{"application/problem+json"}
+	w.WriteHeader(status)
+
+	kind, title := problem(status)
+	b := append(j.body[:0], `{"type":"https://iana.org/assignments/http-problem-types#`...)
+	b = append(b, kind...)
+	b = append(b, `","title":"`...)
+	b = append(b, title...)
+	b = append(b, `","status":`...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, `,"detail":"This request is more than the limits allow. It may be repeated in `...)
+	b = append(b, retry...)
+	b = append(b, ` s.","violated-policies":[`...)
+	comma := false
+	for i := range d.Verdicts {
+		v := &d.Verdicts[i]
+		if !v.Refused() {
+			continue
+		}
+		if comma {
+			b = append(b, ',')
+		}
+		b = append(b, j.active.enforced[v.Rule.Index].json...)
+		comma = true
+	}
+	j.body = append(b, "]}\n"...)
+	_, _ = w.Write(j.body) // a client that is gone needs no answer
+}
+
+// problem returns the type and title of a refusal, as the registry of HTTP problem
+// types has them (draft-ietf-httpapi-ratelimit-headers-11, section 6).
+func problem(status int) (kind, title string) {
+	if status == http.StatusServiceUnavailable {
+		return "temporary-reduced-capacity", "Request cannot be satisfied due to temporary server capacity constraints"
+	}
+	return "quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded"
+}
+
+// seconds rounds up to whole seconds, and to one at least.
+func seconds(d time.Duration) int64 {
+	return max(int64((d+time.Second-1)/time.Second), 1)
+}

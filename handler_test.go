@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+
+package diana_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/diana-limiter/diana"
+)
+
+// serve answers one request through the limiter.
+func serve(l *diana.Limiter, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "upstream")
+	})).ServeHTTP(w, r)
+	return w
+}
+
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, `
+response: {status: 429}
+limits:
+  - url: /
+    rules:
+      - {name: 'by "device"', actor: device, unit: minute, rpu: 1, algo: W}
+      - {name: wide, unit: minute, rpu: 100}
+      - {name: hidden, rpu: 1, unit: day, mode: shadow}
+  - url: /x
+    rules: [{name: 每秒, rpu: 1, unit: 40s, algo: SL}]
+`)
+		time.Sleep(10 * time.Second) // 50 s of the minute are left
+		if w := serve(l, httptest.NewRequest("GET", "/x", nil)); w.Code != 200 || w.Body.String() != "upstream" {
+			t.Fatalf("the first: %d %s", w.Code, w.Body)
+		}
+		w := serve(l, httptest.NewRequest("GET", "/x", nil))
+		if w.Code != 429 {
+			t.Errorf("status %d", w.Code)
+		}
+		for name, want := range map[string]string{
+			"Retry-After":      "50",
+			"Cache-Control":    "no-store",
+			"Content-Type":     "application/problem+json",
+			"RateLimit-Policy": `"by \"device\"";q=1;w=60, "wide";q=100;w=60, "%E6%AF%8F%E7%A7%92";q=1;w=40`,
+			"RateLimit":        `"by \"device\"";r=0;t=50, "wide";r=99;t=60, "%E6%AF%8F%E7%A7%92";r=0;t=40`,
+		} {
+			if got := w.Header().Values(name); !slices.Equal(got, []string{want}) {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		var problem struct {
+			Type, Title, Detail string
+			Status              int
+			Violated            []string `json:"violated-policies"`
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil {
+			t.Fatalf("%v in %s", err, w.Body)
+		}
+		if problem.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" || problem.Status != 429 ||
+			problem.Title == "" || problem.Detail == "" || !slices.Equal(problem.Violated, []string{`by "device"`, "每秒"}) {
+			t.Errorf("problem %+v", problem)
+		}
+	})
+}
+
+func TestDefaultRefusal(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /, rules: [{rpu: 0}]}")
+	w := serve(l, httptest.NewRequest("GET", "/", nil))
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "#temporary-reduced-capacity") || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+// Retry-After is true: after that wait one request passes, and a second before it,
+// where seconds are exact, none does.
+func TestRetryAfterIsTrue(t *testing.T) {
+	t.Parallel()
+	for _, algo := range []string{"TB", "W", "SW", "SL"} {
+		for _, unit := range []string{"second", "10s", "minute", "1500ms"} {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, fmt.Sprintf("{url: /, rules: [{algo: %s, unit: %s, rpu: 3}]}", algo, unit))
+				for i := range 50 {
+					time.Sleep(time.Duration(i*37) * time.Millisecond)
+					w := serve(l, httptest.NewRequest("GET", "/", nil))
+					if w.Code == 200 {
+						continue
+					}
+					wait, err := time.ParseDuration(w.Header().Get("Retry-After") + "s")
+					if err != nil || wait < time.Second {
+						t.Fatalf("Retry-After: %v %v", wait, err)
+					}
+					time.Sleep(wait)
+					if w := serve(l, httptest.NewRequest("GET", "/", nil)); w.Code != 200 {
+						t.Fatalf("%s, 3 per %s: refused after the %v it told to wait", algo, unit, wait)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestFields(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, `
+- url: /
+  rules: [{name: tb, rpu: 10}, {name: fast, rpu: 5, unit: 100ms, algo: W}, {name: in, rpu: 2, algo: C}, {name: lb, rpu: 2, algo: LB}]
+- url: /free
+  rules: [{name: open, rpu: 1, scope: global, on_error: open}]
+`)
+		w := serve(l, httptest.NewRequest("GET", "/free", nil))
+		if got, want := w.Header().Get("RateLimit-Policy"), `"tb";q=10;w=1, "fast";q=5, "in";q=2;qu="concurrent-requests", "lb";q=2;w=1`; got != want {
+			t.Errorf("RateLimit-Policy: %s\nwant %s", got, want)
+		}
+		if got, want := w.Header().Get("RateLimit"), `"tb";r=9;t=1, "fast";r=4;t=1, "in";r=1, "lb";r=2;t=1`; got != want {
+			t.Errorf("RateLimit: %s\nwant %s", got, want)
+		}
+	})
+	l := limiter(t, "response: {headers: false}\nlimits: [{url: /, rules: [{rpu: 1, unit: hour}]}]")
+	for _, code := range []int{200, 503} {
+		w := serve(l, httptest.NewRequest("GET", "/", nil))
+		if w.Code != code || w.Header().Get("RateLimit") != "" || w.Header().Get("RateLimit-Policy") != "" {
+			t.Errorf("%d %v", w.Code, w.Header())
+		}
+		if retry := w.Header().Get("Retry-After"); (retry != "") != (code == 503) {
+			t.Errorf("%d: Retry-After %q", code, retry)
+		}
+	}
+	if w := serve(limiter(t, "{url: /a, rules: [{rpu: 1}]}"), httptest.NewRequest("GET", "/b", nil)); w.Header().Get("RateLimit") != "" {
+		t.Error("an answer that no rule judged has fields")
+	}
+}
+
+// A place is free again however the request ends.
+func TestPlaceIsFreeAfterPanic(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /, rules: [{rpu: 1, algo: C}]}")
+	h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	for range 3 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the handler was not reached")
+				}
+			}()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		}()
+	}
+}
+
+// The path is judged as it was sent, before anything cleans it.
+func TestHandlerSeesEverySpelling(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /admin, rules: [{rpu: 0}]}")
+	for _, target := range []string{"/admin", "//admin", "/%61dmin", "/x/..%2Fadmin", "/admin;a=b", "/admin%2Fx", "http://example.com/x/../admin"} {
+		if w := serve(l, httptest.NewRequest("GET", target, nil)); w.Code != 503 {
+			t.Errorf("%s: %d", target, w.Code)
+		}
+	}
+}
+
+func TestHandlerAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	const limits = "limits: [{url: /, rules: [{rpu: 1000000}, {actor: ip, rpu: 1000000}, {actor: device, rpu: 1000000}]}]"
+	for headers, most := range map[string]float64{"response: {headers: false}\n": 0, "": 4} {
+		l := limiter(t, headers+limits)
+		h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("X-Device-Id", "d")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(w, r) }); got > most {
+			t.Errorf("%q: %v allocations, want at most %v", headers, got, most)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/diana-limiter/diana/config"
+)
+
+// Status is what an operator sees of a Limiter.
+type Status struct {
+	Config        ConfigStatus `json:"config"`
+	Degraded      bool         `json:"degraded"`                 // global rules are judged without Redis
+	DegradedSince *time.Time   `json:"degraded_since,omitempty"` // nil if it is not
+	Gateways      int          `json:"gateways"`                 // last seen alive, this one included
+	Keys          int          `json:"keys"`                     // actors that the local store remembers
+	MaxKeys       int          `json:"max_keys"`
+	Evictions     int64        `json:"evictions"`
+	Rules         []RuleStatus `json:"rules"`
+}
+
+// ConfigStatus tells which configuration is active.
+type ConfigStatus struct {
+	Source  string    `json:"source"`
+	Version string    `json:"version"` // of the text: equal for equal texts
+	Since   time.Time `json:"since"`
+}
+
+// RuleStatus is a rule and what it has decided since the program started.
+type RuleStatus struct {
+	Name      string `json:"name"`
+	URL       string `json:"url"`
+	Algorithm string `json:"algo"`
+	Scope     string `json:"scope"`
+	Mode      string `json:"mode"`
+	Counts
+}
+
+// Counts are decisions by their kind. A request that one rule refuses counts as
+// refused under that rule and under no other.
+type Counts struct {
+	Allowed       int64 `json:"allowed"`
+	Refused       int64 `json:"refused"`
+	ShadowRefused int64 `json:"shadow_refused"` // would have been refused
+	Delayed       int64 `json:"delayed"`        // allowed after waiting
+}
+
+// Reload is a kind of event: a configuration that came from Source, and became
+// active ("ok") or was not fit to be ("error").
+type Reload struct{ Source, Result string }
+
+// tally holds the counts of a rule. A rule keeps it from one configuration to the
+// next, so that metrics do not fall.
+type tally struct{ allowed, refused, shadowRefused, delayed atomic.Int64 }
+
+func (t *tally) counts() Counts {
+	return Counts{t.allowed.Load(), t.refused.Load(), t.shadowRefused.Load(), t.delayed.Load()}
+}
+
+// Config returns the configuration that is active. It is shared, and must not be
+// changed.
+func (l *Limiter) Config() *config.Config { return l.active.Load().config }
+
+// Status returns how things stand.
+func (l *Limiter) Status() Status {
+	a := l.active.Load()
+	s := Status{
+		Config:        ConfigStatus{a.config.Source, a.config.Version, a.since},
+		Degraded:      a.degraded != nil,
+		DegradedSince: a.degraded,
+		Gateways:      1,
+		Keys:          l.local.Keys(),
+		MaxKeys:       a.config.MaxKeys,
+		Evictions:     l.local.Evictions(),
+		Rules:         []RuleStatus{},
+	}
+	for i, r := range a.set.Rules {
+		s.Rules = append(s.Rules, RuleStatus{
+			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
+			Scope: r.Scope.String(), Mode: r.Mode.String(), Counts: a.enforced[i].tally.counts(),
+		})
+	}
+	return s
+}
+
+// Reloads returns how many configurations came, by where from and what came of them.
+func (l *Limiter) Reloads() map[Reload]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.reloads)
+}
+
+func (l *Limiter) countReload(source string, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reloads[Reload{source, result}]++
+}

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT
+
+// Package storetest judges implementations of limit.Store: what Store promises, as
+// tests. An implementation's own tests call [Run], and whatever else only it promises.
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// Run runs the suite. open returns a Store of its own for each test, with no counters
+// yet; now returns the moment by that store's clock.
+func Run(t *testing.T, open func(t *testing.T) (s limit.Store, now func() int64)) {
+	for _, tc := range []struct {
+		name string
+		run  func(*subject)
+	}{
+		{"limit", (*subject).keepsTheLimit},
+		{"apart", (*subject).countsApart},
+		{"all or none", (*subject).allOrNone},
+		{"shadow", (*subject).shadowNeverRefuses},
+		{"give", (*subject).givesBack},
+		{"outcome", (*subject).tellsWhatIsLeft},
+		{"new meter", (*subject).keepsStatesUnderANewMeter},
+		{"exact under concurrency", (*subject).exactUnderConcurrency},
+		{"all or none under concurrency", (*subject).allOrNoneUnderConcurrency},
+		{"places under concurrency", (*subject).placesUnderConcurrency},
+		{"queue", (*subject).queueIsBounded},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s, now := open(t)
+			tc.run(&subject{T: t, store: s, now: now})
+		})
+	}
+}
+
+// subject is a store under test.
+type subject struct {
+	*testing.T
+	store limit.Store
+	now   func() int64
+}
+
+// instant are the algorithms that answer at once.
+func instant() (all []limit.Algorithm) {
+	for _, a := range limit.Algorithms() {
+		if a.Name() != "LB" {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// counters returns counters for n a day, which no test outlasts.
+func (s *subject) counters(name string, a limit.Algorithm, n int64) limit.Counters {
+	s.Helper()
+	m, err := a.New(limit.Limit{N: n, Unit: 24 * time.Hour, Align: alignFor(a)})
+	if err != nil {
+		s.Fatal(err)
+	}
+	c, err := s.store.Counters(a.Name()+" "+name, m)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return c
+}
+
+// alignFor lets windows begin with their first request, so that none ends in a test.
+func alignFor(a limit.Algorithm) limit.Align {
+	if a.Uses("align") {
+		return limit.AlignFirst
+	}
+	return limit.AlignClock
+}
+
+func charge(c limit.Counters, key string, n int64) limit.Charge {
+	return limit.Charge{Counters: c, Key: []byte(key), Cost: n}
+}
+
+func (s *subject) take(charges ...limit.Charge) bool {
+	s.Helper()
+	ok, err := s.store.Take(context.Background(), s.now(), charges)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return ok
+}
+
+// left takes what is left for an actor and returns how much it was.
+func (s *subject) left(c limit.Counters, key string) (n int) {
+	s.Helper()
+	for s.take(charge(c, key, 1)) {
+		n++
+	}
+	return n
+}
+
+func (s *subject) keepsTheLimit() {
+	for _, a := range limit.Algorithms() {
+		closed := s.counters("closed", a, 0)
+		if s.take(charge(closed, "x", 1)) {
+			s.Errorf("%s: a limit of 0 let one pass", a.Name())
+		}
+	}
+	for _, a := range instant() {
+		c := s.counters("limit", a, 3)
+		if s.take(charge(c, "x", 4)) {
+			s.Errorf("%s: a cost over the limit was allowed", a.Name())
+		}
+		if !s.take(charge(c, "x", 2)) {
+			s.Errorf("%s: 2 of 3 were refused", a.Name())
+		}
+		if s.take(charge(c, "x", 2)) {
+			s.Errorf("%s: 2 were allowed with 1 left", a.Name())
+		}
+		if n := s.left(c, "x"); n != 1 {
+			s.Errorf("%s: %d were left, want 1", a.Name(), n)
+		}
+	}
+}
+
+func (s *subject) countsApart() {
+	for _, a := range instant() {
+		c, d := s.counters("one", a, 2), s.counters("other", a, 2)
+		s.left(c, "x")
+		for _, key := range []string{"", "y", "x ", "X", "\x00x", string(make([]byte, 1000))} {
+			if n := s.left(c, key); n != 2 {
+				s.Errorf("%s: actor %q has %d, want 2", a.Name(), key, n)
+			}
+		}
+		if n := s.left(d, "x"); n != 2 {
+			s.Errorf("%s: under other counters x has %d, want 2", a.Name(), n)
+		}
+	}
+}
+
+// A request that any rule refuses is charged to none.
+func (s *subject) allOrNone() {
+	for i, a := range instant() {
+		for j, b := range instant() {
+			name := fmt.Sprint(i, j)
+			wide, narrow := s.counters("wide"+name, a, 5), s.counters("narrow"+name, b, 1)
+			both := func() bool { return s.take(charge(wide, "x", 1), charge(narrow, "x", 1)) }
+			if !both() {
+				s.Fatalf("%s and %s: the first was refused", a.Name(), b.Name())
+			}
+			for range 10 {
+				if both() {
+					s.Fatalf("%s and %s: the narrow one let a second pass", a.Name(), b.Name())
+				}
+			}
+			if n := s.left(wide, "x"); n != 4 {
+				s.Errorf("%s and %s: the wide one has %d left, want 4", a.Name(), b.Name(), n)
+			}
+		}
+	}
+}
+
+func (s *subject) shadowNeverRefuses() {
+	for _, a := range instant() {
+		shadow, wide := s.counters("shadow", a, 1), s.counters("beside a shadow", a, 3)
+		for i := range 3 {
+			charges := []limit.Charge{charge(shadow, "x", 1), charge(wide, "x", 1)}
+			charges[0].Shadow = true
+			if !s.take(charges...) {
+				s.Errorf("%s: request %d was refused", a.Name(), i)
+			}
+			if got := charges[0].Outcome.Allowed; got != (i == 0) {
+				s.Errorf("%s: request %d: the shadow says %v", a.Name(), i, got)
+			}
+		}
+		if n := s.left(wide, "x"); n != 0 {
+			s.Errorf("%s: %d are left, want 0", a.Name(), n)
+		}
+		// A request that is refused is not charged to a shadow either.
+		fresh := s.counters("shadow of a refusal", a, 2)
+		charges := []limit.Charge{charge(fresh, "x", 1), charge(wide, "x", 1)}
+		charges[0].Shadow = true
+		if s.take(charges...) {
+			s.Errorf("%s: a refusal was overruled", a.Name())
+		}
+		if n := s.left(fresh, "x"); n != 2 {
+			s.Errorf("%s: after a refusal the shadow has %d, want 2", a.Name(), n)
+		}
+	}
+}
+
+func (s *subject) givesBack() {
+	for _, a := range instant() {
+		c, d := s.counters("give", a, 3), s.counters("give too", a, 5)
+		charges := []limit.Charge{charge(c, "x", 2), charge(d, "x", 1)}
+		s.take(charges...)
+		s.store.Give(charges)
+		if n, m := s.left(c, "x"), s.left(d, "x"); n != 3 || m != 5 {
+			s.Errorf("%s: after giving all back %d and %d are left, want 3 and 5", a.Name(), n, m)
+		}
+		refused := []limit.Charge{charge(c, "x", 1)}
+		s.take(refused...)
+		s.store.Give(refused)
+		if n := s.left(c, "x"); n != 0 {
+			s.Errorf("%s: giving a refusal back freed %d", a.Name(), n)
+		}
+	}
+}
+
+func (s *subject) tellsWhatIsLeft() {
+	for _, a := range instant() {
+		c := s.counters("left", a, 2)
+		for want := range int64(2) {
+			charges := []limit.Charge{charge(c, "x", 1)}
+			s.take(charges...)
+			if got := charges[0].Outcome; !got.Allowed || got.Remaining != 1-want {
+				s.Errorf("%s: request %d: %+v", a.Name(), want, got)
+			}
+		}
+		charges := []limit.Charge{charge(c, "x", 1)}
+		s.take(charges...)
+		if got := charges[0].Outcome; got.Allowed || got.Remaining != 0 || got.Wait <= 0 {
+			s.Errorf("%s: the third: %+v", a.Name(), got)
+		}
+	}
+}
+
+// What has been used counts against a limit that is changed, and a handle that is
+// retired takes nothing with it while another is in use.
+func (s *subject) keepsStatesUnderANewMeter() {
+	for _, a := range instant() {
+		old := s.counters("reload", a, 5)
+		for range 3 {
+			s.take(charge(old, "x", 1))
+		}
+		smaller := s.counters("reload", a, 2)
+		s.store.Retire(old)
+		if s.take(charge(smaller, "x", 1)) {
+			s.Errorf("%s: 3 were used, and a limit of 2 allows another", a.Name())
+		}
+		if n := s.left(smaller, "y"); n != 2 {
+			s.Errorf("%s: a newcomer has %d, want 2", a.Name(), n)
+		}
+	}
+}
+
+const (
+	callers = 64
+	offered = 20 // by each caller
+)
+
+func (s *subject) exactUnderConcurrency() {
+	for _, a := range instant() {
+		for _, n := range []int64{1, 100, callers*offered + 5} {
+			c := s.counters(fmt.Sprint("crowd", n), a, n)
+			var admitted atomic.Int64
+			var wg sync.WaitGroup
+			for range callers {
+				wg.Go(func() {
+					for range offered {
+						if s.take(charge(c, "x", 1)) {
+							admitted.Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if want := min(n, callers*offered); admitted.Load() != want {
+				s.Errorf("%s: admitted %d of %d, want %d", a.Name(), admitted.Load(), callers*offered, want)
+			}
+		}
+	}
+}
+
+// Requests with overlapping sets of counters, in any order: whatever was admitted is
+// charged everywhere, and what was refused nowhere.
+func (s *subject) allOrNoneUnderConcurrency() {
+	var all []limit.Counters
+	for _, a := range instant() {
+		all = append(all, s.counters("overlap", a, 300))
+	}
+	used := make([]atomic.Int64, len(all))
+	var wg sync.WaitGroup
+	for w := range callers {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(7, uint64(w)))
+			for range offered {
+				order := rnd.Perm(len(all))[:1+rnd.IntN(len(all))]
+				var charges []limit.Charge
+				for _, i := range order {
+					charges = append(charges, charge(all[i], "x", 1))
+				}
+				if s.take(charges...) {
+					for _, i := range order {
+						used[i].Add(1)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i, c := range all {
+		if left := s.left(c, "x"); left+int(used[i].Load()) != 300 {
+			s.Errorf("counters %d: %d admitted and %d left, want 300 together", i, used[i].Load(), left)
+		}
+	}
+}
+
+func (s *subject) placesUnderConcurrency() {
+	c := s.counters("places", limit.Concurrency(), 5)
+	var inside, most, admitted atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range offered {
+				charges := []limit.Charge{charge(c, "x", 1)}
+				if !s.take(charges...) {
+					continue
+				}
+				admitted.Add(1)
+				now := inside.Add(1)
+				for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+				}
+				inside.Add(-1)
+				s.store.Give(charges)
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() > 5 || admitted.Load() == 0 {
+		s.Errorf("%d were inside at once, of %d admitted, want at most 5", most.Load(), admitted.Load())
+	}
+	if n := s.left(c, "x"); n != 5 {
+		s.Errorf("%d places are free after all have left, want 5", n)
+	}
+}
+
+// As many wait as the queue holds, and no one goes on before its turn.
+func (s *subject) queueIsBounded() {
+	const step = 20 * time.Millisecond
+	m, err := limit.LeakyBucket().New(limit.Limit{N: int64(time.Second / step), Unit: time.Second, Queue: 3})
+	if err != nil {
+		s.Fatal(err)
+	}
+	c, err := s.store.Counters("queue", m)
+	if err != nil {
+		s.Fatal(err)
+	}
+	start := time.Now()
+	var wg sync.WaitGroup
+	var admitted, refused int
+	for range 8 {
+		charges := []limit.Charge{charge(c, "x", 1)}
+		if !s.take(charges...) {
+			refused++
+			continue
+		}
+		turn := time.Duration(admitted) * step
+		admitted++
+		wg.Go(func() {
+			if err := s.store.Await(context.Background(), charges); err != nil {
+				s.Error(err)
+			}
+			if went := time.Since(start); went < turn {
+				s.Errorf("one went on after %v, its turn was at %v", went, turn)
+			}
+		})
+	}
+	wg.Wait()
+	// Arriving takes time, and each step of it frees a place.
+	if spent := int(time.Since(start) / step); admitted < 4 || admitted > 4+spent {
+		s.Errorf("%d admitted and %d refused, want 1 at once and 3 waiting", admitted, refused)
+	}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 2 {
+		charges := []limit.Charge{charge(c, "y", 1)}
+		if s.take(charges...) && charges[0].Outcome.Wait > 0 {
+			if err := s.store.Await(gone, charges); err == nil {
+				s.Error("one whose context has ended did not get its error")
+			}
+			s.store.Give(charges)
+		}
+	}
+}
