@@ -1,0 +1,45 @@
+# Everything is run from here. `make check` is all that CI runs.
+
+MODULES := . cmd/diana
+FUZZTIME ?= 10s
+
+# package:target of every fuzz test
+FUZZ := rule:FuzzCleanPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzParse
+
+GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
+
+.PHONY: test check deps lint tidy build386 fuzz bench
+.DEFAULT_GOAL := test
+
+## test: all tests of all modules, under the race detector and, for what that cannot count, without
+test: deps
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
+	go test -run 'Alloc|BytesPerKey|Flood' . ./limit ./memstore ./rule
+
+## check: all that CI runs
+check: deps lint tidy build386 test fuzz
+
+## deps: what the tests need besides Go, from Debian's packages
+deps:
+	@scripts/deps
+
+## lint: formatting, vet and the list of linters in .golangci.yml
+lint:
+	@unformatted=$$(gofmt -l $(MODULES)); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go vet ./... && GOWORK=off $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+
+## tidy: go.mod and go.sum say what is used, no more
+tidy:
+	@set -e; for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy -diff); done
+
+## build386: no place relies on 64-bit integers
+build386:
+	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rule ./memstore ./config ./replay
+
+## fuzz: every fuzz test for a moment; FUZZTIME=10m for longer
+fuzz:
+	@set -e; for f in $(FUZZ); do echo "== $$f"; go test -run '^$$' -fuzz "^$${f#*:}$$" -fuzztime $(FUZZTIME) ./$${f%%:*}; done
+
+## bench: the benchmarks that stand beside the code
+bench:
+	go test -run '^$$' -bench . -benchmem -cpu 1,2 ./limit ./rule ./memstore .

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/diana-limiter/diana"
+)
+
+// newAdmin returns the handler of the administrators' listener. draining tells
+// whether the gateway takes no further requests, metrics are what /metrics shows.
+func newAdmin(limiter *diana.Limiter, draining func() bool, metrics prometheus.Gatherer, logger *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError),
+	}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		sayHealth(w, limiter, http.StatusOK, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if draining() {
+			say(w, http.StatusServiceUnavailable, "draining")
+			return
+		}
+		sayHealth(w, limiter, http.StatusOK, "ready") // a Limiter always has a configuration
+	})
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		_ = encoder.Encode(limiter.Status())
+	})
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// sayHealth says that all is well, or that the limiter is degraded. Both are
+// healthy: it does its work, and taking it out of service would do more harm.
+func sayHealth(w http.ResponseWriter, limiter *diana.Limiter, status int, well string) {
+	if limiter.Status().Degraded {
+		well = "degraded"
+	}
+	say(w, status, well)
+}
+
+func say(w http.ResponseWriter, status int, word string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, word+"\n")
+}

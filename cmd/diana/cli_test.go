@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
+)
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	released := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123abc"}, {Key: "vcs.modified", Value: "true"},
+	}}
+	for _, test := range []struct {
+		info *debug.BuildInfo
+		want string
+	}{
+		{released, "diana   v1.2.3\ncommit  0123abc (modified)\ngo      go"},
+		{&debug.BuildInfo{}, "diana   unknown\ncommit  unknown\ngo      go"},
+		{nil, "diana   unknown\ncommit  unknown\ngo      go"},
+	} {
+		var b bytes.Buffer
+		(&output{out: &b}).printVersion(test.info)
+		if !strings.HasPrefix(b.String(), test.want) {
+			t.Errorf("%q", b.String())
+		}
+	}
+}
+
+func TestSplitURL(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ text, host, target string }{
+		{"/", "localhost", "/"},
+		{"/a%2Fb?c=d", "localhost", "/a%2Fb?c=d"},
+		{"//a", "localhost", "//a"},
+		{"/a#b", "localhost", "/a"},
+		{"http://h", "h", "/"},
+		{"http://h?q", "h", "/?q"},
+		{"http://h:80/a;b//c", "h:80", "/a;b//c"},
+		{"HTTPS://user:pw@h/a#b", "h", "/a"},
+		{"http://[::1]:8080/x", "[::1]:8080", "/x"},
+	} {
+		host, target, err := splitURL(test.text)
+		if err != nil || host != test.host || target != test.target {
+			t.Errorf("%s: %q, %q, %v", test.text, host, target, err)
+		}
+	}
+}
+
+func TestFaultsOfOtherKinds(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{config.Errors{{File: "f", Line: 1, Column: 2, Message: "m"}, {File: "f", Line: 3, Column: 4, Message: "n"}}, "f:1:2: m\nf:3:4: n\n"},
+		{errReported, "f: reported\n"},
+	} {
+		var b bytes.Buffer
+		if err := (&output{err: &b}).faults(settings{"f"}, test.err); !errors.Is(err, errReported) || b.String() != test.want {
+			t.Errorf("%v, %q", err, b.String())
+		}
+	}
+}
+
+// The demonstration is good, and needs nothing that may not be there.
+func TestDemonstration(t *testing.T) {
+	t.Parallel()
+	c, err := settings{}.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Warnings) > 0 || c.Redis != nil || c.Remote != nil {
+		t.Error(c)
+	}
+	set, err := compile(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range set.Rules {
+		if r.Scope != rule.Local {
+			t.Error(r.Name, "is", r.Scope)
+		}
+	}
+}
+
+// What could not be written has not been told.
+func TestOutputFails(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	if status := run(context.Background(), []string{"version"}, fullDisk{}, &b); status != statusBad || b.String() != "diana: disk full\n" {
+		t.Error(status, b.String())
+	}
+}
+
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk full") }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// explainCommand shows how a request would be judged.
+type explainCommand struct {
+	Config     string     `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration where there is none."`
+	Method     string     `short:"X" default:"GET" placeholder:"METHOD" help:"Method of the request (${default})."`
+	Headers    []string   `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
+	RemoteAddr netip.Addr `default:"127.0.0.1" placeholder:"IP" help:"Address that the request comes from (${default})."`
+	URL        string     `arg:"" name:"url" help:"URL of the request, or only its path."`
+}
+
+// Help is the end of what --help prints.
+func (explainCommand) Help() string {
+	return `The request is not sent, and counted nowhere.`
+}
+
+// Run prints the rules in the order in which they judge.
+func (c *explainCommand) Run(o *output) error {
+	request, err := c.request()
+	if err != nil {
+		return err
+	}
+	s := chosen(c.Config)
+	loaded, err := s.load()
+	if err != nil {
+		return o.faults(s, err)
+	}
+	set, err := compile(loaded)
+	if err != nil {
+		return o.faults(s, err)
+	}
+	if loaded.Remote != nil {
+		o.complainf("diana: the configuration centre of %s is not asked, these are its local limits\n", s)
+	}
+	what := request.Method + " " + request.URL.EscapedPath()
+	explained := set.Explain(&rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request})
+	if len(explained) == 0 {
+		o.printf("%s is judged by no rule of %s.\n", what, s)
+		return nil
+	}
+	o.printf("%s is judged by %s of %s, in this order:\n\n", what, rules(len(explained)), s)
+	o.printf("%s", table(explained))
+	return nil
+}
+
+// table returns the rules and keys in columns.
+func table(explained []rule.Explanation) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(columns ...string) { _, _ = io.WriteString(w, strings.Join(columns, "\t")+"\n") }
+	row("", "URL", "RULE", "ALGO", "LIMIT", "SCOPE", "MODE", "KEY")
+	for i, e := range explained {
+		r := e.Rule
+		row(strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), limitText(r),
+			r.Scope.String(), r.Mode.String(), keyText(e.Key))
+	}
+	_ = w.Flush() // a strings.Builder takes everything
+	return b.String()
+}
+
+func limitText(r *rule.Rule) string {
+	n := strconv.FormatInt(r.Limit.N, 10)
+	if r.Algorithm.Held {
+		return n + " at once"
+	}
+	return n + "/" + rule.UnitName(r.Limit.Unit)
+}
+
+// keyText returns a counter's key as it is printed.
+func keyText(key string) string {
+	if key == "" {
+		return rule.All.String() // one counter for everyone
+	}
+	return legible(key)
+}
+
+// legible returns text as it is, or quoted if it would spoil a line.
+func legible(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
+		return strconv.Quote(text)
+	}
+	return text
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bufio"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+)
+
+// request returns the request that the command line describes. It is written down
+// as a client would send it and read as a server does, so that it is seen exactly
+// as the gateway would see it.
+func (c *explainCommand) request() (*http.Request, error) {
+	host, target, err := splitURL(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	if part := c.Method + target; strings.ContainsAny(part, " \t") {
+		return nil, usagef("%q: a method and a URL have no spaces, expected %%20", part)
+	}
+	lines := []string{c.Method + " " + target + " HTTP/1.1"}
+	for _, h := range c.Headers {
+		name, _, ok := strings.Cut(h, ":")
+		if !ok || name == "" || strings.ContainsAny(name, " \t") {
+			return nil, usagef("header %q: expected 'NAME: VALUE'", h)
+		}
+		if strings.EqualFold(name, "Host") {
+			host = ""
+		}
+		lines = append(lines, h)
+	}
+	if host != "" {
+		lines = append(lines, "Host: "+host)
+	}
+	for _, line := range lines {
+		if strings.ContainsAny(line, "\r\n") {
+			return nil, usagef("%q: line break in a request", line)
+		}
+	}
+	text := strings.Join(lines, "\r\n") + "\r\n\r\n"
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+	if err != nil {
+		return nil, usagef("not a request that can be sent: %w", err)
+	}
+	r.RemoteAddr = netip.AddrPortFrom(c.RemoteAddr, 0).String()
+	return r, nil
+}
+
+// splitURL returns the host of a URL and what a client sends of it to that host. The
+// path is not touched: its spelling matters.
+func splitURL(text string) (host, target string, err error) {
+	text, _, _ = strings.Cut(text, "#")
+	if strings.HasPrefix(text, "/") {
+		return "localhost", text, nil
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return "", "", usageError{err}
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return "", "", usagef("url %q: expected a path such as /sample, or http://HOST/PATH", text)
+	}
+	_, target, _ = strings.Cut(text, "://")
+	if i := strings.IndexAny(target, "/?"); i >= 0 {
+		target = target[i:]
+	} else {
+		target = ""
+	}
+	if !strings.HasPrefix(target, "/") {
+		target = "/" + target
+	}
+	return u.Host, target, nil
+}

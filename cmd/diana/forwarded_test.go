@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// sentOn returns what the upstream sees of where a request came from.
+func sentOn(t *testing.T, text string, fields ...string) (host string, h http.Header) {
+	t.Helper()
+	r := start(t, text, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("X-Test-Host", r.Host)
+		_ = json.NewEncoder(w).Encode(r.Header)
+	}))
+	if err := json.Unmarshal([]byte(r.get("/", fields...).body), &h); err != nil {
+		t.Fatal(err)
+	}
+	want := r.host
+	if len(fields) > 0 && strings.Contains(text, "trusted_proxies") {
+		want = "shop.example"
+	}
+	if got := h.Get("X-Forwarded-Host"); got != want {
+		t.Errorf("X-Forwarded-Host is %q, expected %q", got, want)
+	}
+	return h.Get("X-Test-Host"), h
+}
+
+var forged = []string{
+	"X-Forwarded-For: 192.0.2.1",
+	"X-Forwarded-For: 192.0.2.2, 192.0.2.3",
+	"X-Forwarded-Host: shop.example",
+	"X-Forwarded-Proto: https",
+	"X-Forwarded-Port: 443",
+	"X-Forwarded-Prefix: /admin",
+	"X_Forwarded_For: 192.0.2.4",
+	"x-forwarded_for: 192.0.2.4",
+	"X-Real-Ip: 192.0.2.5",
+	"Forwarded: for=192.0.2.6",
+}
+
+// A client says nothing about itself that an upstream would believe.
+func TestForgedForwardingIsDropped(t *testing.T) {
+	t.Parallel()
+	host, h := sentOn(t, generous, forged...)
+	if got := strings.Join(h["X-Forwarded-For"], "|"); got != "127.0.0.1" {
+		t.Error("X-Forwarded-For:", got)
+	}
+	if got := h.Get("X-Forwarded-Proto"); got != "http" {
+		t.Error("X-Forwarded-Proto:", got)
+	}
+	if host == h.Get("X-Forwarded-Host") {
+		t.Error("Host is not the upstream's own:", host)
+	}
+	for field, values := range h {
+		if text := strings.Join(values, "|"); strings.Contains(text, "192.0.2.") || text == "443" || text == "/admin" {
+			t.Error(field, text)
+		}
+	}
+}
+
+// A trusted proxy tells what it knows.
+func TestTrustedForwardingIsPassedOn(t *testing.T) {
+	t.Parallel()
+	_, h := sentOn(t, "identity: {trusted_proxies: [127.0.0.0/8]}\nlimits: [{url: /, rules: [{rpu: 100}]}]", forged...)
+	if got := strings.Join(h["X-Forwarded-For"], "|"); got != "192.0.2.1, 192.0.2.2, 192.0.2.3, 127.0.0.1" {
+		t.Error("X-Forwarded-For:", got)
+	}
+	if h.Get("X-Forwarded-Proto") != "https" || h.Get("X-Forwarded-Port") != "443" || h.Get("X-Real-Ip") != "192.0.2.5" {
+		t.Error(h)
+	}
+	if h.Get("Forwarded") != "" {
+		t.Error("Forwarded:", h.Get("Forwarded"))
+	}
+}
+
+// A trusted proxy that says nothing is told of.
+func TestTrustedWithoutForwarding(t *testing.T) {
+	t.Parallel()
+	_, h := sentOn(t, "identity: {trusted_proxies: [127.0.0.0/8]}\nlimits: [{url: /, rules: [{rpu: 100}]}]")
+	if h.Get("X-Forwarded-For") != "127.0.0.1" || h.Get("X-Forwarded-Proto") != "http" {
+		t.Error(h)
+	}
+}
+
+func TestClientInLog(t *testing.T) {
+	t.Parallel()
+	identity := &rule.Identity{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	for _, test := range []struct{ peer, forwarded, want string }{
+		{"192.0.2.1:1234", "", "192.0.2.1"},
+		{"192.0.2.1:1234", "198.51.100.1", "192.0.2.1"},
+		{"[2001:db8::1]:1234", "", "2001:db8::1"},
+		{"[::ffff:10.0.0.1]:1234", "198.51.100.1", "198.51.100.1"},
+		{"10.0.0.1:1234", "", "10.0.0.1"},
+		{"10.0.0.1:1234", "198.51.100.1, 10.0.0.2", "198.51.100.1"},
+		{"10.0.0.1:1234", "2001:db8::1", "2001:db8::"},
+		{"@", "", "@"},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = test.peer
+		if test.forwarded != "" {
+			r.Header.Set("X-Forwarded-For", test.forwarded)
+		}
+		if got := client(identity, r); got != test.want {
+			t.Errorf("%+v: got %s", test, got)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// gateway is the running program: the listener for requests and the one for
+// administrators.
+type gateway struct {
+	logger   *slog.Logger
+	server   *http.Server
+	admin    *http.Server
+	underWay underWay
+	draining atomic.Bool
+	cut      context.CancelFunc // ends every request
+
+	// drainTime is how long requests may go on when the gateway has been told to stop.
+	drainTime time.Duration
+
+	listener, adminListener net.Listener // set by listen
+}
+
+// newGateway puts the parts together. A nil upstream stands for no upstream. sources
+// are where a new configuration can come from.
+func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, sources ...string) *gateway {
+	identity := func() *rule.Identity { return &limiter.Config().Identity }
+	last := echo(limiter)
+	if upstream != nil {
+		last = newProxy(upstream, newTransport(), identity, logger)
+	}
+	ctx, cut := context.WithCancel(context.Background())
+	g := &gateway{logger: logger, cut: cut, drainTime: 30 * time.Second}
+	g.server = &http.Server{
+		Handler:           chain(last, limiter.Handler, g.underWay.filter, requestID, accessLog(logger, identity)),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelError),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       75 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		// No ReadTimeout and no WriteTimeout: they would end uploads, streams and
+		// WebSockets that are well.
+	}
+	g.admin = &http.Server{
+		Handler:           newAdmin(limiter, g.draining.Load, newRegistry(limiter, sources...), logger),
+		ErrorLog:          g.server.ErrorLog,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      90 * time.Second, // a profile of 30 s and more can be taken
+		IdleTimeout:       75 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+	}
+	return g
+}
+
+// listen opens both listeners, or none.
+func (g *gateway) listen(address, admin string) (err error) {
+	if g.listener, err = net.Listen("tcp", address); err != nil {
+		return err
+	}
+	if g.adminListener, err = net.Listen("tcp", admin); err != nil {
+		return errors.Join(err, g.listener.Close())
+	}
+	return nil
+}
+
+// run serves until ctx ends, or a signal tells to stop, and then until the requests
+// under way are finished. It calls reload on SIGHUP.
+func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func()) error {
+	failed := make(chan error, 2)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer g.close()
+	serving.Go(func() { failed <- g.server.Serve(g.listener) })
+	serving.Go(func() { failed <- g.admin.Serve(g.adminListener) })
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+			g.drain(signals)
+			return nil
+		case s := <-signals:
+			if s == syscall.SIGHUP {
+				reload()
+				continue
+			}
+			g.drain(signals)
+			return nil
+		}
+	}
+}
+
+// drain takes no further requests and returns when those under way are finished,
+// when they have taken too long, or at the next signal that tells to stop. The
+// administrators' listener goes on meanwhile, and says that it is not ready.
+func (g *gateway) drain(signals <-chan os.Signal) {
+	g.draining.Store(true)
+	g.logger.Info("draining")
+	ctx, cancel := context.WithTimeout(context.Background(), g.drainTime)
+	defer cancel()
+	finished := make(chan error, 1)
+	go func() {
+		err := g.server.Shutdown(ctx)
+		if err == nil { // which knows nothing of WebSockets
+			err = g.underWay.wait(ctx)
+		}
+		finished <- err
+	}()
+	for {
+		select {
+		case err := <-finished:
+			if err != nil {
+				g.logger.Warn("requests under way are cut off", "reason", "they took too long")
+				return
+			}
+			g.logger.Info("drained")
+			return
+		case s := <-signals:
+			if s != syscall.SIGHUP {
+				g.logger.Warn("requests under way are cut off", "reason", s)
+				return
+			}
+		}
+	}
+}
+
+// close ends what is left.
+func (g *gateway) close() {
+	g.cut()
+	_ = g.server.Close()
+	_ = g.admin.Close()
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/diana-limiter/diana"
+)
+
+// newRegistry returns what /metrics shows: the limiter, and the process. sources are
+// where a new configuration can come from.
+func newRegistry(limiter *diana.Limiter, sources ...string) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(
+		limiterMetrics{limiter, sources},
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return r
+}
+
+// limiterMetrics reads the limiter when it is asked for metrics. Rejected: counters
+// that requests keep up to date, which would count everything twice.
+type limiterMetrics struct {
+	limiter *diana.Limiter
+	sources []string
+}
+
+var (
+	requestsDesc = prometheus.NewDesc("diana_requests_total",
+		"Requests that a rule judged, by what it decided. A request that several rules judge is counted under each.",
+		[]string{"rule", "decision"}, nil)
+	degradedDesc = prometheus.NewDesc("diana_degraded",
+		"Whether global rules are judged without Redis (1) or not (0).", nil, nil)
+	keysDesc = prometheus.NewDesc("diana_keys",
+		"Actors that the local store remembers, all rules together.", nil, nil)
+	evictionsDesc = prometheus.NewDesc("diana_evictions_total",
+		"Actors that the local store had no room of their own for.", nil, nil)
+	reloadsDesc = prometheus.NewDesc("diana_config_reloads_total",
+		"Configurations that came while the program ran, by where from and whether they became active.",
+		[]string{"source", "result"}, nil)
+	configDesc = prometheus.NewDesc("diana_config_info",
+		"The active configuration. The value is always 1.", []string{"source", "version"}, nil)
+	gatewaysDesc = prometheus.NewDesc("diana_gateways",
+		"Gateways last seen alive, this one included.", nil, nil)
+)
+
+// Describe lists what Collect can give.
+func (limiterMetrics) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		requestsDesc, degradedDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc,
+	} {
+		to <- d
+	}
+}
+
+// Collect gives the values of this moment.
+func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, n int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	s := m.limiter.Status()
+	for _, r := range s.Rules {
+		rule := label(r.Name)
+		counter(requestsDesc, r.Allowed, rule, "allowed")
+		counter(requestsDesc, r.Refused, rule, "refused")
+		counter(requestsDesc, r.ShadowRefused, rule, "shadow_refused")
+		counter(requestsDesc, r.Delayed, rule, "delayed")
+	}
+	degraded := 0
+	if s.Degraded {
+		degraded = 1
+	}
+	gauge(degradedDesc, degraded)
+	gauge(keysDesc, s.Keys)
+	counter(evictionsDesc, s.Evictions)
+	reloads := m.limiter.Reloads()
+	for _, source := range m.sources { // there from the start, so that the first one is seen as an increase
+		for _, result := range []string{"ok", "error"} {
+			reloads[diana.Reload{Source: source, Result: result}] += 0
+		}
+	}
+	for reload, n := range reloads {
+		counter(reloadsDesc, n, label(reload.Source), reload.Result)
+	}
+	gauge(configDesc, 1, label(s.Config.Source), s.Config.Version)
+	gauge(gatewaysDesc, s.Gateways)
+}
+
+// label returns text as a label's value, which must be UTF-8: a file's name need not be.
+func label(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

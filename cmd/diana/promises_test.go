@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The promises of the algorithms, kept by the running program under 64 clients and
+// measured from outside: what is known of a request is when it was sent, when the
+// upstream saw it and when its answer came. Every bound here follows from these
+// moments by the promise alone, however slow the machine is.
+
+const clients = 64
+
+// seen is one request as its client saw it.
+type seen struct {
+	sent, answered time.Time
+	status         int
+}
+
+// promise is a running gateway with an upstream that notes what reaches it.
+type promise struct {
+	gateway string
+	client  *http.Client
+
+	mu      sync.Mutex
+	arrived map[string][]time.Time // at the upstream, by path
+}
+
+func newPromise(t *testing.T, yaml string, upstream func(path string)) *promise {
+	t.Helper()
+	p := &promise{arrived: map[string][]time.Time{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		p.arrived[r.URL.Path] = append(p.arrived[r.URL.Path], time.Now())
+		p.mu.Unlock()
+		if upstream != nil {
+			upstream(r.URL.Path)
+		}
+	}))
+	t.Cleanup(server.Close)
+
+	file := filepath.Join(t.TempDir(), "diana.yaml")
+	if err := os.WriteFile(file, []byte(yaml), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("diana", "serve", "--config", file, "--upstream", server.URL, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	var stdout lockedBuffer
+	cmd.Stdout = &stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if !eventually(func() bool { return addresses.MatchString(stdout.String()) }) {
+		t.Fatalf("no addresses: %q", stdout.String())
+	}
+	p.gateway = addresses.FindStringSubmatch(stdout.String())[1]
+	transport := &http.Transport{MaxIdleConnsPerHost: clients}
+	t.Cleanup(transport.CloseIdleConnections)
+	p.client = &http.Client{Transport: transport}
+	return p
+}
+
+// flood lets all clients ask for path one request after another, as long as more says
+// so, and returns what they saw.
+func (p *promise) flood(t *testing.T, path string, more func(i int) bool) (all []seen) {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			var own []seen
+			for i := 0; more(i); i++ {
+				s := seen{sent: time.Now()}
+				r, err := p.client.Get(p.gateway + path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				_ = r.Body.Close()
+				s.answered, s.status = time.Now(), r.StatusCode
+				if s.status != http.StatusOK && s.status != http.StatusServiceUnavailable {
+					t.Errorf("%s: status %d", path, s.status)
+				}
+				own = append(own, s)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, own...)
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+func admitted(all []seen) (ok []seen) {
+	for _, s := range all {
+		if s.status == http.StatusOK {
+			ok = append(ok, s)
+		}
+	}
+	return ok
+}
+
+// until returns a condition that holds until d has passed.
+func until(d time.Duration) func(int) bool {
+	end := time.Now().Add(d)
+	return func(int) bool { return time.Now().Before(end) }
+}
+
+func once(i int) bool { return i == 0 }
+
+func TestPromises(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes ten seconds of load")
+	}
+	var inside, most atomic.Int64
+	var hold sync.RWMutex
+	p := newPromise(t, `
+- {url: /w, rules: [{algo: W, rpu: 50}]}
+- {url: /tb, rules: [{algo: TB, rpu: 20, burst: 40}]}
+- {url: /sw, rules: [{algo: SW, rpu: 50}]}
+- {url: /sl, rules: [{algo: SL, rpu: 50}]}
+- {url: /lb, rules: [{algo: LB, rpu: 4, queue: 5}]}
+- {url: /c, rules: [{algo: C, rpu: 5}]}
+- {url: /both, rules: [{algo: TB, rpu: 20, unit: day}]}
+- {url: /both/narrow, rules: [{algo: W, rpu: 5, unit: 700h}]}
+`, func(path string) {
+		if !strings.HasPrefix(path, "/c") {
+			return
+		}
+		now := inside.Add(1)
+		for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+		}
+		hold.RLock() // the test decides when those inside may leave
+		defer hold.RUnlock()
+		inside.Add(-1)
+	})
+
+	t.Run("W admits exactly rpu in every window", func(t *testing.T) {
+		// Begin a tenth into a window, so that no window is touched by a straggler.
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1100 * time.Millisecond)))
+		first := time.Now().Unix()
+		p.flood(t, "/w", until(3500*time.Millisecond))
+		windows := map[int64]int{}
+		for _, at := range p.arrived["/w"] {
+			windows[at.Unix()-first]++
+		}
+		for w := range int64(4) {
+			if windows[w] != 50 {
+				t.Errorf("window %d let %d through, want 50; all: %v", w, windows[w], windows)
+			}
+		}
+	})
+
+	t.Run("TB admits burst plus refill", func(t *testing.T) {
+		all := p.flood(t, "/tb", until(2500*time.Millisecond))
+		begin, end := span(all)
+		got := len(admitted(all))
+		// Every token that drips in is taken at once, the last ones perhaps not.
+		atMost := 40 + int(20*end.Sub(begin).Seconds()) + 1
+		lastAsked := all[0].sent
+		firstAnswered := all[0].answered
+		for _, s := range all {
+			if s.sent.After(lastAsked) {
+				lastAsked = s.sent
+			}
+			if s.answered.Before(firstAnswered) {
+				firstAnswered = s.answered
+			}
+		}
+		atLeast := 40 + int(20*lastAsked.Sub(firstAnswered).Seconds())
+		if got < atLeast || got > atMost {
+			t.Errorf("%d of %d admitted, want %d to %d", got, len(all), atLeast, atMost)
+		}
+	})
+
+	for _, algo := range []string{"/sw", "/sl"} {
+		t.Run(strings.ToUpper(algo[1:])+" admits at most rpu in any interval of a unit", func(t *testing.T) {
+			all := p.flood(t, algo, until(3200*time.Millisecond))
+			ok := admitted(all)
+			for _, first := range ok {
+				n := 0 // surely admitted within a second from first
+				for _, s := range ok {
+					if !s.sent.Before(first.sent) && s.answered.Before(first.sent.Add(time.Second)) {
+						n++
+					}
+				}
+				if n > 50 {
+					t.Fatalf("%d were admitted within a second, want at most 50", n)
+				}
+			}
+			// Forgotten after 1.1 s at the latest: twice more within the time.
+			if len(ok) < 150 {
+				t.Errorf("%d of %d admitted in 3.2 s, want 150 at least", len(ok), len(all))
+			}
+		})
+	}
+
+	t.Run("LB spaces and refuses overflow at once", func(t *testing.T) {
+		const step = 250 * time.Millisecond
+		all := p.flood(t, "/lb", once)
+		ok := admitted(all)
+		begin, _ := span(all)
+		arrived := p.arrived["/lb"]
+		slices.SortFunc(arrived, time.Time.Compare)
+		for i, at := range arrived {
+			if early := begin.Add(time.Duration(i) * step).Sub(at); early > 0 {
+				t.Errorf("request %d went on %v before its turn", i, early)
+			}
+		}
+		var refused time.Time // when the last refusal had come
+		for _, s := range all {
+			if s.status != http.StatusOK && s.answered.After(refused) {
+				refused = s.answered
+			}
+		}
+		if last := arrived[len(arrived)-1]; !refused.Before(last) {
+			t.Errorf("the last refusal came %v after the last turn", refused.Sub(last))
+		}
+		// One at once and five that wait, and one for each step that the arrivals took.
+		if spent := int(refused.Sub(begin) / step); len(ok) < 6 || len(ok) > 6+spent {
+			t.Errorf("%d admitted, want 6 to %d", len(ok), 6+spent)
+		}
+	})
+
+	t.Run("C lets at most n inside", func(t *testing.T) {
+		hold.Lock()
+		var all []seen
+		var wg sync.WaitGroup
+		wg.Go(func() { all = p.flood(t, "/c", once) })
+		// All but five are refused while those are held inside.
+		if !eventually(func() bool { return inside.Load() == 5 }) {
+			t.Errorf("%d are inside, want 5", inside.Load())
+		}
+		hold.Unlock()
+		wg.Wait()
+		if len(admitted(all)) < 5 {
+			t.Errorf("%d were admitted, want 5 at least", len(admitted(all)))
+		}
+		all = p.flood(t, "/c", func(i int) bool { return i < 50 })
+		if most.Load() != 5 {
+			t.Errorf("%d were inside at once, want at most 5, and 5 at some time", most.Load())
+		}
+		t.Logf("%d of %d admitted", len(admitted(all)), len(all))
+		hold.Lock()
+		defer hold.Unlock()
+		wg.Go(func() { p.flood(t, "/c", once) })
+		if !eventually(func() bool { return inside.Load() == 5 }) {
+			t.Errorf("%d places are free after all have left, want 5", inside.Load())
+		}
+		hold.Unlock()
+		wg.Wait()
+		hold.Lock()
+	})
+
+	t.Run("a refused request is charged to none", func(t *testing.T) {
+		narrow := p.flood(t, "/both/narrow", func(i int) bool { return i < 20 })
+		if n := len(admitted(narrow)); n != 5 {
+			t.Errorf("/both/narrow: %d of %d admitted, want 5", n, len(narrow))
+		}
+		wide := p.flood(t, "/both", func(i int) bool { return i < 5 })
+		if n := len(admitted(wide)); n != 15 {
+			t.Errorf("/both: %d of %d admitted, want the 15 that are left of 20", n, len(wide))
+		}
+	})
+}
+
+// span returns when the first was sent and the last answered.
+func span(all []seen) (begin, end time.Time) {
+	begin = all[0].sent
+	for _, s := range all {
+		if s.sent.Before(begin) {
+			begin = s.sent
+		}
+		if s.answered.After(end) {
+			end = s.answered
+		}
+	}
+	return begin, end
+}

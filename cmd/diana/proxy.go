@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// newProxy returns the last link of the gateway's chain, which passes requests on to
+// the upstream.
+//
+// The path of the upstream's URL goes in front of the request's path, which keeps
+// the spelling it was sent in. Only characters that no path may hold come out
+// percent-encoded, so that the upstream reads the path that the limiter has judged.
+// Host is the upstream's own, as with nginx's proxy_pass; the one that the client
+// asked for is in X-Forwarded-Host. Answers stream: each piece goes on as it comes.
+func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *rule.Identity, logger *slog.Logger) http.Handler {
+	reverse := &httputil.ReverseProxy{
+		Transport:     transport,
+		FlushInterval: -1,
+		BufferPool:    &buffers{},
+		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		ErrorHandler:  proxyErrors(logger),
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(upstream)
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // not as ReverseProxy has tidied it
+			pr.Out.Trailer = pr.In.Trailer           // which is filled in when the body has been read
+			pr.Out.Header.Set(requestIDField, requestIDOf(pr.In.Context()))
+			forward(pr, identity())
+			dropUpgrade(pr.Out.Header)
+		},
+		ModifyResponse: func(r *http.Response) error {
+			r.Header.Del(requestIDField) // the answer has it already
+			return nil
+		},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
+			// A tunnel could carry requests that nobody has judged, and a trace shows
+			// fields that only the upstream should see. nginx refuses both, too.
+			problem(w, http.StatusMethodNotAllowed, "The gateway does not pass on this method.")
+			return
+		}
+		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, withBody(r))
+	})
+}
+
+// dropUpgrade leaves no change of protocol but to WebSocket. Any other, such as h2c,
+// would open a way on which further requests pass that nobody judges.
+func dropUpgrade(h http.Header) {
+	if u := h.Get("Upgrade"); u != "" && !strings.EqualFold(u, "websocket") {
+		h.Del("Upgrade")
+		h.Del("Connection")
+	}
+}
+
+// newTransport returns the connections to the upstream. It may begin to answer as
+// late as with nginx, and then take as long as it likes.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		ResponseHeaderTimeout: 60 * time.Second,
+		IdleConnTimeout:       60 * time.Second,
+		MaxIdleConnsPerHost:   1024, // all are to one host, and new ones cost more than waiting ones
+		DisableCompression:    true, // what the client asked for is what it gets
+	}
+}
+
+// buffers lends the memory through which answers are copied.
+type buffers struct{ pool sync.Pool }
+
+type buffer [32 << 10]byte
+
+// Get lends a buffer.
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*buffer); ok {
+		return p[:]
+	}
+	return new(buffer)[:]
+}
+
+// Put takes it back.
+func (b *buffers) Put(p []byte) { b.pool.Put((*buffer)(p)) }
+
+// keptHeader is a ResponseWriter for ReverseProxy, which clears the whole header
+// when it has passed on an informational answer such as 103 Early Hints. What the
+// filters in front have set must still be on the answer proper.
+type keptHeader struct {
+	http.ResponseWriter
+	kept http.Header
+}
+
+// Unwrap is for http.ResponseController.
+func (w *keptHeader) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader puts back what is gone.
+func (w *keptHeader) WriteHeader(status int) {
+	if status >= 200 {
+		h := w.Header()
+		for field, values := range w.kept {
+			if _, ok := h[field]; !ok {
+				h[field] = values
+			}
+		}
+	}
+	w.ResponseWriter.WriteHeader(status)
+}

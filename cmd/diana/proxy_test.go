@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// An answer reaches the client piece by piece, while the upstream is still at it.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"text/plain", "text/event-stream", "application/octet-stream"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			more := make(chan struct{})
+			r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", kind)
+				if kind == "application/octet-stream" {
+					w.Header().Set("Content-Length", "11")
+				}
+				_, _ = io.WriteString(w, "first")
+				_ = http.NewResponseController(w).Flush()
+				<-more
+				_, _ = io.WriteString(w, "second")
+			}))
+			response, err := http.Get(r.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			first := make([]byte, 5)
+			if _, err := io.ReadFull(response.Body, first); err != nil || string(first) != "first" {
+				t.Fatalf("%q, %v", first, err)
+			}
+			close(more)
+			if rest, err := io.ReadAll(response.Body); err != nil || string(rest) != "second" {
+				t.Errorf("%q, %v", rest, err)
+			}
+			r.logged("status=200 bytes=11")
+		})
+	}
+}
+
+// A request's body goes on piece by piece as well.
+func TestStreamsRequest(t *testing.T) {
+	t.Parallel()
+	got := make(chan string)
+	r := start(t, generous, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		first := make([]byte, 5)
+		_, _ = io.ReadFull(r.Body, first)
+		got <- string(first)
+		rest, _ := io.ReadAll(r.Body)
+		got <- string(rest)
+	}))
+	body, send := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(send, "first")
+		if g := <-got; g != "first" {
+			t.Errorf("%q", g)
+		}
+		_, _ = io.WriteString(send, "second")
+		send.Close()
+		if g := <-got; g != "second" {
+			t.Errorf("%q", g)
+		}
+	}()
+	request, _ := http.NewRequest(http.MethodPost, r.url, body)
+	if a := r.do(request); a.status != http.StatusOK {
+		t.Error(a)
+	}
+}
+
+func echoWebSocket(w http.ResponseWriter, r *http.Request) {
+	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if err != nil {
+		return
+	}
+	defer ws.CloseNow()
+	for {
+		kind, data, err := ws.Read(r.Context())
+		if err != nil {
+			return
+		}
+		if err := ws.Write(r.Context(), kind, data); err != nil {
+			return
+		}
+	}
+}
+
+// dial opens a WebSocket through the gateway.
+func (r *running) dial(path string) (*websocket.Conn, http.Header) {
+	r.t.Helper()
+	ws, response, err := websocket.Dial(r.t.Context(), "ws://"+r.host+path, nil) //nolint:bodyclose // it has no body but the WebSocket
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = ws.CloseNow() })
+	return ws, response.Header
+}
+
+// exchange sends a message over a WebSocket, and returns the one that comes back.
+func exchange(t *testing.T, ws *websocket.Conn, text string) string {
+	t.Helper()
+	if err := ws.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	_, data, err := ws.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestWebSocket(t *testing.T) {
+	t.Parallel()
+	r := start(t, generous, http.HandlerFunc(echoWebSocket))
+	ws, header := r.dial("/chat")
+	if header.Get("Ratelimit") == "" || header.Get(requestIDField) == "" {
+		t.Error(header)
+	}
+	for i := range 3 {
+		text := fmt.Sprint("message ", i)
+		if got := exchange(t, ws, text); got != text {
+			t.Error(got)
+		}
+	}
+	if err := ws.Close(websocket.StatusNormalClosure, ""); err != nil {
+		t.Error(err)
+	}
+	r.logged("path=/chat status=101")
+}
+
+// Any other change of protocol would open a way on which nobody judges.
+func TestOtherUpgradesAreDropped(t *testing.T) {
+	t.Parallel()
+	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, "%q %q", r.Header["Upgrade"], r.Header["Connection"])
+	}))
+	for _, upgrade := range []string{"h2c", "TLS/1.0", "websocket, h2c"} {
+		a := r.get("/", "Connection: Upgrade, HTTP2-Settings", "Upgrade: "+upgrade, "HTTP2-Settings: x")
+		if a.status != http.StatusOK || a.body != "[] []" {
+			t.Error(upgrade, a)
+		}
+	}
+}
+
+func TestTrailers(t *testing.T) {
+	t.Parallel()
+	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Trailer", "X-Announced")
+		_, _ = io.WriteString(w, "body")
+		w.Header().Set("X-Announced", "a "+r.Trailer.Get("X-Asked"))
+		w.Header().Set(http.TrailerPrefix+"X-Surprise", "s")
+	}))
+	request, _ := http.NewRequest(http.MethodPost, r.url, io.NopCloser(strings.NewReader("body")))
+	request.Trailer = http.Header{"X-Asked": {"q"}}
+	a := r.do(request)
+	if a.body != "body" || a.trailer.Get("X-Announced") != "a q" || a.trailer.Get("X-Surprise") != "s" {
+		t.Error(a)
+	}
+}
+
+// The upstream reads the path that the limiter has judged, in the spelling that the
+// client used.
+func TestPathIsKept(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ base, sent, want string }{
+		{"", "/", "/"},
+		{"", "/a/b?x=1", "/a/b?x=1"},
+		{"", "/a%2Fb", "/a%2Fb"},
+		{"", "/a%2fb%41", "/a%2fb%41"},
+		{"", "/a%20b+c", "/a%20b+c"},
+		{"", "//a///b/", "//a///b/"},
+		{"", "/a/./b/../c", "/a/./b/../c"},
+		{"", "/a;v=1/b", "/a;v=1/b"},
+		{"", "/%E2%82%AC", "/%E2%82%AC"},
+		{"", "/a:b@c!$&'()*,=~", "/a:b@c!$&'()*,=~"},
+		{"", "/?", "/?"},
+		{"", "/?a=b;c&d=%zz&e=[]", "/?a=b;c&d=%zz&e=[]"},
+		{"", "http://other.example/a%2Fb?c", "/a%2Fb?c"},
+		{"/base", "/", "/base/"},
+		{"/base/", "/a%2Fb/", "/base/a%2Fb/"},
+		{"/base%2F1", "/a", "/base%2F1/a"},
+		{"/base", "//a", "/base//a"},
+		// What no path may hold is encoded: an upstream might cut it off, and
+		// serve /admin for what was judged as /admin#x.
+		{"", "/admin#x", "/admin%23x"},
+		{"", `/a"b|c\d`, "/a%22b%7Cc%5Cd"},
+	} {
+		t.Run(test.base+" "+test.sent, func(t *testing.T) {
+			t.Parallel()
+			got := make(chan string, 1)
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI }))
+			defer server.Close()
+			r := startTo(t, generous, server.URL+test.base)
+			_, answer := r.raw("GET " + test.sent + " HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+			if text, err := io.ReadAll(answer); err != nil || !bytes.HasPrefix(text, []byte("HTTP/1.1 200")) {
+				t.Fatalf("%s, %v", text, err)
+			}
+			if g := <-got; g != test.want {
+				t.Errorf("sent on as %s, expected %s", g, test.want)
+			}
+		})
+	}
+}
+
+// An informational answer does not cost the answer proper its fields.
+func TestEarlyHints(t *testing.T) {
+	t.Parallel()
+	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		_, _ = io.WriteString(w, "body")
+	}))
+	hints := make(chan textproto.MIMEHeader, 1)
+	request, _ := http.NewRequest(http.MethodGet, r.url, nil)
+	a := r.do(request.WithContext(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(_ int, header textproto.MIMEHeader) error {
+			hints <- header
+			return nil
+		},
+	})))
+	if h := <-hints; h.Get("Link") == "" {
+		t.Error("no hint:", h)
+	}
+	h := a.header
+	if a.body != "body" || h.Get("Ratelimit") == "" || h.Get("Ratelimit-Policy") == "" || len(h[requestIDField]) != 1 || h.Get("Link") != "" {
+		t.Error(a)
+	}
+	r.logged("status=200 bytes=4")
+}
+
+// The answer and the upstream see one ID, whoever has made it.
+func TestRequestIDGoesOn(t *testing.T) {
+	t.Parallel()
+	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(requestIDField, "the upstream's own")
+		_, _ = io.WriteString(w, strings.Join(r.Header[requestIDField], "|"))
+	}))
+	for _, sent := range []string{"abc-1", ""} {
+		a := r.get("/", requestIDField+": "+sent, "Connection: "+requestIDField)
+		ids := a.header[requestIDField]
+		if len(ids) != 1 || ids[0] != a.body || sent != "" && a.body != sent || a.body == "" {
+			t.Errorf("sent %q, upstream %q, answer %q", sent, a.body, ids)
+		}
+		r.logged("request_id=" + a.body)
+	}
+}
+
+func TestTunnelsAreRefused(t *testing.T) {
+	t.Parallel()
+	r := start(t, generous, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("it reached the upstream")
+	}))
+	for _, first := range []string{"CONNECT example.com:443 HTTP/1.1", "TRACE / HTTP/1.1"} {
+		_, answer := r.raw(first + "\r\nHost: example.com\r\nConnection: close\r\n\r\n")
+		if line, err := answer.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 405 ") {
+			t.Error(first, line, err)
+		}
+	}
+}
+
+func wantProblem(t *testing.T, a answer, status int) {
+	t.Helper()
+	var p struct {
+		Type, Title, Detail string
+		Status              int
+	}
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil {
+		t.Fatal(err, a)
+	}
+	if a.status != status || p.Status != status || p.Title != http.StatusText(status) || p.Type == "" || p.Detail == "" {
+		t.Error(a)
+	}
+	if kind := a.header.Get("Content-Type"); kind != "application/problem+json" {
+		t.Error(kind)
+	}
+	if strings.Contains(a.body, "127.0.0.1") {
+		t.Error("it tells strangers what lies behind:", a.body)
+	}
+}
+
+func TestUpstreamDown(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(nil)
+	server.Close()
+	r := startTo(t, generous, server.URL)
+	a := r.get("/")
+	wantProblem(t, a, http.StatusBadGateway)
+	if a.header.Get("Ratelimit") == "" || a.header.Get(requestIDField) == "" {
+		t.Error(a)
+	}
+	r.logged("level=ERROR msg=upstream error=")
+	r.logged("request_id=" + a.header.Get(requestIDField))
+	r.logged("status=502")
+}
+
+// An upstream that hangs up without an answer is not better than none.
+func TestUpstreamHangsUp(t *testing.T) {
+	t.Parallel()
+	r := start(t, generous, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	wantProblem(t, r.get("/"), http.StatusBadGateway)
+}
+
+func TestUpstreamTooSlow(t *testing.T) {
+	t.Parallel()
+	hangs, _ := blocking(t)
+	server := httptest.NewServer(hangs)
+	t.Cleanup(server.Close)
+	upstream, _ := url.Parse(server.URL)
+	transport := newTransport()
+	transport.ResponseHeaderTimeout = 10 * time.Millisecond
+	t.Cleanup(transport.CloseIdleConnections)
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	proxy := httptest.NewServer(newProxy(upstream, transport, func() *rule.Identity { return &rule.Identity{} }, logger))
+	t.Cleanup(proxy.Close)
+	request, _ := http.NewRequest(http.MethodGet, proxy.URL, nil)
+	wantProblem(t, roundTrip(t, request), http.StatusGatewayTimeout)
+}
+
+// An answer that breaks off reaches the client as one that breaks off.
+func TestUpstreamBreaksOff(t *testing.T) {
+	t.Parallel()
+	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half an")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	response, err := http.Get(r.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); err == nil {
+		t.Errorf("%q looks whole", body)
+	}
+	r.logged("status=200 bytes=7")
+	r.logged("aborted=true")
+}
+
+// Connections to the upstream are used again, one after another and under load.
+func TestConnectionsAreReused(t *testing.T) {
+	t.Parallel()
+	var opened atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "body")
+	}))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	r := startTo(t, generous, server.URL)
+	ask := func() {
+		request, _ := http.NewRequest(http.MethodPost, r.url, strings.NewReader("some body"))
+		if a := r.do(request); a.status != http.StatusOK || a.body != "body" {
+			t.Error(a)
+		}
+	}
+	for range 100 {
+		ask()
+	}
+	if n := opened.Load(); n > 10 { // 1, and some where the next request was quicker than the last one's end
+		t.Errorf("%d connections for 100 requests in a row", n)
+	}
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 50 {
+				ask()
+			}
+		})
+	}
+	wg.Wait()
+	if n := opened.Load(); n > 100 { // 16, and some that were begun in vain
+		t.Errorf("%d connections for 800 requests, 16 at a time", n)
+	}
+}

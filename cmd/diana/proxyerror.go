@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+)
+
+// statusClientGone is for the log: no one reads the answer. It is nginx's.
+const statusClientGone = 499
+
+// proxyErrors returns what answers a request that the upstream has not answered. It
+// is logged unless it is the client's doing.
+func proxyErrors(logger *slog.Logger) func(http.ResponseWriter, *http.Request, error) {
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		var timeout net.Error
+		switch {
+		case r.Context().Err() != nil:
+			w.WriteHeader(statusClientGone)
+			return
+		case bodyFailed(r.Context()):
+			problem(w, http.StatusBadRequest, "The request's body could not be read.")
+			return
+		case errors.As(err, &timeout) && timeout.Timeout():
+			problem(w, http.StatusGatewayTimeout, "The upstream server did not answer in time.")
+		default:
+			problem(w, http.StatusBadGateway, "The upstream server could not be reached, or gave no valid answer.")
+		}
+		logger.ErrorContext(r.Context(), "upstream", "error", err, "request_id", requestIDOf(r.Context()))
+	}
+}
+
+// problem answers with a problem of RFC 9457. The detail is for strangers: it says
+// nothing of what lies behind the gateway.
+func problem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(struct { // a client that is gone needs no answer
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{"about:blank", http.StatusText(status), status, detail})
+}
+
+// body is a request's body that remembers whether reading it has failed. Only so can
+// it be told from a failure of the upstream: net/http does not notice that a client
+// has gone while its body is still expected.
+type body struct {
+	io.ReadCloser
+	failed atomic.Bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.failed.Store(true)
+	}
+	return n, err
+}
+
+type bodyKey struct{}
+
+// withBody returns the request with a body of that kind, which its context knows.
+func withBody(r *http.Request) *http.Request {
+	if r.Body == nil || r.Body == http.NoBody {
+		return r
+	}
+	b := &body{ReadCloser: r.Body}
+	r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, b))
+	r.Body = b
+	return r
+}
+
+func bodyFailed(ctx context.Context) bool {
+	b, ok := ctx.Value(bodyKey{}).(*body)
+	return ok && b.failed.Load()
+}

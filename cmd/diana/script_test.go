@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	// A program under the race detector takes a second to end, unless told otherwise.
+	_ = os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=10")
+	testscript.Main(m, map[string]func(){
+		"diana":   main,
+		"request": requestMain,
+	})
+}
+
+// TestScript runs testdata/script. Beside the commands of testscript, scripts have
+//
+//	request [-X METHOD] [-H 'NAME: VALUE']... [-d BODY] URL
+//		a program: prints the answer's status, header and body; fails without an answer
+//	fails ARGUMENTS
+//		runs diana, which must end with status 1
+//	misused ARGUMENTS
+//		runs diana, which must end with status 2 and print nothing
+//	serve [FLAGS]
+//		starts diana serve on free ports, and sets $gateway and $admin
+//	signal HUP|INT|TERM
+//		sends it a signal
+//	logged PATTERN
+//		waits until its standard error has a match
+//	ended STATUS
+//		waits until it ends; stdout and stderr then look at its output
+//	await PATTERN URL
+//		asks for URL until the answer, as request prints it, has a match
+//	upstream
+//		starts a server, and sets $upstream: /slow answers when somebody has asked
+//		for /release, /waiting tells how many wait for that, all else is an echo
+func TestScript(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", os.Getenv("GORACE"))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"fails":    scriptFails,
+			"misused":  scriptMisused,
+			"serve":    scriptServe,
+			"signal":   scriptSignal,
+			"logged":   scriptLogged,
+			"ended":    scriptEnded,
+			"await":    scriptAwait,
+			"upstream": scriptUpstream,
+		},
+	})
+}
+
+// patience is how long a test waits for what must come. None waits as long unless it
+// fails.
+const patience = 20 * time.Second
+
+// eventually waits until true is so, and reports whether it became so.
+func eventually(so func() bool) bool {
+	for end := time.Now().Add(patience); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+func scriptFails(ts *testscript.TestScript, neg bool, args []string) {
+	runFor(ts, statusBad, args)
+}
+
+func scriptMisused(ts *testscript.TestScript, neg bool, args []string) {
+	runFor(ts, statusUsage, args)
+	if out := ts.ReadFile("stdout"); out != "" {
+		ts.Fatalf("it prints %q", out)
+	}
+}
+
+// runFor runs diana, which must end with that status.
+func runFor(ts *testscript.TestScript, status int, args []string) {
+	err := ts.Exec("diana", args...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != status {
+		ts.Fatalf("expected exit status %d, got %v", status, err)
+	}
+}
+
+// process is a diana serve that a script has started.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr lockedBuffer
+	ended          chan struct{}
+	err            error // of Wait, once ended
+}
+
+// lockedBuffer is a buffer that is written to while others read it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+var processes sync.Map // of *process, by *testscript.TestScript
+
+func processOf(ts *testscript.TestScript) *process {
+	p, ok := processes.Load(ts)
+	if !ok {
+		ts.Fatalf("nothing serves")
+	}
+	return p.(*process)
+}
+
+var addresses = regexp.MustCompile(`^diana: serving on (http://127\.0\.0\.1:\d+)\ndiana: admin on (http://127\.0\.0\.1:\d+)\n$`)
+
+func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("usage: serve [FLAGS]; for one that fails, exec diana serve")
+	}
+	p := &process{ended: make(chan struct{})}
+	p.cmd = exec.Command("diana", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	p.cmd.Dir = ts.MkAbs(".")
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	ts.Check(p.cmd.Start())
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	processes.Store(ts, p)
+	ts.Defer(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		ts.Logf("[diana serve]\n%s%s", p.stdout.String(), p.stderr.String())
+		processes.Delete(ts)
+	})
+	if !eventually(func() bool { return addresses.MatchString(p.stdout.String()) }) {
+		ts.Fatalf("no addresses: %q", p.stdout.String())
+	}
+	found := addresses.FindStringSubmatch(p.stdout.String())
+	ts.Setenv("gateway", found[1])
+	ts.Setenv("gateway_address", strings.TrimPrefix(found[1], "http://"))
+	ts.Setenv("admin", found[2])
+	ts.Setenv("admin_address", strings.TrimPrefix(found[2], "http://"))
+}
+
+func scriptSignal(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]os.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "TERM": syscall.SIGTERM}
+	if neg || len(args) != 1 || signals[args[0]] == nil {
+		ts.Fatalf("usage: signal HUP|INT|TERM")
+	}
+	ts.Check(processOf(ts).cmd.Process.Signal(signals[args[0]]))
+}
+
+func scriptLogged(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: logged PATTERN")
+	}
+	p, pattern := processOf(ts), regexp.MustCompile("(?m)"+args[0])
+	if !eventually(func() bool { return pattern.MatchString(p.stderr.String()) }) {
+		ts.Fatalf("not logged: %s", pattern)
+	}
+}
+
+func scriptEnded(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: ended STATUS")
+	}
+	p := processOf(ts)
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		ts.Fatalf("it goes on")
+	}
+	_, _ = ts.Stdout().Write([]byte(p.stdout.String()))
+	_, _ = ts.Stderr().Write([]byte(p.stderr.String()))
+	if status := strconv.Itoa(p.cmd.ProcessState.ExitCode()); status != args[0] {
+		ts.Fatalf("it ended with %v", p.cmd.ProcessState)
+	}
+}
+
+func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await PATTERN URL")
+	}
+	pattern := regexp.MustCompile("(?m)" + args[0])
+	var last string
+	if !eventually(func() bool {
+		var b bytes.Buffer
+		if err := request(&b, []string{args[1]}); err != nil {
+			last = err.Error()
+			return false
+		}
+		last = b.String()
+		return pattern.MatchString(last)
+	}) {
+		ts.Fatalf("no match for %s in\n%s", pattern, last)
+	}
+}
+
+func scriptUpstream(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: upstream")
+	}
+	server := newUpstream()
+	ts.Defer(server.Close)
+	ts.Setenv("upstream", server.URL)
+}

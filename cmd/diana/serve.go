@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// serveCommand runs the gateway.
+type serveCommand struct {
+	Config   string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration where there is none."`
+	Listen   string   `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Where to take requests (${default}). Port 0 picks a free one."`
+	Upstream *url.URL `placeholder:"URL" help:"Server to pass them on to. Without one the gateway answers itself."`
+	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Where to answer /metrics, /healthz, /readyz and /status (${default})."`
+}
+
+// Help is the end of what --help prints.
+func (serveCommand) Help() string {
+	return `The configuration file is watched; SIGHUP reads it at once. SIGTERM and SIGINT let the requests that are under way finish, for 30 seconds at most; the second such signal ends them.`
+}
+
+// Run serves until it is told to stop.
+func (c *serveCommand) Run(ctx context.Context, o *output) error {
+	if err := c.valid(); err != nil {
+		return usageError{err}
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+
+	logger := slog.New(slog.NewTextHandler(o.err, nil))
+	s := chosen(c.Config)
+	limiter, err := s.open(logger)
+	if err != nil {
+		return o.faults(s, err)
+	}
+	defer func() { _ = limiter.Close() }() // it has nothing to lose
+	if s.builtIn() {
+		logger.Info("no --config and no " + usualFile + " here: using the " + demoSource)
+	}
+	status := limiter.Status()
+	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
+
+	g := newGateway(limiter, c.Upstream, logger, s.sources()...)
+	if err := g.listen(c.Listen, c.Admin); err != nil {
+		return err
+	}
+	o.printf("diana: serving on http://%s\n", g.listener.Addr())
+	o.printf("diana: admin on http://%s\n", g.adminListener.Addr())
+	return g.run(ctx, signals, func() {
+		if s.builtIn() {
+			logger.Info("nothing to reload: the configuration is built in")
+			return
+		}
+		_ = limiter.Reload() // it logs what came of it
+	})
+}
+
+// valid finds what is wrong with the flags.
+func (c *serveCommand) valid() error {
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return fmt.Errorf("--listen: %w, expected HOST:PORT", err)
+	}
+	if _, _, err := net.SplitHostPort(c.Admin); err != nil {
+		return fmt.Errorf("--admin: %w, expected HOST:PORT", err)
+	}
+	u := c.Upstream
+	switch {
+	case u == nil:
+		return nil
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
+		return fmt.Errorf("--upstream: %q, expected http://HOST or https://HOST", u)
+	case u.User != nil:
+		return errors.New("--upstream: a user name is not supported")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return fmt.Errorf("--upstream: %q has a query or a fragment, expected neither", u)
+	}
+	return nil
+}

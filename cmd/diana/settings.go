@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// settings is where the configuration is: a file, or, if there is no name, the
+// demonstration that is part of this program.
+type settings struct{ file string }
+
+// usualFile is the configuration that is taken if none is named.
+const usualFile = "diana.yaml"
+
+//go:embed demo.yaml
+var demo []byte
+
+// demoSource is what errors, status and metrics call the demonstration.
+const demoSource = "built-in demonstration"
+
+// chosen returns the settings that a --config of this name stands for. A usual file
+// that is there and cannot be read is an error later on: falling back to the
+// demonstration would hide that it is not in force.
+func chosen(name string) settings {
+	if name != "" {
+		return settings{name}
+	}
+	if _, err := os.Lstat(usualFile); !errors.Is(err, fs.ErrNotExist) {
+		return settings{usualFile}
+	}
+	return settings{}
+}
+
+func (s settings) builtIn() bool { return s.file == "" }
+
+// String names the settings in messages.
+func (s settings) String() string {
+	if s.builtIn() {
+		return "the " + demoSource
+	}
+	return s.file
+}
+
+// sources returns where a limiter on these settings gets a new configuration from.
+func (s settings) sources() []string {
+	if s.builtIn() {
+		return nil
+	}
+	return []string{"file"}
+}
+
+func (s settings) load() (*config.Config, error) {
+	if s.builtIn() {
+		return config.Parse(demoSource, demo, rule.Default())
+	}
+	return config.Load(s.file, rule.Default())
+}
+
+// open returns a limiter that follows the settings.
+func (s settings) open(logger *slog.Logger) (*diana.Limiter, error) {
+	options := diana.Options{Logger: logger}
+	if !s.builtIn() {
+		return options.Open(s.file)
+	}
+	c, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	return options.New(c)
+}
+
+// faults prints every fault of a configuration that could not be loaded, as
+// FILE:LINE:COLUMN: message, and returns errReported.
+func (o *output) faults(s settings, err error) error {
+	var list config.Errors
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &list):
+		for _, e := range list {
+			o.fault(e, "")
+		}
+	case errors.As(err, &path):
+		o.complainf("%s: %v\n", s, path.Err)
+	default:
+		o.complainf("%s: %v\n", s, err)
+	}
+	return errReported
+}
+
+func (o *output) fault(e config.Error, kind string) {
+	o.complainf("%s:%d:%d: %s%s\n", e.File, e.Line, e.Column, kind, e.Message)
+}
