@@ -31,6 +31,18 @@ func TestConcurrencyRandom(t *testing.T) {
 	})
 }
 
+// Giving back what was not taken frees no more than all.
+func TestConcurrencyGiveTooMuch(t *testing.T) {
+	t.Parallel()
+	m := newMeter(t, Concurrency(), Limit{N: 3})
+	s := State{}
+	s.Head = m.Take(s, epoch2026, 1)
+	s.Head = m.Give(s, epoch2026, 2)
+	if out := m.Look(s, epoch2026, 1); out.Remaining != 3 {
+		t.Errorf("%+v, want 3 remaining", out)
+	}
+}
+
 // Who is inside counts against a limit that is lowered, or raised again.
 func TestConcurrencyChanged(t *testing.T) {
 	t.Parallel()

@@ -133,10 +133,7 @@ func (g *slidingLog) Look(s State, now, n int64) Outcome {
 		return out
 	}
 	// Enough is free when so many bundles have left, or all have.
-	free := ceilDiv(used+n-g.n, g.bundle)
-	if last := r.length - gone; free > last || n > g.n {
-		free = last
-	}
+	free := min(ceilDiv(used+n-g.n, g.bundle), r.length-gone)
 	if free > 0 {
 		out.Wait = leaves(gone + free - 1)
 	} else { // a cost over the whole limit meets an empty log

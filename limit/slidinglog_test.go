@@ -168,6 +168,30 @@ func TestSlidingLogRoom(t *testing.T) {
 	}
 }
 
+// However long a log is used, it asks for no more than its limit needs.
+func TestSlidingLogMemory(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		n     int64
+		cells int
+	}{
+		{1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}, {1000, 1024}, {65536, 65536},
+		{65537, 65536}, {1_000_000, 65536}, {MaxN, 65536},
+	} {
+		s := &sequence{meter: newMeter(t, SlidingLog(), Limit{N: tc.n, Unit: time.Millisecond})}
+		step := max(tc.n/5, 1)
+		for now := epoch2026; now < epoch2026+100_000; now += 150 {
+			if s.meter.Look(s.state, now, step).Allowed {
+				s.room(step, 0)
+				s.state.Head = s.meter.Take(s.state, now, step)
+			}
+		}
+		if got := len(s.state.Cells); got > tc.cells {
+			t.Errorf("N %d: %d cells, want at most %d", tc.n, got, tc.cells)
+		}
+	}
+}
+
 // A log of bundles takes back only what is in its newest one.
 func TestSlidingLogGiveBundle(t *testing.T) {
 	t.Parallel()

@@ -118,6 +118,40 @@ func TestTokenBucketChanged(t *testing.T) {
 	})
 }
 
+// A fraction of a microsecond that a lowered limit cannot express is rounded up.
+func TestTokenBucketFraction(t *testing.T) {
+	t.Parallel()
+	l := Limit{N: 7, Unit: time.Second, Burst: 10}
+	s := State{}
+	s.Head = newMeter(t, TokenBucket(), l).Take(s, epoch2026, 6) // full in 6/7 s
+	l.N = 1
+	if out := newMeter(t, TokenBucket(), l).Look(s, epoch2026, 10); out.Wait != 857_143 {
+		t.Errorf("%+v, want a wait of 857143 µs", out)
+	}
+}
+
+// The number of steps in a span is exact where the sum exceeds 64 bits.
+func TestPaceSteps(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		den, span        int64
+		fracFrom, fracTo int64
+		want             int64
+	}{
+		{1 << 29, 1 << 35, 0, 0, 1 << 29},
+		{1 << 29, 1 << 35, 1, 0, 1<<29 - 1},
+		{65535, 281479271743489, 0, 0, 1<<29 - 1}, // the product is 2^64 - 1
+		{65535, 281479271743489, 0, 1, 1 << 29},
+		{65535, 281479271743489, 2, 1, 1<<29 - 1},
+	} {
+		p := pace{den: tc.den, unit: 1 << 35}
+		from, to := point{epoch2026, tc.fracFrom}, point{epoch2026 + tc.span, tc.fracTo}
+		if got := p.steps(from, to); got != tc.want {
+			t.Errorf("%+v: %d steps", tc, got)
+		}
+	}
+}
+
 // Whatever is refused, no more drips in within the Reset than the Remaining, or one.
 func TestTokenBucketReset(t *testing.T) {
 	t.Parallel()

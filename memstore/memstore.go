@@ -161,8 +161,8 @@ func (s *Store) Keys() int { return int(s.keys.Load()) }
 // Evictions returns how many expired records have made room for new ones.
 func (s *Store) Evictions() int64 { return s.evictions.Load() }
 
-// Counters implements limit.Store. It fails if a handle of the same name but
-// another layout is in use, or when more than 262,143 names are.
+// Counters implements limit.Store. It fails for a name that counters of another
+// layout had, or when more than 262,143 names are in use.
 func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ var (
 	keysDesc = prometheus.NewDesc("diana_keys",
 		"Actors that the local store remembers, all rules together.", nil, nil)
 	evictionsDesc = prometheus.NewDesc("diana_evictions_total",
-		"Actors that the local store had no room of their own for.", nil, nil)
+		"Expired actors that have made room for new ones.", nil, nil)
 	reloadsDesc = prometheus.NewDesc("diana_config_reloads_total",
 		"Configurations that came while the program ran, by where from and whether they became active.",
 		[]string{"source", "result"}, nil)
