@@ -16,15 +16,15 @@ import (
 
 var update = flag.Bool("update", false, "write the .want files")
 
-// read parses a file of testdata, as the remote document if its name begins so.
+// read parses a file of testdata, as a centre's document if it is in testdata/remote.
 func read(t testing.TB, file string) (*Config, error) {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name := filepath.Base(file); strings.HasPrefix(name, "remote-") {
-		return ParseRemote(name, data, rule.Default())
+	if filepath.Base(filepath.Dir(file)) == "remote" {
+		return ParseRemote(filepath.Base(file), data, rule.Default())
 	}
 	return Parse(filepath.Base(file), data, rule.Default())
 }
@@ -32,10 +32,11 @@ func read(t testing.TB, file string) (*Config, error) {
 func files(t testing.TB, pattern string) []string {
 	t.Helper()
 	list, err := filepath.Glob("testdata/" + pattern)
-	if err != nil || len(list) == 0 {
+	remote, _ := filepath.Glob("testdata/remote/" + pattern)
+	if err != nil || len(list) == 0 || len(remote) == 0 {
 		t.Fatalf("testdata/%s: none, %v", pattern, err)
 	}
-	return list
+	return append(list, remote...)
 }
 
 // compare compares lines with those in a .want file, which says nothing if it is absent.

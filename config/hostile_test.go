@@ -12,9 +12,9 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// most is how long a text may take, with compiling it. On a machine with nothing else
-// to do all of them take less than a second.
-const most = 3 * time.Second
+// most is far above what any of these texts takes (the worst, a second and a half on
+// two idle cores), and far below what a text takes that costs its size squared.
+const most = time.Minute
 
 // hostileSize is the size of the texts; smaller under the race detector.
 var hostileSize = MaxSize
