@@ -68,6 +68,7 @@ type judgement struct {
 	verdicts []Verdict
 	body     []byte
 	held     bool // a charge is to be given back at the end
+	queues   bool // a rule may let the request wait
 }
 
 // end gives back what the request held, and the judgement.

@@ -3,6 +3,8 @@
 package diana
 
 import (
+	"bytes"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -14,10 +16,18 @@ import (
 // again when next returns, or panics.
 //
 // A request that must wait for its turn waits here, until its context ends. net/http
-// notices that a client has gone only once the request's body has been read, so one
-// that leaves in the middle of sending a body keeps its place in the queue.
+// notices that a client has gone only once the request's body has been read. So under a
+// leaky bucket a body of up to 64 KiB is read before the request joins the queue; one
+// that leaves while a larger body is still unread keeps its place.
+//
+// A request line with a URL that has no path, such as "x:http://host/admin", is answered
+// with 400: what a server behind makes of it cannot be known.
 func (l *Limiter) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Opaque != "" {
+			http.Error(w, "The request line has a URL without a path.", http.StatusBadRequest)
+			return
+		}
 		d, err := l.Take(r.Context(), Request{Method: r.Method, Path: r.URL.EscapedPath(), HTTP: r})
 		defer d.Done()
 		if d.j.active.config.Response.Headers && len(d.Verdicts) > 0 {
@@ -29,6 +39,26 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// smallBody is the largest body that is read before a request waits.
+const smallBody = 64 << 10
+
+// readSmallBody reads a body that is small, so that net/http watches whether the client
+// is still there. A client that sends it slowly keeps nobody waiting but itself.
+func readSmallBody(r *http.Request) error {
+	if r == nil || r.Body == nil || r.ContentLength <= 0 || r.ContentLength > smallBody || r.Header.Get("Expect") != "" {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{bytes.NewReader(body), r.Body}
+	return nil
 }
 
 // refuse answers a request that may not go on, with a problem of RFC 9457.

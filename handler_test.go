@@ -3,11 +3,13 @@
 package diana_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -168,6 +170,65 @@ func TestHandlerSeesEverySpelling(t *testing.T) {
 		if w := serve(l, httptest.NewRequest("GET", target, nil)); w.Code != 503 {
 			t.Errorf("%s: %d", target, w.Code)
 		}
+	}
+}
+
+// What has no path is not let through by the rules of "/" alone.
+func TestOpaqueURL(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /admin, rules: [{rpu: 0}]}")
+	r := httptest.NewRequest("GET", "/", nil)
+	u, err := url.ParseRequestURI("x:http://127.0.0.1/admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.URL = u
+	if w := serve(l, r); w.Code != 400 {
+		t.Errorf("status %d, want 400", w.Code)
+	}
+}
+
+// A client that leaves frees its place, also if it has sent a body that nobody has read.
+func TestLeaverWithBody(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /, rules: [{unit: 10s, rpu: 1, algo: LB, queue: 1}]}")
+	server := httptest.NewServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	})))
+	defer server.Close()
+	r, err := http.Post(server.URL, "text/plain", strings.NewReader("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, _ := io.ReadAll(r.Body); string(body) != "hello" {
+		t.Errorf("the upstream got %q, want hello", body)
+	}
+	r.Body.Close()
+	full := func() bool { // asked by one that leaves at once if it could wait
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		d, err := l.Take(ctx, diana.Request{})
+		d.Done()
+		return err == nil && !d.Allowed
+	}
+	for range 3 {
+		ctx, leave := context.WithCancel(context.Background())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			r, err := http.NewRequestWithContext(ctx, "POST", server.URL, strings.NewReader("hello"))
+			if err != nil {
+				t.Error(err)
+			}
+			if r, err := http.DefaultClient.Do(r); err == nil {
+				t.Errorf("answered with %d, want it to wait", r.StatusCode)
+				r.Body.Close()
+			}
+		}()
+		poll(t, full)
+		leave()
+		<-gone
+		poll(t, func() bool { return !full() })
 	}
 }
 

@@ -170,8 +170,8 @@ func (l *Limiter) counters(r *rule.Rule) (limit.Counters, error) {
 // Take judges a request and counts it, under all rules that cover it or, if one
 // refuses, under none. Where a leaky bucket says so it waits for the request's turn.
 //
-// The error is ctx's, if ctx ended while the request waited. Then the request is
-// counted nowhere, and the Decision is a refusal. The Decision must be ended with
+// The error is ctx's, if ctx ended while the request waited, or that of reading the body
+// of Request.HTTP. Then the request is counted nowhere, and the Decision is a refusal. The Decision must be ended with
 // Done, also after an error. Take does not allocate, unless the request waits, its
 // path is spelled strangely, or a cookie or query parameter is read.
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
@@ -188,6 +188,12 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	if len(j.charges) == 0 { // all rules are open
 		d.Verdicts = j.verdicts
 		return d, nil
+	}
+	if j.queues {
+		if err := readSmallBody(r.HTTP); err != nil {
+			d.Allowed = false
+			return d, err
+		}
 	}
 	now := l.local.Now()
 	var err error
@@ -207,6 +213,7 @@ func (l *Limiter) Explain(r Request) []rule.Explanation { return l.active.Load()
 // judged without Redis.
 func (j *judgement) fill() (degraded bool) {
 	j.charges, j.keys, j.ends, j.judged = j.charges[:0], j.keys[:0], j.ends[:0], j.judged[:0]
+	j.queues = false
 	var ip netip.Addr
 	haveIP := false
 	for i, r := range j.match.Rules {
@@ -215,6 +222,9 @@ func (j *judgement) fill() (degraded bool) {
 		counters := j.active.enforced[r.Index].counters
 		if counters == nil {
 			continue
+		}
+		if _, ok := r.Meter.(limit.Queue); ok && r.Mode == rule.Enforce {
+			j.queues = true
 		}
 		if !r.CountsAll() {
 			if !haveIP {

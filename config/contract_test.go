@@ -46,6 +46,7 @@ func TestRuleRows(t *testing.T) {
 		{`rpu: 5, actor: [ip, account]`, `"" [ip account] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
 		{`rpu: 5, actor: [ip, account, query:key]`, `"" [ip account query:key] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
 
+		{`rpu: 5, algo: LB, queue: 0`, `"" [all] LB 5/1s local share enforce burst 0 queue -1 slices 0 clock`},
 		{`rpu: 5, unit: second`, `"" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
 		{`rpu: 5, unit: minute`, `"" [all] TB 5/1m0s local share enforce burst 0 queue 0 slices 0 clock`},
 		{`rpu: 5, unit: hour`, `"" [all] TB 5/1h0m0s local share enforce burst 0 queue 0 slices 0 clock`},

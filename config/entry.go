@@ -70,6 +70,16 @@ func (v value) pattern() rule.Pattern {
 	return p
 }
 
+// queue returns how many may wait, as limit.Limit has it: to a configuration 0 is none,
+// and nothing said is the default.
+func (v value) queue() int64 {
+	n := v.whole(0, limit.MaxN, 0)
+	if v.given() && n == 0 {
+		return limit.NoQueue
+	}
+	return n
+}
+
 func (v value) rule() rule.Rule {
 	before := len(v.r.errs)
 	m := v.mapping(keys{of: "a rule", names: ruleKeys})
@@ -83,7 +93,7 @@ func (v value) rule() rule.Rule {
 			N:      m.require("rpu").whole(0, limit.MaxN, 0),
 			Unit:   m.get("unit").unit(),
 			Burst:  m.get("burst").whole(1, limit.MaxN, 0),
-			Queue:  m.get("queue").whole(1, limit.MaxN, 0),
+			Queue:  m.get("queue").queue(),
 			Slices: m.get("slices").whole(limit.MinSlices, limit.MaxSlices, 0),
 			Align:  limit.Align(choice(m.get("align"), align(limit.AlignClock), align(limit.AlignFirst))),
 		},

@@ -63,8 +63,11 @@ func newLeakyBucket(l Limit) (Meter, error) {
 		return closed(unit), nil
 	}
 	queue := l.Queue
-	if queue == 0 {
+	switch queue {
+	case 0:
 		queue = l.N
+	case NoQueue:
+		queue = 0
 	}
 	b := &leakyBucket{step: ceilDiv(unit, l.N)}
 	b.most = maxFill / b.step

@@ -121,3 +121,22 @@ func TestLeakyBucketDelay(t *testing.T) {
 		t.Errorf("%+v, want a wait of 170 ms", out)
 	}
 }
+
+// With NoQueue a request goes on at once or not at all.
+func TestNoQueue(t *testing.T) {
+	t.Parallel()
+	m, err := LeakyBucket().New(Limit{N: 10, Unit: time.Second, Queue: NoQueue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := State{Head: m.Take(State{}, epoch2026, 1)}
+	if out := m.Look(s, epoch2026+99_999, 1); out.Allowed || out.Wait != 1 {
+		t.Errorf("a microsecond too early: %+v, want a refusal for 1 µs", out)
+	}
+	if out := m.Look(s, epoch2026+100_000, 1); !out.Allowed || out.Wait != 0 {
+		t.Errorf("in time: %+v, want it allowed at once", out)
+	}
+	if _, err := LeakyBucket().New(Limit{N: 1, Unit: time.Second, Queue: -2}); err == nil {
+		t.Error("a queue of -2 was accepted")
+	}
+}

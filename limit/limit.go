@@ -36,10 +36,13 @@ type Limit struct {
 	N      int64         // requests per Unit; 0 refuses all. For Concurrency: how many may be inside
 	Unit   time.Duration // whole microseconds, MinUnit to MaxUnit. Concurrency ignores it
 	Burst  int64         // TokenBucket: the capacity; 0 means N
-	Queue  int64         // LeakyBucket: most requests that wait at once; 0 means N
+	Queue  int64         // LeakyBucket: most requests that wait at once; 0 means N, NoQueue none
 	Slices int64         // SlidingWindow: 2 to 100; 0 means 10
 	Align  Align         // FixedWindow
 }
+
+// NoQueue is the Queue of a leaky bucket in which no one waits.
+const NoQueue = -1
 
 // check returns an error if the fields that all algorithms share are out of range.
 func (l Limit) check() error {
@@ -49,13 +52,11 @@ func (l Limit) check() error {
 	if l.Unit < MinUnit || l.Unit > MaxUnit || l.Unit%time.Microsecond != 0 {
 		return fmt.Errorf("limit: unit is %v, expected whole microseconds, %v to %v", l.Unit, MinUnit, MaxUnit)
 	}
-	for _, p := range []struct {
-		name string
-		n    int64
-	}{{"burst", l.Burst}, {"queue", l.Queue}} {
-		if p.n < 0 || p.n > MaxN {
-			return fmt.Errorf("limit: %s is %d, expected 0 to %d", p.name, p.n, MaxN)
-		}
+	if l.Burst < 0 || l.Burst > MaxN {
+		return fmt.Errorf("limit: burst is %d, expected 0 to %d", l.Burst, MaxN)
+	}
+	if l.Queue < NoQueue || l.Queue > MaxN {
+		return fmt.Errorf("limit: queue is %d, expected NoQueue or 0 to %d", l.Queue, MaxN)
 	}
 	return nil
 }

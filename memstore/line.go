@@ -106,7 +106,8 @@ func (s *Store) remove(w *waiter) {
 	}
 }
 
-// Await implements limit.Store.
+// Await implements limit.Store. A request that stands in several lines stays in all of
+// them until it goes on.
 func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
 	for i := range charges {
 		if w, ok := charges[i].Ticket.(*waiter); ok {
@@ -115,14 +116,20 @@ func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
 			}
 		}
 	}
+	for i := range charges {
+		if w, ok := charges[i].Ticket.(*waiter); ok {
+			s.goOn(w)
+		}
+	}
 	return nil
 }
 
+// await waits until w is the first of its line and its turn has come.
 func (s *Store) await(ctx context.Context, w *waiter) error {
 	timer := time.NewTimer(time.Hour) // for when w is the first
 	defer timer.Stop()
 	for {
-		wait, first := s.step(w)
+		wait, first := s.position(w)
 		if first && wait <= 0 {
 			return nil
 		}
@@ -138,9 +145,9 @@ func (s *Store) await(ctx context.Context, w *waiter) error {
 	}
 }
 
-// step lets w go on if it is the first and its turn has come, and else tells how
-// long it is until then.
-func (s *Store) step(w *waiter) (wait int64, first bool) {
+// position tells whether w is the first of its line, and if so how long it is until
+// its turn.
+func (s *Store) position(w *waiter) (wait int64, first bool) {
 	if !s.acquire(&w.item) {
 		return 0, true // impossible while it waits: see Store.expired
 	}
@@ -148,13 +155,19 @@ func (s *Store) step(w *waiter) (wait int64, first bool) {
 	if w.line == nil || w.line.waiters[0] != w {
 		return 0, w.line == nil
 	}
-	now := s.Now()
-	if wait = w.turn - now; wait > 0 {
-		return wait, true
+	return w.turn - s.Now(), true
+}
+
+// goOn takes w, whose turn has come, out of its line.
+func (s *Store) goOn(w *waiter) {
+	if !s.acquire(&w.item) {
+		return
 	}
-	s.catchUp(&w.item, now)
-	s.remove(w)
-	return 0, true
+	defer func() { w.unlock(w.head) }()
+	if w.line != nil {
+		s.catchUp(&w.item, s.Now())
+		s.remove(w)
+	}
 }
 
 // leave takes a waiter out of its line before its turn, and moves those behind it

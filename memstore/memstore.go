@@ -17,10 +17,10 @@
 // open addressing with linear probing. Reading takes no lock. A refusal is a read
 // and nothing else; so a flood on one key scales with the cores.
 //
-// An admission under one rule whose state is one word is one compare-and-swap of
-// the head. Everything else locks the records involved, by the head's top bit L,
-// in one order for all: looks at every state, and then writes all of them or none.
-// The lock is held for the arithmetic only.
+// An admission locks the records involved, by the head's top bit L, in one order for
+// all: looks at every state, and then writes all of them or none. The lock is held for
+// the arithmetic only. A single state of one word needs no second look: that it is
+// unchanged is what locking it has shown.
 //
 // Only what changes the shape of a shard takes its mutex: a new record, an
 // eviction, a rebuild. A rebuild moves the records to a new table one by one,
@@ -80,6 +80,7 @@ type Store struct {
 	evictions atomic.Int64
 
 	overflow uint64 // hash of the counters that newcomers share; no actor can be given it
+	everyone uint64 // hash of the empty key
 
 	mu       sync.Mutex // guards the rest
 	families map[string]*family
@@ -108,6 +109,8 @@ type family struct {
 	refs   int                      // handles in use; guarded by Store.mu
 	layout string
 	plain  bool // states are one word
+	queues bool // its meters are limit.Queue
+	held   bool // its states have no expiry: what is taken is given back
 }
 
 // counters is the limit.Counters of this store.
@@ -134,6 +137,7 @@ func New(o Options) *Store {
 	}
 	s.maxKeys.Store(int64(o.MaxKeys))
 	s.overflow = maphash.String(maphash.MakeSeed(), "overflow")
+	s.everyone = s.hash(nil)
 	for i := range s.shards {
 		s.shards[i].table.Store(newTable(minRecords))
 	}
@@ -173,6 +177,8 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 			return nil, err
 		}
 		f = &family{name: name, slot: slot, layout: m.Layout(), plain: m.Cells(limit.State{}, 1) == 0}
+		_, f.queues = m.(limit.Queue)
+		f.held = f.plain && m.Expiry(limit.State{Head: m.Take(limit.State{}, s.Now(), 1) &^ locked}) == limit.Never
 		s.families[name] = f
 		s.slotOf(slot).Store(f)
 	}
@@ -228,30 +234,65 @@ func (s *Store) slotOf(slot uint64) *atomic.Pointer[family] {
 	return &s.slots[slot>>chunkBits].Load()[slot&(1<<chunkBits-1)]
 }
 
-// retired reports whether a record is of counters that are no longer in use.
-func (s *Store) retired(meta uint64) bool {
-	return s.slotOf(meta&slotMask).Load().newest.Load() == nil
+// retired reports whether a record is of counters that are no longer in use, and no
+// one waits by it.
+func (s *Store) retired(shard *shard, meta uint64) bool {
+	f := s.slotOf(meta & slotMask).Load()
+	return f.newest.Load() == nil && (!f.queues || !s.lines.exists(shard, meta))
 }
 
-// expired reports whether a record means nothing any more. The caller keeps others
-// from changing its state.
+// expired reports whether a record means nothing any more. The record is locked.
 func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
-	c := s.slotOf(meta & slotMask).Load().newest.Load()
-	if c == nil {
+	f := s.slotOf(meta & slotMask).Load()
+	c := f.newest.Load()
+	switch {
+	case f.queues && s.lines.exists(shard, meta):
+		return false
+	case c == nil:
 		return true
-	}
-	if c.plain {
-		return c.Expiry(limit.State{Head: head}) <= now && (c.queue == nil || !s.lines.exists(shard, meta))
+	case meta == s.locate(c, s.overflow).meta, meta == s.locate(c, s.everyone).meta:
+		return false // there is one a rule, in addition to the bound
+	case f.plain:
+		return c.Expiry(limit.State{Head: head}) <= now
 	}
 	return c.Expiry(s.cells.state(head)) <= now
 }
 
-// initial returns the head of a new record.
-func (s *Store) initial(c *counters) uint64 {
-	if c.plain {
-		return 0
+// initial returns the head of a new record. An actor's begins as the overflow is, if
+// newcomers have used that: it may be one of them. Not so where places are held: they
+// are given back to where they were taken, so what others hold would never be free.
+func (s *Store) initial(c *counters, now int64, fresh bool) uint64 {
+	from := item{c: c, place: s.locate(c, s.overflow)}
+	if fresh || c.held || !from.lockInsert() {
+		if c.plain {
+			return 0
+		}
+		return s.cells.alloc(c.Cells(limit.State{}, 1))
 	}
-	return s.cells.alloc(c.Cells(limit.State{}, 1))
+	defer func() { from.unlock(from.head) }()
+	if c.plain {
+		if c.Expiry(limit.State{Head: from.head}) <= now {
+			return 0
+		}
+		return from.head
+	}
+	state := s.cells.state(from.head)
+	ref := s.cells.alloc(len(state.Cells))
+	copy(s.cells.block(ref), s.cells.block(from.head))
+	return ref
+}
+
+// lockInsert is acquire for who holds a shard's mutex, and so must not wait for another
+// shard's: whoever holds that may be waiting for this one.
+func (it *item) lockInsert() bool {
+	for spin := 0; it.find(); spin++ {
+		if head, ok := it.lock(); ok {
+			it.head = head
+			return true
+		}
+		pause(spin)
+	}
+	return false
 }
 
 // place is where a charge is counted.
@@ -302,7 +343,8 @@ func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
 		if !ch.Outcome.Allowed {
 			return true
 		}
-		if p.record.head.CompareAndSwap(head, c.Take(state, now, ch.Cost)) {
+		if p.lockFrom(head) {
+			p.unlock(c.Take(state, now, ch.Cost))
 			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
 			ch.At, ch.Ticket = now, nil
 			return true

@@ -84,36 +84,51 @@ func (p *place) still() bool { return p.record.meta.Load() == p.meta }
 // it. It reports false if the record has moved or been replaced.
 func (p *place) read() (uint64, bool) {
 	for spin := 0; ; spin++ {
-		switch h := p.record.head.Load(); {
-		case h == frozen:
+		h := p.record.head.Load()
+		switch {
+		case h == frozen || !p.still():
 			return 0, false
 		case h&locked == 0:
-			return h, p.still()
+			return h, true
 		}
 		pause(spin)
 	}
 }
 
 // lock locks a record that was found and returns its head. It reports false if the
-// record has moved or been replaced.
+// record has moved or been replaced. That is looked for again with every turn: to wait
+// for the lock of a record that has become another's would break the order in which
+// all lock.
 func (p *place) lock() (uint64, bool) {
 	for spin := 0; ; spin++ {
-		switch h := p.record.head.Load(); {
-		case h == frozen:
+		h := p.record.head.Load()
+		switch {
+		case h == frozen || !p.still():
 			return 0, false
-		case h&locked == 0 && p.record.head.CompareAndSwap(h, h|locked):
-			if p.still() {
-				return h, true
-			}
-			p.record.head.Store(h)
-			return 0, false
+		case h&locked == 0 && p.lockFrom(h):
+			return h, true
 		}
 		pause(spin)
 	}
 }
 
-// unlock ends lock with a new head.
-func (p *place) unlock(head uint64) { p.record.head.Store(head) }
+// lockFrom locks a record whose head is h, unless that has changed. A head can come to
+// be the same again in a record that has become another's, so the lock comes first and
+// the question whose it is second.
+func (p *place) lockFrom(h uint64) bool {
+	if !p.record.head.CompareAndSwap(h, h|locked) {
+		return false
+	}
+	if !p.still() {
+		p.record.head.Store(h)
+		return false
+	}
+	return true
+}
+
+// unlock ends lock with a new head. A meter that uses the bit that is not its own makes
+// its counts wrong, but nobody waits for ever.
+func (p *place) unlock(head uint64) { p.record.head.Store(head &^ locked) }
 
 // pause is what to do while someone else is at work for a few nanoseconds, or, if it
 // lost its processor, for longer.
@@ -130,7 +145,8 @@ func (h *shard) settle() {
 }
 
 // insert adds the record of p, not used yet, if it is not there and there is room.
-// It reports false if the store is full. With force there is always room.
+// It reports false if the store is full. With force there is always room: for the
+// counters of everyone and of newcomers, of which there is one a rule.
 func (p *place) insert(s *Store, c *counters, now int64, force bool) bool {
 	h := p.shard
 	h.mu.Lock()
@@ -153,7 +169,7 @@ func (p *place) insert(s *Store, c *counters, now int64, force bool) bool {
 	if t[i].meta.Load() == empty {
 		h.used++
 	}
-	t[i].head.Store(s.initial(c)) // before the meta, by which others find it
+	t[i].head.Store(s.initial(c, now, force)) // before the meta, by which others find it
 	t[i].meta.Store(p.meta)
 	p.record = &t[i]
 	return true
@@ -167,15 +183,18 @@ func (h *shard) evict(s *Store, now int64) bool {
 		h.hand = t.after(h.hand)
 		r := &t[h.hand]
 		meta, head := r.meta.Load(), r.head.Load()
-		if meta == empty || meta == tomb || head&locked != 0 {
+		if meta == empty || meta == tomb || head&locked != 0 || !r.head.CompareAndSwap(head, head|locked) {
 			continue
 		}
-		if s.expired(h, meta, head, now) && r.head.CompareAndSwap(head, frozen) {
-			r.meta.Store(tomb)
-			s.drop(meta, head)
-			s.evictions.Add(1)
-			return true
+		if !s.expired(h, meta, head, now) {
+			r.head.Store(head)
+			continue
 		}
+		r.meta.Store(tomb)
+		r.head.Store(frozen)
+		s.drop(meta, head)
+		s.evictions.Add(1)
+		return true
 	}
 	return false
 }
@@ -201,7 +220,7 @@ func (h *shard) rebuild(s *Store) table {
 			continue
 		}
 		head := old[i].freeze()
-		if s.retired(meta) {
+		if s.retired(h, meta) {
 			s.drop(meta, head)
 			continue
 		}

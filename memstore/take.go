@@ -110,7 +110,8 @@ func (s *Store) prepare(now int64, it *item) {
 	if it.shared = false; it.find() {
 		return
 	}
-	if it.insert(s, it.c, now, false) {
+	everyone := len(it.charge.Key) == 0 // one counter a rule, which no flood can multiply
+	if it.insert(s, it.c, now, everyone) {
 		return
 	}
 	it.shared = true
@@ -148,18 +149,26 @@ func (s *Store) decide(now int64, items []item) bool {
 		it.charge.Outcome = it.c.Look(it.state(s), now, it.charge.Cost)
 		allowed = allowed && (it.charge.Outcome.Allowed || it.charge.Shadow)
 	}
+	var turn int64 // at which the request goes on: in all its queues at once
+	for i := range items {
+		if it := &items[i]; it.c.queue != nil && it.charge.Outcome.Allowed && !it.charge.Shadow {
+			turn = max(turn, it.charge.Outcome.Wait)
+		}
+	}
 	for i := range items {
 		it := &items[i]
 		if allowed && it.charge.Outcome.Allowed {
-			s.charge(it, now)
+			s.charge(it, now, turn)
 		}
 		it.unlock(it.head)
 	}
 	return allowed
 }
 
-// charge makes a charge that is allowed. The record is locked.
-func (s *Store) charge(it *item, now int64) {
+// charge makes a charge that is allowed. The record is locked. turn is how long the
+// request waits in the slowest of its queues: who comes behind it in another must keep
+// the distance from when it really goes on.
+func (s *Store) charge(it *item, now, turn int64) {
 	ch := it.charge
 	ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
 	ch.At, ch.Ticket = now, nil
@@ -176,8 +185,10 @@ func (s *Store) charge(it *item, now int64) {
 		}
 		s.cells.block(it.head)[0] = it.c.Take(state, now, ch.Cost)
 	}
-	if ch.Outcome.Wait > 0 && !ch.Shadow && it.c.queue != nil {
-		ch.Ticket = s.queue(it, now+ch.Outcome.Wait)
+	if turn > 0 && !ch.Shadow && it.c.queue != nil {
+		it.head = it.c.queue.Delay(limit.State{Head: it.head}, turn-ch.Outcome.Wait)
+		ch.Outcome.Wait = turn
+		ch.Ticket = s.queue(it, now+turn)
 	}
 }
 

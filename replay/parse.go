@@ -93,7 +93,9 @@ func (l *line) meter(name word) limit.Meter {
 		case "burst":
 			lim.Burst = l.count(value, 1, limit.MaxN)
 		case "queue":
-			lim.Queue = l.count(value, 1, limit.MaxN)
+			if lim.Queue = l.count(value, 0, limit.MaxN); lim.Queue == 0 {
+				lim.Queue = limit.NoQueue
+			}
 		case "slices":
 			lim.Slices = l.count(value, limit.MinSlices, limit.MaxSlices)
 		case "align":

@@ -43,7 +43,7 @@ func TestParseErrors(t *testing.T) {
 		{"limit a rpu=1 algo=XX", `1:20: expected one of TB, W, SW, SL, LB, C, found "XX"`},
 		{"limit a rpu=1 unit=1us", `1:20: expected second, minute, hour, day or a duration of 1ms to 744h, found "1us"`},
 		{"limit a rpu=1 burst=0", `1:21: expected a whole number, 1 to 1000000000, found "0"`},
-		{"limit a rpu=1 algo=LB queue=0", `1:29: expected a whole number, 1 to 1000000000, found "0"`},
+		{"limit a rpu=1 algo=LB queue=x", `1:29: expected a whole number, 0 to 1000000000, found "x"`},
 		{"limit a rpu=1 algo=SW slices=1", `1:30: expected a whole number, 2 to 100, found "1"`},
 		{"limit a rpu=1 algo=W align=last", `1:28: expected clock or first, found "last"`},
 		{"limit a unit=hour rpu=1 algo=C", `1:9: unit means nothing to C`},

@@ -18,7 +18,10 @@ import (
 //
 //   - an encoded slash (%2F, also %5C and "\") may divide segments or be part of one;
 //   - matrix parameters (";v=1") may belong to a segment or be dropped;
-//   - what is still encoded after decoding once may be decoded again.
+//   - what is still encoded after decoding once may be decoded again;
+//   - a dot segment may take back an empty segment in front of it, or an empty one may
+//     be no segment at all;
+//   - what stands behind two slashes at the front may be a host, as in a URL.
 //
 // Rejected: choosing one reading by a setting. It is wrong as soon as two servers
 // stand behind one gateway, and nobody notices.
@@ -28,12 +31,16 @@ type reading struct {
 	split bool // encoded slashes divide
 	strip bool // matrix parameters are dropped
 	again bool // decode until nothing is left to decode
+	empty bool // empty segments count when dot segments are resolved
 }
 
-var readings = [...]reading{
-	{}, {split: true}, {strip: true}, {split: true, strip: true},
-	{again: true}, {again: true, split: true}, {again: true, strip: true}, {again: true, split: true, strip: true},
-}
+// readings are all combinations. The first is the one that CleanPath returns.
+var readings = func() (all [16]reading) {
+	for i := range all {
+		all[i] = reading{i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0}
+	}
+	return all
+}()
 
 // CleanPath returns the clean form of an escaped path. It is what rules are matched
 // on when a path has one reading only.
@@ -72,15 +79,32 @@ func dots(s string) bool {
 // appendClean appends path, as the reading r has it, to b.
 func appendClean(b []byte, path string, r reading) []byte {
 	start := len(b)
+	path = strings.TrimPrefix(path, "/")
 	for path != "" {
 		var raw string
 		raw, path, _ = strings.Cut(path, "/")
 		b = r.appendSegment(b, start, raw)
 	}
+	if r.empty {
+		b = withoutEmpty(b, start)
+	}
 	if len(b) == start {
 		b = append(b, '/')
 	}
 	return b
+}
+
+// withoutEmpty removes the empty segments of the path that begins at start in b.
+func withoutEmpty(b []byte, start int) []byte {
+	end := start
+	for i := start; i < len(b); i++ {
+		if b[i] == '/' && (i+1 == len(b) || b[i+1] == '/') {
+			continue
+		}
+		b[end] = b[i]
+		end++
+	}
+	return b[:end]
 }
 
 // appendSegment appends what lies between two slashes of the path that begins at
@@ -101,7 +125,11 @@ func (r reading) appendSegment(b []byte, start int, raw string) []byte {
 			part, _, _ = bytes.Cut(part, []byte{';'})
 		}
 		switch string(part) {
-		case "", ".":
+		case "":
+			if r.empty {
+				b = append(b, '/')
+			}
+		case ".":
 		case "..":
 			b = b[:max(bytes.LastIndexByte(b[start:], '/'), 0)+start]
 		default:

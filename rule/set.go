@@ -153,13 +153,11 @@ func (s *Set) Find(m *Match, method, path string) {
 		m.path = append(m.path[:0], path...)
 		s.walk(m, method)
 	} else {
-		for i, r := range readings {
-			m.path = appendClean(m.path[:0], path, r)
-			if i > 0 && string(m.path) == string(m.last) {
-				continue
+		s.walkReadings(m, method, path)
+		if rest, ok := strings.CutPrefix(path, "//"); ok {
+			if slash := strings.IndexByte(rest, '/'); slash >= 0 {
+				s.walkReadings(m, method, rest[slash:])
 			}
-			m.last = append(m.last[:0], m.path...)
-			s.walk(m, method)
 		}
 		slices.SortFunc(m.entries, func(a, b *entry) int {
 			if a.depth != b.depth {
@@ -174,6 +172,18 @@ func (s *Set) Find(m *Match, method, path string) {
 			m.Rules = append(m.Rules, e.rules...)
 		}
 		previous = e
+	}
+}
+
+// walkReadings walks every reading of a path.
+func (s *Set) walkReadings(m *Match, method, path string) {
+	m.last = m.last[:0]
+	for _, r := range readings {
+		m.path = appendClean(m.path[:0], path, r)
+		if string(m.path) != string(m.last) {
+			m.last = append(m.last[:0], m.path...)
+			s.walk(m, method)
+		}
 	}
 }
 

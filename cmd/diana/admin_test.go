@@ -81,7 +81,7 @@ diana_gateways 1
 # HELP diana_keys Actors that the local store remembers, all rules together.
 # TYPE diana_keys gauge
 diana_keys 3
-# HELP diana_evictions_total Actors that the local store had no room of their own for.
+# HELP diana_evictions_total Expired actors that have made room for new ones.
 # TYPE diana_evictions_total counter
 diana_evictions_total 0
 `

@@ -33,6 +33,7 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *r
 		ErrorHandler:  proxyErrors(logger),
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(upstream)
+			pr.Out.URL.Opaque = ""                   // would be sent instead of the path; the limiter lets none through
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // not as ReverseProxy has tidied it
 			pr.Out.Trailer = pr.In.Trailer           // which is filled in when the body has been read
 			pr.Out.Header.Set(requestIDField, requestIDOf(pr.In.Context()))
