@@ -127,7 +127,7 @@ func (c *scenario) run(file string, store limit.Store) error {
 	counters := make([]limit.Counters, len(c.limits))
 	for i, l := range c.limits {
 		if _, ok := l.meter.(limit.Queue); ok {
-			l.meter = struct{ limit.Meter }{l.meter}
+			l.meter = withoutQueue(l.meter)
 		}
 		handle, err := store.Counters(fmt.Sprintf("%s:%d %s", file, l.line, l.name), l.meter)
 		if err != nil {
@@ -161,6 +161,14 @@ func (c *scenario) run(file string, store limit.Store) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// withoutQueue returns the meter with all it can do, but not as a limit.Queue.
+func withoutQueue(m limit.Meter) limit.Meter {
+	if scripted, ok := m.(limit.Scripted); ok {
+		return struct{ limit.Scripted }{scripted}
+	}
+	return struct{ limit.Meter }{m}
 }
 
 // outcome returns what became of a take.

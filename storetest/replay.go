@@ -30,7 +30,7 @@ func Replay(t *testing.T, open func(t *testing.T) limit.Store) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer f.Close()
+			defer func() { _ = f.Close() }() // it was only read
 			script, err := replay.Parse(file.Name(), f, limit.Algorithms())
 			if err != nil {
 				t.Fatalf("\n%v", err)

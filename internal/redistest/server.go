@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+
+package redistest
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Server is a process of Redis. One goroutine at a time may kill, restart, freeze or
+// thaw it; the other methods may be called at the same time.
+type Server struct {
+	t        testing.TB
+	recipe   *recipe
+	mode     []string // arguments that no file can hold
+	settings []string // what its file holds, in the form of arguments
+	opening  []string // a command that is carried out whenever it has started
+	dir      string
+	port     int
+	process  atomic.Pointer[process] // nil if killed
+	frozen   atomic.Bool
+}
+
+var errInUse = errors.New("address already in use")
+
+// open starts the server for the first time, on a port that no one uses.
+func (s *Server) open() {
+	s.t.Helper()
+	s.dir = s.t.TempDir() // removed after what Cleanup is given here
+	s.t.Cleanup(func() {
+		s.Kill()
+		if s.t.Failed() && testing.Verbose() {
+			s.t.Logf("the server at %s said at last:\n%s", s.Addr(), s.said(10))
+		}
+	})
+	err := errInUse
+	for tries := 0; tries < 20 && errors.Is(err, errInUse); tries++ {
+		s.port = freePort(s.t)
+		if err = s.configure(); err == nil {
+			err = s.run()
+		}
+	}
+	if err != nil {
+		s.t.Fatalf("redistest: %v", err)
+	}
+}
+
+// configure writes the server's file. It is a file because a failover writes there
+// who follows whom, and a restart reads it.
+func (s *Server) configure() error {
+	port := strconv.Itoa(s.port)
+	settings := []string{"--bind", "127.0.0.1", "--dir", s.dir}
+	if a := s.recipe.authority; a == nil {
+		settings = append(settings, "--port", port)
+	} else {
+		settings = append(settings, "--port", "0", "--tls-port", port,
+			"--tls-cert-file", a.certFile, "--tls-key-file", a.keyFile, "--tls-ca-cert-file", a.caFile,
+			"--tls-auth-clients", "no", "--tls-replication", "yes", "--tls-cluster", "yes")
+	}
+	var text strings.Builder
+	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	for _, word := range append(settings, s.settings...) {
+		if name, ok := strings.CutPrefix(word, "--"); ok {
+			text.WriteString("\n" + name)
+		} else {
+			text.WriteString(` "` + quote.Replace(word) + `"`)
+		}
+	}
+	return os.WriteFile(s.file("redis.conf"), []byte(text.String()+"\n"), 0o600)
+}
+
+func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }
+
+// run starts the process and waits until it answers.
+func (s *Server) run() error {
+	p, err := start(s.file("redis.log"), s.recipe.binary, append([]string{s.file("redis.conf")}, s.mode...)...)
+	if err != nil {
+		return err
+	}
+	s.process.Store(p)
+	err = poll(patience, func() error {
+		if p.hasEnded() {
+			return nil
+		}
+		return s.answers(p)
+	})
+	switch {
+	case !p.hasEnded():
+		if err == nil && s.opening != nil {
+			_, err = s.Do(s.opening...)
+		}
+		return err
+	case strings.Contains(s.said(10), "Address already in use"):
+		err = errInUse
+	default:
+		err = fmt.Errorf("%s ended:\n%s", s.recipe.binary, s.said(10))
+	}
+	s.process.Store(nil)
+	return err
+}
+
+// answers returns nil if it is this process that answers, and it has loaded its data.
+func (s *Server) answers(p *process) error {
+	if _, err := s.do(time.Second, "PING"); err != nil {
+		return err
+	}
+	info, err := s.info("server")
+	if err == nil && info["process_id"] != strconv.Itoa(p.pid) {
+		err = errInUse
+	}
+	return err
+}
+
+// said returns the last lines of the server's log.
+func (s *Server) said(lines int) string {
+	text, _ := os.ReadFile(s.file("redis.log"))
+	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
+}
+
+// Addr returns host:port. It stays the same over restarts.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// URL returns the address with user and password, such as redis://me:secret@127.0.0.1:12345,
+// or rediss:// for TLS.
+func (s *Server) URL() string {
+	u := url.URL{Scheme: "redis", Host: s.Addr()}
+	if s.recipe.authority != nil {
+		u.Scheme = "rediss"
+	}
+	if s.recipe.Password != "" {
+		u.User = url.UserPassword(s.recipe.Username, s.recipe.Password)
+	}
+	return u.String()
+}
+
+// CAFile returns the file with the certificate that clients must trust, empty without
+// TLS. It is gone after the test.
+func (s *Server) CAFile() string {
+	if s.recipe.authority == nil {
+		return ""
+	}
+	return s.recipe.authority.caFile
+}
+
+// TLSConfig returns a new configuration for clients, nil without TLS.
+func (s *Server) TLSConfig() *tls.Config {
+	if s.recipe.authority == nil {
+		return nil
+	}
+	return &tls.Config{RootCAs: s.recipe.authority.pool}
+}
+
+// PID returns the number of the process, 0 if there is none.
+func (s *Server) PID() int {
+	if p := s.process.Load(); p != nil {
+		return p.pid
+	}
+	return 0
+}
+
+// Kill ends the server at once, as kill -9 does, and returns when it is gone. From
+// then on connections are refused. There is no harm in killing twice.
+func (s *Server) Kill() {
+	s.t.Helper()
+	p := s.process.Swap(nil)
+	if p == nil {
+		return
+	}
+	if err := p.kill(); err != nil {
+		s.t.Fatalf("redistest: killing the server at %s: %v", s.Addr(), err)
+	}
+	s.frozen.Store(false)
+}
+
+// Restart starts the server again, at the same address and with no data, after it was
+// killed; if not, it is now. In a Cluster it knows its place, and Sentinels give it one.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	if err := s.run(); err != nil {
+		s.t.Fatalf("redistest: restarting the server at %s: %v", s.Addr(), err)
+	}
+}
+
+// Freeze stops the server as a hanging machine would: connections can be made, nothing
+// answers. It returns when the process has stopped.
+func (s *Server) Freeze() {
+	s.t.Helper()
+	s.frozen.Store(true)
+	if err := s.alive().stop(); err != nil {
+		s.t.Fatalf("redistest: freezing the server at %s: %v", s.Addr(), err)
+	}
+}
+
+// Thaw lets the server go on, and returns when it answers. Also what clients sent
+// meanwhile is carried out now.
+func (s *Server) Thaw() {
+	s.t.Helper()
+	p := s.alive()
+	if err := p.resume(); err != nil {
+		s.t.Fatalf("redistest: thawing the server at %s: %v", s.Addr(), err)
+	}
+	await(s.t, patience, "a thawed server's answer", func() error { return s.answers(p) })
+	s.frozen.Store(false)
+}
+
+func (s *Server) alive() *process {
+	s.t.Helper()
+	p := s.process.Load()
+	if p == nil {
+		s.t.Fatalf("redistest: the server at %s is killed", s.Addr())
+	}
+	return p
+}
+
+// up says whether the server can be expected to answer.
+func (s *Server) up() bool { return s.process.Load() != nil && !s.frozen.Load() }

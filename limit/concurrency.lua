@@ -1,0 +1,59 @@
+-- Concurrency. See concurrency.go. Each gateway has a lease on the places that it has
+-- taken, and renews it while it lives: those of one that has crashed are free again
+-- when its lease has ended.
+-- a: 1 n
+-- s: of each gateway, by its number, how many are inside and until when that holds
+local M = {}
+
+function M.load(value)
+  local s = {}
+  if not value then return s end
+  if #value % 24 ~= 1 or value:sub(1, 1) ~= 'C' then error('not a concurrency') end
+  for i = 2, #value, 24 do
+    local id, count, ends = struct.unpack('<ddd', value, i)
+    s[id] = {count = count, ends = ends}
+  end
+  return s
+end
+
+function M.look(s, now, n, a)
+  local inside = 0
+  for _, g in pairs(s) do
+    if g.ends > now then inside = inside + g.count end
+  end
+  local remaining = math.max(a[1] - inside, 0)
+  if inside + n > a[1] then return false, 1000000, remaining, 0 end
+  return true, 0, remaining, 0
+end
+
+function M.take(s, now, n)
+  local g = s[gateway]
+  if not g or g.ends <= now then
+    g = {count = 0}
+    s[gateway] = g
+  end
+  g.count, g.ends = g.count + n, now + lease
+end
+
+function M.give(s, _, n)
+  local g = s[gateway]
+  if not g then return end
+  g.count = g.count - n
+  if g.count <= 0 then s[gateway] = nil end
+end
+
+-- renew says that this gateway still lives, and how many it has inside.
+function M.renew(s, now, n)
+  s[gateway] = {count = n, ends = now + lease}
+end
+
+function M.save(s)
+  local parts, expiry = {'C'}, 0
+  for id, g in pairs(s) do
+    parts[#parts + 1] = struct.pack('<ddd', id, g.count, g.ends)
+    expiry = math.max(expiry, g.ends)
+  end
+  return table.concat(parts), expiry
+end
+
+return M

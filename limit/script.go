@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import _ "embed" // the Lua sources
+
+// Scripted is a Meter that can also be kept in Redis: its Script does there what the
+// Meter does here. Which Meters can is told by this interface. The Go code is the
+// specification, the Lua its transcription, and package storetest judges both.
+type Scripted interface {
+	Meter
+	Script() Script
+}
+
+// Script is a Meter in Lua.
+type Script struct {
+	// Source is the body of a function that returns a table of functions, the same
+	// for all Meters of an algorithm. In them a is Args, s a state, and moments and
+	// spans are microseconds in doubles, which hold them exactly.
+	//
+	//	load(value, a)       the state in the value of a key; value is false if there is
+	//	                     no key. Calls error() for a value that save did not make.
+	//	look(s, now, n, a)   allowed, wait, remaining, reset, as of Meter.Look
+	//	take(s, now, n, a)   as Meter.Take; changes s
+	//	give(s, at, n, a)    as Meter.Give; changes s
+	//	save(s, a)           the value of the key, and its expiry as of Meter.Expiry
+	//
+	// The globals gateway and lease are a number that tells this gateway from others, and
+	// for how long it may be believed to live.
+	Source string
+
+	// Args are the numbers of the limit, each within plus or minus 2 to the 53rd.
+	Args []int64
+}
+
+//go:embed tokenbucket.lua
+var tokenBucketLua string
+
+func (b *tokenBucket) Script() Script {
+	return Script{tokenBucketLua, []int64{b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac}}
+}
+
+//go:embed leakybucket.lua
+var leakyBucketLua string
+
+func (b *leakyBucket) Script() Script {
+	return Script{leakyBucketLua, []int64{b.step, b.longest, b.most}}
+}
+
+//go:embed fixedwindow.lua
+var fixedWindowLua string
+
+func (w *fixedWindow) Script() Script {
+	first := int64(0)
+	if w.first {
+		first = 1
+	}
+	return Script{fixedWindowLua, []int64{w.n, w.unit, first}}
+}
+
+//go:embed slidingwindow.lua
+var slidingWindowLua string
+
+func (w *slidingWindow) Script() Script {
+	return Script{slidingWindowLua, []int64{w.n, w.unit, w.slices}}
+}
+
+//go:embed slidinglog.lua
+var slidingLogLua string
+
+func (g *slidingLog) Script() Script {
+	return Script{slidingLogLua, []int64{g.n, g.unit, g.bundle}}
+}
+
+//go:embed concurrency.lua
+var concurrencyLua string
+
+func (c *concurrency) Script() Script { return Script{concurrencyLua, []int64{c.n}} }
+
+//go:embed closed.lua
+var closedLua string
+
+func (c closed) Script() Script { return Script{closedLua, []int64{int64(c)}} }

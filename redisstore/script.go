@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"crypto/sha1" //nolint:gosec // it is what Redis names scripts by
+	_ "embed"     // the driver
+	"encoding/hex"
+	"strings"
+)
+
+//go:embed driver.lua
+var driver string
+
+// script is the text that decides batches, and the name that Redis knows it by.
+type script struct{ text, sha string }
+
+// newScript puts the algorithms' sources in front of the driver.
+func newScript(sources []string) script {
+	var b strings.Builder
+	b.WriteString("local gateway, lease\nlocal scripts = {\n")
+	for _, source := range sources {
+		b.WriteString("(function()\n")
+		b.WriteString(source)
+		b.WriteString("\nend)(),\n")
+	}
+	b.WriteString("}\n")
+	b.WriteString(driver)
+	sum := sha1.Sum([]byte(b.String())) //nolint:gosec // see above
+	return script{b.String(), hex.EncodeToString(sum[:])}
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/memstore"
+	"github.com/diana-limiter/diana/storetest"
+)
+
+// open returns a Store on a Redis. Stores of different prefixes share nothing.
+func open(t testing.TB, r *redistest.Server, prefix string) *Store {
+	t.Helper()
+	s, err := Open(r.URL(), Options{Timeout: 10 * time.Second, Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *Store) at(t testing.TB, a limit.Algorithm, l limit.Limit) limit.Counters {
+	t.Helper()
+	m, err := a.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Counters(fmt.Sprintf("%s %v", a.Name(), l), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestConformance(t *testing.T) {
+	r := redistest.Start(t)
+	var stores atomic.Int64
+	storetest.Run(t, func(t *testing.T) (limit.Store, func() int64) {
+		s := open(t, r, fmt.Sprint("store", stores.Add(1)))
+		s.callerClock = true
+		return s, func() int64 { return time.Now().UnixMicro() }
+	})
+}
+
+// The Go step and the Lua step answer alike, whatever comes.
+func TestAgreesWithMemory(t *testing.T) {
+	t.Parallel()
+	n := 100_000
+	if testing.Short() || raceEnabled {
+		n = 10_000
+	}
+	s := open(t, redistest.Start(t), "")
+	s.callerClock = true
+	storetest.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), s)
+}
+
+// Several stores, as of several gateways, share one limit, by Redis' clock.
+func TestSharedByGateways(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for range 3 {
+		s := open(t, r, "")
+		c := s.at(t, limit.SlidingLog(), limit.Limit{N: 1000, Unit: time.Hour})
+		for range 64 {
+			wg.Go(func() {
+				for range 20 {
+					ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+					ok, err := s.Take(context.Background(), 0, ch)
+					if err != nil {
+						t.Error(err)
+					}
+					if ok {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if admitted.Load() != 1000 {
+		t.Errorf("admitted %d, want 1000", admitted.Load())
+	}
+	idle := open(t, r, "")
+	c := idle.at(t, limit.SlidingLog(), limit.Limit{N: 1000, Unit: time.Hour})
+	if ok, err := idle.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}); ok || err != nil {
+		t.Errorf("a gateway without traffic of its own: %v, %v, want a refusal", ok, err)
+	}
+}
+
+// A request with several rules is one call, and equal requests that come together are one.
+func TestOneCall(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	s := open(t, r, "")
+	var charges []limit.Charge
+	for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.FixedWindow(), limit.SlidingWindow()} {
+		charges = append(charges, limit.Charge{Counters: s.at(t, a, limit.Limit{N: 10, Unit: time.Minute}), Key: []byte("x"), Cost: 1})
+	}
+	take := func() {
+		t.Helper()
+		if _, err := s.Take(context.Background(), 0, charges); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take() // Redis gets the script
+	before := r.Calls()
+	take()
+	after := r.Calls()
+	if n := after["evalsha"] - before["evalsha"]; n != 1 || after["eval"] != before["eval"] {
+		t.Errorf("three rules took %d calls, want 1", n)
+	}
+	r.Must("SCRIPT", "FLUSH")
+	take() // and nobody notices
+	for _, key := range r.Must("KEYS", "*").([]any) {
+		if ttl, _ := r.Must("PTTL", fmt.Sprint(key)).(int64); ttl <= 0 || ttl > 70_000 {
+			t.Errorf("key %q has %d ms to live, want some, and about a minute at most", key, ttl)
+		}
+	}
+}
+
+// A key of ours that holds something else makes its requests fail, and no others.
+func TestForeignValue(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	s := open(t, r, "")
+	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 10, Unit: time.Minute})
+	take := func(key string) error {
+		_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte(key), Cost: 1}})
+		return err
+	}
+	name := s.key(c.(*counters), []byte("x"))
+	for _, set := range [][]string{{"SET", name, "something"}, {"LPUSH", name, "something"}} {
+		r.Must("DEL", name)
+		r.Must(set...)
+		if err := take("x"); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%v: %v, want ErrUnavailable", set, err)
+		}
+		if err := take("y"); err != nil {
+			t.Errorf("%v: someone else got %v", set, err)
+		}
+	}
+}
+
+// Redis that does not answer holds nobody up for longer than the timeout, and one
+// that leaves holds nobody up at all.
+func TestUnavailable(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	s, err := Open(r.URL(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 10, Unit: time.Minute})
+	take := func(ctx context.Context) error {
+		_, err := s.Take(ctx, 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
+		return err
+	}
+	if err := take(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r.Freeze()
+	if err := take(context.Background()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("frozen: %v, want ErrUnavailable", err)
+	}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := take(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("one that has left: %v", err)
+	}
+	r.Thaw()
+	r.Kill()
+	if err := take(context.Background()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("killed: %v, want ErrUnavailable", err)
+	}
+	s.Close()
+	s.Close()
+	if err := take(context.Background()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("closed: %v, want ErrUnavailable", err)
+	}
+	if _, err := Open(r.URL(), Options{}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("Open without Redis: %v, want ErrUnavailable", err)
+	}
+}

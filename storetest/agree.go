@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// Agree makes n random operations on both stores, one after another, and fails at the
+// first that they answer differently. Both must go by the moment that Take is given.
+// No one waits: a queue is asked for its turns only.
+func Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
+	t.Helper()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, seed))
+	const round = 500 // operations under the same limits
+	for done := 0; done < n; done += round {
+		agreeRound(t, rnd, done, min(round, n-done), a, b)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// pair is the counters of one limit in both stores.
+type pair struct {
+	a, b  limit.Counters
+	limit string
+	unit  time.Duration
+	n     int64
+}
+
+func agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit.Store) {
+	t.Helper()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	var pairs []pair
+	for i := range 1 + rnd.IntN(4) {
+		p := randomPair(t, rnd, fmt.Sprintf("%d.%d", first, i), a, b)
+		defer a.Retire(p.a)
+		defer b.Retire(p.b)
+		pairs = append(pairs, p)
+	}
+	var made [][2][]limit.Charge // and not given back
+	for op := range n {
+		switch unit := pairs[0].unit.Microseconds(); rnd.IntN(5) {
+		case 0: // at the same moment
+		case 1:
+			now += rnd.Int64N(2*unit + 1)
+		case 2:
+			now -= rnd.Int64N(unit/10 + 1)
+		default:
+			now += rnd.Int64N(unit/max(pairs[0].n, 1) + 2)
+		}
+		if len(made) > 0 && rnd.IntN(8) == 0 {
+			i := rnd.IntN(len(made))
+			a.Give(made[i][0])
+			b.Give(made[i][1])
+			made[i] = made[len(made)-1]
+			made = made[:len(made)-1]
+			continue
+		}
+		var ca, cb []limit.Charge
+		for _, i := range rnd.Perm(len(pairs))[:1+rnd.IntN(len(pairs))] {
+			ch := limit.Charge{Key: fmt.Append(nil, rnd.IntN(3)), Cost: 1, Shadow: rnd.IntN(8) == 0}
+			if rnd.IntN(3) == 0 {
+				ch.Cost = 1 + rnd.Int64N(pairs[i].n+2)
+			}
+			ch.Counters = pairs[i].a
+			ca = append(ca, ch)
+			ch.Counters = pairs[i].b
+			cb = append(cb, ch)
+		}
+		okA, errA := a.Take(context.Background(), now, ca)
+		okB, errB := b.Take(context.Background(), now, cb)
+		if errA != nil || errB != nil {
+			t.Fatalf("operation %d: %v, %v", first+op, errA, errB)
+		}
+		if got, want := tell(okB, cb), tell(okA, ca); got != want {
+			t.Fatalf("operation %d at %d, of %v:\n%sand the other:\n%s", first+op, now, pairs, want, got)
+		}
+		if okA {
+			made = append(made, [2][]limit.Charge{ca, cb})
+		}
+	}
+}
+
+// tell returns what became of a request, in words.
+func tell(ok bool, charges []limit.Charge) string {
+	text := fmt.Sprintln("allowed:", ok)
+	for _, ch := range charges {
+		text += fmt.Sprintf("%d by %s, shadow %v: %+v\n", ch.Cost, ch.Key, ch.Shadow, ch.Outcome)
+	}
+	return text
+}
+
+func (p pair) String() string { return p.limit }
+
+func randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.Store) pair {
+	t.Helper()
+	algorithms := limit.Algorithms()
+	algorithm := algorithms[rnd.IntN(len(algorithms))]
+	pick := func(from ...int64) int64 { return from[rnd.IntN(len(from))] }
+	l := limit.Limit{
+		N:     pick(0, 1, 2, 3, 7, 10, 100, 65535, 65536, 70000, 999_999_937, limit.MaxN, 1+rnd.Int64N(50)),
+		Unit:  time.Duration(pick(1e3, 7e3, 1e6, 6e7, 36e8, 864e8, 744*36e8, 1e3+rnd.Int64N(1e7))) * time.Microsecond,
+		Align: limit.Align(rnd.IntN(2)),
+	}
+	if rnd.IntN(2) == 0 {
+		l.Burst, l.Queue, l.Slices = 1+rnd.Int64N(20), 1+rnd.Int64N(20), 2+rnd.Int64N(99)
+	}
+	m, err := algorithm.New(l)
+	if err != nil { // a burst that takes a century to fill
+		return randomPair(t, rnd, name, a, b)
+	}
+	if q, ok := m.(limit.Queue); ok { // so that no one waits
+		m = struct{ limit.Scripted }{q.(limit.Scripted)}
+	}
+	p := pair{limit: fmt.Sprintf("%s %+v", algorithm.Name(), l), unit: l.Unit, n: l.N}
+	if p.a, err = a.Counters(name, m); err != nil {
+		t.Fatal(err)
+	}
+	if p.b, err = b.Counters(name, m); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
