@@ -62,10 +62,10 @@ type judgement struct {
 	request  Request
 	match    rule.Match
 	keys     []byte
-	charges  []limit.Charge
-	ends     []int // of each charge's key in keys
-	judged   []int // index in match.Rules of each charge
-	verdicts []Verdict
+	starts   []int     // of each rule's key in keys
+	here     charges   // to the counters of this process
+	there    charges   // to those in Redis
+	verdicts []Verdict // of each of match.Rules
 	body     []byte
 	held     bool // a charge is to be given back at the end
 	queues   bool // a rule may let the request wait
@@ -74,15 +74,23 @@ type judgement struct {
 // end gives back what the request held, and the judgement.
 func (j *judgement) end() {
 	if j.held {
-		held := j.charges[:0]
-		for i := range j.charges {
-			if j.match.Rules[j.judged[i]].Algorithm.Held {
-				held = append(held, j.charges[i])
-			}
+		j.limiter.local.Give(j.heldOf(&j.here))
+		if held := j.heldOf(&j.there); len(held) > 0 {
+			j.active.global.Give(held)
 		}
-		j.limiter.local.Give(held)
 	}
 	j.request = Request{}
 	j.active = nil
 	j.limiter.judgements.Put(j)
+}
+
+// heldOf returns the charges that are given back at the end.
+func (j *judgement) heldOf(c *charges) []limit.Charge {
+	held := c.list[:0]
+	for i := range c.list {
+		if c.rule[i] >= 0 && j.match.Rules[c.rule[i]].Algorithm.Held {
+			held = append(held, c.list[i])
+		}
+	}
+	return held
 }

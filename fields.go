@@ -22,8 +22,8 @@ const (
 )
 
 // setFields sets the RateLimit fields: one member for each rule that judged the
-// request. Shadow rules are not told, and neither are rules that are open for want
-// of Redis.
+// request. Shadow rules are not told, nor rules that have not been asked: those that are
+// open for want of Redis, and those in Redis when one of this process has refused.
 func (j *judgement) setFields(h http.Header) {
 	b := j.members(func(b []byte, e *enforced, _ limit.Outcome) []byte {
 		return append(b, e.policy...)
@@ -41,15 +41,15 @@ func (j *judgement) setFields(h http.Header) {
 // members lists what add appends for each rule that is told.
 func (j *judgement) members(add func([]byte, *enforced, limit.Outcome) []byte) []byte {
 	b := j.body[:0]
-	for i := range j.charges {
-		if j.charges[i].Shadow {
+	for i := range j.verdicts {
+		v := &j.verdicts[i]
+		if v.Rule.Mode == rule.Shadow || v.Remaining == unknown {
 			continue
 		}
 		if len(b) > 0 {
 			b = append(b, ", "...)
 		}
-		r := j.match.Rules[j.judged[i]]
-		b = add(b, &j.active.enforced[r.Index], j.charges[i].Outcome)
+		b = add(b, &j.active.enforced[v.Rule.Index], v.Outcome)
 	}
 	j.body = b
 	return b

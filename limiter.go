@@ -3,9 +3,7 @@
 package diana
 
 import (
-	"context"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
+	"github.com/diana-limiter/diana/redisstore"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -22,6 +21,10 @@ type Options struct {
 	// Vocabulary is what the words of configurations mean. The zero value is
 	// rule.Default().
 	Vocabulary rule.Vocabulary
+
+	// RedisObserved is called after each call to Redis with how long it took, by the
+	// goroutine that made it. May be nil.
+	RedisObserved func(time.Duration)
 
 	// Logger gets one line for each change of state. Nil means slog.Default().
 	Logger *slog.Logger
@@ -45,10 +48,14 @@ type Limiter struct {
 	active     atomic.Pointer[active]
 	judgements sync.Pool
 
-	mu      sync.Mutex        // guards the rest, and changes of active
-	tallies map[string]*tally // by rule; a rule keeps its own across configurations
-	reloads map[Reload]int64
-	file    *watchedFile // nil if not from a file
+	mu          sync.Mutex        // guards the rest, and changes of active
+	tallies     map[string]*tally // by rule; a rule keeps its own across configurations
+	reloads     map[Reload]int64
+	redisErrors map[string]int64  // by redisstore.Kind
+	file        *watchedFile      // nil if not from a file
+	global      *redisstore.Store // nil: no Redis
+	redis       *config.Redis     // what global was made from
+	health      redisstore.Health // of global
 }
 
 // active is a configuration in force. It never changes.
@@ -57,12 +64,15 @@ type active struct {
 	set      *rule.Set
 	enforced []enforced // by rule.Index
 	since    time.Time
-	degraded *time.Time // since when global rules are judged without Redis; nil: they are not
+	global   *redisstore.Store // nil: no Redis
+	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
 }
 
 // enforced is how a rule is kept.
 type enforced struct {
-	counters limit.Counters // nil: it is not, every request passes
+	global   limit.Counters // of a global rule, in Redis; nil: there is no Redis
+	counters limit.Counters // here: of a local rule, or while Redis is out of reach; nil: every request passes
+	warm     bool           // counters are kept up to date while Redis counts
 	tally    *tally
 	policy   string // its member of RateLimit-Policy
 	quoted   string // its name as a String of structured fields
@@ -72,11 +82,13 @@ type enforced struct {
 // New returns a Limiter for a configuration that the caller has read.
 func (o Options) New(c *config.Config) (*Limiter, error) {
 	l := &Limiter{
-		options: o.filled(),
-		local:   memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
-		reloads: map[Reload]int64{},
+		options:     o.filled(),
+		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
+		reloads:     map[Reload]int64{},
+		redisErrors: map[string]int64{},
 	}
 	l.judgements.New = func() any { return &judgement{limiter: l} }
+	l.health.Gateways = 1
 	if err := l.use(c); err != nil {
 		return nil, err
 	}
@@ -88,9 +100,13 @@ func (l *Limiter) Close() error {
 	l.mu.Lock()
 	file := l.file
 	l.file = nil
+	global := l.global
 	l.mu.Unlock()
 	if file != nil {
 		file.close() // without the lock, which it waits for if it is just changing the configuration
+	}
+	if global != nil {
+		global.Close()
 	}
 	return nil
 }
@@ -101,11 +117,19 @@ func (l *Limiter) use(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	a := &active{config: c, set: set, since: time.Now()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.connect(c.Redis); err != nil {
+		return err
+	}
+	return l.enforce(&active{config: c, set: set, since: time.Now()})
+}
+
+// enforce binds a set to its counters, and makes it the active one. l.mu is held.
+func (l *Limiter) enforce(a *active) (err error) {
+	a.global = l.global
 	tallies := map[string]*tally{}
-	for _, r := range set.Rules {
+	for _, r := range a.set.Rules {
 		tallies[r.Name] = l.tallies[r.Name]
 		if tallies[r.Name] == nil {
 			tallies[r.Name] = &tally{}
@@ -116,13 +140,18 @@ func (l *Limiter) use(c *config.Config) error {
 			quoted: quote(r.Name),
 			json:   jsonString(r.Name),
 		}
-		if e.counters, err = l.counters(r); err != nil {
+		if e.counters, err = l.counters(r); err == nil && r.Scope == rule.Global && l.global != nil {
+			e.global, err = l.global.Counters(r.Counters, r.Meter)
+			e.warm = e.counters != nil && r.OnError != rule.Closed && !r.Algorithm.Held && !queues(r)
+		}
+		a.enforced = append(a.enforced, e)
+		if err != nil {
 			l.retire(a)
 			return err
 		}
-		a.enforced = append(a.enforced, e)
-		if r.Scope == rule.Global {
-			a.degraded = &a.since
+		if r.Scope == rule.Global && !l.health.Up && a.degraded == nil {
+			now := time.Now()
+			a.degraded = &now
 		}
 	}
 	old := l.active.Load()
@@ -130,7 +159,7 @@ func (l *Limiter) use(c *config.Config) error {
 		a.degraded = old.degraded
 	}
 	l.tallies = tallies
-	l.local.SetMaxKeys(c.MaxKeys)
+	l.local.SetMaxKeys(a.config.MaxKeys)
 	l.active.Store(a)
 	if old != nil {
 		l.retire(old)
@@ -146,12 +175,18 @@ func (l *Limiter) retire(a *active) {
 	}
 }
 
-// counters returns what a rule is counted by.
+// queues reports whether a rule lets requests wait.
+func queues(r *rule.Rule) bool {
+	_, ok := r.Meter.(limit.Queue)
+	return ok
+}
+
+// counters returns what a rule is counted by in this process. l.mu is held.
 func (l *Limiter) counters(r *rule.Rule) (limit.Counters, error) {
 	if r.Scope == rule.Local {
 		return l.local.Counters(r.Counters, r.Meter)
 	}
-	// Redis is out of reach: as the only gateway seen alive, our share is the whole.
+	m := r.Meter
 	switch r.OnError {
 	case rule.Open:
 		return nil, nil
@@ -163,129 +198,24 @@ func (l *Limiter) counters(r *rule.Rule) (limit.Counters, error) {
 			return nil, err
 		}
 		return l.local.Counters("closed "+r.Counters, m)
+	case rule.Share:
+		var err error
+		if m, err = r.Algorithm.New(share(r.Limit, l.health.Gateways)); err != nil {
+			return nil, err
+		}
 	}
-	return l.local.Counters("global "+r.Counters, r.Meter)
+	return l.local.Counters("global "+m.Layout()+" "+r.Counters, m)
 }
 
-// Take judges a request and counts it, under all rules that cover it or, if one
-// refuses, under none. Where a leaky bucket says so it waits for the request's turn.
-//
-// The error is ctx's, if ctx ended while the request waited, or that of reading the body
-// of Request.HTTP. Then the request is counted nowhere, and the Decision is a refusal. The Decision must be ended with
-// Done, also after an error. Take does not allocate, unless the request waits, its
-// path is spelled strangely, or a cookie or query parameter is read.
-func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
-	a := l.active.Load()
-	j := l.judgements.Get().(*judgement)
-	j.active, j.request, j.held = a, r, false
-	j.verdicts = j.verdicts[:0]
-	d := Decision{Allowed: true, j: j, use: j.use.Load()}
-	a.set.Find(&j.match, r.Method, r.Path)
-	if len(j.match.Rules) == 0 {
-		return d, nil
+// share returns what one of so many gateways may use of a limit, at least 1.
+func share(l limit.Limit, gateways int) limit.Limit {
+	if gateways < 2 {
+		return l
 	}
-	d.Degraded = j.fill()
-	if len(j.charges) == 0 { // all rules are open
-		d.Verdicts = j.verdicts
-		return d, nil
-	}
-	if j.queues {
-		if err := readSmallBody(r.HTTP); err != nil {
-			d.Allowed = false
-			return d, err
+	for _, n := range []*int64{&l.N, &l.Burst, &l.Queue} {
+		if *n > 0 {
+			*n = max(*n/int64(gateways), 1)
 		}
 	}
-	now := l.local.Now()
-	var err error
-	d.Allowed, err = l.local.Take(ctx, now, j.charges)
-	if err == nil && d.Allowed {
-		err = j.await(ctx, now, &d)
-	}
-	j.report(&d, err != nil)
-	return d, err
-}
-
-// Explain returns which rules would judge the request now, in their order, and the
-// keys that it would be counted under. It counts nothing.
-func (l *Limiter) Explain(r Request) []rule.Explanation { return l.active.Load().set.Explain(&r) }
-
-// fill makes the charges of the request. It reports whether a global rule is
-// judged without Redis.
-func (j *judgement) fill() (degraded bool) {
-	j.charges, j.keys, j.ends, j.judged = j.charges[:0], j.keys[:0], j.ends[:0], j.judged[:0]
-	j.queues = false
-	var ip netip.Addr
-	haveIP := false
-	for i, r := range j.match.Rules {
-		degraded = degraded || r.Scope == rule.Global
-		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true}})
-		counters := j.active.enforced[r.Index].counters
-		if counters == nil {
-			continue
-		}
-		if _, ok := r.Meter.(limit.Queue); ok && r.Mode == rule.Enforce {
-			j.queues = true
-		}
-		if !r.CountsAll() {
-			if !haveIP {
-				ip, haveIP = j.active.set.ClientIP(&j.request), true
-			}
-			j.keys = r.AppendKey(j.keys, &j.request, ip)
-		}
-		j.ends = append(j.ends, len(j.keys))
-		j.judged = append(j.judged, i)
-		j.charges = append(j.charges, limit.Charge{Counters: counters, Cost: 1, Shadow: r.Mode == rule.Shadow})
-	}
-	start := 0
-	for i, end := range j.ends {
-		j.charges[i].Key = j.keys[start:end]
-		start = end
-	}
-	return degraded
-}
-
-// await waits until the request's turns have come.
-func (j *judgement) await(ctx context.Context, now int64, d *Decision) error {
-	for i := range j.charges {
-		if j.charges[i].Outcome.Wait == 0 || j.charges[i].Shadow {
-			continue
-		}
-		if err := j.limiter.local.Await(ctx, j.charges); err != nil {
-			j.limiter.local.Give(j.charges)
-			d.Allowed = false
-			return err
-		}
-		d.Delayed = time.Duration(j.limiter.local.Now()-now) * time.Microsecond
-		break
-	}
-	return nil
-}
-
-// report fills in the decision from the charges, and the tallies. A request whose
-// caller left is in none.
-func (j *judgement) report(d *Decision, left bool) {
-	for i := range j.charges {
-		ch := &j.charges[i]
-		v := &j.verdicts[j.judged[i]]
-		v.Outcome = ch.Outcome
-		if left {
-			continue
-		}
-		wait := time.Duration(v.Wait) * time.Microsecond
-		t := j.active.enforced[v.Rule.Index].tally
-		switch {
-		case v.Refused():
-			d.RetryAfter = max(d.RetryAfter, wait)
-			t.refused.Add(1)
-		case !v.Allowed:
-			t.shadowRefused.Add(1)
-		case !d.Allowed: // another rule refused: this one has not been charged
-		case v.Wait > 0 && !ch.Shadow:
-			t.delayed.Add(1)
-		default:
-			t.allowed.Add(1)
-		}
-		j.held = j.held || d.Allowed && v.Allowed && v.Rule.Algorithm.Held
-	}
-	d.Verdicts = j.verdicts
+	return l
 }

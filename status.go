@@ -71,7 +71,7 @@ func (l *Limiter) Status() Status {
 		Config:        ConfigStatus{a.config.Source, a.config.Version, a.since},
 		Degraded:      a.degraded != nil,
 		DegradedSince: a.degraded,
-		Gateways:      1,
+		Gateways:      l.gateways(),
 		Keys:          l.local.Keys(),
 		MaxKeys:       a.config.MaxKeys,
 		Evictions:     l.local.Evictions(),
@@ -91,6 +91,19 @@ func (l *Limiter) Reloads() map[Reload]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.reloads)
+}
+
+// RedisErrors returns how many calls to Redis have failed, by their kind.
+func (l *Limiter) RedisErrors() map[string]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.redisErrors)
+}
+
+func (l *Limiter) gateways() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.health.Gateways
 }
 
 func (l *Limiter) countReload(source string, err error) {

@@ -42,9 +42,12 @@ function M.give(s, _, n)
   if g.count <= 0 then s[gateway] = nil end
 end
 
--- renew says that this gateway still lives, and how many it has inside.
+-- renew says that this gateway still lives. How many it has inside is known here
+-- better than there, where some may just have come or gone, unless Redis has forgotten.
 function M.renew(s, now, n)
-  s[gateway] = {count = n, ends = now + lease}
+  local g = s[gateway] or {count = n}
+  g.ends = now + lease
+  s[gateway] = g
 end
 
 function M.save(s)

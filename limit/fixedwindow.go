@@ -140,3 +140,9 @@ func (w *fixedWindow) Expiry(s State) int64 {
 	}
 	return start + w.unit
 }
+
+// Moment implements Clamped.
+func (w *fixedWindow) Moment(s State, now int64) int64 {
+	start, _ := w.load(s)
+	return max(now, start)
+}

@@ -142,6 +142,16 @@ type Meter interface {
 	Expiry(s State) int64
 }
 
+// Clamped is a Meter whose states remember a moment. Goroutines that read the clock one
+// after another may come to a state in another order; then the later moment counts.
+type Clamped interface {
+	Meter
+
+	// Moment returns the moment that Take charges at when it is asked to at now. It is
+	// the one to Give back at.
+	Moment(s State, now int64) int64
+}
+
 // Queue is a Meter that lets requests wait: its outcomes may be allowed with a
 // Wait. Which Meters are one is told by this interface.
 type Queue interface {

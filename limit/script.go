@@ -29,6 +29,13 @@ type Script struct {
 	// for how long it may be believed to live.
 	Source string
 
+	// Leased says that the functions include
+	//
+	//	renew(s, now, n)     says that this gateway still lives, and has about n inside
+	//
+	// which is called now and then for as long as it has.
+	Leased bool
+
 	// Args are the numbers of the limit, each within plus or minus 2 to the 53rd.
 	Args []int64
 }
@@ -37,14 +44,14 @@ type Script struct {
 var tokenBucketLua string
 
 func (b *tokenBucket) Script() Script {
-	return Script{tokenBucketLua, []int64{b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac}}
+	return Script{Source: tokenBucketLua, Args: []int64{b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac}}
 }
 
 //go:embed leakybucket.lua
 var leakyBucketLua string
 
 func (b *leakyBucket) Script() Script {
-	return Script{leakyBucketLua, []int64{b.step, b.longest, b.most}}
+	return Script{Source: leakyBucketLua, Args: []int64{b.step, b.longest, b.most}}
 }
 
 //go:embed fixedwindow.lua
@@ -55,29 +62,31 @@ func (w *fixedWindow) Script() Script {
 	if w.first {
 		first = 1
 	}
-	return Script{fixedWindowLua, []int64{w.n, w.unit, first}}
+	return Script{Source: fixedWindowLua, Args: []int64{w.n, w.unit, first}}
 }
 
 //go:embed slidingwindow.lua
 var slidingWindowLua string
 
 func (w *slidingWindow) Script() Script {
-	return Script{slidingWindowLua, []int64{w.n, w.unit, w.slices}}
+	return Script{Source: slidingWindowLua, Args: []int64{w.n, w.unit, w.slices}}
 }
 
 //go:embed slidinglog.lua
 var slidingLogLua string
 
 func (g *slidingLog) Script() Script {
-	return Script{slidingLogLua, []int64{g.n, g.unit, g.bundle}}
+	return Script{Source: slidingLogLua, Args: []int64{g.n, g.unit, g.bundle}}
 }
 
 //go:embed concurrency.lua
 var concurrencyLua string
 
-func (c *concurrency) Script() Script { return Script{concurrencyLua, []int64{c.n}} }
+func (c *concurrency) Script() Script {
+	return Script{Source: concurrencyLua, Leased: true, Args: []int64{c.n}}
+}
 
 //go:embed closed.lua
 var closedLua string
 
-func (c closed) Script() Script { return Script{closedLua, []int64{int64(c)}} }
+func (c closed) Script() Script { return Script{Source: closedLua, Args: []int64{int64(c)}} }

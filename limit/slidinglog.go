@@ -214,3 +214,11 @@ func (g *slidingLog) Expiry(s State) int64 {
 	}
 	return int64(s.Cells[r.index(r.length-1)]) + g.unit
 }
+
+// Moment implements Clamped.
+func (g *slidingLog) Moment(s State, now int64) int64 {
+	if r := unpack(s.Head); r.length > 0 {
+		now = max(now, int64(s.Cells[r.index(r.length-1)]))
+	}
+	return now
+}

@@ -189,3 +189,8 @@ func (w *slidingWindow) Expiry(s State) int64 {
 	}
 	return w.start(int64(s.Head) + w.slices + 1)
 }
+
+// Moment implements Clamped.
+func (w *slidingWindow) Moment(s State, now int64) int64 {
+	return max(now, w.start(int64(s.Head)))
+}

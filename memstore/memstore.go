@@ -117,7 +117,16 @@ type family struct {
 type counters struct {
 	*family
 	limit.Meter
-	queue limit.Queue // Meter, if it is one
+	queue   limit.Queue   // Meter, if it is one
+	clamped limit.Clamped // Meter, if it is one
+}
+
+// moment returns when a charge to a state counts as made.
+func (c *counters) moment(state limit.State, now int64) int64 {
+	if c.clamped != nil {
+		return c.clamped.Moment(state, now)
+	}
+	return now
 }
 
 // New returns an empty Store.
@@ -187,6 +196,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	}
 	c := &counters{family: f, Meter: m}
 	c.queue, _ = m.(limit.Queue)
+	c.clamped, _ = m.(limit.Clamped)
 	f.refs++
 	f.newest.Store(c)
 	return c, nil
@@ -346,7 +356,7 @@ func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
 		if p.lockFrom(head) {
 			p.unlock(c.Take(state, now, ch.Cost))
 			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
-			ch.At, ch.Ticket = now, nil
+			ch.At, ch.Ticket = c.moment(state, now), nil
 			return true
 		}
 	}

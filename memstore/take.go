@@ -171,11 +171,11 @@ func (s *Store) decide(now int64, items []item) bool {
 func (s *Store) charge(it *item, now, turn int64) {
 	ch := it.charge
 	ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
-	ch.At, ch.Ticket = now, nil
+	state := it.state(s)
+	ch.At, ch.Ticket = it.c.moment(state, now), nil
 	if it.shared {
 		ch.Ticket = sharedTicket
 	}
-	state := it.state(s)
 	if it.c.plain {
 		it.head = it.c.Take(state, now, ch.Cost)
 	} else {

@@ -3,7 +3,6 @@
 package redisstore
 
 import (
-	"context"
 	"encoding/binary"
 	"strconv"
 
@@ -31,6 +30,7 @@ type batch struct {
 	groups   []*group
 	groupOf  map[string]*group
 	gives    []given
+	renewals []renewal
 
 	now   int64 // the caller's moment; 0: Redis' clock decides
 	at    int64 // when Redis decided
@@ -69,7 +69,9 @@ func newBatch() *batch {
 	}
 }
 
-func (b *batch) empty() bool { return len(b.groups) == 0 && len(b.gives) == 0 }
+func (b *batch) empty() bool {
+	return len(b.groups) == 0 && len(b.gives) == 0 && len(b.renewals) == 0
+}
 
 // add adds a request and returns its group, and which one in it it is.
 func (b *batch) add(s *Store, charges []limit.Charge) (*group, int) {
@@ -106,6 +108,17 @@ func (b *batch) give(s *Store, ch *limit.Charge) {
 	b.gives = append(b.gives, given{b.key(s, ch), ch.At, ch.Cost})
 }
 
+// renewal says how many this gateway has inside.
+type renewal struct {
+	key int
+	n   int64
+}
+
+func (b *batch) renew(s *Store, k heldKey, n int64) {
+	ch := limit.Charge{Counters: k.c, Key: []byte(k.actor)}
+	b.renewals = append(b.renewals, renewal{b.key(s, &ch), n})
+}
+
 func (b *batch) limit(c *counters) int {
 	n, ok := b.limitOf[c]
 	if !ok {
@@ -131,13 +144,13 @@ func (b *batch) key(s *Store, ch *limit.Charge) int {
 // send has Redis decide the batch, and lets everyone know.
 func (b *batch) send(s *Store, script script) {
 	defer close(b.done)
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-	defer cancel()
-	reply, err := s.conn.run(ctx, script, b.keys, b.args(s))
+	reply, err := s.call(script, b.keys, b.args(s))
 	if err == nil {
 		err = b.read(reply)
 	}
-	b.err = err
+	if b.err = err; err != nil {
+		s.link.fail(err)
+	}
 }
 
 // args returns what the script is told, see driver.lua.
@@ -183,7 +196,11 @@ func (b *batch) args(s *Store) []string {
 			}
 		}
 	}
-	number(0) // renewals
+	number(int64(len(b.renewals)))
+	for _, r := range b.renewals {
+		number(int64(r.key))
+		number(r.n)
+	}
 	return args
 }
 

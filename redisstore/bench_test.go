@@ -18,11 +18,12 @@ func BenchmarkTake(b *testing.B) {
 	for _, keys := range []int{1, 1 << 20} {
 		for _, callers := range []int{1, 256} {
 			b.Run(fmt.Sprintf("keys=%d,callers=%d", keys, callers), func(b *testing.B) {
-				s, err := Open(r.URL(), Options{Timeout: 5 * time.Second})
+				s, err := Open(Options{URL: r.URL(), Timeout: 5 * time.Second})
 				if err != nil {
 					b.Fatal(err)
 				}
 				defer s.Close()
+				eventually(b, s.Up)
 				m, _ := limit.TokenBucket().New(limit.Limit{N: 100, Unit: time.Second})
 				c, _ := s.Counters("x", m)
 				b.SetParallelism(callers / 2)

@@ -4,40 +4,110 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
 )
 
-// redisConn is a conn on a real Redis.
-type redisConn struct{ client rueidis.Client }
+// link is the connection to Redis, and whether it is worth using.
+type link struct {
+	option rueidis.ClientOption
+	up     atomic.Bool
+	client atomic.Pointer[rueidis.Client] // nil before the first connection
+	down   chan error                     // gets the reason when up turns false
+}
 
-// Open returns a Store on the Redis at a URL, redis:// or rediss://. It fails if Redis
-// cannot be reached now.
-func Open(url string, o Options) (*Store, error) {
-	option, err := rueidis.ParseURL(url)
-	if err != nil {
-		return nil, fmt.Errorf("redisstore: %w", err)
+// configure takes the options over. It does not connect.
+func (l *link) configure(o Options) error {
+	switch {
+	case o.URL != "":
+		option, err := rueidis.ParseURL(o.URL)
+		if err != nil {
+			return errors.New("redisstore: the URL is not one of Redis") // err may tell a password
+		}
+		l.option = option
+	case len(o.Addresses) > 0 && o.Master != "":
+		l.option.InitAddress = o.Addresses
+		l.option.Sentinel.MasterSet = o.Master
+	default:
+		return errors.New("redisstore: expected a URL, or the addresses of Sentinels and the name of a master")
 	}
-	option.DisableRetry = true // what is sent twice counts twice
-	option.DisableCache = true
-	option.Dialer.Timeout = time.Second
-	client, err := rueidis.NewClient(option)
+	l.option.DisableRetry = true // what is sent twice counts twice
+	l.option.DisableCache = true // counters change with every call
+	l.option.Dialer.Timeout = time.Second
+	l.option.ConnWriteTimeout = time.Second // also for answers, and for the pings that find a dead peer
+	l.down = make(chan error, 1)
+	return nil
+}
+
+// connect makes the client, if there is none yet. Later it connects by itself.
+func (l *link) connect() (rueidis.Client, error) {
+	if c := l.client.Load(); c != nil {
+		return *c, nil
+	}
+	c, err := rueidis.NewClient(l.option)
+	if err != nil {
+		return nil, err
+	}
+	l.client.Store(&c)
+	return c, nil
+}
+
+func (l *link) close() {
+	if c := l.client.Load(); c != nil {
+		(*c).Close()
+	}
+}
+
+// fail notes that Redis cannot be asked. From now on no request waits for it.
+func (l *link) fail(reason error) {
+	if l.up.CompareAndSwap(true, false) {
+		select {
+		case l.down <- reason:
+		default:
+		}
+	}
+}
+
+// call runs a script on Redis, within the time that a request may wait.
+func (s *Store) call(script script, keys, args []string) ([]int64, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	client, err := s.link.connect()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return newStore(&redisConn{client}, o), nil
-}
-
-func (c *redisConn) run(ctx context.Context, s script, keys, args []string) ([]int64, error) {
-	reply := c.client.Do(ctx, c.client.B().Evalsha().Sha1(s.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+	begin := time.Now()
+	reply := client.Do(ctx, client.B().Evalsha().Sha1(script.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
 	if e, ok := rueidis.IsRedisErr(reply.Error()); ok && e.IsNoScript() {
-		reply = c.client.Do(ctx, c.client.B().Eval().Script(s.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+		reply = client.Do(ctx, client.B().Eval().Script(script.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+	}
+	if s.options.Observed != nil {
+		s.options.Observed(time.Since(begin))
 	}
 	numbers, err := reply.AsIntSlice()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return numbers, nil
+}
+
+// Kind names the kind of an error for metrics: "timeout", "connection", or the first
+// word of what Redis answered, such as "oom" or "readonly".
+func Kind(err error) string {
+	var answered *rueidis.RedisError
+	switch {
+	case errors.Is(err, errForeign):
+		return "foreign"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.As(err, &answered):
+		word, _, _ := strings.Cut(answered.Error(), " ")
+		return strings.ToLower(word)
+	}
+	return "connection"
 }

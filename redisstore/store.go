@@ -47,21 +47,35 @@ var errForeign = fmt.Errorf("%w: a key holds a foreign value", ErrUnavailable)
 
 // Options configure a Store.
 type Options struct {
+	URL       string   // redis:// or rediss://; or
+	Addresses []string // host:port of Sentinels, with
+	Master    string   // the name of the master that they watch
+
 	Timeout time.Duration // most that a request waits; 0 means 50 ms
 	Prefix  string        // of every key; empty means "diana"
+
+	// Changed is called when Redis comes within reach or out of it, with the reason,
+	// and when the number of gateways changes. It is called by one goroutine. May be nil.
+	Changed func(Health)
+
+	// Observed is called after each call to Redis with how long it took. May be nil.
+	Observed func(time.Duration)
 }
 
-// conn runs the script that decides batches.
-type conn interface {
-	run(ctx context.Context, script script, keys, args []string) ([]int64, error)
+// Health is how things stand between a Store and Redis.
+type Health struct {
+	Up       bool
+	Reason   error // why it is not up
+	Gateways int   // last seen alive, this one included; at least 1
 }
 
-// Store is a limit.Store in Redis. It starts one goroutine, which Close ends.
+// Store is a limit.Store in Redis. It starts two goroutines, which Close ends.
 type Store struct {
-	conn    conn
+	options Options
 	timeout time.Duration
 	prefix  string
 	gateway int64 // tells this one from others
+	link    link
 
 	callerClock bool  // tests decide what time it is
 	moment      int64 // which they said last; guarded by mu
@@ -70,10 +84,12 @@ type Store struct {
 	scripts []string   // sources, by number
 	script  script     // of them all
 	next    *batch     // of requests that wait for the call under way to end
+	held    map[heldKey]int64
 	closed  bool
 
 	wake chan struct{} // gets a value when next is no longer empty
-	done chan struct{} // closed when the goroutine has ended
+	stop chan struct{} // closed by Close
+	done sync.WaitGroup
 }
 
 // counters is the limit.Counters of this store.
@@ -83,12 +99,25 @@ type counters struct {
 	args   []int64
 	name   [8]byte // hash of the name
 	single bool    // equal requests are not the same: each has its own wait
+	held   bool    // places, on which this gateway has a lease
 }
 
-func newStore(c conn, o Options) *Store {
+// heldKey is an actor's places that this gateway holds.
+type heldKey struct {
+	c     *counters
+	actor string
+}
+
+// Open returns a Store. It does not wait for Redis: until that answers, Take fails at
+// once. The error is for Options that are wrong.
+func Open(o Options) (*Store, error) {
 	s := &Store{
-		conn: c, timeout: o.Timeout, prefix: o.Prefix, gateway: rand.Int64N(1 << 53),
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		options: o, timeout: o.Timeout, prefix: o.Prefix, gateway: rand.Int64N(1 << 53),
+		held: map[heldKey]int64{},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	if err := s.link.configure(o); err != nil {
+		return nil, err
 	}
 	if s.timeout == 0 {
 		s.timeout = 50 * time.Millisecond
@@ -97,21 +126,28 @@ func newStore(c conn, o Options) *Store {
 		s.prefix = "diana"
 	}
 	s.next = newBatch()
-	go s.work()
-	return s
+	s.script = newScript(nil)
+	s.done.Go(s.work)
+	s.done.Go(s.watch)
+	return s, nil
 }
 
-// Close ends the store's goroutine. Requests that wait get ErrUnavailable, and so do
+// Close ends the store's goroutines. Requests that wait get ErrUnavailable, and so do
 // all that come later.
 func (s *Store) Close() {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true
 		close(s.wake)
+		close(s.stop)
 	}
 	s.mu.Unlock()
-	<-s.done
+	s.done.Wait()
+	s.link.close()
 }
+
+// Up reports whether Redis is within reach: whether it is worth while to Take.
+func (s *Store) Up() bool { return s.link.up.Load() }
 
 // Counters implements limit.Store. It fails for a Meter that is not limit.Scripted.
 func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
@@ -124,6 +160,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	sum := sha256.Sum256([]byte(name))
 	copy(c.name[:], sum[:])
 	_, c.single = m.(limit.Queue)
+	c.held = source.Leased
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,6 +196,9 @@ func (s *Store) key(c *counters, actor []byte) string {
 // Take implements limit.Store. The error is ErrUnavailable, or ctx's. If ctx ends while
 // the request waits, the charges are given back as soon as Redis has answered.
 func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bool, error) {
+	if !s.Up() {
+		return false, ErrUnavailable
+	}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -179,16 +219,37 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 		go func() { // ends with the batch, which ends in time
 			<-b.done
 			if allowed, err := g.outcome(b, i, own); err == nil && allowed {
+				s.hold(own, 1)
 				s.Give(own)
 			}
 		}()
 		return false, ctx.Err()
 	}
-	return g.outcome(b, i, charges)
+	allowed, err := g.outcome(b, i, charges)
+	if allowed {
+		s.hold(charges, 1)
+	}
+	return allowed, err
+}
+
+// hold counts the places that this gateway holds, or with a sign of -1 no longer holds.
+func (s *Store) hold(charges []limit.Charge, sign int64) {
+	for i := range charges {
+		ch := &charges[i]
+		if c := ch.Counters.(*counters); c.held && ch.Outcome.Allowed {
+			k := heldKey{c, string(ch.Key)}
+			s.mu.Lock()
+			if s.held[k] += sign * ch.Cost; s.held[k] <= 0 {
+				delete(s.held, k)
+			}
+			s.mu.Unlock()
+		}
+	}
 }
 
 // Give implements limit.Store. It does not wait for Redis.
 func (s *Store) Give(charges []limit.Charge) {
+	s.hold(charges, -1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -243,7 +304,6 @@ func (s *Store) ringLocked() {
 
 // work sends one batch after another.
 func (s *Store) work() {
-	defer close(s.done)
 	for range s.wake {
 		s.mu.Lock()
 		b, script := s.next, s.script

@@ -35,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) (s limit.Store, now func() int64)
 		{"all or none", (*subject).allOrNone},
 		{"shadow", (*subject).shadowNeverRefuses},
 		{"give", (*subject).givesBack},
+		{"give under concurrency", (*subject).givesBackUnderConcurrency},
 		{"outcome", (*subject).tellsWhatIsLeft},
 		{"new meter", (*subject).keepsStatesUnderANewMeter},
 		{"exact under concurrency", (*subject).exactUnderConcurrency},
@@ -215,6 +216,28 @@ func (s *subject) givesBack() {
 		s.store.Give(refused)
 		if n := s.left(c, "x"); n != 0 {
 			s.Errorf("%s: giving a refusal back freed %d", a.Name(), n)
+		}
+	}
+}
+
+// What is given back at once is free again, also while many come and go.
+func (s *subject) givesBackUnderConcurrency() {
+	for _, a := range instant() {
+		c := s.counters("give and take", a, 1000)
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for range offered {
+					charges := []limit.Charge{charge(c, "x", 1)}
+					if s.take(charges...) {
+						s.store.Give(charges)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := s.left(c, "x"); n != 1000 {
+			s.Errorf("%s: %d are left after all has been given back, want 1000", a.Name(), n)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestMetrics(t *testing.T) {
 		}
 		d.Done()
 	}
-	registry := newRegistry(l, "file")
+	registry := newRegistry(l, newRedisSeconds(), "file")
 	want := `
 # HELP diana_requests_total Requests that a rule judged, by what it decided. A request that several rules judge is counted under each.
 # TYPE diana_requests_total counter
@@ -152,7 +152,7 @@ func TestAdmin(t *testing.T) {
 		{"other method", well, no, "PUT", "/status", 405, ""},
 		{"other method", well, no, "DELETE", "/readyz", 405, ""},
 	} {
-		h := newAdmin(test.limiter, test.draining, newRegistry(test.limiter), slog.New(slog.DiscardHandler))
+		h := newAdmin(test.limiter, test.draining, newRegistry(test.limiter, newRedisSeconds()), slog.New(slog.DiscardHandler))
 		if status, body := ask(t, h, test.method, test.path); status != test.status || !strings.HasPrefix(body, test.body) {
 			t.Errorf("%s: %s %s: %d %.40q", test.name, test.method, test.path, status, body)
 		}
@@ -162,7 +162,7 @@ func TestAdmin(t *testing.T) {
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, "url: /\nrules: [{name: one, rpu: 1, scope: global, on_error: closed}]")
-	h := newAdmin(l, func() bool { return false }, newRegistry(l), slog.New(slog.DiscardHandler))
+	h := newAdmin(l, func() bool { return false }, newRegistry(l, newRedisSeconds()), slog.New(slog.DiscardHandler))
 	code, body := ask(t, h, "GET", "/status")
 	var s diana.Status
 	if err := json.Unmarshal([]byte(body), &s); err != nil {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -35,9 +37,9 @@ type gateway struct {
 	listener, adminListener net.Listener // set by listen
 }
 
-// newGateway puts the parts together. A nil upstream stands for no upstream. sources
-// are where a new configuration can come from.
-func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, sources ...string) *gateway {
+// newGateway puts the parts together. A nil upstream stands for no upstream. metrics are
+// what /metrics shows.
+func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, metrics prometheus.Gatherer) *gateway {
 	identity := func() *rule.Identity { return &limiter.Config().Identity }
 	last := echo(limiter)
 	if upstream != nil {
@@ -56,7 +58,7 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, 
 		// WebSockets that are well.
 	}
 	g.admin = &http.Server{
-		Handler:           newAdmin(limiter, g.draining.Load, newRegistry(limiter, sources...), logger),
+		Handler:           newAdmin(limiter, g.draining.Load, metrics, logger),
 		ErrorLog:          g.server.ErrorLog,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,

@@ -65,7 +65,7 @@ func startTo(t *testing.T, text, upstream string) *running {
 	if r.limiter, err = (diana.Options{Logger: logger}).New(c); err != nil {
 		t.Fatal(err)
 	}
-	r.gateway = newGateway(r.limiter, target, logger)
+	r.gateway = newGateway(r.limiter, target, logger, newRegistry(r.limiter, newRedisSeconds()))
 	if err := r.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}

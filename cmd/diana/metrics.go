@@ -11,12 +11,22 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// newRegistry returns what /metrics shows: the limiter, and the process. sources are
-// where a new configuration can come from.
-func newRegistry(limiter *diana.Limiter, sources ...string) *prometheus.Registry {
+// newRedisSeconds returns the histogram of round trips to Redis.
+func newRedisSeconds() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "diana_redis_seconds",
+		Help:    "How long calls to Redis took, each for all the requests that came together.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12), // 0.1 ms to 0.2 s
+	})
+}
+
+// newRegistry returns what /metrics shows: the limiter, its calls to Redis, and the
+// process. sources are where a new configuration can come from.
+func newRegistry(limiter *diana.Limiter, redis prometheus.Collector, sources ...string) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
 		limiterMetrics{limiter, sources},
+		redis,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -45,6 +55,9 @@ var (
 		[]string{"source", "result"}, nil)
 	configDesc = prometheus.NewDesc("diana_config_info",
 		"The active configuration. The value is always 1.", []string{"source", "version"}, nil)
+	redisErrorsDesc = prometheus.NewDesc("diana_redis_errors_total",
+		"Requests that Redis could not be asked about, or did not answer in time, by the kind of failure.",
+		[]string{"kind"}, nil)
 	gatewaysDesc = prometheus.NewDesc("diana_gateways",
 		"Gateways last seen alive, this one included.", nil, nil)
 )
@@ -52,7 +65,7 @@ var (
 // Describe lists what Collect can give.
 func (limiterMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requestsDesc, degradedDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc,
+		requestsDesc, degradedDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
 	} {
 		to <- d
 	}
@@ -92,6 +105,13 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(configDesc, 1, label(s.Config.Source), s.Config.Version)
 	gauge(gatewaysDesc, s.Gateways)
+	failed := m.limiter.RedisErrors()
+	for _, kind := range []string{"timeout", "connection"} { // there from the start
+		failed[kind] += 0
+	}
+	for kind, n := range failed {
+		counter(redisErrorsDesc, n, kind)
+	}
 }
 
 // label returns text as a label's value, which must be UTF-8: a file's name need not be.

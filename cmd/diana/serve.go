@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // serveCommand runs the gateway.
@@ -38,7 +39,8 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 
 	logger := slog.New(slog.NewTextHandler(o.err, nil))
 	s := chosen(c.Config)
-	limiter, err := s.open(logger)
+	redis := newRedisSeconds()
+	limiter, err := s.open(logger, func(d time.Duration) { redis.Observe(d.Seconds()) })
 	if err != nil {
 		return o.faults(s, err)
 	}
@@ -49,7 +51,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	status := limiter.Status()
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
-	g := newGateway(limiter, c.Upstream, logger, s.sources()...)
+	g := newGateway(limiter, c.Upstream, logger, newRegistry(limiter, redis, s.sources()...))
 	if err := g.listen(c.Listen, c.Admin); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
@@ -66,8 +67,8 @@ func (s settings) load() (*config.Config, error) {
 }
 
 // open returns a limiter that follows the settings.
-func (s settings) open(logger *slog.Logger) (*diana.Limiter, error) {
-	options := diana.Options{Logger: logger}
+func (s settings) open(logger *slog.Logger, redisObserved func(time.Duration)) (*diana.Limiter, error) {
+	options := diana.Options{Logger: logger, RedisObserved: redisObserved}
 	if !s.builtIn() {
 		return options.Open(s.file)
 	}

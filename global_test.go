@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+
+package diana_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/redistest"
+)
+
+// gateways returns limiters that share a Redis, when it is in use by all.
+func gateways(t *testing.T, n int, url, limits string) (all []*diana.Limiter) {
+	t.Helper()
+	for range n {
+		all = append(all, limiter(t, fmt.Sprintf("redis: {url: %q, timeout: 200ms}\nlimits:\n%s", url, limits)))
+	}
+	for _, l := range all {
+		poll(t, func() bool { s := l.Status(); return !s.Degraded && s.Gateways == n })
+	}
+	return all
+}
+
+// crowd asks for path from each gateway, many at a time, and returns how many each let
+// pass.
+func crowd(t *testing.T, all []*diana.Limiter, callers, each int, r diana.Request) (allowed []int) {
+	t.Helper()
+	counts := make([]atomic.Int64, len(all))
+	var wg sync.WaitGroup
+	for i, l := range all {
+		for range callers {
+			wg.Go(func() {
+				for range each {
+					d, err := l.Take(context.Background(), r)
+					if err != nil {
+						t.Error(err)
+					}
+					if d.Allowed {
+						counts[i].Add(1)
+					}
+					d.Done()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i := range counts {
+		allowed = append(allowed, int(counts[i].Load()))
+	}
+	return allowed
+}
+
+func sum(list []int) (n int) {
+	for _, v := range list {
+		n += v
+	}
+	return n
+}
+
+func TestGlobal(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	all := gateways(t, 3, r.URL(), `
+- url: /
+  rules: [{name: local, unit: hour, rpu: 100000}]
+- url: /tb
+  rules: [{unit: day, rpu: 500, algo: TB, scope: global, actor: device}]
+- url: /sl
+  rules: [{unit: day, rpu: 500, algo: SL, scope: global}]
+- url: /mixed
+  rules:
+    - {name: wide, unit: hour, rpu: 1000, algo: SL}
+    - {name: narrow, unit: day, rpu: 5, algo: SW, scope: global}
+- url: /places
+  rules: [{name: places, rpu: 2, algo: C, scope: global}]
+`)
+	for _, path := range []string{"/tb", "/sl"} {
+		if got := sum(crowd(t, all, 32, 20, device(path, "x"))); got != 500 {
+			t.Errorf("%s: three gateways let %d pass, want 500", path, got)
+		}
+	}
+
+	// What Redis refuses is given back to the limits of the gateway.
+	if got := crowd(t, all[:1], 8, 50, diana.Request{Path: "/mixed"}); got[0] != 5 {
+		t.Errorf("/mixed: %d passed, want 5", got[0])
+	}
+	d, err := all[0].Take(context.Background(), diana.Request{Path: "/mixed"})
+	if err != nil || d.Allowed {
+		t.Fatal(d, err)
+	}
+	for _, v := range d.Verdicts {
+		if v.Rule.Name == "wide" && v.Remaining != 995 {
+			t.Errorf("the wide limit has %d left, want 995", v.Remaining)
+		}
+	}
+	d.Done()
+
+	// Places are held over all gateways, and free again when they are given back.
+	var inside []diana.Decision
+	for i, l := range all {
+		d, err := l.Take(context.Background(), diana.Request{Path: "/places"})
+		if err != nil || d.Allowed != (i < 2) {
+			t.Errorf("place %d: %v %v", i, d.Allowed, err)
+		}
+		inside = append(inside, d)
+	}
+	for i := range inside {
+		inside[i].Done()
+	}
+	poll(t, func() bool { return ask(t, all[2], diana.Request{Path: "/places"}).Allowed })
+}
+
+// Redis goes and comes back. No request fails, and what all gateways together let pass
+// without it is the limit.
+func TestRedisGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct{ harm, heal func(*redistest.Server) }{
+		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},
+		"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := redistest.Start(t)
+			all := gateways(t, 3, r.URL(), `
+- url: /
+  rules: [{unit: day, rpu: 300, algo: TB, scope: global}]
+- url: /whole
+  rules: [{unit: day, rpu: 50, algo: W, scope: global, on_error: local}]
+- url: /closed
+  rules: [{unit: day, rpu: 50, scope: global, on_error: closed}]
+`)
+			if got := sum(crowd(t, all, 4, 10, diana.Request{Path: "/"})); got != 120 {
+				t.Errorf("%d of 120 passed with Redis", got)
+			}
+			fault.harm(r)
+			for _, l := range all {
+				ask(t, l, diana.Request{Path: "/"}) // finds out, and fails nobody
+			}
+			for _, l := range all {
+				poll(t, func() bool { return l.Status().Degraded })
+			}
+			// Each has a share of 100, of which it has used 40, and one more just now.
+			for i, got := range crowd(t, all, 16, 20, diana.Request{Path: "/"}) {
+				if got < 58 || got > 60 {
+					t.Errorf("gateway %d let %d more pass without Redis, want the 59 that are left of its share", i, got)
+				}
+			}
+			if got := crowd(t, all[:1], 4, 50, diana.Request{Path: "/closed"}); got[0] != 0 {
+				t.Errorf("/closed: %d passed without Redis", got[0])
+			}
+			fault.heal(r)
+			for _, l := range all {
+				poll(t, func() bool { return !l.Status().Degraded })
+			}
+			if d := ask(t, all[0], diana.Request{Path: "/whole"}); !d.Allowed || d.Degraded {
+				t.Errorf("after its return: %+v", d)
+			}
+			if errs := all[0].RedisErrors(); len(errs) == 0 {
+				t.Error("no failed call has been counted")
+			}
+		})
+	}
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"time"
+)
+
+// While Redis is within reach a gateway says each second that it lives, which also
+// finds out how many others do. When a call fails nothing is asked any more but by this
+// probe, five times a second; Redis is used again when the probe has succeeded twice in
+// a row, in half the time that a request may wait. One that is slow rather than dead so
+// stays out of use, instead of going in and out.
+const (
+	announceEvery = time.Second
+	probeEvery    = 200 * time.Millisecond
+	probesToTrust = 2
+)
+
+// announceScript notes that a gateway lives, forgets those that have not said so for
+// three seconds, and returns how many there are.
+var announceScript = plainScript(`
+-- KEYS  the set of gateways, by when they last said that they live
+-- ARGV  this gateway
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - 3000000))
+redis.call('PEXPIRE', KEYS[1], 3000)
+return {redis.call('ZCARD', KEYS[1])}
+`)
+
+// watch finds out when Redis is out of reach and when it is back, until Close.
+func (s *Store) watch() {
+	health := Health{Gateways: 1}
+	change := func(h Health) {
+		if h.Up == health.Up && h.Gateways == health.Gateways && (h.Reason == nil) == (health.Reason == nil) {
+			return
+		}
+		health = h
+		if s.options.Changed != nil {
+			s.options.Changed(h)
+		}
+	}
+	good := probesToTrust - 1 // the first time, one will do
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	renewed := time.Now()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case reason := <-s.link.down:
+			change(Health{Reason: reason, Gateways: health.Gateways})
+			good = 0
+			tick.Reset(probeEvery)
+			continue
+		case <-tick.C:
+		}
+		begin := time.Now()
+		gateways, err := s.probe()
+		switch {
+		case err != nil:
+			s.link.up.Store(false)
+			change(Health{Reason: err, Gateways: health.Gateways})
+			good = 0
+		case s.link.up.Load():
+			change(Health{Up: true, Gateways: gateways})
+		case time.Since(begin) > s.timeout/2:
+			good = 0
+		default:
+			if good++; good >= probesToTrust {
+				s.drainDown()
+				s.link.up.Store(true)
+				change(Health{Up: true, Gateways: gateways})
+			}
+		}
+		wait := announceEvery
+		if !s.link.up.Load() {
+			wait = probeEvery
+		} else if time.Since(renewed) > leaseTime*time.Microsecond/4 {
+			renewed = time.Now()
+			s.renewLeases()
+		}
+		tick.Reset(wait*9/10 + rand.N(wait/5)) // so that gateways do not come all at once
+	}
+}
+
+// drainDown forgets a failure that was noted before Redis was found to be back.
+func (s *Store) drainDown() {
+	for len(s.link.down) > 0 {
+		_ = <-s.link.down
+	}
+}
+
+// probe asks what a request would ask, and how many gateways live.
+func (s *Store) probe() (gateways int, err error) {
+	s.mu.Lock()
+	script := s.script
+	s.mu.Unlock()
+	if _, err := s.call(script, nil, newBatch().args(s)); err != nil {
+		return 0, err
+	}
+	n, err := s.call(announceScript, []string{s.prefix + ":gateways"}, []string{strconv.FormatInt(s.gateway, 10)})
+	if err != nil || len(n) == 0 {
+		return 0, err
+	}
+	return max(int(n[0]), 1), nil
+}
+
+// renewLeases says for all places that this gateway holds that it still does.
+func (s *Store) renewLeases() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, n := range s.held {
+		s.next.renew(s, k, n)
+	}
+	s.ringLocked()
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/redisstore"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Take judges a request and counts it, under all rules that cover it or, if one
+// refuses, under none. Where a leaky bucket says so it waits for the request's turn.
+// For global rules it waits for Redis, for redis.timeout at most, and does without it if
+// it is out of reach.
+//
+// The error is ctx's, if ctx ended while the request waited, or that of reading the body
+// of Request.HTTP. Then the request is counted nowhere, and the Decision is a refusal.
+// The Decision must be ended with Done, also after an error. Take does not allocate under
+// local rules, unless the request waits, its path is spelled strangely, or a cookie or
+// query parameter is read.
+func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
+	a := l.active.Load()
+	j := l.judgements.Get().(*judgement)
+	j.active, j.request, j.held = a, r, false
+	j.verdicts, j.here, j.there = j.verdicts[:0], j.here.reset(), j.there.reset()
+	d := Decision{Allowed: true, j: j, use: j.use.Load()}
+	a.set.Find(&j.match, r.Method, r.Path)
+	if len(j.match.Rules) == 0 {
+		return d, nil
+	}
+	d.Degraded = j.fill(a.global != nil && a.global.Up())
+	if j.queues {
+		if err := readSmallBody(r.HTTP); err != nil {
+			d.Allowed = false
+			return d, err
+		}
+	}
+	now := l.local.Now()
+	err := j.decide(ctx, now, &d)
+	if err == nil && d.Allowed {
+		err = j.await(ctx, now, &d)
+	}
+	j.report(&d, err != nil)
+	return d, err
+}
+
+// Explain returns which rules would judge the request now, in their order, and the
+// keys that it would be counted under. It counts nothing.
+func (l *Limiter) Explain(r Request) []rule.Explanation { return l.active.Load().set.Explain(&r) }
+
+// charges are those of one store.
+type charges struct {
+	list []limit.Charge
+	rule []int // index in match.Rules of each; or silent
+	ends []int // of each one's key in judgement.keys
+}
+
+// silent marks a charge that keeps a counter warm and has no part in the decision.
+const silent = -1
+
+// unknown is the Remaining of a rule that has not been asked.
+const unknown = -1
+
+func (c charges) reset() charges { return charges{c.list[:0], c.rule[:0], c.ends[:0]} }
+
+func (c *charges) add(counters limit.Counters, rule, end int, shadow bool) {
+	c.list = append(c.list, limit.Charge{Counters: counters, Cost: 1, Shadow: shadow})
+	c.rule = append(c.rule, rule)
+	c.ends = append(c.ends, end)
+}
+
+// fill makes the charges of the request: those for Redis if it is within reach, and
+// those for this process. It reports whether a global rule is judged without Redis.
+func (j *judgement) fill(redis bool) (degraded bool) {
+	j.here, j.there = j.here.reset(), j.there.reset()
+	j.verdicts, j.keys, j.starts, j.queues = j.verdicts[:0], j.keys[:0], j.starts[:0], false
+	var ip netip.Addr
+	haveIP := false
+	for i, r := range j.match.Rules {
+		inRedis := redis && r.Scope == rule.Global
+		degraded = degraded || r.Scope == rule.Global && !inRedis
+		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: unknown}})
+		e := &j.active.enforced[r.Index]
+		j.starts = append(j.starts, len(j.keys))
+		if !r.CountsAll() {
+			if !haveIP {
+				ip, haveIP = j.active.set.ClientIP(&j.request), true
+			}
+			j.keys = r.AppendKey(j.keys, &j.request, ip)
+		}
+		shadow := r.Mode == rule.Shadow
+		switch {
+		case inRedis:
+			j.there.add(e.global, i, len(j.keys), shadow)
+			if e.warm {
+				j.here.add(e.counters, silent-i, len(j.keys), true)
+			}
+		case e.counters != nil:
+			j.here.add(e.counters, i, len(j.keys), shadow)
+			j.queues = j.queues || !shadow && queues(r)
+		}
+	}
+	j.setKeys(&j.here)
+	j.setKeys(&j.there)
+	return degraded
+}
+
+// setKeys gives the charges their keys, when j.keys no longer moves.
+func (j *judgement) setKeys(c *charges) {
+	for i, rule := range c.rule {
+		if rule < 0 {
+			rule = silent - rule
+		}
+		c.list[i].Key = j.keys[j.starts[rule]:c.ends[i]]
+	}
+}
+
+// decide asks the stores: this process first, and Redis only for what that lets pass.
+// What Redis refuses is given back here. If Redis cannot be asked, the request is judged
+// once more, without it.
+func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err error) {
+	local := j.limiter.local
+	if len(j.here.list) > 0 {
+		if d.Allowed, err = local.Take(ctx, now, j.here.list); err != nil || !d.Allowed {
+			j.there = j.there.reset() // not asked
+			return err
+		}
+	}
+	if len(j.there.list) == 0 {
+		return nil
+	}
+	if d.Allowed, err = j.active.global.Take(ctx, now, j.there.list); err == nil && d.Allowed {
+		return nil
+	}
+	local.Give(j.here.list)
+	if !errors.Is(err, redisstore.ErrUnavailable) {
+		for i := range j.here.list {
+			if ch := &j.here.list[i]; ch.Outcome.Allowed {
+				ch.Outcome.Remaining += ch.Cost
+			}
+		}
+		return err
+	}
+	j.limiter.countRedisError(err)
+	d.Degraded = j.fill(false)
+	d.Allowed = true
+	if len(j.here.list) > 0 {
+		d.Allowed, err = local.Take(ctx, now, j.here.list)
+		return err
+	}
+	return nil
+}
+
+// await waits until the request's turns have come.
+func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err error) {
+	if !j.here.waits() && !j.there.waits() {
+		return nil
+	}
+	if j.here.waits() {
+		err = j.limiter.local.Await(ctx, j.here.list)
+	}
+	if err == nil && j.there.waits() {
+		err = j.active.global.Await(ctx, j.there.list)
+	}
+	if err != nil {
+		j.limiter.local.Give(j.here.list)
+		if len(j.there.list) > 0 {
+			j.active.global.Give(j.there.list)
+		}
+		d.Allowed = false
+		return err
+	}
+	d.Delayed = time.Duration(j.limiter.local.Now()-now) * time.Microsecond
+	return nil
+}
+
+// waits reports whether a charge was allowed with a wait.
+func (c *charges) waits() bool {
+	for i := range c.list {
+		if o := &c.list[i].Outcome; o.Allowed && o.Wait > 0 && !c.list[i].Shadow {
+			return true
+		}
+	}
+	return false
+}
+
+// report fills in the decision from the charges, and the tallies. A request whose
+// caller left is in none.
+func (j *judgement) report(d *Decision, left bool) {
+	for _, c := range []*charges{&j.here, &j.there} {
+		for i := range c.list {
+			if c.rule[i] >= 0 {
+				j.verdicts[c.rule[i]].Outcome = c.list[i].Outcome
+				if !left {
+					j.count(d, &j.verdicts[c.rule[i]])
+				}
+			}
+		}
+	}
+	d.Verdicts = j.verdicts
+}
+
+// count adds a verdict to the tally of its rule.
+func (j *judgement) count(d *Decision, v *Verdict) {
+	t := j.active.enforced[v.Rule.Index].tally
+	switch {
+	case v.Refused():
+		d.RetryAfter = max(d.RetryAfter, time.Duration(v.Wait)*time.Microsecond)
+		t.refused.Add(1)
+	case !v.Allowed:
+		t.shadowRefused.Add(1)
+	case !d.Allowed: // another rule refused: this one has not been charged
+	case v.Wait > 0 && v.Rule.Mode == rule.Enforce:
+		t.delayed.Add(1)
+	default:
+		t.allowed.Add(1)
+	}
+	j.held = j.held || d.Allowed && v.Allowed && v.Rule.Algorithm.Held
+}
