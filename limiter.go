@@ -56,7 +56,15 @@ type Limiter struct {
 	global      *redisstore.Store // nil: no Redis
 	redis       *config.Redis     // what global was made from
 	health      redisstore.Health // of global
+	returned    int64             // the moment when Redis came within reach
 }
+
+// longestBoth bounds how long a rule is kept by both stores when Redis has come back. It
+// may have forgotten everything, so for one unit each gateway keeps to its share as well:
+// else what has been let pass without Redis would be let pass once more. With a unit that
+// is longer than this, a gateway that has most of the traffic would suffer more from its
+// share than anyone from the rest of a limit that was used twice.
+const longestBoth = 10 * time.Second
 
 // active is a configuration in force. It never changes.
 type active struct {
@@ -73,6 +81,7 @@ type enforced struct {
 	global   limit.Counters // of a global rule, in Redis; nil: there is no Redis
 	counters limit.Counters // here: of a local rule, or while Redis is out of reach; nil: every request passes
 	warm     bool           // counters are kept up to date while Redis counts
+	both     int64          // the moment until which counters decide along with Redis
 	tally    *tally
 	policy   string // its member of RateLimit-Policy
 	quoted   string // its name as a String of structured fields
@@ -143,6 +152,9 @@ func (l *Limiter) enforce(a *active) (err error) {
 		if e.counters, err = l.counters(r); err == nil && r.Scope == rule.Global && l.global != nil {
 			e.global, err = l.global.Counters(r.Counters, r.Meter)
 			e.warm = e.counters != nil && r.OnError != rule.Closed && !r.Algorithm.Held && !queues(r)
+			if r.OnError == rule.Share && r.Limit.Unit <= longestBoth {
+				e.both = l.returned + r.Limit.Unit.Microseconds()
+			}
 		}
 		a.enforced = append(a.enforced, e)
 		if err != nil {

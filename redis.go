@@ -45,6 +45,9 @@ func (l *Limiter) redisChanged(h redisstore.Health) {
 	defer l.mu.Unlock()
 	before := l.health
 	l.health = h
+	if h.Up && !before.Up {
+		l.returned = l.local.Now()
+	}
 	a := l.active.Load()
 	if a == nil {
 		return // the first configuration is still being put in force

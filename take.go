@@ -33,14 +33,14 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	if len(j.match.Rules) == 0 {
 		return d, nil
 	}
-	d.Degraded = j.fill(a.global != nil && a.global.Up())
+	now := l.local.Now()
+	d.Degraded = j.fill(now, a.global != nil && a.global.Up())
 	if j.queues {
 		if err := readSmallBody(r.HTTP); err != nil {
 			d.Allowed = false
 			return d, err
 		}
 	}
-	now := l.local.Now()
 	err := j.decide(ctx, now, &d)
 	if err == nil && d.Allowed {
 		err = j.await(ctx, now, &d)
@@ -60,7 +60,9 @@ type charges struct {
 	ends []int // of each one's key in judgement.keys
 }
 
-// silent marks a charge that keeps a counter warm and has no part in the decision.
+// silent is what the index of a rule is taken from for a charge to its counters in this
+// process while Redis counts: they are kept warm by a shadow, or, when Redis has just come
+// back, decide as well.
 const silent = -1
 
 // unknown is the Remaining of a rule that has not been asked.
@@ -76,7 +78,7 @@ func (c *charges) add(counters limit.Counters, rule, end int, shadow bool) {
 
 // fill makes the charges of the request: those for Redis if it is within reach, and
 // those for this process. It reports whether a global rule is judged without Redis.
-func (j *judgement) fill(redis bool) (degraded bool) {
+func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 	j.here, j.there = j.here.reset(), j.there.reset()
 	j.verdicts, j.keys, j.starts, j.queues = j.verdicts[:0], j.keys[:0], j.starts[:0], false
 	var ip netip.Addr
@@ -98,7 +100,7 @@ func (j *judgement) fill(redis bool) (degraded bool) {
 		case inRedis:
 			j.there.add(e.global, i, len(j.keys), shadow)
 			if e.warm {
-				j.here.add(e.counters, silent-i, len(j.keys), true)
+				j.here.add(e.counters, silent-i, len(j.keys), shadow || now > e.both)
 			}
 		case e.counters != nil:
 			j.here.add(e.counters, i, len(j.keys), shadow)
@@ -147,7 +149,7 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 		return err
 	}
 	j.limiter.countRedisError(err)
-	d.Degraded = j.fill(false)
+	d.Degraded = j.fill(now, false)
 	d.Allowed = true
 	if len(j.here.list) > 0 {
 		d.Allowed, err = local.Take(ctx, now, j.here.list)
@@ -194,11 +196,16 @@ func (c *charges) waits() bool {
 func (j *judgement) report(d *Decision, left bool) {
 	for _, c := range []*charges{&j.here, &j.there} {
 		for i := range c.list {
-			if c.rule[i] >= 0 {
-				j.verdicts[c.rule[i]].Outcome = c.list[i].Outcome
-				if !left {
-					j.count(d, &j.verdicts[c.rule[i]])
-				}
+			rule := c.rule[i]
+			if rule < 0 && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
+				continue // Redis' word counts
+			}
+			if rule < 0 {
+				rule = silent - rule
+			}
+			j.verdicts[rule].Outcome = c.list[i].Outcome
+			if !left {
+				j.count(d, &j.verdicts[rule])
 			}
 		}
 	}

@@ -15,4 +15,5 @@ func TestConformance(t *testing.T) {
 		s := memstore.New(memstore.Options{})
 		return s, s.Now
 	})
+	storetest.Replay(t, func(*testing.T) limit.Store { return memstore.New(memstore.Options{}) })
 }

@@ -17,6 +17,8 @@ const (
 	announceEvery = time.Second
 	probeEvery    = 200 * time.Millisecond
 	probesToTrust = 2
+
+	expireAfter = 3 * time.Second // of a gateway that no longer says that it lives
 )
 
 // announceScript notes that a gateway lives, forgets those that have not said so for
@@ -47,7 +49,7 @@ func (s *Store) watch() {
 	good := probesToTrust - 1 // the first time, one will do
 	tick := time.NewTimer(0)
 	defer tick.Stop()
-	renewed := time.Now()
+	var renewed, back time.Time // when leases were renewed, and when Redis came back, last
 	for {
 		select {
 		case <-s.stop:
@@ -67,14 +69,18 @@ func (s *Store) watch() {
 			change(Health{Reason: err, Gateways: health.Gateways})
 			good = 0
 		case s.link.up.Load():
+			if time.Since(back) < expireAfter { // some may not have said yet that they live
+				gateways = max(gateways, health.Gateways)
+			}
 			change(Health{Up: true, Gateways: gateways})
 		case time.Since(begin) > s.timeout/2:
 			good = 0
 		default:
 			if good++; good >= probesToTrust {
 				s.drainDown()
-				s.link.up.Store(true)
-				change(Health{Up: true, Gateways: gateways})
+				back = time.Now()
+				change(Health{Up: true, Gateways: max(gateways, health.Gateways)})
+				s.link.up.Store(true) // after everyone knows
 			}
 		}
 		wait := announceEvery
@@ -91,7 +97,7 @@ func (s *Store) watch() {
 // drainDown forgets a failure that was noted before Redis was found to be back.
 func (s *Store) drainDown() {
 	for len(s.link.down) > 0 {
-		_ = <-s.link.down
+		<-s.link.down //nolint:errcheck // an old reason
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 //go:embed testdata/*.replay
 var scripts embed.FS
 
-// Replay plays the scripts of every algorithm, each on a Store of its own. It is part
-// of [Run], and alone for a store that lets no one wait, such as replay.Meters.
+// Replay plays the scripts of every algorithm, each on a Store of its own, which goes by
+// the moments that Take is given.
 func Replay(t *testing.T, open func(t *testing.T) limit.Store) {
 	files, err := scripts.ReadDir("testdata")
 	if err != nil {

@@ -16,16 +16,9 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Run runs the suite. open returns a Store of its own for each test, with no counters
-// yet; now returns the moment by that store's clock.
+// Run runs the suite, except for [Replay] and [Agree]. open returns a Store of its own for
+// each test, with no counters yet; now returns the moment by that store's clock.
 func Run(t *testing.T, open func(t *testing.T) (s limit.Store, now func() int64)) {
-	t.Run("replay", func(t *testing.T) {
-		t.Parallel()
-		Replay(t, func(t *testing.T) limit.Store {
-			s, _ := open(t)
-			return s
-		})
-	})
 	for _, tc := range []struct {
 		name string
 		run  func(*subject)
