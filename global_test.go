@@ -14,10 +14,10 @@ import (
 )
 
 // gateways returns limiters that share a Redis, when it is in use by all.
-func gateways(t *testing.T, n int, url, limits string) (all []*diana.Limiter) {
+func gateways(t *testing.T, n int, url, timeout, limits string) (all []*diana.Limiter) {
 	t.Helper()
 	for range n {
-		all = append(all, limiter(t, fmt.Sprintf("redis: {url: %q, timeout: 200ms}\nlimits:\n%s", url, limits)))
+		all = append(all, limiter(t, fmt.Sprintf("redis: {url: %q, timeout: %s}\nlimits:\n%s", url, timeout, limits)))
 	}
 	for _, l := range all {
 		poll(t, func() bool { s := l.Status(); return !s.Degraded && s.Gateways == n })
@@ -64,7 +64,7 @@ func sum(list []int) (n int) {
 func TestGlobal(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	all := gateways(t, 3, r.URL(), `
+	all := gateways(t, 3, r.URL(), "10s", `
 - url: /
   rules: [{name: local, unit: hour, rpu: 100000}]
 - url: /tb
@@ -125,7 +125,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := redistest.Start(t)
-			all := gateways(t, 3, r.URL(), `
+			all := gateways(t, 3, r.URL(), "500ms", `
 - url: /
   rules: [{unit: day, rpu: 300, algo: TB, scope: global}]
 - url: /whole

@@ -379,13 +379,13 @@ func TestFollowsTheFile(t *testing.T) {
 // poll waits until something is so.
 func poll(t *testing.T, so func() bool) {
 	t.Helper()
-	for range 500 {
+	for range 2000 {
 		if so() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatal("it did not happen within 5 s")
+	t.Fatal("it did not happen within 20 s")
 }
 
 func TestOpenErrors(t *testing.T) {

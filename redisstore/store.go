@@ -310,8 +310,13 @@ func (s *Store) work() {
 		s.next = newBatch()
 		b.now = s.moment
 		s.mu.Unlock()
-		if !b.empty() {
+		switch {
+		case b.empty():
+		case s.Up():
 			b.send(s, script)
+		default: // it has waited for a call that failed, and does not wait for another
+			b.err = ErrUnavailable
+			close(b.done)
 		}
 	}
 	s.mu.Lock()
