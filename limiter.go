@@ -66,6 +66,9 @@ type Limiter struct {
 // share than anyone from the rest of a limit that was used twice.
 const longestBoth = 10 * time.Second
 
+// apart is how long after one gateway the last one finds out that Redis is back.
+const apart = time.Second
+
 // active is a configuration in force. It never changes.
 type active struct {
 	config   *config.Config
@@ -153,7 +156,7 @@ func (l *Limiter) enforce(a *active) (err error) {
 			e.global, err = l.global.Counters(r.Counters, r.Meter)
 			e.warm = e.counters != nil && r.OnError != rule.Closed && !r.Algorithm.Held && !queues(r)
 			if r.OnError == rule.Share && r.Limit.Unit <= longestBoth {
-				e.both = l.returned + r.Limit.Unit.Microseconds()
+				e.both = l.returned + (r.Limit.Unit + apart).Microseconds()
 			}
 		}
 		a.enforced = append(a.enforced, e)
