@@ -88,7 +88,7 @@ func (j *judgement) end() {
 func (j *judgement) heldOf(c *charges) []limit.Charge {
 	held := c.list[:0]
 	for i := range c.list {
-		if c.rule[i] >= 0 && j.match.Rules[c.rule[i]].Algorithm.Held {
+		if !c.silent[i] && j.match.Rules[c.rule[i]].Algorithm.Held {
 			held = append(held, c.list[i])
 		}
 	}

@@ -4,7 +4,6 @@ package diana
 
 import (
 	"reflect"
-	"time"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/redisstore"
@@ -20,7 +19,7 @@ func (l *Limiter) connect(c *config.Redis) error {
 	if c != nil && len(c.Cluster) == 0 { // a Cluster is not supported yet: out of reach
 		o := redisstore.Options{
 			URL: c.URL, Timeout: c.Timeout, Prefix: c.Prefix,
-			Changed: l.redisChanged, Observed: l.redisObserved,
+			Changed: l.redisChanged, Observed: l.options.RedisObserved,
 		}
 		if c.Sentinel != nil {
 			o.Addresses, o.Master = c.Sentinel.Addresses, c.Sentinel.Master
@@ -60,13 +59,6 @@ func (l *Limiter) redisChanged(h redisstore.Health) {
 		l.options.Logger.Info("global limits are counted in Redis", "gateways", h.Gateways)
 	case !h.Up && (before.Up || before.Reason == nil):
 		l.options.Logger.Warn("Redis is out of reach: on_error decides", "gateways", h.Gateways, "reason", h.Reason)
-	}
-}
-
-// redisObserved is told how long calls take.
-func (l *Limiter) redisObserved(d time.Duration) {
-	if l.options.RedisObserved != nil {
-		l.options.RedisObserved(d)
 	}
 }
 

@@ -56,24 +56,24 @@ func (l *Limiter) Explain(r Request) []rule.Explanation { return l.active.Load()
 // charges are those of one store.
 type charges struct {
 	list []limit.Charge
-	rule []int // index in match.Rules of each; or silent
+	rule []int // index in match.Rules of each
 	ends []int // of each one's key in judgement.keys
-}
 
-// silent is what the index of a rule is taken from for a charge to its counters in this
-// process while Redis counts: they are kept warm by a shadow, or, when Redis has just come
-// back, decide as well.
-const silent = -1
+	// silent marks a charge to the counters in this process while Redis counts: they are
+	// kept warm by a shadow, or, when Redis has just come back, decide as well.
+	silent []bool
+}
 
 // unknown is the Remaining of a rule that has not been asked.
 const unknown = -1
 
-func (c charges) reset() charges { return charges{c.list[:0], c.rule[:0], c.ends[:0]} }
+func (c charges) reset() charges { return charges{c.list[:0], c.rule[:0], c.ends[:0], c.silent[:0]} }
 
-func (c *charges) add(counters limit.Counters, rule, end int, shadow bool) {
+func (c *charges) add(counters limit.Counters, rule, end int, shadow, silent bool) {
 	c.list = append(c.list, limit.Charge{Counters: counters, Cost: 1, Shadow: shadow})
 	c.rule = append(c.rule, rule)
 	c.ends = append(c.ends, end)
+	c.silent = append(c.silent, silent)
 }
 
 // fill makes the charges of the request: those for Redis if it is within reach, and
@@ -98,12 +98,12 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		shadow := r.Mode == rule.Shadow
 		switch {
 		case inRedis:
-			j.there.add(e.global, i, len(j.keys), shadow)
+			j.there.add(e.global, i, len(j.keys), shadow, false)
 			if e.warm {
-				j.here.add(e.counters, silent-i, len(j.keys), shadow || now > e.both)
+				j.here.add(e.counters, i, len(j.keys), shadow || now > e.both, true)
 			}
 		case e.counters != nil:
-			j.here.add(e.counters, i, len(j.keys), shadow)
+			j.here.add(e.counters, i, len(j.keys), shadow, false)
 			j.queues = j.queues || !shadow && queues(r)
 		}
 	}
@@ -115,9 +115,6 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 // setKeys gives the charges their keys, when j.keys no longer moves.
 func (j *judgement) setKeys(c *charges) {
 	for i, rule := range c.rule {
-		if rule < 0 {
-			rule = silent - rule
-		}
 		c.list[i].Key = j.keys[j.starts[rule]:c.ends[i]]
 	}
 }
@@ -196,16 +193,13 @@ func (c *charges) waits() bool {
 func (j *judgement) report(d *Decision, left bool) {
 	for _, c := range []*charges{&j.here, &j.there} {
 		for i := range c.list {
-			rule := c.rule[i]
-			if rule < 0 && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
+			if c.silent[i] && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
 				continue // Redis' word counts
 			}
-			if rule < 0 {
-				rule = silent - rule
-			}
-			j.verdicts[rule].Outcome = c.list[i].Outcome
+			v := &j.verdicts[c.rule[i]]
+			v.Outcome = c.list[i].Outcome
 			if !left {
-				j.count(d, &j.verdicts[rule])
+				j.count(d, v)
 			}
 		}
 	}

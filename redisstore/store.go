@@ -32,7 +32,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -94,7 +93,6 @@ type Store struct {
 
 // counters is the limit.Counters of this store.
 type counters struct {
-	meter  limit.Meter
 	script int // in Store.scripts, from 1
 	args   []int64
 	name   [8]byte // hash of the name
@@ -156,7 +154,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 		return nil, fmt.Errorf("redisstore: %s: the algorithm has no script, it can only be local", name)
 	}
 	source := scripted.Script()
-	c := &counters{meter: m, args: source.Args}
+	c := &counters{args: source.Args}
 	sum := sha256.Sum256([]byte(name))
 	copy(c.name[:], sum[:])
 	_, c.single = m.(limit.Queue)
@@ -209,8 +207,8 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	}
 	b := s.next
 	g, i := b.add(s, charges)
+	s.ringLocked()
 	s.mu.Unlock()
-	s.ring()
 
 	select {
 	case <-b.done:
@@ -283,12 +281,6 @@ func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func (s *Store) ring() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ringLocked()
 }
 
 // ringLocked tells the goroutine that there is something to do. s.mu is held.
