@@ -43,7 +43,7 @@ func (j *judgement) members(add func([]byte, *enforced, limit.Outcome) []byte) [
 	b := j.body[:0]
 	for i := range j.verdicts {
 		v := &j.verdicts[i]
-		if v.Rule.Mode == rule.Shadow || v.Remaining == unknown {
+		if v.Rule.Mode == rule.Shadow || v.Remaining == limit.Unknown {
 			continue
 		}
 		if len(b) > 0 {

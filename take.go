@@ -64,9 +64,6 @@ type charges struct {
 	silent []bool
 }
 
-// unknown is the Remaining of a rule that has not been asked.
-const unknown = -1
-
 func (c charges) reset() charges { return charges{c.list[:0], c.rule[:0], c.ends[:0], c.silent[:0]} }
 
 func (c *charges) add(counters limit.Counters, rule, end int, shadow, silent bool) {
@@ -86,7 +83,7 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 	for i, r := range j.match.Rules {
 		inRedis := redis && r.Scope == rule.Global
 		degraded = degraded || r.Scope == rule.Global && !inRedis
-		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: unknown}})
+		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
 		e := &j.active.enforced[r.Index]
 		j.starts = append(j.starts, len(j.keys))
 		if !r.CountsAll() {

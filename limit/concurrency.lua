@@ -8,7 +8,7 @@ local M = {}
 function M.load(value)
   local s = {}
   if not value then return s end
-  if #value % 24 ~= 1 or value:sub(1, 1) ~= 'C' then error('not a concurrency') end
+  if #value % 24 ~= 1 or value:sub(1, 1) ~= 'C' then return nil end
   for i = 2, #value, 24 do
     local id, count, ends = struct.unpack('<ddd', value, i)
     s[id] = {count = count, ends = ends}
@@ -42,10 +42,12 @@ function M.give(s, _, n)
   if g.count <= 0 then s[gateway] = nil end
 end
 
--- renew says that this gateway still lives. How many it has inside is known here
--- better than there, where some may just have come or gone, unless Redis has forgotten.
-function M.renew(s, now, n)
+-- renew says that this gateway still lives. How many it has inside is known here better
+-- than there, where some may just have come or gone: unless Redis has forgotten, or a call
+-- has failed that gave some back. After that the number is exact.
+function M.renew(s, now, n, exact)
   local g = s[gateway] or {count = n}
+  if exact then g.count = n end
   g.ends = now + lease
   s[gateway] = g
 end

@@ -5,7 +5,7 @@ local M = {}
 
 function M.load(value)
   if not value then return {start = 0, count = 0} end
-  if #value ~= 17 or value:sub(1, 1) ~= 'W' then error('not a window') end
+  if #value ~= 17 or value:sub(1, 1) ~= 'W' then return nil end
   local start, count = struct.unpack('<dd', value, 2)
   return {start = start, count = count}
 end

@@ -5,7 +5,7 @@ local M = {}
 
 function M.load(value)
   if not value then return {next = 0} end
-  if #value ~= 9 or value:sub(1, 1) ~= 'L' then error('not a leaky bucket') end
+  if #value ~= 9 or value:sub(1, 1) ~= 'L' then return nil end
   return {next = (struct.unpack('<d', value, 2))}
 end
 

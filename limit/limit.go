@@ -174,12 +174,17 @@ type Outcome struct {
 	// limit, which is never allowed, the time in which the limit is whole again.
 	Wait int64
 
-	// Remaining is how many requests of cost 1 would be allowed at this moment.
+	// Remaining is how many requests of cost 1 would be allowed at this moment; Unknown if
+	// a Store had no need to find out.
 	Remaining int64
 
 	// Reset, in microseconds, is how long at most Remaining can be relied on: in
 	// that span no more than Remaining become available. 0 if time has no part in it.
 	Reset int64
 }
+
+// Unknown is the Remaining of a charge that a Store has not judged, as another one of the
+// request was surely refused.
+const Unknown = -1
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

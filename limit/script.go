@@ -19,7 +19,7 @@ type Script struct {
 	// spans are microseconds in doubles, which hold them exactly.
 	//
 	//	load(value, a)       the state in the value of a key; value is false if there is
-	//	                     no key. Calls error() for a value that save did not make.
+	//	                     no key. Returns nil for a value that save did not make.
 	//	look(s, now, n, a)   allowed, wait, remaining, reset, as of Meter.Look
 	//	take(s, now, n, a)   as Meter.Take; changes s
 	//	give(s, at, n, a)    as Meter.Give; changes s
@@ -31,7 +31,8 @@ type Script struct {
 
 	// Leased says that the functions include
 	//
-	//	renew(s, now, n)     says that this gateway still lives, and has about n inside
+	//	renew(s, now, n, exact)  says that this gateway still lives, and has n inside;
+	//	                         about n, if not exact
 	//
 	// which is called now and then for as long as it has.
 	Leased bool

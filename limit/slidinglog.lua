@@ -6,7 +6,7 @@ local M = {}
 
 function M.load(value)
   if not value then return {newest = 0, log = ''} end
-  if #value < 9 or #value % 8 ~= 1 or value:sub(1, 1) ~= 'G' then error('not a sliding log') end
+  if #value < 9 or #value % 8 ~= 1 or value:sub(1, 1) ~= 'G' then return nil end
   return {newest = (struct.unpack('<d', value, 2)), log = value:sub(10)}
 end
 

@@ -70,14 +70,28 @@ end
 
 function M.load(value, a)
   if not value then return {at = 0, frac = 0} end
-  if #value ~= 17 or value:sub(1, 1) ~= 'T' then error('not a token bucket') end
+  if #value ~= 17 or value:sub(1, 1) ~= 'T' then return nil end
   local at, frac = struct.unpack('<dd', value, 2)
   if frac >= a[3] then at, frac = at + 1, 0 end -- written under another limit
   return {at = at, frac = frac}
 end
 
+-- look_even is look for the usual case that a step is a whole number of microseconds,
+-- where no fractions come up.
+local function look_even(at, now, n, a)
+  local room, step = now + a[5] - at, a[1] -- room is the time that the tokens in it took
+  if room < 0 then room = 0 end
+  local left = floor(room / step)
+  if n <= left then return true, 0, left, (left > 1 and left or 1) * step end
+  if n > a[4] then return false, at - now, left, (left > 1 and left or 1) * step end
+  if n == 1 then left = 0 end
+  local wait = at + n * step - a[5] - now
+  return false, wait > 0 and wait or 0, left, (left > 1 and left or 1) * step
+end
+
 function M.look(s, now, n, a)
   local at, frac = full(s, now)
+  if a[2] == 0 and frac == 0 then return look_even(at, now, n, a) end
   local hat, hfrac = now + a[5], a[6]
   if n > a[4] then
     local left = steps(at, frac, hat, hfrac, a)

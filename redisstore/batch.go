@@ -3,8 +3,8 @@
 package redisstore
 
 import (
-	"encoding/binary"
-	"strconv"
+	"context"
+	"time"
 
 	"github.com/diana-limiter/diana/limit"
 )
@@ -16,147 +16,203 @@ const leaseTime = 10_000_000
 // milliseconds.
 const testGrace = 3_600_000
 
-// batch is the requests of one call. Store.mu guards it until it is sent; then it is
-// its sender's, and when done is closed everyone may read it.
+// batch is the requests of one call. Its lane's lock guards it until it is sent; then it
+// is its sender's, and when done is closed everyone may read it.
 type batch struct {
-	done chan struct{}
-	err  error
+	lane *lane
+	*tables
+	groups []group
+	born   time.Time // when the first request came
+	now    int64     // the caller's moment; 0: Redis' clock decides
 
+	done  chan struct{}
+	err   error
+	reply []int64 // what the script answered
+}
+
+// group is requests that charge the same counters by the same costs. One with requests
+// that wait for a turn of their own is a group by itself.
+type group struct {
+	requests      int32
+	first, end    int32 // its charges in tables
+	granted       int32 // -1: a key holds something else
+	before, after int32 // the outcomes in reply of the first request, and of those refused
+}
+
+// tables are what only the one needs who fills or sends a batch. They are used again.
+type tables struct {
 	limits   []*counters
-	limitOf  map[*counters]int // from 1
-	keys     []string
-	keyOf    map[keyID]int // from 1
-	limitsOf []int         // by key
-	groups   []*group
-	groupOf  map[string]*group
+	limitOf  map[*counters]int32 // from 1
+	keys     []actor
+	keyOf    map[actor]int32 // from 1
+	nodeOf   map[node]int32  // from 1
+	groupAt  []int32         // of each node, from 1; 0: none
+	charges  []groupCharge
 	gives    []given
 	renewals []renewal
-
-	now   int64 // the caller's moment; 0: Redis' clock decides
-	at    int64 // when Redis decided
-	scrap []byte
+	names    []string
+	packed   []byte
 }
 
-type keyID struct {
-	c     *counters
-	actor string
+// actor is whom one key counts.
+type actor struct {
+	c   *counters
+	key string
 }
 
-// group is requests that charge the same counters by the same costs.
-type group struct {
-	requests int
-	charges  []groupCharge
-	granted  int // -1: a key holds something else
-	before   []limit.Outcome
-	after    []limit.Outcome
+// node is a step on the way to a group: one charge behind those of another node.
+type node struct {
+	behind, key int32
+	cost        int64 // below 0 if it is a shadow
 }
 
 type groupCharge struct {
-	key    int // from 1
-	cost   int64
-	shadow bool
+	key  int32 // from 1
+	cost int64 // below 0 if it is a shadow
 }
 
 type given struct {
-	key   int
+	key   int32
 	at, n int64
 }
 
-func newBatch() *batch {
-	return &batch{
-		done:    make(chan struct{}),
-		limitOf: map[*counters]int{}, keyOf: map[keyID]int{}, groupOf: map[string]*group{},
+// renewal says how many this gateway has inside.
+type renewal struct {
+	key   int32
+	n     int64
+	exact bool
+}
+
+// newBatch returns an empty batch, with the tables of one that has been sent, or nil.
+func newBatch(l *lane, sent *batch) *batch {
+	b := &batch{lane: l, done: make(chan struct{})}
+	if sent == nil || sent.err != nil { // the client may still be about to write a call that it gave up
+		b.tables = &tables{limitOf: map[*counters]int32{}, keyOf: map[actor]int32{}, nodeOf: map[node]int32{}}
+		return b
 	}
+	b.tables, sent.tables = sent.tables, nil
+	b.groups = make([]group, 0, len(sent.groups))
+	t := b.tables
+	clear(t.limits)
+	clear(t.limitOf)
+	clear(t.keys)
+	clear(t.keyOf)
+	clear(t.nodeOf)
+	clear(t.names)
+	t.limits, t.keys, t.groupAt, t.charges = t.limits[:0], t.keys[:0], t.groupAt[:0], t.charges[:0]
+	t.gives, t.renewals, t.names, t.packed = t.gives[:0], t.renewals[:0], t.names[:0], t.packed[:0]
+	return b
 }
 
 func (b *batch) empty() bool {
 	return len(b.groups) == 0 && len(b.gives) == 0 && len(b.renewals) == 0
 }
 
-// add adds a request and returns its group, and which one in it it is.
-func (b *batch) add(s *Store, charges []limit.Charge) (*group, int) {
-	id := b.scrap[:0]
+// take adds a request.
+func (b *batch) take(charges []limit.Charge) place {
+	at := int32(0)
 	single := false
 	for i := range charges {
-		c := charges[i].Counters.(*counters)
-		single = single || c.single
-		id = binary.AppendUvarint(id, uint64(b.limit(c)))
-		id = binary.AppendVarint(id, charges[i].Cost)
-		if charges[i].Shadow {
-			id = append(id, 1)
-		} else {
-			id = append(id, 0)
+		ch := &charges[i]
+		single = single || ch.Counters.(*counters).single
+		n := node{at, b.key(ch), signedCost(ch)}
+		var ok bool
+		if at, ok = b.nodeOf[n]; !ok {
+			b.groupAt = append(b.groupAt, 0)
+			at = int32(len(b.groupAt))
+			b.nodeOf[n] = at
 		}
-		id = binary.AppendUvarint(id, uint64(len(charges[i].Key)))
-		id = append(id, charges[i].Key...)
 	}
-	b.scrap = id
-	if g := b.groupOf[string(id)]; g != nil && !single {
-		g.requests++
-		return g, g.requests - 1
+	group := &b.groupAt[at-1]
+	if *group == 0 || single {
+		*group = b.newGroup(charges)
 	}
-	g := &group{requests: 1, charges: make([]groupCharge, len(charges))}
+	g := &b.groups[*group-1]
+	g.requests++
+	return place{b, *group - 1, g.requests - 1}
+}
+
+func (b *batch) newGroup(charges []limit.Charge) int32 {
+	g := group{first: int32(len(b.charges))}
 	for i := range charges {
-		g.charges[i] = groupCharge{b.key(s, &charges[i]), charges[i].Cost, charges[i].Shadow}
+		b.charges = append(b.charges, groupCharge{b.key(&charges[i]), signedCost(&charges[i])})
 	}
+	g.end = int32(len(b.charges))
 	b.groups = append(b.groups, g)
-	b.groupOf[string(id)] = g
-	return g, 0
+	return int32(len(b.groups))
 }
 
-func (b *batch) give(s *Store, ch *limit.Charge) {
-	b.gives = append(b.gives, given{b.key(s, ch), ch.At, ch.Cost})
-}
-
-// renewal says how many this gateway has inside.
-type renewal struct {
-	key int
-	n   int64
-}
-
-func (b *batch) renew(s *Store, k heldKey, n int64) {
-	ch := limit.Charge{Counters: k.c, Key: []byte(k.actor)}
-	b.renewals = append(b.renewals, renewal{b.key(s, &ch), n})
-}
-
-func (b *batch) limit(c *counters) int {
-	n, ok := b.limitOf[c]
-	if !ok {
-		b.limits = append(b.limits, c)
-		n = len(b.limits)
-		b.limitOf[c] = n
+func signedCost(ch *limit.Charge) int64 {
+	if ch.Shadow {
+		return -ch.Cost
 	}
-	return n
+	return ch.Cost
 }
 
-func (b *batch) key(s *Store, ch *limit.Charge) int {
+func (b *batch) give(ch *limit.Charge) {
+	b.gives = append(b.gives, given{b.key(ch), ch.At, ch.Cost})
+}
+
+func (b *batch) renew(a actor, n int64, exact bool) {
+	b.renewals = append(b.renewals, renewal{b.key(&limit.Charge{Counters: a.c, Key: []byte(a.key)}), n, exact})
+}
+
+// key returns the number of a charge's key.
+func (b *batch) key(ch *limit.Charge) int32 {
 	c := ch.Counters.(*counters)
-	if n, ok := b.keyOf[keyID{c, string(ch.Key)}]; ok {
+	if n, ok := b.keyOf[actor{c, string(ch.Key)}]; ok {
 		return n
 	}
-	b.keys = append(b.keys, s.key(c, ch.Key))
-	b.limitsOf = append(b.limitsOf, b.limit(c))
-	n := len(b.keys)
-	b.keyOf[keyID{c, string(ch.Key)}] = n
+	if b.limitOf[c] == 0 {
+		b.limits = append(b.limits, c)
+		b.limitOf[c] = int32(len(b.limits))
+	}
+	a := actor{c, string(ch.Key)}
+	b.keys = append(b.keys, a)
+	n := int32(len(b.keys))
+	b.keyOf[a] = n
 	return n
 }
 
 // send has Redis decide the batch, and lets everyone know.
-func (b *batch) send(s *Store, script script) {
-	defer close(b.done)
-	reply, err := s.call(script, b.keys, b.args(s))
+func (b *batch) send() {
+	s := b.lane.store
+	for _, a := range b.keys {
+		b.names = append(b.names, s.key(b.lane, a))
+	}
+	// Who came first has waited longest, and nobody waits for longer than the timeout.
+	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(s.timeout))
+	defer cancel()
+	reply, err := s.call(ctx, s.script.Load(), b.names, b.pack())
 	if err == nil {
 		err = b.read(reply)
 	}
-	if b.err = err; err != nil {
+	if err != nil {
 		s.link.fail(err)
 	}
+	b.end(err)
 }
 
-// args returns what the script is told, see driver.lua.
-func (b *batch) args(s *Store) []string {
-	var args []string
-	number := func(n int64) { args = append(args, strconv.FormatInt(n, 10)) }
+func (b *batch) end(err error) {
+	b.err = err
+	close(b.done)
+}
+
+// pack returns what the script is told, see driver.lua.
+func (b *batch) pack() []byte {
+	s := b.lane.store
+	p, count := appendHeader(b.packed, 0), 0
+	number := func(n int64) {
+		p = appendNumber(p, n)
+		count++
+	}
+	flag := func(f bool) {
+		if f {
+			number(1)
+		} else {
+			number(0)
+		}
+	}
 	grace, lease := int64(0), int64(leaseTime)
 	if s.callerClock { // in which years may pass between two requests
 		grace, lease = testGrace, 1<<52
@@ -173,8 +229,14 @@ func (b *batch) args(s *Store) []string {
 			number(a)
 		}
 	}
-	for _, l := range b.limitsOf {
-		number(int64(l))
+	for _, a := range b.keys {
+		number(int64(b.limitOf[a.c]))
+	}
+	number(int64(len(b.renewals)))
+	for _, r := range b.renewals {
+		number(int64(r.key))
+		number(r.n)
+		flag(r.exact)
 	}
 	number(int64(len(b.gives)))
 	for _, g := range b.gives {
@@ -185,83 +247,78 @@ func (b *batch) args(s *Store) []string {
 	number(int64(len(b.groups)))
 	for _, g := range b.groups {
 		number(int64(g.requests))
-		number(int64(len(g.charges)))
-		for _, c := range g.charges {
+		number(int64(g.end - g.first))
+		for _, c := range b.charges[g.first:g.end] {
 			number(int64(c.key))
 			number(c.cost)
-			if c.shadow {
-				number(1)
-			} else {
-				number(0)
-			}
 		}
 	}
-	number(int64(len(b.renewals)))
-	for _, r := range b.renewals {
-		number(int64(r.key))
-		number(r.n)
-	}
-	return args
+	appendHeader(p[:0], count)
+	b.packed = p
+	return p
 }
 
-// read takes the script's answer apart.
-func (b *batch) read(reply []int64) error {
-	next := func() (n int64) {
-		if len(reply) > 0 {
-			n, reply = reply[0], reply[1:]
-		}
-		return n
+// outcomeSize is how many numbers tell an outcome.
+const outcomeSize = 4
+
+// read finds everyone's place in the script's answer.
+func (b *batch) read(reply []byte) error {
+	numbers, err := unpack(reply)
+	if err != nil {
+		return err
 	}
-	outcomes := func(n int) []limit.Outcome {
-		list := make([]limit.Outcome, n)
-		for i := range list {
-			list[i] = limit.Outcome{Allowed: next() == 1, Wait: next(), Remaining: next(), Reset: next()}
+	at := 1 // behind the moment
+	for i := range b.groups {
+		g := &b.groups[i]
+		if at >= len(numbers) {
+			return errNoArray
 		}
-		return list
-	}
-	b.at = next()
-	for _, g := range b.groups {
-		if len(reply) == 0 {
-			return ErrUnavailable
-		}
-		g.granted = int(next())
-		if g.granted < 0 {
-			continue
-		}
+		g.granted = int32(numbers[at])
+		at++
+		size := int(g.end-g.first) * outcomeSize
 		if g.granted > 0 {
-			g.before = outcomes(len(g.charges))
+			g.before = int32(at)
+			at += size
 		}
-		if g.granted < g.requests {
-			g.after = outcomes(len(g.charges))
+		if 0 <= g.granted && g.granted < g.requests {
+			g.after = int32(at)
+			at += size
 		}
 	}
+	if at != len(numbers) {
+		return errNoArray
+	}
+	b.reply = numbers
 	return nil
 }
 
-// outcome fills in the outcomes of request i of a group, when the batch is done.
-func (g *group) outcome(b *batch, i int, charges []limit.Charge) (bool, error) {
-	switch {
-	case b.err != nil:
-		return false, b.err
-	case g.granted < 0:
+// outcome fills in the outcomes of a request, when its batch is done.
+func (p place) outcome(charges []limit.Charge) (bool, error) {
+	if p.err != nil {
+		return false, p.err
+	}
+	g := p.groups[p.group]
+	if g.granted < 0 {
 		return false, errForeign
 	}
-	allowed := i < g.granted
+	allowed := p.nth < g.granted
+	at := g.after
+	if allowed {
+		at = g.before
+	}
 	for k := range charges {
 		ch := &charges[k]
-		ch.At, ch.Ticket = b.at, nil
-		if !allowed {
-			ch.Outcome = g.after[k]
-			continue
+		n := p.reply[int(at)+k*outcomeSize:]
+		o := limit.Outcome{Allowed: n[0] == 1, Wait: n[1], Remaining: n[2], Reset: n[3]}
+		if allowed { // those in front of it in the group have been charged already
+			nth := int64(p.nth)
+			o.Allowed = o.Allowed && (nth == 0 || o.Remaining >= (nth+1)*ch.Cost)
+			o.Remaining = max(o.Remaining-nth*ch.Cost, 0)
+			if o.Allowed {
+				o.Remaining = max(o.Remaining-ch.Cost, 0)
+			}
 		}
-		// Those in front of it in the group have been charged already.
-		o := g.before[k]
-		o.Allowed = o.Allowed && (i == 0 || o.Remaining >= int64(i+1)*ch.Cost)
-		o.Remaining = max(o.Remaining-int64(i)*ch.Cost, 0)
-		if o.Allowed {
-			o.Remaining = max(o.Remaining-ch.Cost, 0)
-		}
-		ch.Outcome = o
+		ch.At, ch.Ticket, ch.Outcome = p.reply[0], nil, o
 	}
 	return allowed, nil
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,38 +15,57 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
+// BenchmarkTake also reports the processor's time that Redis takes for a decision, which
+// tells more than the clock on a machine that does other things.
 func BenchmarkTake(b *testing.B) {
 	r := redistest.Start(b)
-	for _, keys := range []int{1, 1 << 20} {
-		for _, callers := range []int{1, 256} {
-			b.Run(fmt.Sprintf("keys=%d,callers=%d", keys, callers), func(b *testing.B) {
-				s, err := Open(Options{URL: r.URL(), Timeout: 5 * time.Second})
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer s.Close()
-				eventually(b, s.Up)
-				m, _ := limit.TokenBucket().New(limit.Limit{N: 100, Unit: time.Second})
-				c, _ := s.Counters("x", m)
-				b.SetParallelism(callers / 2)
-				if callers == 1 {
-					ch := []limit.Charge{{Counters: c, Cost: 1}}
-					for b.Loop() {
-						ch[0].Key = fmt.Append(ch[0].Key[:0], rand.IntN(keys))
-						_, _ = s.Take(context.Background(), 0, ch)
-					}
-					return
-				}
-				b.RunParallel(func(pb *testing.PB) {
-					ch := []limit.Charge{{Counters: c, Cost: 1}}
-					for pb.Next() {
-						ch[0].Key = fmt.Append(ch[0].Key[:0], rand.IntN(keys))
-						if _, err := s.Take(context.Background(), 0, ch); err != nil {
-							b.Error(err)
-						}
-					}
-				})
-			})
+	keys := make([]string, 1<<20)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("actor-%d", i)
+	}
+	for _, a := range limit.Algorithms() {
+		if a.Name() != "C" && a.Name() != "LB" {
+			b.Run(a.Name(), func(b *testing.B) { benchmarkTake(b, r, a, keys, 256) })
 		}
 	}
+	b.Run("alone", func(b *testing.B) { benchmarkTake(b, r, limit.TokenBucket(), keys, 1) })
+}
+
+func benchmarkTake(b *testing.B, r *redistest.Server, a limit.Algorithm, keys []string, callers int) {
+	s, err := Open(Options{URL: r.URL(), Timeout: 5 * time.Second})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	eventually(b, s.Up)
+	c := s.at(b, a, limit.Limit{N: 100, Unit: time.Second})
+	spent := redisTime(b, r)
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			ch := []limit.Charge{{Counters: c, Cost: 1}}
+			for range (b.N + i) / callers {
+				ch[0].Key = append(ch[0].Key[:0], keys[rand.IntN(len(keys))]...)
+				if _, err := s.Take(context.Background(), 0, ch); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric((redisTime(b, r)-spent)*1e9/float64(b.N), "redis-ns/op")
+}
+
+// redisTime returns for how many seconds Redis has kept a processor busy.
+func redisTime(b *testing.B, r *redistest.Server) (seconds float64) {
+	info := r.Info("cpu")
+	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
+		v, err := strconv.ParseFloat(info[field], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		seconds += v
+	}
+	return seconds
 }

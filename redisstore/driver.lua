@@ -6,144 +6,160 @@
 -- with the source of each algorithm, see limit.Script.
 --
 -- KEYS  the counters that the batch touches
--- ARGV  in order, all of them numbers:
+-- ARGV  one array of whole numbers as MessagePack, which Redis unpacks several times faster
+--       than it reads as many arguments. In order:
 --   now       the caller's moment for tests; 0: Redis' clock decides
 --   grace     milliseconds that keys outlive their expiry
 --   gateway   a number that tells this gateway from others
 --   lease     microseconds for which it may be believed to live
 --   limits    how many, and for each: its script, how many arguments, the arguments
 --   keys      for each of KEYS: its limit
+--   renewals  how many, and for each: the key, how many this gateway has inside, 1 if exact
 --   gives     how many, and for each: the key, the moment of the charge, the cost
 --   takes     how many, and for each: how many equal requests it stands for, how many
---             charges, and for each charge: its key, the cost, 1 if it is a shadow
---   renewals  how many, and for each: the key, how many this gateway has inside
+--             charges, and for each charge: its key, the cost, below 0 if it is a shadow
 --
--- Returns now, and for each of takes: how many of the equal requests are granted, or -1
--- if a key holds something else. If some are, there follow for each charge allowed (1 or
--- 0), wait, remaining and reset before the first of them, and if some are not, the same
--- after the last that is.
+-- Returns an array in the same form: now, and for each of takes how many of the equal
+-- requests are granted, or -1 if a key holds something else. If some are, there follow for
+-- each charge allowed (1 or 0), wait, remaining and reset before the first of them, and if
+-- some are not, the same after the last that is.
 
-local next_arg = 0
+local args, next_arg = cmsgpack.unpack(ARGV[1]), 0
 local function arg()
   next_arg = next_arg + 1
-  return tonumber(ARGV[next_arg])
+  return args[next_arg]
 end
+
+local call, min, max, floor, ceil = redis.pcall, math.min, math.max, math.floor, math.ceil
 
 local now, grace = arg(), arg()
 gateway, lease = arg(), arg() -- locals of the text in front, for the scripts to see
 if now == 0 then
-  local t = redis.call('TIME')
+  local t = call('TIME')
   now = t[1] * 1000000 + t[2]
 end
 
 local limits = {}
 for i = 1, arg() do
-  local script, args = scripts[arg()], {}
-  for j = 1, arg() do args[j] = arg() end
-  limits[i] = {script = script, args = args}
+  local script, a = scripts[arg()], {}
+  for j = 1, arg() do a[j] = arg() end
+  limits[i] = {script = script, look = script.look, take = script.take, args = a}
 end
 local of = {}
 for i = 1, #KEYS do of[i] = limits[arg()] end
 
 -- States are read when they are first needed, and written once at the end.
-local states, dirty = {}, {}
+local states, is_changed, changed, changes = {}, {}, {}, 0
 local function state(key)
   local s = states[key]
   if s == nil then
-    local l = of[key]
-    local value = redis.pcall('GET', KEYS[key])
-    if type(value) == 'table' and value.err then
-      if not value.err:find('WRONGTYPE', 1, true) then error(value.err) end
+    local l, value = of[key], call('GET', KEYS[key])
+    if type(value) ~= 'table' then
+      s = l.script.load(value, l.args) or false
+    elseif value.err:find('WRONGTYPE', 1, true) then
       s = false
     else
-      local ok, loaded = pcall(l.script.load, value, l.args)
-      s = ok and loaded
+      error(value)
     end
     states[key] = s
   end
   return s
 end
 
-local result = {now}
-local function tell(v) result[#result + 1] = v end
-
-local function look(key, n)
-  local l = of[key]
-  local allowed, wait, remaining, reset = l.script.look(states[key], now, n, l.args)
-  return allowed, wait, remaining, reset
+local function touch(key)
+  if not is_changed[key] then
+    changes = changes + 1
+    is_changed[key], changed[changes] = true, key
+  end
 end
 
-local function tell_look(key, n)
-  local allowed, wait, remaining, reset = look(key, n)
-  tell(allowed and 1 or 0)
-  tell(wait)
-  tell(remaining)
-  tell(reset)
-end
-
-local function take(key, n)
-  local l = of[key]
-  l.script.take(states[key], now, n, l.args)
-  dirty[key] = true
+for _ = 1, arg() do
+  local key, n, exact = arg(), arg(), arg() == 1
+  if state(key) then
+    of[key].script.renew(states[key], now, n, exact)
+    touch(key)
+  end
 end
 
 for _ = 1, arg() do
   local key, moment, n = arg(), arg(), arg()
   if state(key) then
-    local l = of[key]
-    l.script.give(states[key], moment, n, l.args)
-    dirty[key] = true
+    of[key].script.give(states[key], moment, n, of[key].args)
+    touch(key)
+  end
+end
+
+local result, told = {now}, 1
+
+-- The charges of the request that is being judged, and what look says of each.
+local keys, costs, shadows, rooms = {}, {}, {}, {}
+local allowed, waits, remaining, resets = {}, {}, {}, {}
+
+local function look(i)
+  local l = of[keys[i]]
+  allowed[i], waits[i], remaining[i], resets[i] = l.look(states[keys[i]], now, costs[i], l.args)
+end
+
+local function tell(charges)
+  for i = 1, charges do
+    result[told + 1] = allowed[i] and 1 or 0
+    result[told + 2] = waits[i]
+    result[told + 3] = remaining[i]
+    result[told + 4] = resets[i]
+    told = told + 4
   end
 end
 
 for _ = 1, arg() do
-  local requests, charges, foreign = arg(), {}, false
-  for i = 1, arg() do
-    charges[i] = {key = arg(), cost = arg(), shadow = arg() == 1}
-    foreign = foreign or not state(charges[i].key)
+  local requests, charges, foreign = arg(), arg(), false
+  for i = 1, charges do
+    local key, cost = arg(), arg()
+    keys[i], costs[i], shadows[i] = key, max(cost, -cost), cost < 0
+    foreign = foreign or not state(key)
   end
+  told = told + 1
   if foreign then
-    tell(-1)
+    result[told] = -1
   else
     -- Every charge grants as many as what remains has room for.
-    local granted, room = requests, {}
-    for i, c in ipairs(charges) do
-      local allowed, _, remaining = look(c.key, c.cost)
-      room[i] = 0
-      if allowed then room[i] = math.max(math.floor(remaining / c.cost), 1) end
-      if not c.shadow then granted = math.min(granted, room[i]) end
+    local granted = requests
+    for i = 1, charges do
+      look(i)
+      rooms[i] = allowed[i] and max(floor(remaining[i] / costs[i]), 1) or 0
+      if not shadows[i] then granted = min(granted, rooms[i]) end
     end
-    tell(granted)
+    result[told] = granted
     if granted > 0 then
-      for _, c in ipairs(charges) do tell_look(c.key, c.cost) end
-      for i, c in ipairs(charges) do
-        local n = math.min(granted, room[i])
-        if n > 0 then take(c.key, n * c.cost) end
+      tell(charges)
+      for i = 1, charges do
+        local n = min(granted, rooms[i])
+        if n > 0 then
+          local key = keys[i]
+          of[key].take(states[key], now, n * costs[i], of[key].args)
+          touch(key)
+        end
       end
     end
     if granted < requests then
-      for _, c in ipairs(charges) do tell_look(c.key, c.cost) end
+      if granted > 0 then
+        for i = 1, charges do look(i) end
+      end
+      tell(charges)
     end
   end
 end
 
-for _ = 1, arg() do
-  local key, n = arg(), arg()
-  if state(key) then
-    of[key].script.renew(states[key], now, n)
-    dirty[key] = true
-  end
-end
-
-for key in pairs(dirty) do
+call = redis.call
+for i = 1, changes do
+  local key = changed[i]
   local l = of[key]
   local value, expiry = l.script.save(states[key], l.args)
-  local ttl = math.max(math.ceil((expiry - now) / 1000), 0) + grace
+  local ttl = max(ceil((expiry - now) / 1000), 0) + grace
   if ttl > 0 then
-    redis.call('SET', KEYS[key], value, 'PX', string.format('%.0f', ttl))
+    call('SET', KEYS[key], value, 'PX', ttl)
   else
-    redis.call('DEL', KEYS[key])
+    call('DEL', KEYS[key])
   end
 end
 
-return result
+return cmsgpack.pack(result)

@@ -3,6 +3,7 @@
 package redisstore
 
 import (
+	"context"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -31,7 +32,7 @@ local now = t[1] * 1000000 + t[2]
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - 3000000))
 redis.call('PEXPIRE', KEYS[1], 3000)
-return {redis.call('ZCARD', KEYS[1])}
+return cmsgpack.pack({redis.call('ZCARD', KEYS[1])})
 `)
 
 // watch finds out when Redis is out of reach and when it is back, until Close.
@@ -79,6 +80,8 @@ func (s *Store) watch() {
 			if good++; good >= probesToTrust {
 				s.drainDown()
 				back = time.Now()
+				s.refused.forgetAll()
+				s.renewLeases(true)
 				change(Health{Up: true, Gateways: max(gateways, health.Gateways)})
 				s.link.up.Store(true) // after everyone knows
 			}
@@ -88,7 +91,7 @@ func (s *Store) watch() {
 			wait = probeEvery
 		} else if time.Since(renewed) > leaseTime*time.Microsecond/4 {
 			renewed = time.Now()
-			s.renewLeases()
+			s.renewLeases(false)
 		}
 		tick.Reset(wait*9/10 + rand.N(wait/5)) // so that gateways do not come all at once
 	}
@@ -101,27 +104,34 @@ func (s *Store) drainDown() {
 	}
 }
 
-// probe asks what a request would ask, and how many gateways live.
+// probe asks what a request would ask, and how many gateways live. It writes, as a
+// server that cannot is of no use. Of a Cluster it asks every lane, unless Redis is in
+// use, when requests do.
 func (s *Store) probe() (gateways int, err error) {
-	s.mu.Lock()
-	script := s.script
-	s.mu.Unlock()
-	if _, err := s.call(script, nil, newBatch().args(s)); err != nil {
-		return 0, err
+	lanes := s.lanes
+	if s.Up() {
+		lanes = lanes[:1]
 	}
-	n, err := s.call(announceScript, []string{s.prefix + ":gateways"}, []string{strconv.FormatInt(s.gateway, 10)})
-	if err != nil || len(n) == 0 {
-		return 0, err
+	for _, l := range lanes {
+		n, err := s.announce(l)
+		if err != nil {
+			return 0, err
+		}
+		gateways = max(gateways, n)
 	}
-	return max(int(n[0]), 1), nil
+	return gateways, nil
 }
 
-// renewLeases says for all places that this gateway holds that it still does.
-func (s *Store) renewLeases() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, n := range s.held {
-		s.next.renew(s, k, n)
+func (s *Store) announce(l *lane) (gateways int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	answer, err := s.call(ctx, announceScript, []string{s.prefix + ":" + l.tag + "gateways"}, strconv.AppendInt(nil, s.gateway, 10))
+	if err != nil {
+		return 0, err
 	}
-	s.ringLocked()
+	n, err := unpack(answer)
+	if err != nil || len(n) != 1 {
+		return 0, errNoArray
+	}
+	return max(int(n[0]), 1), nil
 }

@@ -17,6 +17,9 @@ import (
 type link struct {
 	option rueidis.ClientOption
 	up     atomic.Bool
+
+	credentials, sentinelCredentials func() (username, password string, err error)
+
 	client atomic.Pointer[rueidis.Client] // nil before the first connection
 	down   chan error                     // gets the reason when up turns false
 }
@@ -30,18 +33,33 @@ func (l *link) configure(o Options) error {
 			return errors.New("redisstore: the URL is not one of Redis") // err may tell a password
 		}
 		l.option = option
-	case len(o.Addresses) > 0 && o.Master != "":
+		l.option.ForceSingleClient = true
+	case len(o.Addresses) > 0:
 		l.option.InitAddress = o.Addresses
 		l.option.Sentinel.MasterSet = o.Master
 	default:
-		return errors.New("redisstore: expected a URL, or the addresses of Sentinels and the name of a master")
+		return errors.New("redisstore: expected a URL, or addresses of Sentinels or of a Cluster")
 	}
+	if o.TLS != nil {
+		l.option.TLSConfig = o.TLS
+		l.option.Sentinel.TLSConfig = o.TLS
+	}
+	l.credentials, l.sentinelCredentials = o.Credentials, o.SentinelCredentials
 	l.option.DisableRetry = true // what is sent twice counts twice
 	l.option.DisableCache = true // counters change with every call
 	l.option.Dialer.Timeout = time.Second
+	l.option.Sentinel.Dialer.Timeout = time.Second
 	l.option.ConnWriteTimeout = time.Second // also for answers, and for the pings that find a dead peer
+	// Events of a failover can get lost, and a master that hangs sends none.
+	l.option.Sentinel.TopologyRefreshInterval = time.Second
+	l.option.ClusterOption.ShardsRefreshInterval = time.Second
 	l.down = make(chan error, 1)
 	return nil
+}
+
+// cluster reports whether Redis is a Cluster.
+func (l *link) cluster() bool {
+	return !l.option.ForceSingleClient && l.option.Sentinel.MasterSet == ""
 }
 
 // connect makes the client, if there is none yet. Later it connects by itself.
@@ -49,12 +67,38 @@ func (l *link) connect() (rueidis.Client, error) {
 	if c := l.client.Load(); c != nil {
 		return *c, nil
 	}
-	c, err := rueidis.NewClient(l.option)
+	option, err := l.authorised()
+	if err != nil {
+		return nil, err
+	}
+	c, err := rueidis.NewClient(option)
 	if err != nil {
 		return nil, err
 	}
 	l.client.Store(&c)
 	return c, nil
+}
+
+// authorised returns the options with credentials. The client would give those of
+// AuthCredentialsFn to Sentinels as well, so with these they are asked only once.
+func (l *link) authorised() (o rueidis.ClientOption, err error) {
+	o = l.option
+	if o.Sentinel.MasterSet == "" {
+		if ask := l.credentials; ask != nil {
+			o.AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (c rueidis.AuthCredentials, err error) {
+				c.Username, c.Password, err = ask()
+				return c, err
+			}
+		}
+		return o, nil
+	}
+	if l.credentials != nil {
+		o.Username, o.Password, err = l.credentials()
+	}
+	if l.sentinelCredentials != nil && err == nil {
+		o.Sentinel.Username, o.Sentinel.Password, err = l.sentinelCredentials()
+	}
+	return o, err
 }
 
 func (l *link) close() {
@@ -73,27 +117,26 @@ func (l *link) fail(reason error) {
 	}
 }
 
-// call runs a script on Redis, within the time that a request may wait.
-func (s *Store) call(script script, keys, args []string) ([]int64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-	defer cancel()
+// call runs a script on Redis.
+func (s *Store) call(ctx context.Context, script *script, keys []string, arg []byte) ([]byte, error) {
 	client, err := s.link.connect()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	begin := time.Now()
-	reply := client.Do(ctx, client.B().Evalsha().Sha1(script.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+	text := rueidis.BinaryString(arg)
+	reply := client.Do(ctx, client.B().Evalsha().Sha1(script.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
 	if e, ok := rueidis.IsRedisErr(reply.Error()); ok && e.IsNoScript() {
-		reply = client.Do(ctx, client.B().Eval().Script(script.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
+		reply = client.Do(ctx, client.B().Eval().Script(script.text).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
 	}
 	if s.options.Observed != nil {
 		s.options.Observed(time.Since(begin))
 	}
-	numbers, err := reply.AsIntSlice()
+	answer, err := reply.AsBytes()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return numbers, nil
+	return answer, nil
 }
 
 // Kind names the kind of an error for metrics: "timeout", "connection", or the first

@@ -16,7 +16,7 @@ var driver string
 type script struct{ text, sha string }
 
 // newScript puts the algorithms' sources in front of the driver.
-func newScript(sources []string) script {
+func newScript(sources []string) *script {
 	var b strings.Builder
 	b.WriteString("local gateway, lease\nlocal scripts = {\n")
 	for _, source := range sources {
@@ -29,7 +29,7 @@ func newScript(sources []string) script {
 	return plainScript(b.String())
 }
 
-func plainScript(text string) script {
+func plainScript(text string) *script {
 	sum := sha1.Sum([]byte(text))
-	return script{text, hex.EncodeToString(sum[:])}
+	return &script{text, hex.EncodeToString(sum[:])}
 }

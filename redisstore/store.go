@@ -16,10 +16,14 @@
 //	               |--3b,c--|
 //	                        |--a,3c--|
 //
+// In a Cluster there are as many lanes of this kind as there are tags in keys: see
+// cluster.go. What Redis has refused for a known time is not asked again, see
+// refusals.go.
+//
 // # Keys
 //
-// A key is the store's prefix, a hash of the counters' name and one of the actor: an
-// identity can be a secret, and as long as it likes.
+// A key is the store's prefix and a hash of the counters' name and the actor: an identity
+// can be a secret, and as long as it likes.
 //
 // Redis' clock decides. Every key has a time to live, rounded up.
 package redisstore
@@ -27,11 +31,14 @@ package redisstore
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -46,9 +53,16 @@ var errForeign = fmt.Errorf("%w: a key holds a foreign value", ErrUnavailable)
 
 // Options configure a Store.
 type Options struct {
-	URL       string   // redis:// or rediss://; or
-	Addresses []string // host:port of Sentinels, with
-	Master    string   // the name of the master that they watch
+	URL       string   // redis:// or rediss://, one server; or
+	Addresses []string // host:port: of Sentinels, with Master, or of nodes of a Cluster
+	Master    string   // the name of the master that the Sentinels watch; empty: Addresses are a Cluster's
+
+	// Credentials is asked at each new connection; nil: what the URL says, if anything.
+	// SentinelCredentials are those of the Sentinels themselves; nil: none.
+	Credentials         func() (username, password string, err error)
+	SentinelCredentials func() (username, password string, err error)
+
+	TLS *tls.Config // nil: none, unless the URL begins with rediss
 
 	Timeout time.Duration // most that a request waits; 0 means 50 ms
 	Prefix  string        // of every key; empty means "diana"
@@ -57,7 +71,8 @@ type Options struct {
 	// and when the number of gateways changes. It is called by one goroutine. May be nil.
 	Changed func(Health)
 
-	// Observed is called after each call to Redis with how long it took. May be nil.
+	// Observed is called after each call to Redis with how long it took, by any
+	// goroutine. May be nil.
 	Observed func(time.Duration)
 }
 
@@ -68,52 +83,42 @@ type Health struct {
 	Gateways int   // last seen alive, this one included; at least 1
 }
 
-// Store is a limit.Store in Redis. It starts two goroutines, which Close ends.
+// Store is a limit.Store in Redis. It starts a few goroutines, which Close ends.
 type Store struct {
 	options Options
 	timeout time.Duration
 	prefix  string
 	gateway int64 // tells this one from others
 	link    link
+	lanes   []*lane // one, but for a Cluster
+	refused refusals
+	leases  leases
 
-	callerClock bool  // tests decide what time it is
-	moment      int64 // which they said last; guarded by mu
+	callerClock bool // tests decide what time it is
 
-	mu      sync.Mutex // guards the rest
-	scripts []string   // sources, by number
-	script  script     // of them all
-	next    *batch     // of requests that wait for the call under way to end
-	held    map[heldKey]int64
-	closed  bool
+	mu      sync.Mutex             // guards scripts, and changes of script
+	scripts []string               // sources, by number
+	script  atomic.Pointer[script] // of them all
 
-	wake chan struct{} // gets a value when next is no longer empty
-	stop chan struct{} // closed by Close
-	done sync.WaitGroup
+	close sync.Once
+	stop  chan struct{} // closed by Close
+	done  sync.WaitGroup
 }
 
 // counters is the limit.Counters of this store.
 type counters struct {
 	script int // in Store.scripts, from 1
 	args   []int64
-	name   [8]byte // hash of the name
-	single bool    // equal requests are not the same: each has its own wait
-	held   bool    // places, on which this gateway has a lease
-}
-
-// heldKey is an actor's places that this gateway holds.
-type heldKey struct {
-	c     *counters
-	actor string
+	name   [sha256.Size]byte // hash of the name
+	salt   uint64            // spreads the actors of several counters apart
+	single bool              // equal requests are not the same: each has its own wait
+	held   bool              // places, on which this gateway has a lease
 }
 
 // Open returns a Store. It does not wait for Redis: until that answers, Take fails at
 // once. The error is for Options that are wrong.
 func Open(o Options) (*Store, error) {
-	s := &Store{
-		options: o, timeout: o.Timeout, prefix: o.Prefix, gateway: rand.Int64N(1 << 53),
-		held: map[heldKey]int64{},
-		wake: make(chan struct{}, 1), stop: make(chan struct{}),
-	}
+	s := &Store{options: o, timeout: o.Timeout, prefix: o.Prefix, gateway: rand.Int64N(1 << 53), stop: make(chan struct{})}
 	if err := s.link.configure(o); err != nil {
 		return nil, err
 	}
@@ -123,9 +128,15 @@ func Open(o Options) (*Store, error) {
 	if s.prefix == "" {
 		s.prefix = "diana"
 	}
-	s.next = newBatch()
-	s.script = newScript(nil)
-	s.done.Go(s.work)
+	s.refused.seed = maphash.MakeSeed()
+	s.leases.held = map[actor]int64{}
+	s.script.Store(newScript(nil))
+	for _, tag := range s.tags() {
+		s.lanes = append(s.lanes, newLane(s, tag))
+	}
+	for _, l := range s.lanes {
+		s.done.Go(l.work)
+	}
 	s.done.Go(s.watch)
 	return s, nil
 }
@@ -133,13 +144,7 @@ func Open(o Options) (*Store, error) {
 // Close ends the store's goroutines. Requests that wait get ErrUnavailable, and so do
 // all that come later.
 func (s *Store) Close() {
-	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.wake)
-		close(s.stop)
-	}
-	s.mu.Unlock()
+	s.close.Do(func() { close(s.stop) })
 	s.done.Wait()
 	s.link.close()
 }
@@ -154,40 +159,38 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 		return nil, fmt.Errorf("redisstore: %s: the algorithm has no script, it can only be local", name)
 	}
 	source := scripted.Script()
-	c := &counters{args: source.Args}
-	sum := sha256.Sum256([]byte(name))
-	copy(c.name[:], sum[:])
-	_, c.single = m.(limit.Queue)
-	c.held = source.Leased
+	_, queue := m.(limit.Queue)
+	return &counters{
+		script: s.number(source.Source), args: source.Args,
+		name: sha256.Sum256([]byte(name)), salt: rand.Uint64(),
+		single: queue, held: source.Leased,
+	}, nil
+}
 
+// number returns the number of a source, which becomes part of the script.
+func (s *Store) number(source string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, have := range s.scripts {
-		if have == source.Source {
-			c.script = i + 1
-			return c, nil
+		if have == source {
+			return i + 1
 		}
 	}
-	s.scripts = append(s.scripts, source.Source)
-	s.script = newScript(s.scripts)
-	c.script = len(s.scripts)
-	return c, nil
+	s.scripts = append(s.scripts, source)
+	s.script.Store(newScript(s.scripts))
+	return len(s.scripts)
 }
 
 // Retire implements limit.Store. What is in Redis goes by itself, with time.
 func (s *Store) Retire(limit.Counters) {}
 
-// key returns the name in Redis of an actor's counter.
-func (s *Store) key(c *counters, actor []byte) string {
-	h := sha256.New()
-	h.Write(c.name[:])
-	h.Write(actor)
-	var sum [sha256.Size]byte
-	h.Sum(sum[:0])
-	b := make([]byte, 0, len(s.prefix)+40)
-	b = append(append(b, s.prefix...), ':')
-	b = base64.RawURLEncoding.AppendEncode(b, c.name[:])
-	b = append(b, ':')
+// key returns the name in Redis of an actor's counter: 128 bits of a hash, which no two
+// actors share, and nobody can choose.
+func (s *Store) key(l *lane, a actor) string {
+	var room [256]byte
+	sum := sha256.Sum256(append(append(room[:0], a.c.name[:]...), a.key...))
+	b := append(room[:0], s.prefix...)
+	b = append(append(b, ':'), l.tag...)
 	return string(base64.RawURLEncoding.AppendEncode(b, sum[:16]))
 }
 
@@ -197,68 +200,61 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	if !s.Up() {
 		return false, ErrUnavailable
 	}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return false, ErrUnavailable
+	if s.refused.certain(now, charges) {
+		return false, nil
 	}
-	if s.callerClock {
-		s.moment = now
+	parts := s.part(charges)
+	if parts != nil {
+		return s.takeParts(ctx, now, charges, parts)
 	}
-	b := s.next
-	g, i := b.add(s, charges)
-	s.ringLocked()
-	s.mu.Unlock()
+	p, err := s.lane(charges).submit(now, charges)
+	if err != nil {
+		return false, err
+	}
+	if err := p.wait(ctx); err != nil {
+		s.giveLater(p, charges)
+		return false, err
+	}
+	return s.settle(p, now, charges)
+}
 
-	select {
-	case <-b.done:
-	case <-ctx.Done():
-		own := append([]limit.Charge(nil), charges...)
-		go func() { // ends with the batch, which ends in time
-			<-b.done
-			if allowed, err := g.outcome(b, i, own); err == nil && allowed {
-				s.hold(own, 1)
-				s.Give(own)
-			}
-		}()
-		return false, ctx.Err()
-	}
-	allowed, err := g.outcome(b, i, charges)
-	if allowed {
-		s.hold(charges, 1)
+// settle fills in what has become of a request.
+func (s *Store) settle(p place, now int64, charges []limit.Charge) (bool, error) {
+	allowed, err := p.outcome(charges)
+	switch {
+	case err != nil:
+	case allowed:
+		s.leases.hold(charges, 1)
+	case !s.callerClock:
+		s.refused.remember(now, charges)
 	}
 	return allowed, err
 }
 
-// hold counts the places that this gateway holds, or with a sign of -1 no longer holds.
-func (s *Store) hold(charges []limit.Charge, sign int64) {
-	for i := range charges {
-		ch := &charges[i]
-		if c := ch.Counters.(*counters); c.held && ch.Outcome.Allowed {
-			k := heldKey{c, string(ch.Key)}
-			s.mu.Lock()
-			if s.held[k] += sign * ch.Cost; s.held[k] <= 0 {
-				delete(s.held, k)
-			}
-			s.mu.Unlock()
-		}
+// giveLater gives back what a request has been granted that did not wait for it.
+func (s *Store) giveLater(p place, charges []limit.Charge) {
+	own := append([]limit.Charge(nil), charges...)
+	for i := range own { // the caller's memory may become another's
+		own[i].Key = append([]byte(nil), own[i].Key...)
 	}
+	go func() { // ends with the batch, which ends in time
+		<-p.done
+		if allowed, err := p.outcome(own); err == nil && allowed {
+			s.leases.hold(own, 1)
+			s.Give(own)
+		}
+	}()
 }
 
 // Give implements limit.Store. It does not wait for Redis.
 func (s *Store) Give(charges []limit.Charge) {
-	s.hold(charges, -1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
+	s.leases.hold(charges, -1)
 	for i := range charges {
-		if charges[i].Outcome.Allowed {
-			s.next.give(s, &charges[i])
+		if ch := &charges[i]; ch.Outcome.Allowed {
+			s.refused.forget(ch)
+			s.lane(charges[i:]).add(func(b *batch) { b.give(ch) })
 		}
 	}
-	s.ringLocked()
 }
 
 // Await implements limit.Store. Turns are reserved in Redis: one that leaves early
@@ -281,39 +277,4 @@ func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// ringLocked tells the goroutine that there is something to do. s.mu is held.
-func (s *Store) ringLocked() {
-	if s.closed {
-		return
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default: // it knows
-	}
-}
-
-// work sends one batch after another.
-func (s *Store) work() {
-	for range s.wake {
-		s.mu.Lock()
-		b, script := s.next, s.script
-		s.next = newBatch()
-		b.now = s.moment
-		s.mu.Unlock()
-		switch {
-		case b.empty():
-		case s.Up():
-			b.send(s, script)
-		default: // it has waited for a call that failed, and does not wait for another
-			b.err = ErrUnavailable
-			close(b.done)
-		}
-	}
-	s.mu.Lock()
-	b := s.next
-	s.mu.Unlock()
-	b.err = ErrUnavailable
-	close(b.done)
 }

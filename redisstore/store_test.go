@@ -153,7 +153,7 @@ func TestForeignValue(t *testing.T) {
 		_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte(key), Cost: 1}})
 		return err
 	}
-	name := s.key(c.(*counters), []byte("x"))
+	name := s.key(s.lanes[0], actor{c.(*counters), "x"})
 	for _, set := range [][]string{{"SET", name, "something"}, {"LPUSH", name, "something"}} {
 		r.Must("DEL", name)
 		r.Must(set...)
@@ -204,7 +204,7 @@ func TestUnavailable(t *testing.T) {
 	if err := take(context.Background()); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("closed: %v, want ErrUnavailable", err)
 	}
-	for _, bad := range []Options{{URL: "http://x"}, {URL: "redis://x:y:z"}, {Addresses: []string{"x:1"}}, {}} {
+	for _, bad := range []Options{{URL: "http://x"}, {URL: "redis://x:y:z"}, {Master: "x"}, {}} {
 		if _, err := Open(bad); err == nil || errors.Is(err, ErrUnavailable) {
 			t.Errorf("Open(%+v): %v, want what is wrong", bad, err)
 		}

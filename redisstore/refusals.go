@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// refusals remembers who has been refused for how long, so that an actor that goes on
+// asking costs Redis nothing until it could be allowed again. Only what other gateways give
+// back, an operator who deletes keys, or a Redis that has forgotten could make that
+// earlier, so nothing is believed for longer than ten seconds.
+//
+// It has a fixed number of places, and who is remembered later takes the place of who was
+// there. Looking takes no lock.
+type refusals struct {
+	seed   maphash.Seed
+	places [1 << 13]atomic.Pointer[refusal]
+}
+
+const longestRefusal = 10_000_000 // microseconds
+
+// refusal is what is remembered. It never changes.
+type refusal struct {
+	actor
+	cost    int64
+	since   int64 // by the clock of those who ask
+	outcome limit.Outcome
+}
+
+// certain reports whether a charge is surely refused now. Then it fills in the outcomes:
+// those of the others are limit.Unknown.
+func (r *refusals) certain(now int64, charges []limit.Charge) bool {
+	for i := range charges {
+		ch := &charges[i]
+		f := r.place(ch).Load()
+		if f == nil || !f.of(ch) || f.cost != ch.Cost || ch.Shadow {
+			continue
+		}
+		passed := max(now-f.since, 0)
+		if passed >= min(f.outcome.Wait, longestRefusal) {
+			continue
+		}
+		for k := range charges {
+			charges[k].Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		}
+		ch.Outcome = f.outcome
+		ch.Outcome.Wait -= passed
+		ch.Outcome.Reset = max(ch.Outcome.Reset-passed, 0)
+		return true
+	}
+	return false
+}
+
+// remember notes the charges that Redis has refused to a request that came at now.
+func (r *refusals) remember(now int64, charges []limit.Charge) {
+	for i := range charges {
+		ch := &charges[i]
+		c := ch.Counters.(*counters)
+		// Places, and turns in a queue, are given back at any time.
+		if o := ch.Outcome; !o.Allowed && !ch.Shadow && !c.single && !c.held {
+			r.place(ch).Store(&refusal{actor{c, string(ch.Key)}, ch.Cost, now, o})
+		}
+	}
+}
+
+// forget is called when something is given back.
+func (r *refusals) forget(ch *limit.Charge) {
+	p := r.place(ch)
+	if f := p.Load(); f != nil && f.of(ch) {
+		p.Store(nil)
+	}
+}
+
+// forgetAll is called when Redis has come back, and may have forgotten.
+func (r *refusals) forgetAll() {
+	for i := range r.places {
+		r.places[i].Store(nil)
+	}
+}
+
+func (r *refusals) place(ch *limit.Charge) *atomic.Pointer[refusal] {
+	h := maphash.Bytes(r.seed, ch.Key) ^ ch.Counters.(*counters).salt
+	return &r.places[h%uint64(len(r.places))]
+}
+
+func (f *refusal) of(ch *limit.Charge) bool {
+	return f.c == ch.Counters.(*counters) && f.key == string(ch.Key)
+}
