@@ -4,10 +4,13 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -33,9 +36,15 @@ func (l *link) configure(o Options) error {
 	case len(o.Addresses) > 0 && o.Master != "":
 		l.option.InitAddress = o.Addresses
 		l.option.Sentinel.MasterSet = o.Master
+		l.option.Sentinel.TLSConfig = o.TLS
+		l.option.Sentinel.Dialer.Timeout = time.Second
 	default:
 		return errors.New("redisstore: expected a URL, or the addresses of Sentinels and the name of a master")
 	}
+	if o.TLS != nil {
+		l.option.TLSConfig = o.TLS
+	}
+	l.authenticate(o)
 	l.option.DisableRetry = true // what is sent twice counts twice
 	l.option.DisableCache = true // counters change with every call
 	l.option.Dialer.Timeout = time.Second
@@ -43,6 +52,48 @@ func (l *link) configure(o Options) error {
 	l.down = make(chan error, 1)
 	return nil
 }
+
+// authenticate has the credentials asked for. rueidis asks one function for those of
+// servers and of Sentinels, and tells it only the address, so the latter get a mark.
+func (l *link) authenticate(o Options) {
+	if o.Credentials == nil && o.SentinelCredentials == nil {
+		return
+	}
+	l.option.AuthCredentialsFn = func(c rueidis.AuthCredentialsContext) (a rueidis.AuthCredentials, err error) {
+		ask := o.Credentials
+		if _, ok := c.Address.(sentinelAddr); ok {
+			ask = o.SentinelCredentials
+		}
+		if ask == nil {
+			return rueidis.AuthCredentials{Username: l.option.Username, Password: l.option.Password}, nil
+		}
+		a.Username, a.Password, err = ask()
+		return a, err
+	}
+	if o.Master == "" {
+		return
+	}
+	// Of a Dialer, rueidis hands on the one that belongs to whom it connects to.
+	l.option.Sentinel.Dialer.ControlContext = func(context.Context, string, string, syscall.RawConn) error { return nil }
+	l.option.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, c *tls.Config) (conn net.Conn, err error) {
+		if c == nil {
+			conn, err = d.DialContext(ctx, "tcp", address)
+		} else {
+			conn, err = (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", address)
+		}
+		if err == nil && d.ControlContext != nil {
+			conn = sentinelConn{conn}
+		}
+		return conn, err
+	}
+}
+
+// sentinelConn is a connection to a Sentinel.
+type sentinelConn struct{ net.Conn }
+
+type sentinelAddr struct{ net.Addr }
+
+func (c sentinelConn) RemoteAddr() net.Addr { return sentinelAddr{c.Conn.RemoteAddr()} }
 
 // connect makes the client, if there is none yet. Later it connects by itself.
 func (l *link) connect() (rueidis.Client, error) {

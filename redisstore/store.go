@@ -27,6 +27,7 @@ package redisstore
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -46,9 +47,13 @@ var errForeign = fmt.Errorf("%w: a key holds a foreign value", ErrUnavailable)
 
 // Options configure a Store.
 type Options struct {
-	URL       string   // redis:// or rediss://; or
-	Addresses []string // host:port of Sentinels, with
-	Master    string   // the name of the master that they watch
+	URL       string   // redis:// or rediss://, one server; or
+	Addresses []string // host:port: of Sentinels, with Master
+	Master    string   // the name of the master that the Sentinels watch
+
+	Credentials         func() (username, password string, err error) // asked at each new connection; nil: what the URL says
+	SentinelCredentials func() (username, password string, err error) // those of the Sentinels; nil: none
+	TLS                 *tls.Config                                   // of servers and Sentinels; nil: none, unless the URL begins with rediss
 
 	Timeout time.Duration // most that a request waits; 0 means 50 ms
 	Prefix  string        // of every key; empty means "diana"
