@@ -127,10 +127,14 @@ func (l *Limiter) use(c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	o, err := redisOptions(c.Redis)
+	if err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.redis
-	n, err := l.connect(c.Redis)
+	n, err := l.connect(c.Redis, o)
 	if err != nil {
 		return err
 	}

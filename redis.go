@@ -3,6 +3,9 @@
 package diana
 
 import (
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"reflect"
 
 	"github.com/diana-limiter/diana/config"
@@ -13,7 +16,8 @@ import (
 // before the configuration that asks for it is known to be good, and is in use if it
 // is the Limiter's. Until then, and when it no longer is, nobody listens to it.
 type connection struct {
-	config *config.Redis // nil: no Redis
+	config *config.Redis  // nil: no Redis
+	roots  *x509.CertPool // nil: the system's
 	store  *redisstore.Store
 
 	// Guarded by Limiter.mu.
@@ -21,23 +25,57 @@ type connection struct {
 	returned int64 // the moment when Redis came within reach
 }
 
+// redisOptions returns how a store is opened for a configuration. What that names must
+// be readable now, also if it is not needed now: what is in force could be opened again.
+func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
+	if c == nil {
+		return o, nil
+	}
+	o = redisstore.Options{URL: c.URL, Timeout: c.Timeout, Prefix: c.Prefix}
+	var sentinelErr, tlsErr error
+	o.Credentials, err = credentials("redis.password", c.Username, c.Password)
+	if s := c.Sentinel; s != nil {
+		o.Addresses, o.Master = s.Addresses, s.Master
+		o.SentinelCredentials, sentinelErr = credentials("redis.sentinel.password", s.Username, s.Password)
+	}
+	if o.TLS, tlsErr = c.TLS.Load(); tlsErr != nil {
+		tlsErr = fmt.Errorf("redis.tls: %w", tlsErr)
+	}
+	return o, errors.Join(err, sentinelErr, tlsErr)
+}
+
+// credentials returns what asks for a password anew each time, or nil if there is none.
+// It has asked once.
+func credentials(key, username string, password config.Secret) (func() (string, string, error), error) {
+	if password.IsZero() {
+		return nil, nil
+	}
+	ask := func() (string, string, error) {
+		text, err := password.Value()
+		if err != nil {
+			return "", "", fmt.Errorf("%s: %w", key, err)
+		}
+		return username, text, nil
+	}
+	_, _, err := ask()
+	return ask, err
+}
+
 // connect returns the connection that a configuration asks for: the one in use if it is
 // no other. l.mu is held.
-func (l *Limiter) connect(c *config.Redis) (*connection, error) {
+func (l *Limiter) connect(c *config.Redis, o redisstore.Options) (*connection, error) {
 	n := &connection{config: c, health: redisstore.Health{Gateways: 1}}
-	if used := l.redis; used != nil && reflect.DeepEqual(c, used.config) {
+	if o.TLS != nil {
+		n.roots = o.TLS.RootCAs
+	}
+	if used := l.redis; used != nil && reflect.DeepEqual(c, used.config) && n.roots.Equal(used.roots) {
 		return used, nil
 	}
 	if c == nil || len(c.Cluster) > 0 { // a Cluster is not supported yet: out of reach
 		return n, nil
 	}
-	o := redisstore.Options{
-		URL: c.URL, Timeout: c.Timeout, Prefix: c.Prefix, Observed: l.options.RedisObserved,
-		Changed: func(h redisstore.Health) { l.redisChanged(n, h) },
-	}
-	if c.Sentinel != nil {
-		o.Addresses, o.Master = c.Sentinel.Addresses, c.Sentinel.Master
-	}
+	o.Observed = l.options.RedisObserved
+	o.Changed = func(h redisstore.Health) { l.redisChanged(n, h) }
 	var err error
 	n.store, err = redisstore.Open(o)
 	return n, err
