@@ -14,10 +14,16 @@ import (
 )
 
 // gateways returns limiters that share a Redis, when it is in use by all.
-func gateways(t *testing.T, n int, url, timeout, limits string) (all []*diana.Limiter) {
+func gateways(t *testing.T, n int, url, timeout, limits string) []*diana.Limiter {
+	t.Helper()
+	return sharing(t, n, fmt.Sprintf("redis: {url: %q, timeout: %s}\nlimits:\n%s", url, timeout, limits))
+}
+
+// sharing returns limiters of one configuration, when its Redis is in use by all.
+func sharing(t *testing.T, n int, yaml string) (all []*diana.Limiter) {
 	t.Helper()
 	for range n {
-		all = append(all, limiter(t, fmt.Sprintf("redis: {url: %q, timeout: %s}\nlimits:\n%s", url, timeout, limits)))
+		all = append(all, limiter(t, yaml))
 	}
 	for _, l := range all {
 		poll(t, func() bool { s := l.Status(); return !s.Degraded && s.Gateways == n })

@@ -47,16 +47,14 @@ type Limiter struct {
 	local      *memstore.Store
 	active     atomic.Pointer[active]
 	judgements sync.Pool
+	leaving    sync.WaitGroup // connections to Redis that are being closed
 
 	mu          sync.Mutex        // guards the rest, and changes of active
 	tallies     map[string]*tally // by rule; a rule keeps its own across configurations
 	reloads     map[Reload]int64
-	redisErrors map[string]int64  // by redisstore.Kind
-	file        *watchedFile      // nil if not from a file
-	global      *redisstore.Store // nil: no Redis
-	redis       *config.Redis     // what global was made from
-	health      redisstore.Health // of global
-	returned    int64             // the moment when Redis came within reach
+	redisErrors map[string]int64 // by redisstore.Kind
+	file        *watchedFile     // nil if not from a file
+	redis       *connection      // of active; nil before there is one
 }
 
 // longestBoth bounds how long a rule is kept by both stores when Redis has come back. It
@@ -100,7 +98,6 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 		redisErrors: map[string]int64{},
 	}
 	l.judgements.New = func() any { return &judgement{limiter: l} }
-	l.health.Gateways = 1
 	if err := l.use(c); err != nil {
 		return nil, err
 	}
@@ -112,34 +109,50 @@ func (l *Limiter) Close() error {
 	l.mu.Lock()
 	file := l.file
 	l.file = nil
-	global := l.global
 	l.mu.Unlock()
 	if file != nil {
 		file.close() // without the lock, which it waits for if it is just changing the configuration
 	}
-	if global != nil {
-		global.Close()
-	}
+	l.mu.Lock()
+	l.leave(l.redis)
+	l.mu.Unlock()
+	l.leaving.Wait()
 	return nil
 }
 
-// use makes a configuration the active one. Counters go on that mean the same.
+// use makes a configuration the active one, or changes nothing. Counters go on that mean
+// the same.
 func (l *Limiter) use(c *config.Config) error {
 	set, err := rule.Compile(c.Limits, c.Identity, l.options.Vocabulary)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.connect(c.Redis); err != nil {
+	o, err := redisOptions(c.Redis)
+	if err != nil {
 		return err
 	}
-	return l.enforce(&active{config: c, set: set, since: time.Now()})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.redis
+	n, err := l.connect(c.Redis, o)
+	if err != nil {
+		return err
+	}
+	err = l.enforce(&active{config: c, set: set, since: time.Now()}, n)
+	switch {
+	case n == old:
+	case err != nil:
+		l.leave(n)
+	default:
+		l.leave(old)
+	}
+	return err
 }
 
-// enforce binds a set to its counters, and makes it the active one. l.mu is held.
-func (l *Limiter) enforce(a *active) (err error) {
-	a.global = l.global
+// enforce binds a set to its counters, and makes it the active one, with its connection
+// to Redis. l.mu is held.
+func (l *Limiter) enforce(a *active, n *connection) (err error) {
+	a.global = n.store
 	tallies := map[string]*tally{}
 	for _, r := range a.set.Rules {
 		tallies[r.Name] = l.tallies[r.Name]
@@ -152,11 +165,11 @@ func (l *Limiter) enforce(a *active) (err error) {
 			quoted: quote(r.Name),
 			json:   jsonString(r.Name),
 		}
-		if e.counters, err = l.counters(r); err == nil && r.Scope == rule.Global && l.global != nil {
-			e.global, err = l.global.Counters(r.Counters, r.Meter)
+		if e.counters, err = l.counters(r, n.health.Gateways); err == nil && r.Scope == rule.Global && n.store != nil {
+			e.global, err = n.store.Counters(r.Counters, r.Meter)
 			e.warm = e.counters != nil && r.OnError != rule.Closed && !r.Algorithm.Held && !queues(r)
 			if r.OnError == rule.Share && r.Limit.Unit <= longestBoth {
-				e.both = l.returned + (r.Limit.Unit + apart).Microseconds()
+				e.both = n.returned + (r.Limit.Unit + apart).Microseconds()
 			}
 		}
 		a.enforced = append(a.enforced, e)
@@ -164,7 +177,7 @@ func (l *Limiter) enforce(a *active) (err error) {
 			l.retire(a)
 			return err
 		}
-		if r.Scope == rule.Global && !l.health.Up && a.degraded == nil {
+		if r.Scope == rule.Global && !n.health.Up && a.degraded == nil {
 			now := time.Now()
 			a.degraded = &now
 		}
@@ -173,7 +186,7 @@ func (l *Limiter) enforce(a *active) (err error) {
 	if a.degraded != nil && old != nil && old.degraded != nil {
 		a.degraded = old.degraded
 	}
-	l.tallies = tallies
+	l.tallies, l.redis = tallies, n
 	l.local.SetMaxKeys(a.config.MaxKeys)
 	l.active.Store(a)
 	if old != nil {
@@ -196,8 +209,9 @@ func queues(r *rule.Rule) bool {
 	return ok
 }
 
-// counters returns what a rule is counted by in this process. l.mu is held.
-func (l *Limiter) counters(r *rule.Rule) (limit.Counters, error) {
+// counters returns what a rule is counted by in this process, one of so many gateways.
+// l.mu is held.
+func (l *Limiter) counters(r *rule.Rule, gateways int) (limit.Counters, error) {
 	if r.Scope == rule.Local {
 		return l.local.Counters(r.Counters, r.Meter)
 	}
@@ -215,7 +229,7 @@ func (l *Limiter) counters(r *rule.Rule) (limit.Counters, error) {
 		return l.local.Counters("closed "+r.Counters, m)
 	case rule.Share:
 		var err error
-		if m, err = r.Algorithm.New(share(r.Limit, l.health.Gateways)); err != nil {
+		if m, err = r.Algorithm.New(share(r.Limit, gateways)); err != nil {
 			return nil, err
 		}
 	}

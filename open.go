@@ -66,9 +66,6 @@ func (l *Limiter) warn(c *config.Config) {
 	for _, w := range c.Warnings {
 		l.options.Logger.Warn("configuration", "warning", w.String())
 	}
-	if c.Redis != nil && len(c.Redis.Cluster) > 0 {
-		l.options.Logger.Warn("a Redis Cluster is not supported by this version; on_error decides")
-	}
 	if c.Remote != nil {
 		l.options.Logger.Warn("the configuration centre is not followed by this version; the local limits serve")
 	}

@@ -3,55 +3,107 @@
 package diana
 
 import (
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"reflect"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/redisstore"
 )
 
-// connect makes the store in Redis that a configuration asks for, unless it is there
-// already. l.mu is held.
-func (l *Limiter) connect(c *config.Redis) error {
-	if reflect.DeepEqual(c, l.redis) {
-		return nil
+// connection is a store in Redis, what it was made from, and how it is. It is made
+// before the configuration that asks for it is known to be good, and is in use if it
+// is the Limiter's. Until then, and when it no longer is, nobody listens to it.
+type connection struct {
+	config *config.Redis  // nil: no Redis
+	roots  *x509.CertPool // nil: the system's
+	store  *redisstore.Store
+
+	// Guarded by Limiter.mu.
+	health   redisstore.Health
+	returned int64 // the moment when Redis came within reach
+}
+
+// redisOptions returns how a store is opened for a configuration. What that names must
+// be readable now, also if it is not needed now: what is in force could be opened again.
+func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
+	if c == nil {
+		return o, nil
 	}
-	var global *redisstore.Store
-	if c != nil && len(c.Cluster) == 0 { // a Cluster is not supported yet: out of reach
-		o := redisstore.Options{
-			URL: c.URL, Timeout: c.Timeout, Prefix: c.Prefix,
-			Changed: l.redisChanged, Observed: l.options.RedisObserved,
-		}
-		if c.Sentinel != nil {
-			o.Addresses, o.Master = c.Sentinel.Addresses, c.Sentinel.Master
-		}
-		var err error
-		if global, err = redisstore.Open(o); err != nil {
-			return err
-		}
+	o = redisstore.Options{URL: c.URL, Addresses: c.Cluster, Timeout: c.Timeout, Prefix: c.Prefix}
+	var sentinelErr, tlsErr error
+	o.Credentials, err = credentials("redis.password", c.Username, c.Password)
+	if s := c.Sentinel; s != nil {
+		o.Addresses, o.Master = s.Addresses, s.Master
+		o.SentinelCredentials, sentinelErr = credentials("redis.sentinel.password", s.Username, s.Password)
 	}
-	if old := l.global; old != nil {
-		go old.Close() // it may be telling us something, and waits for l.mu
+	if o.TLS, tlsErr = c.TLS.Load(); tlsErr != nil {
+		tlsErr = fmt.Errorf("redis.tls: %w", tlsErr)
 	}
-	l.redis, l.global = c, global
-	l.health = redisstore.Health{Gateways: 1}
-	return nil
+	return o, errors.Join(err, sentinelErr, tlsErr)
+}
+
+// credentials returns what asks for a password anew each time, or nil if there is none.
+// It has asked once.
+func credentials(key, username string, password config.Secret) (func() (string, string, error), error) {
+	if password.IsZero() {
+		return nil, nil
+	}
+	ask := func() (string, string, error) {
+		text, err := password.Value()
+		if err != nil {
+			return "", "", fmt.Errorf("%s: %w", key, err)
+		}
+		return username, text, nil
+	}
+	_, _, err := ask()
+	return ask, err
+}
+
+// connect returns the connection that a configuration asks for: the one in use if it is
+// no other. l.mu is held.
+func (l *Limiter) connect(c *config.Redis, o redisstore.Options) (*connection, error) {
+	n := &connection{config: c, health: redisstore.Health{Gateways: 1}}
+	if o.TLS != nil {
+		n.roots = o.TLS.RootCAs
+	}
+	if used := l.redis; used != nil && reflect.DeepEqual(c, used.config) && n.roots.Equal(used.roots) {
+		return used, nil
+	}
+	if c == nil {
+		return n, nil
+	}
+	o.Observed = l.options.RedisObserved
+	o.Changed = func(h redisstore.Health) { l.redisChanged(n, h) }
+	var err error
+	n.store, err = redisstore.Open(o)
+	return n, err
+}
+
+// leave closes a connection that is not in use, or no longer. It does not wait: the
+// store may be telling us something, and wait for l.mu.
+func (l *Limiter) leave(n *connection) {
+	if n != nil && n.store != nil {
+		l.leaving.Go(n.store.Close)
+	}
 }
 
 // redisChanged is told when Redis comes within reach or out of it, and when the number
 // of gateways changes, which changes each one's share.
-func (l *Limiter) redisChanged(h redisstore.Health) {
+func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.health
-	l.health = h
+	if n != l.redis {
+		return
+	}
+	before := n.health
+	n.health = h
 	if h.Up && !before.Up {
-		l.returned = l.local.Now()
+		n.returned = l.local.Now()
 	}
 	a := l.active.Load()
-	if a == nil {
-		return // the first configuration is still being put in force
-	}
-	if err := l.enforce(&active{config: a.config, set: a.set, since: a.since}); err != nil {
+	if err := l.enforce(&active{config: a.config, set: a.set, since: a.since}, n); err != nil {
 		l.options.Logger.Error("limits not changed", "gateways", h.Gateways, "error", err)
 	}
 	switch {

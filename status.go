@@ -103,7 +103,7 @@ func (l *Limiter) RedisErrors() map[string]int64 {
 func (l *Limiter) gateways() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.health.Gateways
+	return l.redis.health.Gateways
 }
 
 func (l *Limiter) countReload(source string, err error) {

@@ -23,14 +23,14 @@ import (
 // A text counts when it has been read twice in a row, so that one that is just being
 // written is not taken for a shorter one.
 type watchedFile struct {
-	name   string
-	handle func(name string, text []byte, err error) error
-	stop   chan struct{}
-	done   chan struct{}
+	name string
+	stop chan struct{}
+	done chan struct{}
 
-	mu   sync.Mutex // guards the rest, and orders the calls of handle
-	text []byte     // last handled
-	gone bool       // it could not be read, which has been handled
+	mu     sync.Mutex // guards the rest, and orders the calls of handle
+	handle func(name string, text []byte, err error) error
+	text   []byte // last handled
+	gone   bool   // it could not be read, which has been handled
 }
 
 const (
@@ -57,6 +57,9 @@ func (f *watchedFile) close() {
 		close(f.stop)
 	}
 	<-f.done
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handle = func(string, []byte, error) error { return nil } // for a read that comes late
 }
 
 func (f *watchedFile) run() {

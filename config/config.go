@@ -39,14 +39,21 @@ type Redis struct {
 	URL      string   // redis:// or rediss://, with a host, and perhaps a user, a password and a database
 	Cluster  []string // host:port
 	Sentinel *Sentinel
-	Timeout  time.Duration // most that a request ever waits for Redis; 1ms to 10s, default 50ms
-	Prefix   string        // of every key; printable ASCII without spaces and braces, default "diana"
+
+	Username string // of the ACL; empty: Redis' default user, or the one in URL
+	Password Secret // of Username; none if URL has one
+	TLS      *TLS   // of all servers and Sentinels; nil: none, unless URL begins with rediss
+
+	Timeout time.Duration // most that a request ever waits for Redis; 1ms to 10s, default 50ms
+	Prefix  string        // of every key; printable ASCII without spaces and braces, default "diana"
 }
 
 // Sentinel says how to find the master of a Redis that Sentinel watches.
 type Sentinel struct {
 	Master    string
 	Addresses []string // host:port, at least one
+	Username  string   // of the Sentinels themselves; empty: their default user
+	Password  Secret
 }
 
 // Remote says where the configuration centre is.

@@ -172,10 +172,21 @@ func TestSettingRows(t *testing.T) {
 	identity := func(c *Config) any { return c.Identity }
 	response := func(c *Config) any { return c.Response }
 	redis := func(c *Config) any {
-		if c.Redis == nil || c.Redis.Sentinel == nil {
-			return c.Redis
+		r := c.Redis
+		switch {
+		case r == nil:
+			return r
+		case r.Sentinel != nil:
+			return []any{r.Sentinel.Master, r.Sentinel.Addresses, r.Timeout, r.Prefix}
 		}
-		return *c.Redis.Sentinel
+		return []any{r.URL, r.Cluster, r.Timeout, r.Prefix}
+	}
+	access := func(c *Config) any {
+		r := c.Redis
+		if r.Sentinel != nil {
+			return []any{r.Username, r.Password, r.Sentinel.Username, r.Sentinel.Password, fmt.Sprint(r.TLS)}
+		}
+		return []any{r.Username, r.Password, fmt.Sprint(r.TLS)}
 	}
 	for _, row := range []struct {
 		text string
@@ -188,10 +199,17 @@ func TestSettingRows(t *testing.T) {
 		{"", response, "{503 true}"},
 		{"", func(c *Config) any { return c.MaxKeys }, "1000000"},
 
-		{"redis: {url: 'redis://127.0.0.1:6379/0'}", redis, "&{redis://127.0.0.1:6379/0 [] <nil> 50ms diana}"},
-		{"redis: {url: 'rediss://u:p@h', timeout: 1ms, prefix: p}", redis, "&{rediss://u:p@h [] <nil> 1ms p}"},
-		{"redis: {cluster: ['a:1', 'b:2'], timeout: 10s}", redis, "&{ [a:1 b:2] <nil> 10s diana}"},
-		{"redis: {sentinel: {master: m, addresses: ['a:1']}}", redis, "{m [a:1]}"},
+		{"redis: {url: 'redis://127.0.0.1:6379/0'}", redis, "[redis://127.0.0.1:6379/0 [] 50ms diana]"},
+		{"redis: {url: 'rediss://u:p@h', timeout: 1ms, prefix: p}", redis, "[rediss://u:p@h [] 1ms p]"},
+		{"redis: {cluster: ['a:1', 'b:2'], timeout: 10s}", redis, "[ [a:1 b:2] 10s diana]"},
+		{"redis: {sentinel: {master: m, addresses: ['a:1']}}", redis, "[m [a:1] 50ms diana]"},
+		{"redis: {cluster: ['a:1']}", access, "[  <nil>]"},
+		{"redis: {cluster: ['a:1'], password: p}", access, "[ (hidden) <nil>]"},
+		{"redis: {cluster: ['a:1'], username: u, password: env:P, tls: {}}", access, "[u env:P &{   }]"},
+		{"redis: {url: 'redis://a/1', username: u, password: file:/p}", access, "[u file:/p <nil>]"},
+		{"redis: {url: 'rediss://a', tls: {ca: a, certificate: b, key: c, server_name: d}}", access, "[  &{a b c d}]"},
+		{"redis: {sentinel: {master: m, addresses: ['a:1'], password: env:P}, tls: {server_name: '::1'}}", access, "[   env:P &{   ::1}]"},
+		{"redis: {sentinel: {master: m, addresses: ['a:1'], username: s, password: p}, username: u, password: env:P}", access, "[u env:P s (hidden) <nil>]"},
 		{"remote: {url: 'consul://h/k', snapshot: s}", func(c *Config) any { return *c.Remote }, "{consul://h/k s}"},
 		{"remote: {url: 'https://h'}", func(c *Config) any { return *c.Remote }, "{https://h }"},
 		{"remote: {url: 'redis://h/0/a/b'}", func(c *Config) any { return *c.Remote }, "{redis://h/0/a/b }"},

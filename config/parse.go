@@ -5,10 +5,7 @@ package config
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"unicode/utf8"
 
@@ -34,12 +31,8 @@ func ParseRemote(name string, data []byte, v rule.Vocabulary) (*Config, error) {
 // Load reads the configuration in a file. The error is [Errors], or that of reading
 // the file. It reads no more than [MaxSize] and a byte.
 func Load(path string, v rule.Vocabulary) (*Config, error) {
-	f, err := os.Open(path)
+	data, err := readFile(path, MaxSize+1)
 	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
-	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, err
 	}
 	return Parse(path, data, v)

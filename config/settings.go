@@ -22,6 +22,8 @@ const (
 	longestPrefix  = 128 // bytes
 	longestAddress = 2048
 	longestPath    = 4096
+	longestUser    = 256
+	longestHost    = 253
 )
 
 var fullKeys = []string{"redis", "remote", "identity", "response", "max_keys", "limits"}
@@ -73,7 +75,7 @@ func (v value) redis() *Redis {
 		return nil
 	}
 	ways := []string{"url", "cluster", "sentinel"}
-	m := v.mapping(keys{of: "redis", names: append(ways, "timeout", "prefix")})
+	m := v.mapping(keys{of: "redis", names: append(ways, "username", "password", "tls", "timeout", "prefix")})
 	first := ""
 	for _, way := range ways {
 		switch {
@@ -87,12 +89,33 @@ func (v value) redis() *Redis {
 	if first == "" && m.fields != nil {
 		m.fail("redis lacks an address, expected one of url, cluster and sentinel")
 	}
+	text, u := m.get("url").redisURL()
+	if u != nil {
+		m.besides(u)
+	}
+	username, password := m.credentials()
 	return &Redis{
-		URL:      m.get("url").redisURL(),
+		URL:      text,
 		Cluster:  m.get("cluster").hosts(),
 		Sentinel: m.get("sentinel").sentinel(),
+		Username: username,
+		Password: password,
+		TLS:      m.get("tls").tls(),
 		Timeout:  m.get("timeout").duration(time.Millisecond, 10*time.Second, 50*time.Millisecond),
 		Prefix:   m.get("prefix").prefix("diana"),
+	}
+}
+
+// besides checks that the keys beside a URL of Redis do not say otherwise, or again,
+// what it says.
+func (m mapping) besides(u *url.URL) {
+	for _, key := range []string{"username", "password"} {
+		if u.User != nil && m.get(key).given() {
+			m.failKey(key, "redis has credentials in the url and a %s, expected them in one place", key)
+		}
+	}
+	if u.Scheme == "redis" && m.get("tls").given() {
+		m.failKey("tls", "redis has tls and a url of redis://, expected rediss:// for TLS")
 	}
 }
 
@@ -100,9 +123,10 @@ func (v value) sentinel() *Sentinel {
 	if !v.given() {
 		return nil
 	}
-	m := v.mapping(keys{of: "sentinel", names: []string{"master", "addresses"}})
+	m := v.mapping(keys{of: "sentinel", names: []string{"master", "addresses", "username", "password"}})
 	master, _ := m.require("master").text(longestAddress)
-	return &Sentinel{Master: master, Addresses: m.require("addresses").hosts()}
+	username, password := m.credentials()
+	return &Sentinel{Master: master, Addresses: m.require("addresses").hosts(), Username: username, Password: password}
 }
 
 // hosts reads a list of host:port.
@@ -158,8 +182,8 @@ func (v value) url() (text string, u *url.URL) {
 	return text, u
 }
 
-func (v value) redisURL() string {
-	text, u := v.url()
+func (v value) redisURL() (text string, u *url.URL) {
+	text, u = v.url()
 	switch {
 	case u == nil:
 	case u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "":
@@ -169,7 +193,7 @@ func (v value) redisURL() string {
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		v.fail("%s: expected no options behind ? or #", v.key)
 	}
-	return text
+	return text, u
 }
 
 func isDatabase(s string) bool {

@@ -18,6 +18,7 @@ type value struct {
 	r    *reader
 	key  string     // as messages call it
 	node *yaml.Node // nil: not given
+	hide bool       // no message shows it
 }
 
 func (v value) given() bool { return v.node != nil }
@@ -56,6 +57,8 @@ func (v value) found() string {
 		return "a list"
 	case v.null():
 		return "nothing"
+	case v.hide:
+		return hidden
 	case !v.quoted() && v.node.Tag != "!!str" && v.node.Tag != "":
 		return shorten(v.node.Value)
 	}
@@ -68,10 +71,11 @@ func (v value) found() string {
 
 const hidden = "a text that may hold a password"
 
-// quote returns a text as messages show it. What looks like a URL, or like a name in
-// front of a host, may hold a password and is not shown.
+// quote returns a text as messages show it. What looks like a URL, like a name in front
+// of a host, or like the key of a password whose colon lacks its space may hold one and
+// is not shown.
 func quote(s string) string {
-	if strings.Contains(s, "://") || strings.Contains(s, "@") {
+	if strings.Contains(s, "://") || strings.Contains(s, "@") || strings.Contains(s, "password:") {
 		return hidden
 	}
 	return strconv.Quote(shorten(s))
@@ -100,7 +104,11 @@ func (v value) text(longest int) (text string, ok bool) {
 	}
 	switch v.node.Tag {
 	case "!!bool", "!!int", "!!float":
-		v.fail("%s: expected text, found %s, which is text only in quotes", v.key, shorten(v.node.Value))
+		if v.hide {
+			v.fail("%s: expected text, found what is text only in quotes", v.key)
+		} else {
+			v.fail("%s: expected text, found %s, which is text only in quotes", v.key, shorten(v.node.Value))
+		}
 		return "", false
 	}
 	switch text = v.node.Value; {

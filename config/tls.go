@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// TLS says how connections to a server are secured. The zero value trusts the system's
+// authorities, shows no certificate, and expects the server's to name its host.
+type TLS struct {
+	CA          string // PEM file of who signs the server's certificate; empty: the system's authorities
+	Certificate string // PEM file shown to the server; empty: none
+	Key         string // PEM file of the certificate's key
+	ServerName  string // expected in the server's certificate; empty: its host
+}
+
+// Load reads the files. From then on the certificate and its key are read again for
+// each connection that asks for them, as they are often replaced before they expire;
+// the authorities are not. The error names the file. Nil gives nil: no TLS.
+func (t *TLS) Load() (*tls.Config, error) {
+	if t == nil {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CA != "" {
+		text, err := readFile(t.CA, MaxSize)
+		if err != nil {
+			return nil, err
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s: expected certificates in PEM, found none", t.CA)
+		}
+	}
+	if t.Certificate != "" {
+		if _, err := t.pair(); err != nil {
+			return nil, err
+		}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.pair() }
+	}
+	return c, nil
+}
+
+// pair reads the certificate and its key.
+func (t *TLS) pair() (*tls.Certificate, error) {
+	certificate, err := readFile(t.Certificate, MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	key, err := readFile(t.Key, MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s with key %s: %w", t.Certificate, t.Key, err)
+	}
+	return &pair, nil
+}
+
+func (v value) tls() *TLS {
+	if !v.given() {
+		return nil
+	}
+	names := []string{"ca", "certificate", "key", "server_name"}
+	if v.node.Kind != yaml.MappingNode {
+		v.expected("a mapping (" + strings.Join(names, ", ") + "), or {} for TLS by the system's authorities")
+		return nil
+	}
+	m := v.mapping(keys{of: "tls", names: names})
+	for _, pair := range [][2]string{{"certificate", "key"}, {"key", "certificate"}} {
+		if m.get(pair[0]).given() && !m.get(pair[1]).given() {
+			m.failKey(pair[0], "tls has a %s and no %s, expected both or none", pair[0], pair[1])
+		}
+	}
+	return &TLS{
+		CA:          m.get("ca").pemFile(),
+		Certificate: m.get("certificate").pemFile(),
+		Key:         m.get("key").pemFile(),
+		ServerName:  m.get("server_name").serverName(),
+	}
+}
+
+// pemFile reads the path of a file. Someone may have put there what belongs into it,
+// and that of a key is a secret.
+func (v value) pemFile() string {
+	v.hide = v.given() && strings.Contains(v.node.Value, "-----BEGIN")
+	path, ok := v.text(longestPath)
+	if ok && (v.hide || strings.ContainsAny(path, "\n\x00")) {
+		v.fail("%s: expected the path of a PEM file, found what looks like its contents", v.key)
+	}
+	return path
+}
+
+func (v value) serverName() string {
+	name, ok := v.text(longestHost)
+	if _, err := netip.ParseAddr(name); ok && err != nil && strings.ContainsAny(name, " /:@*") {
+		v.expected("the name of a host, without port")
+	}
+	return name
+}
