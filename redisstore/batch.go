@@ -5,6 +5,7 @@ package redisstore
 import (
 	"context"
 	"time"
+	"unique"
 
 	"github.com/diana-limiter/diana/limit"
 )
@@ -41,23 +42,30 @@ type group struct {
 
 // tables are what only the one needs who fills or sends a batch. They are used again.
 type tables struct {
-	limits   []*counters
-	limitOf  map[*counters]int32 // from 1
-	keys     []actor
+	keys     []key
 	keyOf    map[actor]int32 // from 1
 	nodeOf   map[node]int32  // from 1
 	groupAt  []int32         // of each node, from 1; 0: none
 	charges  []groupCharge
 	gives    []given
 	renewals []renewal
-	names    []string
+	limits   []*counters
+	limitOf  map[*counters]int32 // from 1
+	names    []string            // of keys
 	packed   []byte
 }
 
-// actor is whom one key counts.
+// actor is whom a key counts, under all handles of the same counters.
 type actor struct {
-	c   *counters
-	key string
+	name unique.Handle[string] // of the counters
+	key  string
+}
+
+// key is an actor's state in Redis. If a reload has changed the limit while requests were
+// gathered, the newest handle judges them all.
+type key struct {
+	actor
+	c *counters
 }
 
 // node is a step on the way to a group: one charge behind those of another node.
@@ -93,14 +101,15 @@ func newBatch(l *lane, sent *batch) *batch {
 	b.tables, sent.tables = sent.tables, nil
 	b.groups = make([]group, 0, len(sent.groups))
 	t := b.tables
-	clear(t.limits)
-	clear(t.limitOf)
 	clear(t.keys)
 	clear(t.keyOf)
 	clear(t.nodeOf)
+	clear(t.limits)
+	clear(t.limitOf)
 	clear(t.names)
-	t.limits, t.keys, t.groupAt, t.charges = t.limits[:0], t.keys[:0], t.groupAt[:0], t.charges[:0]
-	t.gives, t.renewals, t.names, t.packed = t.gives[:0], t.renewals[:0], t.names[:0], t.packed[:0]
+	t.keys, t.groupAt, t.charges = t.keys[:0], t.groupAt[:0], t.charges[:0]
+	t.gives, t.renewals = t.gives[:0], t.renewals[:0]
+	t.limits, t.names, t.packed = t.limits[:0], t.names[:0], t.packed[:0]
 	return b
 }
 
@@ -153,22 +162,21 @@ func (b *batch) give(ch *limit.Charge) {
 	b.gives = append(b.gives, given{b.key(ch), ch.At, ch.Cost})
 }
 
-func (b *batch) renew(a actor, n int64, exact bool) {
-	b.renewals = append(b.renewals, renewal{b.key(&limit.Charge{Counters: a.c, Key: []byte(a.key)}), n, exact})
+func (b *batch) renew(c *counters, actor string, n int64, exact bool) {
+	b.renewals = append(b.renewals, renewal{b.key(&limit.Charge{Counters: c, Key: []byte(actor)}), n, exact})
 }
 
 // key returns the number of a charge's key.
 func (b *batch) key(ch *limit.Charge) int32 {
 	c := ch.Counters.(*counters)
-	if n, ok := b.keyOf[actor{c, string(ch.Key)}]; ok {
+	if n, ok := b.keyOf[actor{c.name, string(ch.Key)}]; ok {
+		if k := &b.keys[n-1]; c.number > k.c.number {
+			k.c = c
+		}
 		return n
 	}
-	if b.limitOf[c] == 0 {
-		b.limits = append(b.limits, c)
-		b.limitOf[c] = int32(len(b.limits))
-	}
-	a := actor{c, string(ch.Key)}
-	b.keys = append(b.keys, a)
+	a := actor{c.name, string(ch.Key)}
+	b.keys = append(b.keys, key{a, c})
 	n := int32(len(b.keys))
 	b.keyOf[a] = n
 	return n
@@ -177,8 +185,12 @@ func (b *batch) key(ch *limit.Charge) int32 {
 // send has Redis decide the batch, and lets everyone know.
 func (b *batch) send() {
 	s := b.lane.store
-	for _, a := range b.keys {
-		b.names = append(b.names, s.key(b.lane, a))
+	for _, k := range b.keys {
+		b.names = append(b.names, s.key(b.lane, k))
+		if b.limitOf[k.c] == 0 {
+			b.limits = append(b.limits, k.c)
+			b.limitOf[k.c] = int32(len(b.limits))
+		}
 	}
 	// Who came first has waited longest, and nobody waits for longer than the timeout.
 	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(s.timeout))
@@ -229,8 +241,8 @@ func (b *batch) pack() []byte {
 			number(a)
 		}
 	}
-	for _, a := range b.keys {
-		number(int64(b.limitOf[a.c]))
+	for _, k := range b.keys {
+		number(int64(b.limitOf[k.c]))
 	}
 	number(int64(len(b.renewals)))
 	for _, r := range b.renewals {

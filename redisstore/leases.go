@@ -12,7 +12,13 @@ import (
 // lives it says so now and then, and so keeps them: see limit/concurrency.lua.
 type leases struct {
 	mu   sync.Mutex
-	held map[actor]int64
+	held map[actor]places
+}
+
+// places are those that an actor's requests hold in this gateway.
+type places struct {
+	c *counters
+	n int64
 }
 
 // hold counts the places of a request, or with a sign of -1 no longer counts them.
@@ -20,9 +26,12 @@ func (l *leases) hold(charges []limit.Charge, sign int64) {
 	for i := range charges {
 		ch := &charges[i]
 		if c := ch.Counters.(*counters); c.held && ch.Outcome.Allowed {
-			a := actor{c, string(ch.Key)}
+			a := actor{c.name, string(ch.Key)}
 			l.mu.Lock()
-			if l.held[a] += sign * ch.Cost; l.held[a] <= 0 {
+			p := places{c, l.held[a].n + sign*ch.Cost}
+			if p.n > 0 {
+				l.held[a] = p
+			} else {
 				delete(l.held, a)
 			}
 			l.mu.Unlock()
@@ -36,7 +45,7 @@ func (l *leases) hold(charges []limit.Charge, sign int64) {
 func (s *Store) renewLeases(exact bool) {
 	s.leases.mu.Lock()
 	defer s.leases.mu.Unlock()
-	for a, n := range s.leases.held {
-		s.lanes[s.laneOf([]byte(a.key))].add(func(b *batch) { b.renew(a, n, exact) })
+	for a, p := range s.leases.held {
+		s.lanes[s.laneOf([]byte(a.key))].add(func(b *batch) { b.renew(p.c, a.key, p.n, exact) })
 	}
 }

@@ -17,8 +17,6 @@ func appendHeader(b []byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(append(b, 0xdd), uint32(n))
 }
 
-const headerLength = 5
-
 // appendNumber appends an element.
 func appendNumber(b []byte, n int64) []byte {
 	if 0 <= n && n < 0x80 {

@@ -25,7 +25,8 @@ const longestRefusal = 10_000_000 // microseconds
 
 // refusal is what is remembered. It never changes.
 type refusal struct {
-	actor
+	c       *counters
+	key     string
 	cost    int64
 	since   int64 // by the clock of those who ask
 	outcome limit.Outcome
@@ -62,7 +63,7 @@ func (r *refusals) remember(now int64, charges []limit.Charge) {
 		c := ch.Counters.(*counters)
 		// Places, and turns in a queue, are given back at any time.
 		if o := ch.Outcome; !o.Allowed && !ch.Shadow && !c.single && !c.held {
-			r.place(ch).Store(&refusal{actor{c, string(ch.Key)}, ch.Cost, now, o})
+			r.place(ch).Store(&refusal{c, string(ch.Key), ch.Cost, now, o})
 		}
 	}
 }

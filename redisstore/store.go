@@ -40,6 +40,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"github.com/diana-limiter/diana/limit"
 )
@@ -94,6 +95,8 @@ type Store struct {
 	refused refusals
 	leases  leases
 
+	handles atomic.Int64 // that Counters has returned
+
 	callerClock bool // tests decide what time it is
 
 	mu      sync.Mutex             // guards scripts, and changes of script
@@ -107,12 +110,14 @@ type Store struct {
 
 // counters is the limit.Counters of this store.
 type counters struct {
-	script int // in Store.scripts, from 1
+	name   unique.Handle[string]
+	sum    [sha256.Size]byte // of the name
+	number int64             // of two of the same name the later one has the higher
+	script int               // in Store.scripts, from 1
 	args   []int64
-	name   [sha256.Size]byte // hash of the name
-	salt   uint64            // spreads the actors of several counters apart
-	single bool              // equal requests are not the same: each has its own wait
-	held   bool              // places, on which this gateway has a lease
+	salt   uint64 // spreads the actors of several counters apart
+	single bool   // equal requests are not the same: each has its own wait
+	held   bool   // places, on which this gateway has a lease
 }
 
 // Open returns a Store. It does not wait for Redis: until that answers, Take fails at
@@ -129,7 +134,7 @@ func Open(o Options) (*Store, error) {
 		s.prefix = "diana"
 	}
 	s.refused.seed = maphash.MakeSeed()
-	s.leases.held = map[actor]int64{}
+	s.leases.held = map[actor]places{}
 	s.script.Store(newScript(nil))
 	for _, tag := range s.tags() {
 		s.lanes = append(s.lanes, newLane(s, tag))
@@ -161,8 +166,8 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	source := scripted.Script()
 	_, queue := m.(limit.Queue)
 	return &counters{
-		script: s.number(source.Source), args: source.Args,
-		name: sha256.Sum256([]byte(name)), salt: rand.Uint64(),
+		name: unique.Make(name), sum: sha256.Sum256([]byte(name)), number: s.handles.Add(1),
+		script: s.number(source.Source), args: source.Args, salt: rand.Uint64(),
 		single: queue, held: source.Leased,
 	}, nil
 }
@@ -186,9 +191,9 @@ func (s *Store) Retire(limit.Counters) {}
 
 // key returns the name in Redis of an actor's counter: 128 bits of a hash, which no two
 // actors share, and nobody can choose.
-func (s *Store) key(l *lane, a actor) string {
+func (s *Store) key(l *lane, k key) string {
 	var room [256]byte
-	sum := sha256.Sum256(append(append(room[:0], a.c.name[:]...), a.key...))
+	sum := sha256.Sum256(append(append(room[:0], k.c.sum[:]...), k.key...))
 	b := append(room[:0], s.prefix...)
 	b = append(append(b, ':'), l.tag...)
 	return string(base64.RawURLEncoding.AppendEncode(b, sum[:16]))

@@ -153,7 +153,7 @@ func TestForeignValue(t *testing.T) {
 		_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte(key), Cost: 1}})
 		return err
 	}
-	name := s.key(s.lanes[0], actor{c.(*counters), "x"})
+	name := s.key(s.lanes[0], key{actor{key: "x"}, c.(*counters)})
 	for _, set := range [][]string{{"SET", name, "something"}, {"LPUSH", name, "something"}} {
 		r.Must("DEL", name)
 		r.Must(set...)

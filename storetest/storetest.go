@@ -277,16 +277,18 @@ const (
 	offered = 20 // by each caller
 )
 
+// The callers use one of two handles, as they do while a configuration is reloaded.
 func (s *subject) exactUnderConcurrency() {
 	for _, a := range instant() {
 		for _, n := range []int64{1, 100, callers*offered + 5} {
-			c := s.counters(fmt.Sprint("crowd", n), a, n)
+			name := fmt.Sprint("crowd", n)
+			handles := []limit.Counters{s.counters(name, a, n), s.counters(name, a, n)}
 			var admitted atomic.Int64
 			var wg sync.WaitGroup
-			for range callers {
+			for i := range callers {
 				wg.Go(func() {
 					for range offered {
-						if s.take(charge(c, "x", 1)) {
+						if s.take(charge(handles[i%2], "x", 1)) {
 							admitted.Add(1)
 						}
 					}

@@ -5,6 +5,7 @@ package redistest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -109,6 +110,33 @@ func (c *Cluster) Peer(node *Server) *Server {
 	}
 	c.t.Fatal("redistest: not a node of this Cluster")
 	return nil
+}
+
+// Move moves the slot of a key, with all the keys in it, to another master, and returns
+// that. The masters know of it at once, the others when they hear of it.
+func (c *Cluster) Move(key string) *Server {
+	c.t.Helper()
+	from := c.Master(key)
+	slot := strconv.FormatInt(from.Must("CLUSTER", "KEYSLOT", key).(int64), 10)
+	to := c.Nodes[0]
+	if to == from {
+		to = c.Nodes[1]
+	}
+	id := func(s *Server) string { return c.ids[slices.Index(c.Nodes, s)] }
+	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
+	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
+	for {
+		keys, _ := from.Must("CLUSTER", "GETKEYSINSLOT", slot, "1000").([]any)
+		if len(keys) == 0 {
+			break
+		}
+		for _, k := range keys {
+			from.Must("MIGRATE", "127.0.0.1", strconv.Itoa(to.port), fmt.Sprint(k), "0", "5000")
+		}
+	}
+	to.Must("CLUSTER", "SETSLOT", slot, "NODE", id(to))
+	from.Must("CLUSTER", "SETSLOT", slot, "NODE", id(to))
+	return to
 }
 
 // WaitFailover waits until every node that is up has the Peer in the place of a master

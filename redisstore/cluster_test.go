@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/storetest"
+)
+
+func openCluster(t *testing.T, c *redistest.Cluster, prefix string) *Store {
+	t.Helper()
+	s, err := Open(Options{Addresses: c.Addrs(), Timeout: 10 * time.Second, Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	eventually(t, s.Up)
+	return s
+}
+
+// A Cluster keeps what a single server keeps, but that a request that is refused can, for
+// a moment, be in the way of others.
+func TestClusterConformance(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	var stores atomic.Int64
+	storetest.Run(t, func(t *testing.T) (limit.Store, func() int64) {
+		return openCluster(t, c, fmt.Sprint("store", stores.Add(1))), func() int64 { return 0 }
+	})
+	storetest.Replay(t, func(t *testing.T) limit.Store {
+		s := openCluster(t, c, fmt.Sprint("store", stores.Add(1)))
+		s.callerClock = true
+		return s
+	})
+}
+
+// Each master has some of the keys, and a request that one master refuses takes nothing
+// from the others.
+func TestClusterParts(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	all := []*Store{openCluster(t, c, ""), openCluster(t, c, ""), openCluster(t, c, "")}
+	hour := limit.Limit{N: 100_000, Unit: time.Hour}
+	var granted [16]atomic.Int64
+	var wg sync.WaitGroup
+	for _, s := range all {
+		wide := s.at(t, limit.SlidingWindow(), hour)
+		narrow := s.at(t, limit.SlidingLog(), limit.Limit{N: 10, Unit: time.Hour})
+		for i := range 64 {
+			wg.Go(func() {
+				for j := range 50 {
+					n := (i + j) % len(granted)
+					ok, err := s.Take(context.Background(), 0, []limit.Charge{
+						{Counters: wide, Cost: 1}, {Counters: narrow, Key: fmt.Appendf(nil, "actor%d", n), Cost: 1},
+					})
+					if err != nil {
+						t.Error(err)
+					}
+					if ok {
+						granted[n].Add(1)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i := range granted {
+		if n := granted[i].Load(); n != 10 {
+			t.Errorf("actor %d: %d were granted, want 10", i, n)
+		}
+	}
+	s := all[0]
+	eventually(t, func() bool { // what has been given back goes with the next call
+		ch := []limit.Charge{{Counters: s.at(t, limit.SlidingWindow(), hour), Cost: 1, Shadow: true}}
+		if _, err := s.Take(context.Background(), 0, ch); err != nil {
+			t.Fatal(err)
+		}
+		defer s.Give(ch)
+		return ch[0].Outcome.Remaining == hour.N-10*int64(len(granted))-1
+	})
+	for _, node := range c.Nodes[:3] {
+		if n := node.Must("DBSIZE").(int64); n == 0 {
+			t.Errorf("%s has no keys", node.Addr())
+		}
+	}
+}
+
+// When a master is lost its replica takes over, and global limits go on.
+func TestClusterFailover(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(*redistest.Server){
+		"killed": (*redistest.Server).Kill, "frozen": (*redistest.Server).Freeze,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := redistest.StartCluster(t, 3)
+			s := openCluster(t, c, "")
+			counters := s.at(t, limit.TokenBucket(), limit.Limit{N: 1_000_000, Unit: time.Hour})
+			take := func(key string) error {
+				_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: counters, Key: []byte(key), Cost: 1}})
+				return err
+			}
+			everyone := func() bool {
+				for i := range 100 {
+					if take(fmt.Sprint(i)) != nil {
+						return false
+					}
+				}
+				return true
+			}
+			if !everyone() {
+				t.Fatal("requests fail before anything has happened")
+			}
+			harm(c.Nodes[0])
+			c.WaitFailover(c.Nodes[0])
+			eventually(t, everyone)
+		})
+	}
+}
+
+// A slot moves to another master while it is in use.
+func TestClusterMoves(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	s := openCluster(t, c, "")
+	c0 := s.at(t, limit.FixedWindow(), limit.Limit{N: 10, Unit: time.Hour, Align: limit.AlignFirst})
+	take := func() bool {
+		ok, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c0, Key: []byte("x"), Cost: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	for range 4 {
+		take()
+	}
+	key := s.key(s.lanes[s.laneOf([]byte("x"))], key{actor{key: "x"}, c0.(*counters)})
+	c.Move(key)
+	for range 6 {
+		if !take() {
+			t.Error("refused before the limit")
+		}
+	}
+	if take() {
+		t.Error("allowed over the limit")
+	}
+}

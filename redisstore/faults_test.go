@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/limit"
+)
+
+// watched is a Store and what it has said of Redis.
+type watched struct {
+	*testing.T
+	*Store
+	counters limit.Counters
+	ups      atomic.Int64 // how often Redis came within reach
+	calls    atomic.Int64
+}
+
+func watch(t *testing.T, o Options) *watched {
+	t.Helper()
+	w := &watched{T: t}
+	before := false
+	o.Changed = func(h Health) {
+		if h.Up && !before {
+			w.ups.Add(1)
+		}
+		before = h.Up
+	}
+	o.Observed = func(time.Duration) { w.calls.Add(1) }
+	if o.Timeout == 0 {
+		o.Timeout = 500 * time.Millisecond
+	}
+	var err error
+	if w.Store, err = Open(o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	w.counters = w.at(t, limit.TokenBucket(), limit.Limit{N: 1_000_000, Unit: time.Hour})
+	eventually(t, w.Up)
+	return w
+}
+
+func (w *watched) take() error {
+	_, err := w.Take(context.Background(), 0, []limit.Charge{{Counters: w.counters, Key: []byte("x"), Cost: 1}})
+	return err
+}
+
+// Whatever Redis answers instead of a decision, requests do without it from the first on
+// that meets it, Redis is not taken for healthy while it goes on, and is again after.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	busy := func(r *redistest.Server) {
+		r.Must("CONFIG", "SET", "busy-reply-threshold", "50")
+		go func() { _, _ = r.Do("EVAL", "while true do end", "0") }()
+	}
+	loading := func(r *redistest.Server) {
+		r.Must("DEBUG", "POPULATE", "3000")
+		r.Must("CONFIG", "SET", "key-load-delay", "1000") // microseconds a key
+		go func() { _, _ = r.Do("DEBUG", "RELOAD") }()
+	}
+	set := func(args ...string) func(*redistest.Server) {
+		return func(r *redistest.Server) { r.Must(args...) }
+	}
+	for kind, fault := range map[string]struct{ harm, heal func(*redistest.Server) }{
+		"oom":        {set("CONFIG", "SET", "maxmemory", "1"), set("CONFIG", "SET", "maxmemory", "0")},
+		"readonly":   {set("REPLICAOF", "127.0.0.1", "1"), set("REPLICAOF", "NO", "ONE")},
+		"noperm":     {set("ACL", "SETUSER", "default", "-evalsha", "-eval"), set("ACL", "SETUSER", "default", "+@all")},
+		"busy":       {busy, set("SCRIPT", "KILL")},
+		"loading":    {loading, nil},
+		"timeout":    {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
+		"connection": {(*redistest.Server).Kill, (*redistest.Server).Restart},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := redistest.Start(t)
+			w := watch(t, Options{URL: r.URL()})
+			if err := w.take(); err != nil {
+				t.Fatal(err)
+			}
+			fault.harm(r)
+			var err error
+			eventually(t, func() bool { err = w.take(); return err != nil })
+			if got := Kind(err); !errors.Is(err, ErrUnavailable) || got != kind && got != "timeout" {
+				t.Errorf("the first request got %v, of kind %q", err, got)
+			}
+			if fault.heal != nil {
+				before := w.calls.Load()
+				eventually(t, func() bool { return w.calls.Load() >= before+4 || kind == "connection" })
+				if n := w.ups.Load(); n != 1 {
+					t.Errorf("Redis was found healthy %d times, want once, at the start", n)
+				}
+				fault.heal(r)
+			}
+			eventually(t, func() bool { return w.take() == nil })
+		})
+	}
+}
+
+// Redis that is slow rather than dead is done without, until it is fast again.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	p := redistest.StartProxy(t, r.Addr())
+	w := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: 200 * time.Millisecond})
+	p.SetLatency(150 * time.Millisecond) // in time, and too slow to begin with
+	if err := w.take(); err != nil {
+		t.Logf("busy machine: %v", err)
+	}
+	p.SetLatency(300 * time.Millisecond)
+	if err := w.take(); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("slower than the timeout: %v", err)
+	}
+	p.SetLatency(150 * time.Millisecond)
+	before := w.calls.Load()
+	eventually(t, func() bool { return w.calls.Load() >= before+5 })
+	if n := w.ups.Load(); n > 1 {
+		t.Errorf("Redis was found healthy %d times while it was slow", n-1)
+	}
+	p.SetLatency(0)
+	eventually(t, func() bool { return w.take() == nil })
+}
+
+// The places of gateways are counted again when Redis has come back, also those that were
+// given back while it was away.
+func TestLeasesAfterOutage(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := watch(t, Options{URL: r.URL()})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
+	enter := func() ([]limit.Charge, bool) {
+		t.Helper()
+		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+		ok, err := w.Take(context.Background(), 0, ch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ch, ok
+	}
+	first, _ := enter()
+	second, _ := enter()
+	_, _ = enter()
+	if _, ok := enter(); ok {
+		t.Fatal("four places of three")
+	}
+	r.Freeze()
+	if err := w.take(); err == nil {
+		t.Fatal("a frozen Redis answered")
+	}
+	w.Give(first)
+	w.Give(second)
+	r.Thaw()
+	eventually(t, w.Up)
+	for i, want := range []bool{true, true, false} {
+		if _, ok := enter(); ok != want {
+			t.Errorf("place %d after the outage: %v, want %v", i+2, ok, want)
+		}
+	}
+}
+
+// When a master is lost Sentinel names another, and requests go there.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(*redistest.Server){
+		"killed": (*redistest.Server).Kill, "frozen": (*redistest.Server).Freeze,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sentinel := redistest.StartSentinel(t)
+			w := watch(t, Options{Addresses: sentinel.Addrs(), Master: sentinel.MasterName})
+			if err := w.take(); err != nil {
+				t.Fatal(err)
+			}
+			dead := sentinel.Master()
+			harm(dead)
+			sentinel.WaitFailover(dead)
+			eventually(t, func() bool { return w.take() == nil })
+		})
+	}
+}
+
+// A gateway that is cut off is out of reach by itself, and the others go on.
+func TestPartition(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	p := redistest.StartProxy(t, r.Addr())
+	far, near := watch(t, Options{URL: "redis://" + p.Addr()}), watch(t, Options{URL: r.URL()})
+	p.Freeze()
+	if err := far.take(); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("cut off: %v", err)
+	}
+	if err := near.take(); err != nil || !near.Up() {
+		t.Errorf("not cut off: %v", err)
+	}
+	p.Resume()
+	eventually(t, func() bool { return far.take() == nil })
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/limit"
+)
+
+// An actor that is refused costs Redis nothing while that is certain.
+func TestRefusalsAreRemembered(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	s := open(t, r, "")
+	now := int64(1_000_000)
+	for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.FixedWindow(), limit.SlidingWindow(), limit.SlidingLog()} {
+		c := s.at(t, a, limit.Limit{N: 2, Unit: 24 * time.Hour, Align: map[bool]limit.Align{true: limit.AlignFirst}[a.Uses("align")]})
+		other := s.at(t, limit.TokenBucket(), limit.Limit{N: 1000, Unit: time.Hour})
+		take := func(key string) (bool, []limit.Charge) {
+			ch := []limit.Charge{{Counters: other, Key: []byte("all"), Cost: 1}, {Counters: c, Key: []byte(key), Cost: 1}}
+			ok, err := s.Take(context.Background(), now, ch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ok, ch
+		}
+		_, made := take("x")
+		take("x")
+		if ok, _ := take("x"); ok {
+			t.Fatalf("%s: three of two", a.Name())
+		}
+		before := r.Calls()["evalsha"]
+		for range 100 {
+			now += 10_000
+			ok, ch := take("x")
+			if ok || ch[0].Outcome.Remaining != limit.Unknown {
+				t.Fatalf("%s: %v, %+v", a.Name(), ok, ch)
+			}
+			if o := ch[1].Outcome; o.Allowed || o.Wait < time.Hour.Microseconds() || o.Wait > (27*time.Hour).Microseconds() {
+				t.Fatalf("%s: %+v", a.Name(), o)
+			}
+		}
+		if n := r.Calls()["evalsha"] - before; n > 3 { // of other tests' gateways there are none; this one says that it lives
+			t.Errorf("%s: 100 refusals took %d calls", a.Name(), n)
+		}
+		if ok, _ := take("y"); !ok {
+			t.Errorf("%s: someone else was refused", a.Name())
+		}
+		s.Give(made) // by this gateway, which knows it then
+		if ok, _ := take("x"); !ok {
+			t.Errorf("%s: refused after one was given back", a.Name())
+		}
+		if ok, _ := take("x"); ok {
+			t.Errorf("%s: three of two, later", a.Name())
+		}
+		r.Must("FLUSHALL") // by an operator
+		if ok, _ := take("x"); ok {
+			t.Errorf("%s: not remembered", a.Name())
+		}
+		now += longestRefusal
+		if ok, _ := take("x"); !ok {
+			t.Errorf("%s: remembered for longer than is certain", a.Name())
+		}
+	}
+}
+
+// A limit that a reload has changed is asked anew.
+func TestRefusalsOfAnotherLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t), "")
+	at := func(n int64) limit.Counters {
+		m, err := limit.SlidingLog().New(limit.Limit{N: n, Unit: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.Counters("x", m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	take := func(c limit.Counters) bool {
+		ok, err := s.Take(context.Background(), 1, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	one := at(1)
+	if !take(one) || take(one) || take(one) {
+		t.Error("a limit of 1 is not kept")
+	}
+	if two := at(2); !take(two) || take(two) {
+		t.Error("a limit of 2 is not kept after one of 1")
+	}
+}
