@@ -107,9 +107,9 @@ type Request struct {
 }
 
 // A chain is a list of sources that are tried until one has a value.
-type chain []source
+type chain []finder
 
-type source struct {
+type finder struct {
 	text   string // names it in Request.Actors
 	prefix string // of the keys it makes, so that different sources never meet
 	name   string
@@ -133,14 +133,14 @@ func (id *Identity) chains(v Vocabulary, actor []Actor) ([]chain, error) {
 				list = id.Device
 			}
 			for _, sub := range list {
-				s, ok := v.source(sub)
+				s, ok := v.finder(sub)
 				if !ok {
 					return nil, fmt.Errorf("%s: unknown source %q", a.Kind, sub)
 				}
 				c = append(c, s)
 			}
 		default:
-			s, ok := v.source(a)
+			s, ok := v.finder(a)
 			if !ok {
 				return nil, fmt.Errorf("unknown actor %q", a)
 			}
@@ -151,19 +151,19 @@ func (id *Identity) chains(v Vocabulary, actor []Actor) ([]chain, error) {
 	return who, nil
 }
 
-func (v Vocabulary) source(a Actor) (source, bool) {
+func (v Vocabulary) finder(a Actor) (finder, bool) {
 	if a.Kind == "ip" {
-		return source{}, true // what every chain ends in
+		return finder{}, true // what every chain ends in
 	}
 	for _, k := range v.Actors {
 		if k.Kind == a.Kind {
-			return source{text: a.String(), prefix: a.String() + "=", name: a.Name, find: k.Find}, true
+			return finder{text: a.String(), prefix: a.String() + "=", name: a.Name, find: k.Find}, true
 		}
 	}
-	return source{}, false
+	return finder{}, false
 }
 
-func (s *source) value(r *Request) string {
+func (s *finder) value(r *Request) string {
 	if len(r.Actors) > 0 {
 		if v := r.Actors[s.text]; v != "" {
 			return v

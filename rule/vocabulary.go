@@ -8,15 +8,17 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/source"
 )
 
 // Vocabulary is what the words of a configuration mean. A program that brings its
-// own algorithms, actors or units appends them to [Default] before it loads a
-// configuration; nothing is registered anywhere.
+// own algorithms, actors, units or sources appends them to those of Diana before it loads
+// a configuration; nothing is registered anywhere.
 type Vocabulary struct {
 	Algorithms []limit.Algorithm // the first is the default
 	Actors     []ActorKind
 	Units      []Unit
+	Sources    []source.Kind // of configuration centres
 }
 
 // Unit is a named length of time.
@@ -46,7 +48,8 @@ func Units() []Unit {
 	}
 }
 
-// Default returns the words that Diana knows by itself. Beside these actors a
+// Default returns the words that Diana knows by itself, without sources, which may need
+// more than the standard library: diana.Vocabulary has them. Beside these actors a
 // configuration can name "all", which is everyone together, and "ip", "account" and
 // "device", which [Identity] defines.
 func Default() Vocabulary {
