@@ -125,6 +125,22 @@ func (s *served) status(t *testing.T) (status diana.Status) {
 	return status
 }
 
+// metric returns the value of a metric without labels.
+func (s *served) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	for line := range strings.Lines(string(s.tell(t, "/metrics"))) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
 // fleet is gateways that count together, in front of one upstream.
 type fleet struct {
 	gateways []*served
