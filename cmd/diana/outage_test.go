@@ -326,9 +326,10 @@ func (l *load) spells(gateway int) (all []spell) {
 // Where nothing has changed lately, it is n at most. A gateway without Redis keeps to
 // its share s, n/3 here, on which it counts what it has had from Redis: if that was a, it
 // ends at max(a, s). After Redis has come back both decide, for longer than a window, so
-// the gateway ends at s. All a together are n at most. So with all gateways on their own
-// it is their shares, and in a window of change n and the shares of those that changed;
-// if that are all, less one share, as somebody must have had the n:
+// a gateway that began the window without Redis ends at s. All a together are n at most.
+// So if all began it so, it is their shares, and in another window of change n and the
+// shares of those that changed; if that are all, less one share, as somebody must have
+// had the n:
 //
 //	gateway 1  a = n               n
 //	gateway 2  a = 0, then share   s      together n + 2 s = 5/3 n at the most; with
@@ -342,26 +343,29 @@ func (l *load) checkAdmitted(t *testing.T, n int) (undisturbed int) {
 	_, end := span(ok)
 	for w := l.begin.Truncate(time.Second); w.Before(end); w = w.Add(time.Second) {
 		next := w.Add(time.Second)
-		together, least, changed, alone := 0, n, 0, 0
+		together, least, changed, kept := 0, n, 0, 0
 		for g := range l.fleet.gateways {
-			share := 0 // the largest, in spells that touch the window
+			share, own := 0, false // the largest, in spells that touch the window
 			for _, s := range l.spells(g) {
 				if s.from.Add(-l.lag()).Before(next) && s.to.Add(shares+l.lag()).After(w) {
 					share = max(share, n/s.gateways)
 				}
+				own = own || s.from.Before(w) && s.to.Add(shares-l.lag()).After(next)
 				if s.from.Before(w) && s.to.After(next) {
-					alone++
 					l.checkShare(t, g, w, n/s.gateways)
 				}
 			}
 			if share > 0 {
 				changed++
 			}
+			if own {
+				kept++
+			}
 			together, least = together+share, min(least, share)
 		}
 		bound := n + together
 		switch {
-		case alone == len(l.fleet.gateways):
+		case kept == len(l.fleet.gateways):
 			bound = together
 		case changed == len(l.fleet.gateways):
 			bound -= least
@@ -369,8 +373,8 @@ func (l *load) checkAdmitted(t *testing.T, n int) (undisturbed int) {
 			undisturbed++
 		}
 		if surely, _ := count(ok, w, next); surely > bound {
-			t.Errorf("%d were admitted in the window that began at %v, want at most %d: %d gateways had lost or found Redis, %d were without it",
-				surely, w.Format("05"), bound, changed, alone)
+			t.Errorf("%d were admitted in the window that began at %v, want at most %d: %d gateways were or had been without Redis, %d when it began",
+				surely, w.Format("05"), bound, changed, kept)
 		}
 	}
 	return undisturbed
