@@ -6,9 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -52,24 +49,7 @@ func newPromise(t *testing.T, yaml string, upstream func(path string)) *promise 
 	}))
 	t.Cleanup(server.Close)
 
-	file := filepath.Join(t.TempDir(), "diana.yaml")
-	if err := os.WriteFile(file, []byte(yaml), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("diana", "serve", "--config", file, "--upstream", server.URL, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	var stdout lockedBuffer
-	cmd.Stdout = &stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	if !eventually(func() bool { return addresses.MatchString(stdout.String()) }) {
-		t.Fatalf("no addresses: %q", stdout.String())
-	}
-	p.gateway = addresses.FindStringSubmatch(stdout.String())[1]
+	p.gateway = serve(t, yaml, server.URL).url
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
 	t.Cleanup(transport.CloseIdleConnections)
 	p.client = &http.Client{Transport: transport}

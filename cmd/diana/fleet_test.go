@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana"
+)
+
+// served is a diana serve in a process of its own, which the test's end kills.
+type served struct {
+	url, admin string
+	cmd        *exec.Cmd
+	log        journal
+}
+
+func serve(t *testing.T, yaml, upstream string) *served {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "diana.yaml")
+	if err := os.WriteFile(file, []byte(yaml), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := &served{}
+	s.cmd = exec.Command("diana", "serve", "--config", file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	var stdout lockedBuffer
+	s.cmd.Stdout, s.cmd.Stderr = &stdout, &s.log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		if t.Failed() {
+			t.Logf("the log of the gateway at %s, without requests:\n%s", s.url, s.log.String())
+		}
+	})
+	if !eventually(func() bool { return addresses.MatchString(stdout.String()) }) {
+		t.Fatalf("no addresses: %q", stdout.String())
+	}
+	found := addresses.FindStringSubmatch(stdout.String())
+	s.url, s.admin = found[1], found[2]
+	return s
+}
+
+// journal keeps the lines of a gateway's log, but not those of single requests.
+type journal struct {
+	lockedBuffer
+	part []byte // of a line that has not ended
+}
+
+// Write keeps what is to be kept. It is called by one goroutine.
+func (j *journal) Write(p []byte) (int, error) {
+	j.part = append(j.part, p...)
+	for {
+		end := bytes.IndexByte(j.part, '\n') + 1
+		if end == 0 {
+			return len(p), nil
+		}
+		if line := j.part[:end]; !bytes.Contains(line, []byte(" msg=request ")) {
+			_, _ = j.lockedBuffer.Write(line)
+		}
+		j.part = j.part[end:]
+	}
+}
+
+// change is one between counting in Redis and doing without it, as it was logged: a
+// moment after a gateway has given Redis up, and a moment before it uses it again.
+type change struct {
+	at       time.Time
+	up       bool
+	gateways int // that are alive, as far as this one knows
+}
+
+var changeLine = regexp.MustCompile(`(?m)^time=(\S+) level=\w+ msg="(global limits are counted in Redis|Redis is out of reach: on_error decides)" gateways=(\d+)`)
+
+func (s *served) changes(t *testing.T) (all []change) {
+	t.Helper()
+	for _, m := range changeLine.FindAllStringSubmatch(s.log.String(), -1) {
+		at, err := time.Parse(time.RFC3339Nano, m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		gateways, _ := strconv.Atoi(m[3])
+		all = append(all, change{at, strings.HasPrefix(m[2], "global"), gateways})
+	}
+	return all
+}
+
+// tell returns what the gateway tells an administrator.
+func (s *served) tell(t *testing.T, path string) []byte {
+	t.Helper()
+	r, err := http.Get(s.admin + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatal(path, r.Status, err)
+	}
+	return body
+}
+
+func (s *served) status(t *testing.T) (status diana.Status) {
+	t.Helper()
+	if err := json.Unmarshal(s.tell(t, "/status"), &status); err != nil {
+		t.Fatal(err)
+	}
+	return status
+}
+
+// metric returns the value of a metric without labels.
+func (s *served) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	for line := range strings.Lines(string(s.tell(t, "/metrics"))) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// fleet is gateways that count together, in front of one upstream.
+type fleet struct {
+	gateways []*served
+	client   *http.Client
+	upstream *httptest.Server
+	arrived  atomic.Int64 // requests at the upstream
+}
+
+// startFleet starts a gateway for each of the ways to Redis, which are what stands in
+// the configuration under redis, and waits until they know of each other. clients is how
+// many connections to each are kept.
+func startFleet(t *testing.T, ways []string, clients int, limits string) *fleet {
+	t.Helper()
+	f := &fleet{}
+	f.upstream = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { f.arrived.Add(1) }))
+	t.Cleanup(f.upstream.Close)
+	for _, way := range ways {
+		f.gateways = append(f.gateways, serve(t, fmt.Sprintf("redis: {%s}\nlimits:\n%s", way, limits), f.upstream.URL))
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: clients}
+	t.Cleanup(transport.CloseIdleConnections)
+	f.client = &http.Client{Transport: transport}
+	for i, g := range f.gateways {
+		if !eventually(func() bool { s := g.status(t); return !s.Degraded && s.Gateways == len(ways) }) {
+			t.Fatalf("gateway %d does not know Redis or the others: %+v", i, g.status(t))
+		}
+	}
+	return f
+}
+
+// ask sends one request, which must be answered, and with one of the two statuses. A
+// status of 0 is no answer. It may be called from any goroutine.
+func (f *fleet) ask(t *testing.T, gateway int, path string) seen {
+	s := seen{sent: time.Now()}
+	r, err := f.client.Get(f.gateways[gateway].url + path)
+	if err != nil {
+		t.Errorf("gateway %d: %v", gateway, err)
+		s.answered = time.Now()
+		return s
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	_ = r.Body.Close()
+	s.answered, s.status = time.Now(), r.StatusCode
+	if s.status != http.StatusOK && s.status != http.StatusServiceUnavailable {
+		t.Errorf("gateway %d, %s: status %d", gateway, path, s.status)
+	}
+	return s
+}
+
+// flood lets clients ask each of the first gateways, one request after another and each
+// for the next of paths, as long as more says so. It returns what they saw, by path.
+func (f *fleet) flood(t *testing.T, gateways, clients int, paths []string, more func(i int) bool) map[string][]seen {
+	t.Helper()
+	all := map[string][]seen{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for g := range gateways {
+		for c := range clients {
+			wg.Go(func() {
+				own := make([][]seen, len(paths))
+				for i := 0; more(i); i++ {
+					p := (c + i) % len(paths)
+					s := f.ask(t, g, paths[p])
+					if s.status == 0 {
+						return // one failure of each client tells enough
+					}
+					own[p] = append(own[p], s)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for p, path := range paths {
+					all[path] = append(all[path], own[p]...)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return all
+}
+
+// count returns how many of the requests were surely decided within [from, to), and how
+// many may have been: a decision lies between sent and answered, and no one outside
+// knows where.
+func count(all []seen, from, to time.Time) (surely, perhaps int) {
+	for _, s := range all {
+		if s.sent.Before(to) && !s.answered.Before(from) {
+			perhaps++
+			if !s.sent.Before(from) && s.answered.Before(to) {
+				surely++
+			}
+		}
+	}
+	return surely, perhaps
+}
+
+func refused(all []seen) (no []seen) {
+	for _, s := range all {
+		if s.status == http.StatusServiceUnavailable {
+			no = append(no, s)
+		}
+	}
+	return no
+}

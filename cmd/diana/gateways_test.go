@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+)
+
+// Three gateways with 256 clients each admit together what one limit promises, not one
+// request more and not one fewer. As in TestPromises, all bounds follow from when
+// requests were sent and answered, by Redis' clock, which is this machine's.
+func TestGatewaysCountTogether(t *testing.T) {
+	for _, redis := range []struct {
+		name string
+		way  func(t *testing.T) string
+	}{
+		{"one Redis", func(t *testing.T) string { return fmt.Sprintf("url: %q", redistest.Start(t).URL()) }},
+	} {
+		t.Run(redis.name, func(t *testing.T) { testCountTogether(t, redis.way(t)) })
+	}
+}
+
+func testCountTogether(t *testing.T, way string) {
+	const clients = 256 // of each gateway
+	each, n, long := 3, 200, 3500*time.Millisecond
+	if testing.Short() || raceEnabled {
+		each, n, long = 1, 40, 2500*time.Millisecond
+	}
+	// Redis is never given up here, however slow the machine is.
+	way += ", timeout: 10s"
+	f := startFleet(t, []string{way, way, way}, clients, fmt.Sprintf(`
+- {url: /month/w, rules: [{algo: W, align: first, unit: 744h, rpu: 500, scope: global}]}
+- {url: /month/tb, rules: [{algo: TB, unit: 744h, rpu: 500, scope: global}]}
+- {url: /month/sw, rules: [{algo: SW, unit: 744h, rpu: 500, scope: global}]}
+- {url: /month/sl, rules: [{algo: SL, unit: 744h, rpu: 500, scope: global}]}
+- {url: /month/idle, rules: [{algo: W, align: first, unit: 744h, rpu: 300, scope: global}]}
+- {url: /w, rules: [{algo: W, rpu: %[1]d, scope: global}]}
+- {url: /tb, rules: [{algo: TB, rpu: %[1]d, burst: %[2]d, scope: global}]}
+- {url: /sw, rules: [{algo: SW, rpu: %[1]d, scope: global}]}
+- {url: /sl, rules: [{algo: SL, rpu: %[1]d, scope: global}]}
+- {url: /settled, rules: [{actor: "query:gateway", algo: W, rpu: 2, scope: global}]}
+`, n, 2*n))
+	sum := 0 // of all that was admitted
+
+	for _, path := range []string{"/month/w", "/month/tb", "/month/sw", "/month/sl"} {
+		all := f.flood(t, 3, clients, []string{path}, func(i int) bool { return i < each })[path]
+		ok := len(admitted(all))
+		if sum += ok; ok != 500 {
+			t.Errorf("%s: %d of %d admitted, want 500", path, ok, len(all))
+		}
+	}
+
+	all := f.flood(t, 2, clients, []string{"/month/idle"}, func(i int) bool { return i < each })["/month/idle"]
+	ok := len(admitted(all))
+	if sum += ok; ok != 300 {
+		t.Errorf("/month/idle: two gateways admitted %d of %d, want 300", ok, len(all))
+	}
+	if s := f.ask(t, 2, "/month/idle"); s.status != http.StatusServiceUnavailable {
+		t.Errorf("a gateway without traffic answers %d where the others have used the limit up", s.status)
+	}
+
+	sum += f.settle(t)
+	paths := []string{"/w", "/tb", "/sw", "/sl"}
+	flood := f.flood(t, 3, clients, paths, until(long))
+	for _, path := range paths {
+		all := flood[path]
+		sum += len(admitted(all))
+		if len(refused(all)) == 0 {
+			t.Fatalf("%s: %d requests were too few to be refused", path, len(all))
+		}
+	}
+	checkWindows(t, flood["/w"], n)
+	checkBucket(t, flood["/tb"], n, 2*n)
+	checkSliding(t, "/sw", flood["/sw"], n, 1100*time.Millisecond) // ten slices and the one that has begun
+	checkSliding(t, "/sl", flood["/sl"], n, time.Second)
+
+	if got := f.arrived.Load(); got != int64(sum) {
+		t.Errorf("%d requests reached the upstream, of %d that were admitted", got, sum)
+	}
+	for i, g := range f.gateways {
+		if n := len(g.changes(t)); n != 1 {
+			t.Errorf("gateway %d logged %d changes, want that Redis came within reach and stayed", i, n)
+		}
+	}
+}
+
+// settle waits until no gateway keeps to its share, as each does for a while when Redis
+// has come within reach. It returns how many requests were admitted.
+func (f *fleet) settle(t *testing.T) (ok int) {
+	t.Helper()
+	for i := range f.gateways {
+		path := fmt.Sprintf("/settled?gateway=%d", i)
+		if !eventually(func() bool { // the share of 2 is 1
+			a, b := f.ask(t, i, path), f.ask(t, i, path)
+			ok += len(admitted([]seen{a, b}))
+			return a.status == http.StatusOK && b.status == http.StatusOK && a.sent.Unix() == b.answered.Unix()
+		}) {
+			t.Fatalf("gateway %d still keeps to its share", i)
+		}
+	}
+	return ok
+}
+
+// checkWindows checks n in each window of a second. A window in which a request was
+// refused is full.
+func checkWindows(t *testing.T, all []seen, n int) {
+	t.Helper()
+	ok, no := admitted(all), refused(all)
+	begin, end := span(all)
+	windows, full := 0, 0
+	for w := begin.Truncate(time.Second); w.Before(end); w = w.Add(time.Second) {
+		windows++
+		surely, perhaps := count(ok, w, w.Add(time.Second))
+		if surely > n {
+			t.Errorf("/w: %d were admitted within a window, want at most %d", surely, n)
+		}
+		if turnedAway, _ := count(no, w, w.Add(time.Second)); turnedAway > 0 {
+			full++
+			if perhaps < n {
+				t.Errorf("/w: %d were admitted within a full window, want %d", perhaps, n)
+			}
+		}
+	}
+	if full == 0 {
+		t.Errorf("/w: %d requests were too few for a full window", len(all))
+	}
+	if len(ok) < full*n || len(ok) > windows*n {
+		t.Errorf("/w: %d of %d admitted in %d windows, want %d to %d", len(ok), len(all), windows, full*n, windows*n)
+	}
+	t.Logf("/w: %d of %d admitted, want %d: %d full windows of %d", len(ok), len(all), full*n, full, windows)
+}
+
+// checkBucket checks burst and rate, to the token. A request that was refused found
+// less than one.
+func checkBucket(t *testing.T, all []seen, rate, burst int) {
+	t.Helper()
+	ok := admitted(all)
+	begin, end := span(all)
+	first := end // answer of all
+	for _, s := range all {
+		if s.answered.Before(first) {
+			first = s.answered
+		}
+	}
+	var last time.Time // refusal
+	for _, s := range refused(all) {
+		if s.sent.After(last) {
+			last = s.sent
+		}
+	}
+	dripped := func(d time.Duration) int { return max(int(int64(rate)*d.Microseconds()/1e6), 0) }
+	atLeast, atMost := burst+dripped(last.Sub(first)), burst+dripped(end.Sub(begin)+time.Microsecond)
+	if len(ok) < atLeast || len(ok) > atMost {
+		t.Errorf("/tb: %d of %d admitted, want %d to %d", len(ok), len(all), atLeast, atMost)
+	}
+	t.Logf("/tb: %d of %d admitted, want %d to %d", len(ok), len(all), atLeast, atMost)
+}
+
+// checkSliding checks n in any interval of a second. A request that was refused came
+// after n others of the time that is remembered.
+func checkSliding(t *testing.T, path string, all []seen, n int, remembered time.Duration) {
+	t.Helper()
+	ok := admitted(all)
+	most := 0
+	for _, s := range ok {
+		surely, _ := count(ok, s.sent, s.sent.Add(time.Second))
+		most = max(most, surely)
+	}
+	if most > n {
+		t.Errorf("%s: %d were admitted within a second, want at most %d", path, most, n)
+	}
+	// Those that may lie in the time before a refusal are all but those before and after.
+	var sent, answered []time.Time
+	for _, s := range ok {
+		sent, answered = append(sent, s.sent), append(answered, s.answered)
+	}
+	slices.SortFunc(sent, time.Time.Compare)
+	slices.SortFunc(answered, time.Time.Compare)
+	for _, s := range refused(all) {
+		before, _ := slices.BinarySearchFunc(answered, s.sent.Add(-remembered), time.Time.Compare)
+		since, _ := slices.BinarySearchFunc(sent, s.answered, time.Time.Compare)
+		if since-before < n {
+			t.Fatalf("%s: refused when at most %d had been admitted within %v, want %d", path, since-before, remembered, n)
+		}
+	}
+	t.Logf("%s: %d of %d admitted, at most %d surely within a second, want %d", path, len(ok), len(all), most, n)
+}
