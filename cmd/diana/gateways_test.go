@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,9 @@ func TestGatewaysCountTogether(t *testing.T) {
 		way  func(t *testing.T) string
 	}{
 		{"one Redis", func(t *testing.T) string { return fmt.Sprintf("url: %q", redistest.Start(t).URL()) }},
+		{"a Cluster of three", func(t *testing.T) string {
+			return "cluster: [" + strings.Join(redistest.StartCluster(t, 3).Addrs(), ", ") + "]"
+		}},
 	} {
 		t.Run(redis.name, func(t *testing.T) { testCountTogether(t, redis.way(t)) })
 	}
