@@ -11,6 +11,7 @@ import (
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/source"
 )
 
 var (
@@ -26,6 +27,8 @@ func TestDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	v := rule.Default()
+	v.Sources = []source.Kind{{Schemes: []string{"etcd", "consul", "redis", "rediss", "http", "https", "file"}}}
 	files, _ := filepath.Glob("docs/*.md")
 	for _, file := range append(files, "README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md") {
 		text, err := os.ReadFile(file)
@@ -35,7 +38,7 @@ func TestDocuments(t *testing.T) {
 		for _, b := range block.FindAllStringSubmatch(string(text), -1) {
 			switch language, code := b[1], b[2]; language {
 			case "yaml":
-				if _, err := config.Parse(file, []byte(code), rule.Default()); err != nil {
+				if _, err := config.Parse(file, []byte(code), v); err != nil {
 					t.Errorf("%s: %v in\n%s", file, err, code)
 				}
 			case "go":

@@ -32,6 +32,8 @@ type Config struct {
 
 	// Warnings are about what is valid and yet may not be what was meant.
 	Warnings Errors
+
+	withoutRedis Errors // more warnings, for where there is no Redis; see Compose
 }
 
 // Redis says how to reach Redis. One of URL, Cluster and Sentinel is set.
@@ -54,12 +56,6 @@ type Sentinel struct {
 	Addresses []string // host:port, at least one
 	Username  string   // of the Sentinels themselves; empty: their default user
 	Password  Secret
-}
-
-// Remote says where the configuration centre is.
-type Remote struct {
-	URL      string // etcd, consul, redis, rediss, http, https or file, with all that the scheme needs
-	Snapshot string // file for the last good copy; empty: none
 }
 
 // Response says what a client sees.

@@ -14,7 +14,7 @@ import (
 // oneRule reads a configuration that has the one rule given.
 func oneRule(t *testing.T, fields string) rule.Rule {
 	t.Helper()
-	c, err := Parse("x", []byte("url: /\nrules: [{"+fields+"}]"), rule.Default())
+	c, err := Parse("x", []byte("url: /\nrules: [{"+fields+"}]"), words())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestEntryRows(t *testing.T) {
 		{"limits:\n- url: /\n  rules: [{rpu: 1}]\n- Url: /b\n  rules: [{rpu: 2}]", "/ 1; /b 2"},
 	} {
 		for form, parse := range map[string]func(string, []byte, rule.Vocabulary) (*Config, error){"local": Parse, "remote": ParseRemote} {
-			c, err := parse("x", []byte(row.text), rule.Default())
+			c, err := parse("x", []byte(row.text), words())
 			if err != nil {
 				t.Errorf("%s: %v", form, err)
 				continue
@@ -188,6 +188,10 @@ func TestSettingRows(t *testing.T) {
 		}
 		return []any{r.Username, r.Password, fmt.Sprint(r.TLS)}
 	}
+	remote := func(c *Config) any {
+		r := c.Remote
+		return []any{r.URL, r.Username, r.Password, r.Token, fmt.Sprint(r.TLS), r.Snapshot}
+	}
 	for _, row := range []struct {
 		text string
 		part func(*Config) any
@@ -210,9 +214,10 @@ func TestSettingRows(t *testing.T) {
 		{"redis: {url: 'rediss://a', tls: {ca: a, certificate: b, key: c, server_name: d}}", access, "[  &{a b c d}]"},
 		{"redis: {sentinel: {master: m, addresses: ['a:1'], password: env:P}, tls: {server_name: '::1'}}", access, "[   env:P &{   ::1}]"},
 		{"redis: {sentinel: {master: m, addresses: ['a:1'], username: s, password: p}, username: u, password: env:P}", access, "[u env:P s (hidden) <nil>]"},
-		{"remote: {url: 'consul://h/k', snapshot: s}", func(c *Config) any { return *c.Remote }, "{consul://h/k s}"},
-		{"remote: {url: 'https://h'}", func(c *Config) any { return *c.Remote }, "{https://h }"},
-		{"remote: {url: 'redis://h/0/a/b'}", func(c *Config) any { return *c.Remote }, "{redis://h/0/a/b }"},
+		{"remote: {url: 'consul://h/k', snapshot: s}", remote, "[consul://h/k    <nil> s]"},
+		{"remote: {url: 'https://h'}", remote, "[https://h    <nil> ]"},
+		{"remote: {url: 'redis://h/0/a/b', username: u, password: p}", remote, "[redis://h/0/a/b u (hidden)  <nil> ]"},
+		{"remote: {url: 'consul://u:p@h/k', token: env:T, tls: {}}", remote, "[consul://u:p@h/k   env:T &{   } ]"},
 		{"identity: {account: [cookie:a, ip]}", identity, "{[cookie:a ip] [header:X-Device-Id] []}"},
 		{"identity: {device: [query:b], account: []}", identity, "{[] [query:b] []}"},
 		{"identity: {trusted_proxies: [127.0.0.0/8, 10.0.0.7/8, 192.0.2.1, '::1', '::ffff:10.0.0.0/104']}", identity,
@@ -223,7 +228,7 @@ func TestSettingRows(t *testing.T) {
 		{"max_keys: 1", func(c *Config) any { return c.MaxKeys }, "1"},
 		{"max_keys: 100000000", func(c *Config) any { return c.MaxKeys }, "100000000"},
 	} {
-		c, err := Parse("x", []byte(limits+row.text), rule.Default())
+		c, err := Parse("x", []byte(limits+row.text), words())
 		if err != nil {
 			t.Errorf("%s: %v", row.text, err)
 			continue

@@ -32,7 +32,7 @@ var (
 // entries reads a list of entries. One without any is valid and limits nothing.
 func (v value) entries() {
 	list := v.list("entries", "entry")
-	if v.node.Kind == yaml.SequenceNode && len(list) == 0 {
+	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && v.r.config.Remote == nil {
 		v.r.warn(v.node, "there are no entries, so nothing is limited")
 	}
 	for _, e := range list {
@@ -283,14 +283,15 @@ const maxLogged = 1 << 16
 // advise warns of a rule that is valid and perhaps not what was meant.
 func (m mapping) advise(made *rule.Rule) {
 	r, n := m.r, made.Limit.N
-	if made.Scope == rule.Global && r.config.Redis == nil && !r.remote {
+	if made.Scope == rule.Global {
 		does := map[rule.OnError]string{
 			rule.Share:  "each process counts for itself",
 			rule.Whole:  "each process counts for itself",
 			rule.Open:   "the rule lets every request pass",
 			rule.Closed: "the rule refuses every request",
 		}[made.OnError]
-		r.warn(m.get("scope").node, "scope: global without redis, so %s (on_error: %s)", does, made.OnError)
+		n := m.get("scope").node
+		r.withoutRedis = append(r.withoutRedis, r.place(n.Line, n.Column, "scope: global without redis, so %s (on_error: %s)", does, made.OnError))
 	}
 	if made.Algorithm.Name() == "SL" && n > maxLogged {
 		r.warn(m.get("rpu").node, "rpu: SL remembers at most %d moments of an actor (512 KiB), so each stands for up to %d requests; SW needs far less",

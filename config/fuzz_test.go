@@ -23,7 +23,7 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	v := rule.Default()
+	v := words()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		began := time.Now()
 		for _, parse := range []func(string, []byte, rule.Vocabulary) (*Config, error){Parse, ParseRemote} {

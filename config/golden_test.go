@@ -24,9 +24,9 @@ func read(t testing.TB, file string) (*Config, error) {
 		t.Fatal(err)
 	}
 	if filepath.Base(filepath.Dir(file)) == "remote" {
-		return ParseRemote(filepath.Base(file), data, rule.Default())
+		return ParseRemote(filepath.Base(file), data, words())
 	}
-	return Parse(filepath.Base(file), data, rule.Default())
+	return Parse(filepath.Base(file), data, words())
 }
 
 func files(t testing.TB, pattern string) []string {
@@ -84,7 +84,7 @@ func TestGood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := rule.Compile(c.Limits, c.Identity, rule.Default()); err != nil {
+			if _, err := rule.Compile(c.Limits, c.Identity, words()); err != nil {
 				t.Error(err)
 			}
 			warnings := c.Warnings.Error()

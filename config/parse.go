@@ -22,8 +22,9 @@ func Parse(name string, data []byte, v rule.Vocabulary) (*Config, error) {
 
 // ParseRemote reads what a configuration centre holds: the short form, or the full
 // form with limits alone, as settings come from the local file. Of the result only
-// Limits and Warnings are of the document; the rest are the defaults. Nothing is said
-// about Redis, which only the local file knows of. The error is [Errors].
+// Limits and Warnings are of the document; the rest are the defaults, and [Compose] puts
+// those of the local file there. Nothing is said about Redis, which only the local file
+// knows of. The error is [Errors].
 func ParseRemote(name string, data []byte, v rule.Vocabulary) (*Config, error) {
 	return parse(name, data, v, true)
 }
@@ -66,7 +67,11 @@ func parse(name string, data []byte, v rule.Vocabulary, remote bool) (*Config, e
 		return nil, best.errs.sorted()
 	}
 	c := best.config
-	c.Source, c.Warnings = name, best.warnings.sorted()
+	c.Source, c.withoutRedis = name, best.withoutRedis.sorted()
+	if c.Redis == nil && !remote {
+		best.warnings = append(best.warnings, c.withoutRedis...)
+	}
+	c.Warnings = best.warnings.sorted()
 	sum := sha256.Sum256(data)
 	c.Version = hex.EncodeToString(sum[:6])
 	return c, nil
@@ -116,10 +121,11 @@ type reader struct {
 	words  rule.Vocabulary
 	remote bool // see ParseRemote
 
-	config   *Config
-	errs     Errors
-	warnings Errors
-	notYAML  bool // the text has no structure to speak of
+	config       *Config
+	errs         Errors
+	warnings     Errors
+	withoutRedis Errors // see Config
+	notYAML      bool   // the text has no structure to speak of
 
 	names map[string]*yaml.Node // of rules
 	urls  map[string]*yaml.Node // of entries, by Pattern.Same

@@ -33,7 +33,7 @@ func TestText(t *testing.T) {
 		"%YAML 1.1":          "%YAML 1.1 # old\n---\n" + plain + "...\n",
 		"escaped separators": "url: \"/\\u2028\\0\"\nrules: [{rpu: 1, name: a}]",
 	} {
-		c, err := Parse("x", []byte(text), rule.Default())
+		c, err := Parse("x", []byte(text), words())
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if got := describe(c.Limits[0].Rules[0]); got != `"a" [all] TB 1/1s local share enforce burst 0 queue 0 slices 0 clock` {
@@ -59,7 +59,7 @@ func TestPlaces(t *testing.T) {
 		{"url: /\n\u0085", "x:2:1"},
 		{"url: /\n\x1b", "x:2:1"},
 	} {
-		_, err := Parse("x", []byte(row.text), rule.Default())
+		_, err := Parse("x", []byte(row.text), words())
 		var errs Errors
 		if !errors.As(err, &errs) || len(errs) != 1 || !strings.HasPrefix(errs[0].String(), row.want+": ") {
 			t.Errorf("%q: %v, want one error at %s", row.text, err, row.want)
@@ -70,11 +70,11 @@ func TestPlaces(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	want := "x:1:1: the configuration is too large, expected at most 1024 KiB"
-	if _, err := Parse("x", make([]byte, MaxSize+1), rule.Default()); err == nil || err.Error() != want {
+	if _, err := Parse("x", make([]byte, MaxSize+1), words()); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	fits := plain + strings.Repeat("#", MaxSize-len(plain))
-	if _, err := Parse("x", []byte(fits), rule.Default()); err != nil {
+	if _, err := Parse("x", []byte(fits), words()); err != nil {
 		t.Errorf("%d bytes: %v", len(fits), err)
 	}
 }
@@ -91,20 +91,20 @@ func TestLoad(t *testing.T) {
 	}
 	good, bad := write("good", plain), write("bad", "url: /\n")
 	huge := write("huge", strings.Repeat("# comment\n", MaxSize))
-	c, err := Load(good, rule.Default())
+	c, err := Load(good, words())
 	if err != nil || len(c.Limits) != 1 || c.Source != good {
 		t.Errorf("good: %+v, %v", c, err)
 	}
-	if _, err := Load(bad, rule.Default()); err == nil || err.Error() != bad+":1:1: an entry lacks rules" {
+	if _, err := Load(bad, words()); err == nil || err.Error() != bad+":1:1: an entry lacks rules" {
 		t.Errorf("bad: %v", err)
 	}
-	if _, err := Load(huge, rule.Default()); err == nil || !strings.Contains(err.Error(), "too large") {
+	if _, err := Load(huge, words()); err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("huge: %v", err)
 	}
-	if _, err := Load(filepath.Join(dir, "none"), rule.Default()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Load(filepath.Join(dir, "none"), words()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("none: %v", err)
 	}
-	if _, err := Load(dir, rule.Default()); err == nil {
+	if _, err := Load(dir, words()); err == nil {
 		t.Error("a directory is no configuration")
 	}
 }
@@ -112,7 +112,7 @@ func TestLoad(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	version := func(text string) string {
-		c, err := Parse("x", []byte(text), rule.Default())
+		c, err := Parse("x", []byte(text), words())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,12 +129,12 @@ func TestVersion(t *testing.T) {
 // A remote document says nothing about Redis, and has no settings.
 func TestParseRemote(t *testing.T) {
 	t.Parallel()
-	c, err := ParseRemote("etcd", []byte("url: /\nrules: [{rpu: 1, scope: global}]"), rule.Default())
+	c, err := ParseRemote("etcd", []byte("url: /\nrules: [{rpu: 1, scope: global}]"), words())
 	if err != nil || len(c.Limits) != 1 || len(c.Warnings) != 0 || c.Redis != nil || c.Response.Status != 503 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, key := range fullKeys {
-		_, err := ParseRemote("etcd", []byte(key+": []"), rule.Default())
+		_, err := ParseRemote("etcd", []byte(key+": []"), words())
 		if refused := err != nil && strings.Contains(err.Error(), "settings come from the local file"); refused != (key != "limits") {
 			t.Errorf("%s: %v", key, err)
 		}
@@ -144,7 +144,7 @@ func TestParseRemote(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	text := "url: /\nrules:\n" + strings.Repeat("  - rpu: x\n", 250)
-	_, err := Parse("x", []byte(text), rule.Default())
+	_, err := Parse("x", []byte(text), words())
 	var errs Errors
 	if !errors.As(err, &errs) || len(errs) != 250 {
 		t.Fatalf("%d errors, want 250", len(errs))
@@ -164,7 +164,7 @@ func TestErrors(t *testing.T) {
 // Words from outside are read, and named where they could have been meant.
 func TestVocabulary(t *testing.T) {
 	t.Parallel()
-	v := rule.Default()
+	v := words()
 	v.Algorithms = append(v.Algorithms, limit.Algorithm{
 		Names: []string{"H", "half"},
 		Keys:  []string{"queue"},
@@ -228,11 +228,11 @@ rules:
   - {rpu: 1}
   - {rpu: 1, name: / all TB 1/second}
   - {rpu: 1, name: "/ all TB 1/second #2"}
-`), rule.Default())
+`), words())
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := rule.Compile(c.Limits, c.Identity, rule.Default())
+	set, err := rule.Compile(c.Limits, c.Identity, words())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ rules:
 // A message stays readable, whatever was written.
 func TestLongTextIsShortened(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("x", []byte("url: /\nrules: [{rpu: 1, scope: "+strings.Repeat("限", 1000)+"}]"), rule.Default())
+	_, err := Parse("x", []byte("url: /\nrules: [{rpu: 1, scope: "+strings.Repeat("限", 1000)+"}]"), words())
 	want := `x:2:25: scope: expected local or global, found "` + strings.Repeat("限", 60) + `..."`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)

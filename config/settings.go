@@ -43,7 +43,8 @@ func isFull(n *yaml.Node) bool {
 	return near && !entry
 }
 
-// settings reads settings and limits. Redis comes first: rules ask whether there is one.
+// settings reads settings and limits. The remote comes before these: without limits of its
+// own a file is right to have none if there is one.
 func (v value) settings() {
 	m := v.mapping(keys{of: "a configuration", names: fullKeys})
 	if v.r.remote {
@@ -91,7 +92,7 @@ func (v value) redis() *Redis {
 	}
 	text, u := m.get("url").redisURL()
 	if u != nil {
-		m.besides(u)
+		m.besides(u, u.Scheme == "redis")
 	}
 	username, password := m.credentials()
 	return &Redis{
@@ -106,16 +107,16 @@ func (v value) redis() *Redis {
 	}
 }
 
-// besides checks that the keys beside a URL of Redis do not say otherwise, or again,
-// what it says.
-func (m mapping) besides(u *url.URL) {
+// besides checks that the keys beside a URL do not say otherwise, or again, what it says.
+// plain tells that it is one without TLS.
+func (m mapping) besides(u *url.URL, plain bool) {
 	for _, key := range []string{"username", "password"} {
 		if u.User != nil && m.get(key).given() {
-			m.failKey(key, "redis has credentials in the url and a %s, expected them in one place", key)
+			m.failKey(key, "%s has credentials in the url and a %s, expected them in one place", m.known.of, key)
 		}
 	}
-	if u.Scheme == "redis" && m.get("tls").given() {
-		m.failKey("tls", "redis has tls and a url of redis://, expected rediss:// for TLS")
+	if plain && m.get("tls").given() {
+		m.failKey("tls", "%s has tls and a url of %s://, expected %ss:// for TLS", m.known.of, u.Scheme, u.Scheme)
 	}
 }
 
@@ -199,43 +200,6 @@ func (v value) redisURL() (text string, u *url.URL) {
 func isDatabase(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && strconv.FormatUint(n, 10) == s
-}
-
-// centre reads where the configuration centre is.
-func (v value) centre() *Remote {
-	if !v.given() {
-		return nil
-	}
-	m := v.mapping(keys{of: "remote", names: []string{"url", "snapshot"}})
-	c := &Remote{URL: m.require("url").centreURL()}
-	c.Snapshot, _ = m.get("snapshot").text(longestPath)
-	return c
-}
-
-func (v value) centreURL() string {
-	text, u := v.url()
-	if u == nil {
-		return ""
-	}
-	db, key, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-	var form string
-	var good bool
-	switch u.Scheme {
-	case "etcd", "consul":
-		form, good = u.Scheme+"://HOST:PORT/KEY", u.Hostname() != "" && strings.Trim(u.Path, "/") != ""
-	case "redis", "rediss":
-		form, good = u.Scheme+"://HOST:PORT/DB/KEY", u.Hostname() != "" && isDatabase(db) && key != ""
-	case "http", "https":
-		form, good = u.Scheme+"://HOST/PATH", u.Hostname() != ""
-	case "file":
-		form, good = "file:///PATH", u.Host == "" && strings.Trim(u.Path, "/") != ""
-	default:
-		form = "one of etcd, consul, redis, rediss, http, https and file before ://"
-	}
-	if !good {
-		v.fail("%s: expected %s", v.key, form)
-	}
-	return text
 }
 
 func (v value) identity(id rule.Identity) rule.Identity {

@@ -47,7 +47,7 @@ func (o *output) check(s settings) error {
 }
 
 func compile(c *config.Config) (*rule.Set, error) {
-	return rule.Compile(c.Limits, c.Identity, rule.Default())
+	return rule.Compile(c.Limits, c.Identity, vocabulary())
 }
 
 func rules(n int) string {

@@ -13,7 +13,18 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/source"
 )
+
+// vocabulary is what the words of configurations mean to this program.
+func vocabulary() rule.Vocabulary {
+	v := rule.Default()
+	// They can be named and not be opened, as long as no centre is followed.
+	for _, scheme := range []string{"etcd", "consul", "redis", "rediss", "http", "https", "file"} {
+		v.Sources = append(v.Sources, source.Kind{Schemes: []string{scheme}})
+	}
+	return v
+}
 
 // settings is where the configuration is: a file, or, if there is no name, the
 // demonstration that is part of this program.
@@ -61,14 +72,14 @@ func (s settings) sources() []string {
 
 func (s settings) load() (*config.Config, error) {
 	if s.builtIn() {
-		return config.Parse(demoSource, demo, rule.Default())
+		return config.Parse(demoSource, demo, vocabulary())
 	}
-	return config.Load(s.file, rule.Default())
+	return config.Load(s.file, vocabulary())
 }
 
 // open returns a limiter that follows the settings.
 func (s settings) open(logger *slog.Logger, redisObserved func(time.Duration)) (*diana.Limiter, error) {
-	options := diana.Options{Logger: logger, RedisObserved: redisObserved}
+	options := diana.Options{Vocabulary: vocabulary(), Logger: logger, RedisObserved: redisObserved}
 	if !s.builtIn() {
 		return options.Open(s.file)
 	}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/diana-limiter/diana/source"
+)
+
+// Remote says where the configuration centre is, and who Diana is to it.
+type Remote struct {
+	URL      string // of one of the vocabulary's Sources, with all that it needs, and perhaps a user and a password; see Where
+	Username string // empty: none, or the one in URL
+	Password Secret // of Username; none if URL has one
+	Token    Secret // for centres that know tokens
+	TLS      *TLS   // nil: none, unless the scheme of URL asks for it
+	Snapshot string // file for the last good copy; empty: none
+}
+
+// Where returns the URL as it can be shown: without user and password, and without what
+// stands behind a question mark, where centres in the web expect signatures and tokens.
+func (r *Remote) Where() string {
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return "(not a URL)"
+	}
+	u.User = nil
+	if u.RawQuery != "" {
+		u.RawQuery = "..."
+	}
+	return u.String()
+}
+
+// Options returns how a source is opened. All that they name is read now, so that an error
+// comes before anything relies on it, and secrets and certificates again whenever they are
+// needed. The error says which keys and which files or variables are the trouble.
+func (r *Remote) Options() (source.Options, error) {
+	u, err := url.Parse(r.URL)
+	if err != nil { // which shows the URL
+		return source.Options{}, errors.New("remote.url: expected a URL")
+	}
+	o := source.Options{URL: u}
+	var passwordErr, tokenErr, tlsErr error
+	if user := u.User; user != nil {
+		name := user.Username()
+		password, _ := user.Password()
+		o.Credentials = func() (string, string, error) { return name, password, nil }
+		u.User = nil
+	} else if !r.Password.IsZero() {
+		password := r.Password.asked("remote.password")
+		o.Credentials = func() (string, string, error) {
+			text, err := password()
+			return r.Username, text, err
+		}
+		_, passwordErr = password()
+	}
+	if !r.Token.IsZero() {
+		o.Token = r.Token.asked("remote.token")
+		_, tokenErr = o.Token()
+	}
+	if o.TLS, tlsErr = r.TLS.Load(); tlsErr != nil {
+		tlsErr = fmt.Errorf("remote.tls: %w", tlsErr)
+	}
+	if err := errors.Join(passwordErr, tokenErr, tlsErr); err != nil {
+		return source.Options{}, err
+	}
+	return o, nil
+}
+
+// asked returns what asks for a secret anew each time. Its errors begin with key.
+func (s Secret) asked(key string) func() (string, error) {
+	return func() (string, error) {
+		text, err := s.Value()
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", key, err)
+		}
+		return text, nil
+	}
+}
+
+// centre reads where the configuration centre is.
+func (v value) centre() *Remote {
+	if !v.given() {
+		return nil
+	}
+	if len(v.r.words.Sources) == 0 {
+		v.fail("remote: this program has no sources of configurations, expected none to be asked for")
+		return nil
+	}
+	m := v.mapping(keys{of: "remote", names: []string{"url", "username", "password", "token", "tls", "snapshot"}})
+	text, u, kind := m.require("url").centreURL()
+	if u != nil {
+		// Where there are both, the scheme says whether there is TLS.
+		m.besides(u, slices.Contains(kind.Schemes, u.Scheme+"s"))
+	}
+	username, password := m.credentials()
+	c := &Remote{
+		URL:      text,
+		Username: username,
+		Password: password,
+		Token:    m.get("token").secret(),
+		TLS:      m.get("tls").tls(),
+	}
+	c.Snapshot, _ = m.get("snapshot").text(longestPath)
+	return c
+}
+
+func (v value) centreURL() (text string, u *url.URL, kind source.Kind) {
+	text, u = v.url()
+	if u == nil {
+		return "", nil, kind
+	}
+	kind, ok := source.Named(v.r.words.Sources, u.Scheme)
+	shown := *u
+	shown.User = nil
+	switch {
+	case !ok:
+		var schemes []string
+		for _, k := range v.r.words.Sources {
+			schemes = append(schemes, k.Schemes...)
+		}
+		v.fail("%s: expected one of %s before ://%s", v.key, join(schemes, "and"), didYouMean(u.Scheme, schemes))
+	case kind.Check != nil && !kind.Check(&shown):
+		v.fail("%s: expected %s", v.key, strings.Replace(kind.Form, kind.Schemes[0]+"://", u.Scheme+"://", 1))
+	}
+	return text, u, kind
+}
+
+// Compose returns the configuration in force where a centre is followed: local, with the
+// limits of document, which is from [ParseRemote], instead of its own. Source and Version
+// are those of document. Neither argument changes.
+func Compose(local, document *Config) *Config {
+	c := *local
+	c.Source, c.Version, c.Limits = document.Source, document.Version, document.Limits
+	c.Warnings = slices.Concat(local.Warnings, document.Warnings)
+	c.withoutRedis = nil // they are among Warnings, or do not matter
+	if c.Redis == nil {
+		c.Warnings = slices.Concat(local.Warnings, slices.Concat(document.Warnings, document.withoutRedis).sorted())
+	}
+	return &c
+}
