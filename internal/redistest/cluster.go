@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // Cluster is a Redis Cluster of masters with one replica each.
@@ -53,7 +55,7 @@ func (o Options) StartCluster(t testing.TB, masters int) *Cluster {
 	// Everyone meets everyone, which is quicker than to wait for rumours.
 	for i, s := range c.Nodes {
 		for _, other := range c.Nodes[:i] {
-			s.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(other.port+busOffset))
+			s.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(other.port+testproc.PeerOffset))
 		}
 	}
 	for i, s := range c.Nodes[masters:] {

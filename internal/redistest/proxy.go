@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // Proxy is the way to a server, with the faults that a network has. Each proxy has its
@@ -46,7 +48,7 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	close(p.gate)
 	err := errors.New("not tried")
 	for tries := 0; tries < 20 && err != nil; tries++ {
-		p.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+		p.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testproc.FreePort(t)))
 		err = p.listenLocked() // no one else knows of p
 	}
 	if err != nil {
@@ -186,7 +188,7 @@ func (p *Proxy) carry(l *link) {
 	if !p.pass(l.ctx, time.Time{}) {
 		return
 	}
-	server, err := (&net.Dialer{Timeout: patience}).DialContext(l.ctx, "tcp", p.target)
+	server, err := (&net.Dialer{Timeout: testproc.Patience}).DialContext(l.ctx, "tcp", p.target)
 	if err != nil {
 		return
 	}

@@ -16,11 +16,12 @@ package redistest
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // Options say what servers to start. The zero value: open to all who can reach them.
@@ -115,32 +116,13 @@ func (r *recipe) sentinel(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// How long a server may take to start or to stop, and several to agree on something.
-// It is long, for machines that are busy with other tests.
-const (
-	patience  = 20 * time.Second
-	agreement = 40 * time.Second
-)
+// agreement is how long several servers may take to agree on something.
+const agreement = 40 * time.Second
 
-// poll calls done until it returns nil. After limit it gives up, with the last error.
-func poll(limit time.Duration, done func() error) error {
-	end := time.Now().Add(limit)
-	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		err := done()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("not within %v: %w", limit, err)
-		}
-		time.Sleep(pause)
-	}
-}
-
-// await is poll for what must come.
+// await is testproc.Poll for what must come.
 func await(t testing.TB, limit time.Duration, what string, done func() error) {
 	t.Helper()
-	if err := poll(limit, done); err != nil {
+	if err := testproc.Poll(limit, done); err != nil {
 		t.Fatalf("redistest: %s: %v", what, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // WaitReplica waits until this server's replica has carried out all that the server has
@@ -14,7 +16,7 @@ import (
 func (s *Server) WaitReplica() {
 	s.t.Helper()
 	goal := s.Info("replication")
-	await(s.t, patience, "a replica that has everything", func() error {
+	await(s.t, testproc.Patience, "a replica that has everything", func() error {
 		info, err := s.info("replication")
 		if err != nil {
 			return err

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // Server is a process of Redis. One goroutine at a time may kill, restart, freeze or
@@ -28,7 +30,7 @@ type Server struct {
 	opening  []string // a command that is carried out whenever it has started
 	dir      string
 	port     int
-	process  atomic.Pointer[process] // nil if killed
+	process  atomic.Pointer[testproc.Process] // nil if killed
 	frozen   atomic.Bool
 }
 
@@ -46,7 +48,7 @@ func (s *Server) open() {
 	})
 	err := errInUse
 	for tries := 0; tries < 20 && errors.Is(err, errInUse); tries++ {
-		s.port = freePort(s.t)
+		s.port = testproc.FreePort(s.t)
 		if err = s.configure(); err == nil {
 			err = s.run()
 		}
@@ -84,19 +86,19 @@ func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }
 
 // run starts the process and waits until it answers.
 func (s *Server) run() error {
-	p, err := start(s.file("redis.log"), s.recipe.binary, append([]string{s.file("redis.conf")}, s.mode...)...)
+	p, err := testproc.Start(s.file("redis.log"), s.recipe.binary, append([]string{s.file("redis.conf")}, s.mode...)...)
 	if err != nil {
 		return err
 	}
 	s.process.Store(p)
-	err = poll(patience, func() error {
-		if p.hasEnded() {
+	err = testproc.Poll(testproc.Patience, func() error {
+		if p.HasEnded() {
 			return nil
 		}
 		return s.answers(p)
 	})
 	switch {
-	case !p.hasEnded():
+	case !p.HasEnded():
 		if err == nil && s.opening != nil {
 			_, err = s.Do(s.opening...)
 		}
@@ -111,12 +113,12 @@ func (s *Server) run() error {
 }
 
 // answers returns nil if it is this process that answers, and it has loaded its data.
-func (s *Server) answers(p *process) error {
+func (s *Server) answers(p *testproc.Process) error {
 	if _, err := s.do(time.Second, "PING"); err != nil {
 		return err
 	}
 	info, err := s.info("server")
-	if err == nil && info["process_id"] != strconv.Itoa(p.pid) {
+	if err == nil && info["process_id"] != strconv.Itoa(p.PID) {
 		err = errInUse
 	}
 	return err
@@ -165,7 +167,7 @@ func (s *Server) TLSConfig() *tls.Config {
 // PID returns the number of the process, 0 if there is none.
 func (s *Server) PID() int {
 	if p := s.process.Load(); p != nil {
-		return p.pid
+		return p.PID
 	}
 	return 0
 }
@@ -178,7 +180,7 @@ func (s *Server) Kill() {
 	if p == nil {
 		return
 	}
-	if err := p.kill(); err != nil {
+	if err := p.Kill(); err != nil {
 		s.t.Fatalf("redistest: killing the server at %s: %v", s.Addr(), err)
 	}
 	s.frozen.Store(false)
@@ -199,7 +201,7 @@ func (s *Server) Restart() {
 func (s *Server) Freeze() {
 	s.t.Helper()
 	s.frozen.Store(true)
-	if err := s.alive().stop(); err != nil {
+	if err := s.alive().Stop(); err != nil {
 		s.t.Fatalf("redistest: freezing the server at %s: %v", s.Addr(), err)
 	}
 }
@@ -209,14 +211,14 @@ func (s *Server) Freeze() {
 func (s *Server) Thaw() {
 	s.t.Helper()
 	p := s.alive()
-	if err := p.resume(); err != nil {
+	if err := p.Resume(); err != nil {
 		s.t.Fatalf("redistest: thawing the server at %s: %v", s.Addr(), err)
 	}
-	await(s.t, patience, "a thawed server's answer", func() error { return s.answers(p) })
+	await(s.t, testproc.Patience, "a thawed server's answer", func() error { return s.answers(p) })
 	s.frozen.Store(false)
 }
 
-func (s *Server) alive() *process {
+func (s *Server) alive() *testproc.Process {
 	s.t.Helper()
 	p := s.process.Load()
 	if p == nil {

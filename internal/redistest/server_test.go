@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 func TestServer(t *testing.T) {
@@ -218,9 +220,6 @@ func again(t *testing.T, env ...string) (string, error) {
 	return string(out), err
 }
 
-// patience is for what must come. It is long, for machines that are busy.
-const patience = 20 * time.Second
-
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -251,7 +250,7 @@ func receive(t *testing.T, lines <-chan string) string {
 	select {
 	case line := <-lines:
 		return line
-	case <-time.After(patience):
+	case <-time.After(testproc.Patience):
 		t.Fatal("no answer")
 		return ""
 	}
@@ -276,7 +275,7 @@ func wantSilence(t *testing.T, lines <-chan string) {
 
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testproc.Patience); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not come")
 		}

@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-package redistest
+package testproc
 
 import (
 	"net"
@@ -14,12 +14,14 @@ import (
 // dieWithParent can only be promised on Linux.
 func dieWithParent() *syscall.SysProcAttr { return nil }
 
-func (p *process) stop() error {
-	return exec.Command("kill", "-STOP", strconv.Itoa(p.pid)).Run()
+// Stop freezes the process.
+func (p *Process) Stop() error {
+	return exec.Command("kill", "-STOP", strconv.Itoa(p.PID)).Run()
 }
 
-func (p *process) resume() error {
-	return exec.Command("kill", "-CONT", strconv.Itoa(p.pid)).Run()
+// Resume lets a stopped process go on.
+func (p *Process) Resume() error {
+	return exec.Command("kill", "-CONT", strconv.Itoa(p.PID)).Run()
 }
 
 // reserve says whether the port is free now.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 
-package redistest
+// Package testproc starts the servers that tests need as processes: on ports that nobody
+// else has, with a log, and none outlives the test program.
+package testproc
 
 import (
 	"errors"
@@ -10,15 +12,15 @@ import (
 	"time"
 )
 
-// process is a child of this program. It does not outlive it.
-type process struct {
-	pid   int
+// Process is a child of this program. It does not outlive it.
+type Process struct {
+	PID   int
 	os    *os.Process
 	ended chan struct{} // closed when it is gone
 }
 
-// start starts a program that writes to the end of the file called log.
-func start(log, name string, args ...string) (*process, error) {
+// Start starts a program that writes to the end of the file called log.
+func Start(log, name string, args ...string) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -27,7 +29,7 @@ func start(log, name string, args ...string) (*process, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = dieWithParent()
-	p := &process{ended: make(chan struct{})}
+	p := &Process{ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// To the kernel the parent is the thread, not the program, so this one stays.
@@ -43,11 +45,12 @@ func start(log, name string, args ...string) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	p.os, p.pid = cmd.Process, cmd.Process.Pid
+	p.os, p.PID = cmd.Process, cmd.Process.Pid
 	return p, nil
 }
 
-func (p *process) hasEnded() bool {
+// HasEnded reports whether the process is gone.
+func (p *Process) HasEnded() bool {
 	select {
 	case <-p.ended:
 		return true
@@ -56,15 +59,15 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-// kill returns when the process is gone.
-func (p *process) kill() error {
+// Kill ends the process at once, and returns when it is gone.
+func (p *Process) Kill() error {
 	if err := p.os.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
 	select {
 	case <-p.ended:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		return errors.New("it stays")
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-package redistest
+package testproc
 
 import (
 	"bytes"
@@ -14,18 +14,18 @@ func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// stop returns when all threads have stopped: the signal alone only asks for it.
-func (p *process) stop() error {
+// Stop freezes the process. It returns when all threads have stopped: the signal alone only asks for it.
+func (p *Process) Stop() error {
 	if err := p.os.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	return poll(patience, func() error {
-		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
+	return Poll(Patience, func() error {
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID))
 		if err != nil {
 			return err
 		}
 		for _, task := range tasks {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", p.pid, task.Name()))
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", p.PID, task.Name()))
 			if err != nil {
 				return err
 			}
@@ -38,7 +38,8 @@ func (p *process) stop() error {
 	})
 }
 
-func (p *process) resume() error { return p.os.Signal(syscall.SIGCONT) }
+// Resume lets a stopped process go on.
+func (p *Process) Resume() error { return p.os.Signal(syscall.SIGCONT) }
 
 // reserve keeps a port from everyone who asks for a free one, also while the server
 // that has it is down.

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+
+package testproc
+
+import (
+	"fmt"
+	"time"
+)
+
+// Patience is how long a server may take to start or to stop. It is long, for machines
+// that are busy with other tests.
+const Patience = 20 * time.Second
+
+// Poll calls done until it returns nil. After limit it gives up, with the last error.
+func Poll(limit time.Duration, done func() error) error {
+	end := time.Now().Add(limit)
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		err := done()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not within %v: %w", limit, err)
+		}
+		time.Sleep(pause)
+	}
+}
