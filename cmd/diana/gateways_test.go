@@ -137,7 +137,7 @@ func checkWindows(t *testing.T, all []seen, n int) {
 	if len(ok) < full*n || len(ok) > windows*n {
 		t.Errorf("/w: %d of %d admitted in %d windows, want %d to %d", len(ok), len(all), windows, full*n, windows*n)
 	}
-	t.Logf("/w: %d of %d admitted, want %d: %d full windows of %d", len(ok), len(all), full*n, full, windows)
+	t.Logf("/w: %d of %d admitted, want %d to %d: %d windows of %d were seen to be full", len(ok), len(all), full*n, windows*n, full, windows)
 }
 
 // checkBucket checks burst and rate, to the token. A request that was refused found
