@@ -24,7 +24,7 @@ import (
 // local rules, unless the request waits, its path is spelled strangely, or a cookie or
 // query parameter is read.
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
-	a := l.active.Load()
+	a, redis := l.inForce()
 	j := l.judgements.Get().(*judgement)
 	j.active, j.request, j.held = a, r, false
 	j.verdicts, j.here, j.there = j.verdicts[:0], j.here.reset(), j.there.reset()
@@ -34,7 +34,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 		return d, nil
 	}
 	now := l.local.Now()
-	d.Degraded = j.fill(now, a.global != nil && a.global.Up())
+	d.Degraded = j.fill(now, redis)
 	if j.queues {
 		if err := readSmallBody(r.HTTP); err != nil {
 			d.Allowed = false
@@ -47,6 +47,20 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	}
 	j.report(&d, err != nil)
 	return d, err
+}
+
+// inForce returns the configuration in force, and whether Redis is within reach. When
+// Redis comes back, a configuration in which both stores decide is put in force before
+// anyone is told; so the one that was in force before must not be used with a Redis that
+// is within reach.
+func (l *Limiter) inForce() (a *active, redis bool) {
+	for {
+		a = l.active.Load()
+		redis = a.global != nil && a.global.Up()
+		if !redis || a == l.active.Load() {
+			return a, redis
+		}
+	}
 }
 
 // Explain returns which rules would judge the request now, in their order, and the
