@@ -65,12 +65,14 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 	actors := uniform(millionKeys()).stream(0)
 	for range r.rounds {
 		latencies := make([]histogram, len(alone))
-		for range r.count(1500, 300) {
+		for n := range r.count(1500, 300) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			account, device := actors.next(), actors.next()
-			for i, s := range alone {
+			for k := range alone {
+				i := (n + k) % len(alone) // so that none is always behind the same one
+				s := alone[i]
 				took := stopwatch()
 				if err := s.ask(ctx, account, device); err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)

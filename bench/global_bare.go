@@ -78,6 +78,10 @@ func (a rueidisAsker) command(key, step string) rueidis.Completed {
 	return a.client.B().Evalsha().Sha1(a.sha).Numkeys(1).Key(barePrefix + key).Arg(step).Build()
 }
 
+func (a rueidisAsker) plenty(ctx context.Context) error {
+	return a.client.Do(ctx, a.command("all", bareAllStep)).Error()
+}
+
 func (a rueidisAsker) one(ctx context.Context, key string) error {
 	return a.client.Do(ctx, a.command(key, bareStep)).Error()
 }

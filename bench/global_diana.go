@@ -61,6 +61,11 @@ type storeAsker struct {
 	charges []limit.Charge
 }
 
+func (a *storeAsker) plenty(ctx context.Context) error {
+	_, err := a.store.Take(ctx, 0, a.charges[1:2])
+	return err
+}
+
 func (a *storeAsker) one(ctx context.Context, key string) error {
 	ch := a.charges[:1]
 	ch[0].Key = append(ch[0].Key[:0], key...)
@@ -83,6 +88,8 @@ func openGlobalLimiter(ctx context.Context, s *redistest.Server) (*globalSystem,
 redis: {url: %q, timeout: 5s, prefix: limiter}
 max_keys: 4000000
 limits:
+- url: /all
+  rules: [{unit: second, rpu: %[3]d, scope: global}]
 - url: /one
   rules: [{actor: account, unit: second, rpu: %[2]d, scope: global}]
 - url: /three
@@ -105,6 +112,8 @@ type limiterAsker struct {
 	limiter *dianalib.Limiter
 	actors  map[string]string
 }
+
+func (a *limiterAsker) plenty(ctx context.Context) error { return a.take(ctx, "/all") }
 
 func (a *limiterAsker) one(ctx context.Context, key string) error {
 	a.actors["account"] = key

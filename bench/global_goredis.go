@@ -61,6 +61,10 @@ type goRedisAsker struct {
 	sha    string
 }
 
+func (a goRedisAsker) plenty(ctx context.Context) error {
+	return a.face.EvalSha(ctx, a.sha, []string{barePrefix + "all"}, bareAllStep).Err()
+}
+
 func (a goRedisAsker) one(ctx context.Context, key string) error {
 	return a.face.EvalSha(ctx, a.sha, []string{barePrefix + key}, bareStep).Err()
 }

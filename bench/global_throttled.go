@@ -39,6 +39,11 @@ func openThrottledRedis(_ context.Context, s *redistest.Server) (*globalSystem, 
 
 type throttledAsker struct{ limiter, all *throttled.GCRARateLimiterCtx }
 
+func (a throttledAsker) plenty(ctx context.Context) error {
+	_, _, err := a.all.RateLimitCtx(ctx, "all", 1)
+	return err
+}
+
 func (a throttledAsker) one(ctx context.Context, key string) error {
 	_, _, err := a.limiter.RateLimitCtx(ctx, key, 1)
 	return err

@@ -33,6 +33,11 @@ func openUluleRedis(_ context.Context, s *redistest.Server) (*globalSystem, erro
 
 type ululeAsker struct{ limiter, all *limiter.Limiter }
 
+func (a ululeAsker) plenty(ctx context.Context) error {
+	_, err := a.all.Get(ctx, "all")
+	return err
+}
+
 func (a ululeAsker) one(ctx context.Context, key string) error {
 	_, err := a.limiter.Get(ctx, key)
 	return err
