@@ -91,6 +91,8 @@ type globalLoad struct {
 	rules   int  // 0: the one that is never used up
 	quick   bool // is part of a quick run
 	actors  *population
+
+	accounts *population // with three rules: a tenth as many as there are devices
 }
 
 // globalName makes the name of a workload.
@@ -111,12 +113,13 @@ const (
 )
 
 func globalLoads() (loads []globalLoad) {
+	many := uniform(million)
 	for _, w := range []globalLoad{
 		{name: hotWorkload, rules: 1, actors: hotKey()},
 		{name: plentyWorkload, actors: hotKey()},
-		{name: uniformWorkload, rules: 1, actors: uniform(millionKeys())},
-		{name: zipfWorkload, rules: 1, actors: zipf(millionKeys(), 0.99)},
-		{name: threeWorkload, rules: 3, actors: uniform(millionKeys())},
+		{name: uniformWorkload, rules: 1, actors: many},
+		{name: zipfWorkload, rules: 1, actors: zipf(million, 0.99)},
+		{name: threeWorkload, rules: 3, actors: many, accounts: uniform(million / 10)},
 	} {
 		for _, callers := range []int{1, 32, 256} {
 			if w.rules == 0 && callers != 256 {
@@ -209,8 +212,7 @@ func (l *globalLoad) drive(ctx context.Context, s *globalSystem, d time.Duration
 		case 1:
 			return func() error { return ask.one(ctx, actors.next()) }
 		}
-		// A tenth as many accounts as devices.
-		accounts := uniform(l.actors.keys[:len(l.actors.keys)/10]).stream(i)
+		accounts := l.accounts.stream(i)
 		return func() error { return ask.three(ctx, accounts.next(), actors.next()) }
 	})
 }

@@ -7,76 +7,85 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
 )
-
-// population is the actors of a workload and how often each of them asks. All who are
-// measured draw from the same slice of strings, in the same order.
-type population struct {
-	keys  []string
-	order []uint32 // drawn in advance; nil: all are equally likely
-}
 
 const million = 1_000_000
 
-// names returns n keys.
+// names returns n keys. Their text is one string, or there would be more for the garbage
+// collector to look at than in what is measured.
 func names(n int) []string {
-	keys := make([]string, n)
+	numbers := make([]int, n)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return namesOf(numbers)
+}
+
+func namesOf(numbers []int) []string {
+	const width = len("account-00000000")
+	text := make([]byte, 0, len(numbers)*width)
+	for _, n := range numbers {
+		text = fmt.Appendf(text, "account-%08d", n)
+	}
+	all, keys := string(text), make([]string, len(numbers))
 	for i := range keys {
-		keys[i] = fmt.Sprintf("account-%07d", i)
+		keys[i] = all[i*width : (i+1)*width]
 	}
 	return keys
 }
 
-var millionKeys = sync.OnceValue(func() []string { return names(million) })
+// population is who asks in a workload, and how often each of them. It is drawn in
+// advance and the keys lie in memory in the order in which they were drawn: a server has
+// just read the key of a request, and does not fetch it from afar. All who are measured
+// get the same draws.
+type population struct{ drawn []string }
 
-func hotKey() *population { return &population{keys: millionKeys()[:1]} }
+// draws is how many are drawn. Then they begin anew.
+const draws = 1 << 20
 
-func uniform(keys []string) *population { return &population{keys: keys} }
+// hotKey is one who asks all the time.
+func hotKey() *population { return &population{namesOf([]int{0})} }
 
-// zipf is a population in which the k-th key is drawn in proportion to k to the power
-// of -s. The draws are made in advance, so that drawing costs about what it costs from
-// the others.
-func zipf(keys []string, s float64) *population {
-	sums := make([]float64, len(keys))
-	sum := 0.0
-	for i := range keys {
+// uniform is n of whom all are equally likely to ask.
+func uniform(n int) *population {
+	random := rand.New(rand.NewPCG(1, 1))
+	numbers := make([]int, draws)
+	for i := range numbers {
+		numbers[i] = random.IntN(n)
+	}
+	return &population{namesOf(numbers)}
+}
+
+// zipf is n of whom the k-th asks in proportion to k to the power of -s.
+func zipf(n int, s float64) *population {
+	sums, sum := make([]float64, n), 0.0
+	for i := range sums {
 		sum += math.Pow(float64(i+1), -s)
 		sums[i] = sum
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	order := make([]uint32, 1<<20)
-	for i := range order {
+	numbers := make([]int, draws)
+	for i := range numbers {
 		at, _ := slices.BinarySearch(sums, random.Float64()*sum)
-		order[i] = uint32(min(at, len(keys)-1))
+		numbers[i] = min(at, n-1)
 	}
-	return &population{keys: keys, order: order}
+	return &population{namesOf(numbers)}
 }
 
 // stream is what one caller draws.
 type stream struct {
-	*population
-	random rand.PCG
-	at     int
+	drawn []string
+	at    int
 }
 
-// stream returns caller i's draws. They are the same whenever it is called.
+// stream returns caller i's draws, which are the same whenever it is called.
 func (p *population) stream(i int) *stream {
-	s := &stream{population: p}
-	s.random.Seed(uint64(i), 1)
-	if len(p.order) > 0 {
-		s.at = int(s.random.Uint64() % uint64(len(p.order)))
-	}
-	return s
+	return &stream{p.drawn, rand.New(rand.NewPCG(2, uint64(i))).IntN(len(p.drawn))}
 }
 
 func (s *stream) next() string {
-	if s.order == nil {
-		// The high half of a product is as good as a remainder, and cheaper.
-		return s.keys[int(s.random.Uint64()>>32*uint64(len(s.keys))>>32)]
-	}
-	if s.at++; s.at >= len(s.order) {
+	if s.at++; s.at >= len(s.drawn) {
 		s.at = 0
 	}
-	return s.keys[s.order[s.at]]
+	return s.drawn[s.at]
 }

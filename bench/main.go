@@ -3,7 +3,7 @@
 // Bench measures Diana, its rivals and the floors under them side by side, interleaved
 // in one run, and judges the targets of each group by what it has measured.
 //
-//	bench [-run global,local,middleware] [-quick] [-rounds n] [-json file]
+//	bench [-run local,global] [-quick] [-rounds n] [-json file]
 //
 // What it prints is a table for reading; the same goes to a file as JSON. It starts the
 // Redis that it needs by itself. It exits with 0 whatever the figures are, with 1 if
@@ -68,7 +68,7 @@ func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(notes)
 	names := f.String("run", "all", "which groups: "+strings.Join(groupNames(), ", ")+"; several with commas")
-	quick := f.Bool("quick", false, "fewer and shorter rounds: to see that all is well, not to be quoted")
+	quick := f.Bool("quick", false, "less, in less than a minute: to see that all is well, not to be quoted")
 	rounds := f.Int("rounds", 0, "how many rounds; 0 is 5, or 3 with -quick")
 	f.StringVar(&file, "json", "", "file to write (default results/TIME.json)")
 	switch err := f.Parse(args); {
@@ -108,6 +108,7 @@ type group struct {
 
 func allGroups() []group {
 	return []group{
+		{"local", measureLocal},
 		{"global", measureGlobal},
 	}
 }

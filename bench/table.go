@@ -21,6 +21,11 @@ type column struct {
 // is what Diana and the others are compared by.
 var columns = []column{
 	{figure: decisionRate, format: perSecondText, more: true},
+	{figure: nsDecision, format: nsText},
+	{figure: allocs, format: plainText},
+	{figure: slowest, format: secondsText},
+	{figure: bytesKey, format: plainText},
+	{figure: gcTime, format: secondsText},
 	{figure: p50, format: secondsText},
 	{figure: p99, format: secondsText},
 	{figure: requestCalls, format: plainText},
@@ -143,6 +148,18 @@ func plainText(v float64) string {
 	}
 	return fmt.Sprintf("%.2f", v)
 }
+
+// formatOf returns how a figure is printed.
+func formatOf(figure string) func(float64) string {
+	for _, c := range columns {
+		if c.figure == figure {
+			return c.format
+		}
+	}
+	return plainText
+}
+
+func nsText(v float64) string { return plainText(v) + " ns" }
 
 func perSecondText(v float64) string { return plainText(v/1000) + " k/s" }
 

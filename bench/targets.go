@@ -2,7 +2,10 @@
 
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // target is what Diana must reach.
 type target struct {
@@ -23,7 +26,7 @@ type verdict struct {
 
 // judge returns the verdicts on what the run has measured.
 func judge(r *report) (verdicts []verdict) {
-	for _, t := range globalTargets() {
+	for _, t := range slices.Concat(localTargets(), globalTargets()) {
 		if text, met, ok := t.judge(r); ok {
 			verdicts = append(verdicts, verdict{t.id, t.text, text, met})
 		}
