@@ -3,7 +3,7 @@
 // Bench measures Diana, its rivals and the floors under them side by side, interleaved
 // in one run, and judges the targets of each group by what it has measured.
 //
-//	bench [-run local,global] [-quick] [-rounds n] [-json file]
+//	bench [-run local,middleware,global] [-quick] [-rounds n] [-json file]
 //
 // What it prints is a table for reading; the same goes to a file as JSON. It starts the
 // Redis that it needs by itself. It exits with 0 whatever the figures are, with 1 if
@@ -109,6 +109,7 @@ type group struct {
 func allGroups() []group {
 	return []group{
 		{"local", measureLocal},
+		{"middleware", measureMiddleware},
 		{"global", measureGlobal},
 	}
 }

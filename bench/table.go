@@ -21,6 +21,10 @@ type column struct {
 // is what Diana and the others are compared by.
 var columns = []column{
 	{figure: decisionRate, format: perSecondText, more: true},
+	{figure: nsOver, format: nsText},
+	{figure: requestTime, format: nsText},
+	{figure: allocsOver, format: plainText},
+	{figure: bytesOver, format: plainText},
 	{figure: nsDecision, format: nsText},
 	{figure: allocs, format: plainText},
 	{figure: slowest, format: secondsText},
