@@ -1,6 +1,6 @@
 # Everything is run from here. `make check` is all that CI runs.
 
-MODULES := . cmd/diana
+MODULES := . cmd/diana bench
 # A number of inputs and not a time: a fuzz run that a time ends can fail with "context
 # deadline exceeded" and no finding, when its workers are late to hear of it.
 FUZZTIME ?= 100000x
@@ -10,7 +10,7 @@ FUZZ := rule:FuzzCleanPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzPar
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
-.PHONY: test check deps lint tidy build386 fuzz bench
+.PHONY: test check deps lint tidy build386 fuzz bench bench-quick
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules, under the race detector and, for what that cannot count, without
@@ -42,6 +42,10 @@ build386:
 fuzz:
 	@set -e; for f in $(FUZZ); do echo "== $$f"; go test -run '^$$' -fuzz "^$${f#*:}$$" -fuzztime $(FUZZTIME) ./$${f%%:*}; done
 
-## bench: the benchmarks that stand beside the code
-bench:
-	go test -run '^$$' -bench . -benchmem -cpu 1,2 ./limit ./rule ./memstore .
+## bench: Diana, its rivals and floors side by side; BENCH='-run global' for a part of it
+bench: deps
+	cd bench && go run . $(BENCH)
+
+## bench-quick: the same in less than a minute, to see that all is well
+bench-quick: deps
+	cd bench && go run . -quick $(BENCH)

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The processes that the program starts are this test's.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == gatewayCommand {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// Every group can be measured, if for a moment only: no figure is judged here but counts.
+func TestGroups(t *testing.T) {
+	for _, g := range allGroups() {
+		t.Run(g.name, func(t *testing.T) {
+			if _, err := exec.LookPath("redis-server"); err != nil && g.name == "global" && os.Getenv("CI") == "" {
+				t.Skip("this test needs redis-server")
+			}
+			file := filepath.Join(t.TempDir(), "figures.json")
+			r, _, err := newRun([]string{"-run", g.name, "-quick", "-rounds", "1"}, t.Output())
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.tiny = true
+			var out bytes.Buffer
+			if err := r.measure(context.Background(), &out, file); err != nil {
+				t.Fatal(err)
+			}
+			t.Log("\n" + out.String())
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var saved report
+			if err := json.Unmarshal(text, &saved); err != nil {
+				t.Fatal(err)
+			}
+			if len(saved.Rows) == 0 || len(saved.Targets) == 0 {
+				t.Errorf("%d rows and %d targets were saved", len(saved.Rows), len(saved.Targets))
+			}
+			for _, m := range saved.Rows {
+				if !strings.Contains(out.String(), m.System) {
+					t.Errorf("%s is not in the table", m.System)
+				}
+			}
+			for _, v := range saved.Targets {
+				if v.ID == "G5" && !v.Met {
+					t.Errorf("%s: %s", v.Text, v.Figure)
+				}
+			}
+		})
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{{"-run", "everything"}, {"-rounds", "-1"}, {"-rounds", "x"}, {"-slow"}, {"global"}} {
+		var wrong usageError
+		if err := bench(context.Background(), args, t.Output(), t.Output()); !errors.As(err, &wrong) {
+			t.Errorf("%q: %v, want a usage error", args, err)
+		}
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	var h histogram
+	for us := range 100_000 {
+		h.add(time.Duration(us) * time.Microsecond)
+	}
+	for _, tc := range []struct {
+		q    float64
+		want time.Duration
+	}{{0, 0}, {0.5, 50 * time.Millisecond}, {0.99, 99 * time.Millisecond}, {1, 99_999 * time.Microsecond}} {
+		if got := h.quantile(tc.q); got < tc.want || float64(got) > 1.04*float64(tc.want) {
+			t.Errorf("quantile %v: %v, want %v or 3 %% more", tc.q, got, tc.want)
+		}
+	}
+	for d := time.Duration(1); d < time.Hour; d += d/7 + 1 {
+		if b := bucketOf(d); upper(b) < d || b > 0 && upper(b-1) >= d {
+			t.Fatalf("%v is in bucket %d, which holds %v to %v", d, b, upper(b-1)+1, upper(b))
+		}
+	}
+}
+
+// A ratio is that of the rounds, so that what disturbs all does not change it.
+func TestRatio(t *testing.T) {
+	row := func(values ...float64) *row {
+		m := &row{Figures: map[string]*series{}}
+		for _, v := range values {
+			m.add(p50, v)
+		}
+		return m
+	}
+	if got := ratio(row(10, 40, 10), row(5, 20, 1), p50); got != 2 {
+		t.Errorf("ratio %v, want 2", got)
+	}
+	if got := ratio(row(1), row(), p50); got != 0 {
+		t.Errorf("ratio to nothing %v, want 0", got)
+	}
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+)
+
+// A lone request: nobody else asks, and everyone is asked in turn, request by request,
+// as a span of time that is bad for one would decide a comparison of microseconds.
+
+const (
+	aloneWorkload = "a lone request, asked in turn"
+
+	bareOne    = "EVALSHA, rueidis"
+	dianaOne   = dianaStore + ", 1 rule"
+	dianaThree = dianaStore + ", 3 rules"
+
+	requestCalls = "calls/request" // that Redis sees
+)
+
+// aloneSystem is one way to ask.
+type aloneSystem struct {
+	name string
+	kind kind
+	ask  func(ctx context.Context, account, device string) error
+}
+
+func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems []*globalSystem) error {
+	r.note("  %s", aloneWorkload)
+	client, err := newRueidis(ctx, server)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	empty := rueidisAsker{client, shaOf(emptyScript)}
+	alone := []aloneSystem{{"EVALSHA of an empty script, rueidis", floor, func(ctx context.Context, account, _ string) error {
+		return empty.one(ctx, account)
+	}}}
+	add := func(name, system string, rules int) {
+		for _, s := range systems {
+			if s.name != system {
+				continue
+			}
+			a := s.asker()
+			ask := a.three
+			if rules == 1 {
+				ask = func(ctx context.Context, account, _ string) error { return a.one(ctx, account) }
+			}
+			alone = append(alone, aloneSystem{name, s.kind, ask})
+		}
+	}
+	add(dianaOne, dianaStore, 1)
+	add(dianaThree, dianaStore, 3)
+	add(dianaLimiter+", 1 rule", dianaLimiter, 1)
+	add(dianaLimiter+", 3 rules", dianaLimiter, 3)
+	add("redis_rate, 1 rule", redisRateName, 1)
+	add("redis_rate, 3 rules", redisRateName, 3)
+	add(bareOne, evalshaRueidis, 1)
+	add("3 EVALSHA in one go, rueidis", evalshaRueidis, 3)
+
+	actors := uniform(million).stream(0)
+	for range r.rounds {
+		latencies := make([]histogram, len(alone))
+		for n := range r.count(1500, 300) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			account, device := actors.next(), actors.next()
+			for k := range alone {
+				i := (n + k) % len(alone) // so that none is always behind the same one
+				s := alone[i]
+				took := stopwatch()
+				if err := s.ask(ctx, account, device); err != nil {
+					return fmt.Errorf("%s: %w", s.name, err)
+				}
+				latencies[i].add(took())
+			}
+		}
+		for i, s := range alone {
+			m := r.row(aloneWorkload, s.name, s.kind)
+			m.add(p50, latencies[i].quantile(0.50).Seconds())
+			m.add(p99, latencies[i].quantile(0.99).Seconds())
+		}
+	}
+	for _, s := range alone {
+		calls, err := callsOf(ctx, server, actors, s)
+		if err != nil {
+			return err
+		}
+		r.row(aloneWorkload, s.name, s.kind).add(requestCalls, calls)
+	}
+	return nil
+}
+
+// callsOf returns how many scripts Redis runs for a request.
+func callsOf(ctx context.Context, server *redistest.Server, actors *stream, s aloneSystem) (float64, error) {
+	const requests = 500
+	before, err := scriptCalls(server)
+	for i := 0; i < requests && err == nil; i++ {
+		err = s.ask(ctx, actors.next(), actors.next())
+	}
+	after, err2 := scriptCalls(server)
+	if err == nil {
+		err = err2
+	}
+	return float64(after-before) / requests, err
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+const million = 1_000_000
+
+// names returns n keys. Their text is one string, or there would be more for the garbage
+// collector to look at than in what is measured.
+func names(n int) []string {
+	numbers := make([]int, n)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return namesOf(numbers)
+}
+
+func namesOf(numbers []int) []string {
+	const width = len("account-00000000")
+	text := make([]byte, 0, len(numbers)*width)
+	for _, n := range numbers {
+		text = fmt.Appendf(text, "account-%08d", n)
+	}
+	all, keys := string(text), make([]string, len(numbers))
+	for i := range keys {
+		keys[i] = all[i*width : (i+1)*width]
+	}
+	return keys
+}
+
+// population is who asks in a workload, and how often each of them. It is drawn in
+// advance and the keys lie in memory in the order in which they were drawn: a server has
+// just read the key of a request, and does not fetch it from afar. All who are measured
+// get the same draws.
+type population struct{ drawn []string }
+
+// draws is how many are drawn. Then they begin anew.
+const draws = 1 << 20
+
+// hotKey is one who asks all the time.
+func hotKey() *population { return &population{namesOf([]int{0})} }
+
+// uniform is n of whom all are equally likely to ask.
+func uniform(n int) *population {
+	random := rand.New(rand.NewPCG(1, 1))
+	numbers := make([]int, draws)
+	for i := range numbers {
+		numbers[i] = random.IntN(n)
+	}
+	return &population{namesOf(numbers)}
+}
+
+// zipf is n of whom the k-th asks in proportion to k to the power of -s.
+func zipf(n int, s float64) *population {
+	sums, sum := make([]float64, n), 0.0
+	for i := range sums {
+		sum += math.Pow(float64(i+1), -s)
+		sums[i] = sum
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	numbers := make([]int, draws)
+	for i := range numbers {
+		at, _ := slices.BinarySearch(sums, random.Float64()*sum)
+		numbers[i] = min(at, n-1)
+	}
+	return &population{namesOf(numbers)}
+}
+
+// stream is what one caller draws.
+type stream struct {
+	drawn []string
+	at    int
+}
+
+// stream returns caller i's draws, which are the same whenever it is called.
+func (p *population) stream(i int) *stream {
+	return &stream{p.drawn, rand.New(rand.NewPCG(2, uint64(i))).IntN(len(p.drawn))}
+}
+
+func (s *stream) next() string {
+	if s.at++; s.at >= len(s.drawn) {
+		s.at = 0
+	}
+	return s.drawn[s.at]
+}
