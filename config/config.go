@@ -34,7 +34,12 @@ type Config struct {
 	Warnings Errors
 
 	withoutRedis Errors // more warnings, for where there is no Redis; see Compose
+	settings     bool   // see HasSettings
 }
+
+// HasSettings reports whether a text that was read says more than limits, so that no centre
+// can hold it.
+func (c *Config) HasSettings() bool { return c.settings }
 
 // Redis says how to reach Redis. One of URL, Cluster and Sentinel is set.
 type Redis struct {

@@ -24,8 +24,10 @@ type Remote struct {
 
 // Where returns the URL as it can be shown: without user and password, and without what
 // stands behind a question mark, where centres in the web expect signatures and tokens.
-func (r *Remote) Where() string {
-	u, err := url.Parse(r.URL)
+func (r *Remote) Where() string { return publicURL(r.URL) }
+
+func publicURL(text string) string {
+	u, err := url.Parse(text)
 	if err != nil {
 		return "(not a URL)"
 	}

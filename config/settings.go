@@ -59,6 +59,9 @@ func (v value) settings() {
 		return
 	}
 	c := v.r.config
+	for _, key := range fullKeys {
+		c.settings = c.settings || key != "limits" && m.get(key).given()
+	}
 	c.Redis = m.get("redis").redis()
 	c.Remote = m.get("remote").centre()
 	c.Identity = m.get("identity").identity(c.Identity)

@@ -60,7 +60,7 @@ func (v value) found() string {
 	case v.hide:
 		return hidden
 	case !v.quoted() && v.node.Tag != "!!str" && v.node.Tag != "":
-		return shorten(v.node.Value)
+		return shorten(v.node.Value, longestShown)
 	}
 	text := quote(v.node.Value)
 	if v.quoted() && text != hidden {
@@ -78,12 +78,14 @@ func quote(s string) string {
 	if strings.Contains(s, "://") || strings.Contains(s, "@") || strings.Contains(s, "password:") {
 		return hidden
 	}
-	return strconv.Quote(shorten(s))
+	return strconv.Quote(shorten(s, longestShown))
 }
 
-// shorten keeps a message readable, whatever was written.
-func shorten(s string) string {
-	const most = 60
+// longestShown is how much of a text a message shows, in characters. It keeps the message
+// readable, whatever was written.
+const longestShown = 60
+
+func shorten(s string, most int) string {
 	n := 0
 	for i := range s {
 		if n++; n > most {
@@ -107,7 +109,7 @@ func (v value) text(longest int) (text string, ok bool) {
 		if v.hide {
 			v.fail("%s: expected text, found what is text only in quotes", v.key)
 		} else {
-			v.fail("%s: expected text, found %s, which is text only in quotes", v.key, shorten(v.node.Value))
+			v.fail("%s: expected text, found %s, which is text only in quotes", v.key, shorten(v.node.Value, longestShown))
 		}
 		return "", false
 	}

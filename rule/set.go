@@ -37,16 +37,8 @@ type entry struct {
 func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 	s := &Set{identity: identity}
 	var errs []error
-	counters, urls := map[string]int{}, map[string]bool{}
-	names, made := map[string]bool{}, map[string]int{}
-	for _, e := range entries {
-		for _, r := range e.Rules {
-			if r.Name != "" && names[r.Name] {
-				errs = append(errs, fmt.Errorf("two rules have the name %q", r.Name))
-			}
-			names[r.Name] = true
-		}
-	}
+	counters, urls, given := map[string]int{}, map[string]bool{}, map[string]bool{}
+	names := Names(entries)
 	for order, e := range entries {
 		if same := e.URL.Same(); urls[same] {
 			errs = append(errs, fmt.Errorf("two entries have the url %q", e.URL))
@@ -57,9 +49,11 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 		for _, r := range e.Rules {
 			r.URL = e.URL
 			r.Index = len(s.Rules)
-			if r.Name == "" {
-				r.Name = unusedName(names, made, r.defaultName())
+			if r.Name != "" && given[r.Name] {
+				errs = append(errs, fmt.Errorf("two rules have the name %q", r.Name))
 			}
+			given[r.Name] = true
+			r.Name, names = names[0], names[1:]
 			if err := s.bind(&r, v); err != nil {
 				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
 				continue
@@ -78,6 +72,28 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Names returns the names of all rules, in the order of the entries: those that are given,
+// and for the others those that are made of what the rule says.
+func Names(entries []Entry) []string {
+	taken, made := map[string]bool{}, map[string]int{}
+	for _, e := range entries {
+		for _, r := range e.Rules {
+			taken[r.Name] = true
+		}
+	}
+	var names []string
+	for _, e := range entries {
+		for _, r := range e.Rules {
+			r.URL = e.URL
+			if r.Name == "" {
+				r.Name = unusedName(taken, made, r.defaultName())
+			}
+			names = append(names, r.Name)
+		}
+	}
+	return names
 }
 
 // unusedName returns name, or name and a number where that is taken, by a name that was

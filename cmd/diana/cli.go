@@ -15,6 +15,7 @@ import (
 type cli struct {
 	Serve   serveCommand   `cmd:"" help:"Run a gateway: the limiter in front of an upstream server."`
 	Check   checkCommand   `cmd:"" help:"Validate configuration files."`
+	Diff    diffCommand    `cmd:"" help:"Tell in words how two configurations differ."`
 	Explain explainCommand `cmd:"" help:"Show which rules judge a request, and under which keys it is counted."`
 	Version versionCommand `cmd:"" help:"Show the version of this program."`
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import "github.com/diana-limiter/diana/config"
+
+// diffCommand tells how two configurations differ.
+type diffCommand struct {
+	Old string `arg:"" help:"Configuration file."`
+	New string `arg:"" help:"Configuration file that is to take its place."`
+}
+
+// Help is the end of what --help prints.
+func (diffCommand) Help() string {
+	return `Each may be a document of a configuration centre too. Beside a file with settings its rules are compared with those of that file, and the settings stay. The exit status is 1 if one is not valid.`
+}
+
+// Run prints a difference a line.
+func (c *diffCommand) Run(o *output) error {
+	old, oldErr := o.load(c.Old)
+	now, nowErr := o.load(c.New)
+	if oldErr != nil || nowErr != nil {
+		return errReported
+	}
+	switch {
+	case now.HasSettings() && !old.HasSettings():
+		o.complainf(onlyRules, c.Old)
+		old = config.Compose(now, old)
+	case old.HasSettings() && !now.HasSettings():
+		o.complainf(onlyRules, c.New)
+		now = config.Compose(old, now)
+	}
+	changes := config.Diff(old, now)
+	for _, change := range changes {
+		o.printf("%s\n", change)
+	}
+	if len(changes) == 0 {
+		o.printf("no difference\n")
+	}
+	return nil
+}
+
+const onlyRules = "diana: %s has no settings, so only rules are compared\n"
+
+// load returns the configuration in a file, or tells what is wrong with it.
+func (o *output) load(file string) (*config.Config, error) {
+	c, err := settings{file}.load()
+	if err != nil {
+		return nil, o.faults(settings{file}, err)
+	}
+	return c, nil
+}

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Changes are the differences of two configurations in words, one a line:
+//
+//	redis.timeout 50ms → 100ms
+//	rule "login": rpu 10 → 20, mode enforce → shadow
+//	rule "export" added: /export, account, TB 10 per minute
+//	entry /b moved behind /c
+//	rule "old" removed
+//
+// They show no secret.
+type Changes []string
+
+// maxChanges is how many changes stand in one line, and maxChange how long each may be, in
+// characters.
+const (
+	maxChanges = 10
+	maxChange  = 200
+)
+
+// String returns the changes for one line of a log: the first ten, and how many are left.
+func (c Changes) String() string {
+	if len(c) == 0 {
+		return "no difference"
+	}
+	var shown []string
+	for _, change := range c[:min(len(c), maxChanges)] {
+		shown = append(shown, shorten(change, maxChange))
+	}
+	if more := len(c) - maxChanges; more > 0 {
+		shown = append(shown, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(shown, "; ")
+}
+
+// LogValue implements slog.LogValuer by String.
+func (c Changes) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// Diff returns what must be changed to make b of a: settings first, then rules and entries
+// in the order of b, then what is in a alone. Rules are the same if their names are, or
+// if they say the same. A name that is made of what a rule says changes with that; so rules
+// without a given name are also the same if they have url, actor and algorithm in common,
+// in the order in which they stand.
+func Diff(a, b *Config) Changes {
+	var c Changes
+	was := settingsOf(a)
+	for i, is := range settingsOf(b) {
+		c = append(c, was[i].changes(is, "")...)
+	}
+	old, now := rulesOf(a.Limits), rulesOf(b.Limits)
+	match(old, now)
+	entries, moved := movedEntries(a.Limits, b.Limits), movedRules(old, now)
+	entry := -1
+	for i, r := range now {
+		for entry < r.entry { // entries without rules are nothing to speak of
+			if entry++; entries[entry] != "" {
+				c = append(c, entries[entry])
+			}
+		}
+		if r.partner == nil {
+			c = append(c, r.added())
+		} else if text := r.changed(moved[i]); text != "" {
+			c = append(c, text)
+		}
+	}
+	for _, r := range old {
+		if r.partner == nil {
+			c = append(c, fmt.Sprintf("rule %q removed", r.name))
+		}
+	}
+	return c
+}
+
+// A setting is a key and what it says, or a section with keys of its own.
+type setting struct {
+	key   string
+	shown string // as messages show it; empty: not given
+	is    string // equal for equal values. Not to be shown: it may be a secret
+	below []setting
+}
+
+func plainSetting(key, text string) setting {
+	return setting{key: key, shown: legible(text), is: text}
+}
+
+func listSetting(key string, list []string) setting {
+	return setting{key: key, shown: legible(strings.Join(list, ", ")), is: fmt.Sprintf("%q", list)}
+}
+
+func texts[T fmt.Stringer](list []T) []string {
+	texts := make([]string, len(list))
+	for i, item := range list {
+		texts[i] = item.String()
+	}
+	return texts
+}
+
+func urlSetting(key, url string) setting {
+	return setting{key: key, shown: legible(publicURL(url)), is: url}
+}
+
+func secretSetting(key string, s Secret) setting {
+	if s.text == nil {
+		return setting{key: key}
+	}
+	return setting{key: key, shown: legible(s.String()), is: *s.text}
+}
+
+// section returns a setting with others below it, which are those of its zero value if it
+// is not given.
+func section(key string, given bool, below ...setting) setting {
+	s := setting{key: key, below: below}
+	if given {
+		s.shown, s.is = "{}", "given"
+	}
+	return s
+}
+
+// or returns what p points to, or the zero value.
+func or[T any](p *T) T {
+	if p == nil {
+		return *new(T)
+	}
+	return *p
+}
+
+// settingsOf returns everything that is no rule, always the same keys in the same order.
+func settingsOf(c *Config) []setting {
+	redis, remote := or(c.Redis), or(c.Remote)
+	sentinel := or(redis.Sentinel)
+	return []setting{
+		section("redis", c.Redis != nil,
+			urlSetting("url", redis.URL),
+			listSetting("cluster", redis.Cluster),
+			section("sentinel", redis.Sentinel != nil,
+				plainSetting("master", sentinel.Master),
+				listSetting("addresses", sentinel.Addresses),
+				plainSetting("username", sentinel.Username),
+				secretSetting("password", sentinel.Password),
+			),
+			plainSetting("username", redis.Username),
+			secretSetting("password", redis.Password),
+			tlsSetting(redis.TLS),
+			plainSetting("timeout", redis.Timeout.String()),
+			plainSetting("prefix", redis.Prefix),
+		),
+		section("remote", c.Remote != nil,
+			urlSetting("url", remote.URL),
+			plainSetting("username", remote.Username),
+			secretSetting("password", remote.Password),
+			secretSetting("token", remote.Token),
+			tlsSetting(remote.TLS),
+			plainSetting("snapshot", remote.Snapshot),
+		),
+		section("identity", true,
+			listSetting("account", texts(c.Identity.Account)),
+			listSetting("device", texts(c.Identity.Device)),
+			listSetting("trusted_proxies", texts(c.Identity.TrustedProxies)),
+		),
+		section("response", true,
+			plainSetting("status", strconv.Itoa(c.Response.Status)),
+			plainSetting("headers", strconv.FormatBool(c.Response.Headers)),
+		),
+		plainSetting("max_keys", strconv.Itoa(c.MaxKeys)),
+	}
+}
+
+func tlsSetting(t *TLS) setting {
+	files := or(t)
+	return section("tls", t != nil,
+		plainSetting("ca", files.CA),
+		plainSetting("certificate", files.Certificate),
+		plainSetting("key", files.Key),
+		plainSetting("server_name", files.ServerName),
+	)
+}
+
+// changes returns what must be changed to make now of was, which have the same key.
+func (was setting) changes(now setting, path string) (c []string) {
+	key := path + was.key
+	switch {
+	case was.below != nil && was.is == now.is:
+		for i := range was.below {
+			c = append(c, was.below[i].changes(now.below[i], key+".")...)
+		}
+	case was.is == now.is:
+	case was.below != nil && was.shown == "":
+		c = append(c, key+" added: "+now.summary())
+	case was.below != nil:
+		c = append(c, key+" removed")
+	case was.shown == now.shown:
+		c = append(c, key+" changed, in what is not shown")
+	default:
+		c = append(c, fmt.Sprintf("%s %s → %s", key, cmp.Or(was.shown, "none"), cmp.Or(now.shown, "none")))
+	}
+	return c
+}
+
+// summary returns what a section says.
+func (s setting) summary() string {
+	var parts []string
+	for _, b := range s.below {
+		switch {
+		case b.shown == "":
+		case b.below != nil:
+			parts = append(parts, b.key+" ("+b.summary()+")")
+		default:
+			parts = append(parts, b.key+" "+b.shown)
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), s.shown)
+}
+
+// A placedRule is a rule in its place.
+type placedRule struct {
+	rule.Rule
+	name    string // given, or made
+	entry   int
+	partner *placedRule // what it is in the other configuration; nil: it is not there
+}
+
+func rulesOf(entries []rule.Entry) []*placedRule {
+	names := rule.Names(entries)
+	var rules []*placedRule
+	for i, e := range entries {
+		for _, r := range e.Rules {
+			r.URL = e.URL
+			rules = append(rules, &placedRule{Rule: r, name: names[len(rules)], entry: i})
+		}
+	}
+	return rules
+}
+
+// match finds partners, first by what tells most. Rules of one kind meet in order.
+func match(old, now []*placedRule) {
+	unnamed := func(key func(*placedRule) string) func(*placedRule) string {
+		return func(r *placedRule) string {
+			if r.Name != "" {
+				return ""
+			}
+			return key(r)
+		}
+	}
+	loosely := func(r *placedRule) string { return fmt.Sprintf("%q %q %s", r.URL.Same(), r.Actor, r.Algorithm.Name()) }
+	for _, key := range []func(*placedRule) string{
+		func(r *placedRule) string { return r.Name },
+		unnamed((*placedRule).says),
+		(*placedRule).says, // so it was renamed
+		unnamed(func(r *placedRule) string { return fmt.Sprint(loosely(r), r.Limit.N, r.Limit.Unit) }),
+		unnamed(loosely),
+	} {
+		single := map[string][]*placedRule{}
+		for _, r := range old {
+			if k := key(r); k != "" && r.partner == nil {
+				single[k] = append(single[k], r)
+			}
+		}
+		for _, r := range now {
+			k := key(r)
+			if list := single[k]; len(list) > 0 && r.partner == nil {
+				r.partner, list[0].partner = list[0], r
+				single[k] = list[1:]
+			}
+		}
+	}
+}
+
+// fields returns all that a rule says but its name, always the same keys.
+func (r *placedRule) fields() []setting {
+	l := r.Limit
+	unit := ""
+	if l.Unit != 0 {
+		unit = rule.UnitName(l.Unit)
+	}
+	orRPU := func(n int64) string {
+		switch n {
+		case 0:
+			return "rpu"
+		case limit.NoQueue:
+			return "0"
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	return []setting{
+		plainSetting("url", r.URL.String()),
+		plainSetting("actor", r.actor()),
+		plainSetting("algo", r.Algorithm.Name()),
+		plainSetting("rpu", strconv.FormatInt(l.N, 10)),
+		plainSetting("unit", unit),
+		plainSetting("burst", orRPU(l.Burst)),
+		plainSetting("queue", orRPU(l.Queue)),
+		plainSetting("slices", strconv.FormatInt(cmp.Or(l.Slices, limit.DefaultSlices), 10)),
+		plainSetting("align", align(l.Align).String()),
+		plainSetting("scope", r.Scope.String()),
+		plainSetting("on_error", r.OnError.String()),
+		plainSetting("mode", r.Mode.String()),
+	}
+}
+
+func (r *placedRule) actor() string {
+	return cmp.Or(strings.Join(texts(r.Actor), "+"), rule.All.String())
+}
+
+// says returns a text that is equal for rules that say the same, but for their names.
+func (r *placedRule) says() string {
+	var b strings.Builder
+	for _, f := range r.fields() {
+		b.WriteString(f.is)
+		b.WriteByte(0)
+	}
+	return b.String()
+}
+
+// added tells what a new rule says. A name that is made says most of it.
+func (r *placedRule) added() string {
+	var parts []string
+	if r.Name != "" {
+		rate := fmt.Sprintf("%s %d per %s", r.Algorithm.Name(), r.Limit.N, rule.UnitName(r.Limit.Unit))
+		if r.Limit.Unit == 0 {
+			rate = fmt.Sprintf("%s %d at once", r.Algorithm.Name(), r.Limit.N)
+		}
+		parts = append(parts, legible(r.URL.String()), legible(r.actor()), rate)
+	}
+	usual := placedRule{Rule: rule.Rule{
+		Actor: r.Actor, Algorithm: r.Algorithm, URL: r.URL, Limit: limit.Limit{N: r.Limit.N, Unit: r.Limit.Unit},
+	}}
+	for i, f := range usual.fields() {
+		if is := r.fields()[i]; is.is != f.is {
+			parts = append(parts, is.key+" "+is.shown)
+		}
+	}
+	if len(parts) == 0 {
+		return fmt.Sprintf("rule %q added", r.name)
+	}
+	return fmt.Sprintf("rule %q added: %s", r.name, strings.Join(parts, ", "))
+}
+
+// changed tells what is another than in the partner, or nothing if all is the same.
+func (r *placedRule) changed(moved string) string {
+	var parts []string
+	if was := r.partner; was.Name != r.Name {
+		parts = append(parts, fmt.Sprintf("renamed %q", r.name))
+	}
+	was := r.partner.fields()
+	for i, is := range r.fields() {
+		parts = append(parts, was[i].changes(is, "")...)
+	}
+	if moved != "" {
+		parts = append(parts, moved)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("rule %q: %s", r.partner.name, strings.Join(parts, ", "))
+}
+
+// movedEntries tells of each entry of now whether it has another place among those that
+// are in both.
+func movedEntries(old, now []rule.Entry) []string {
+	place := map[string]int{}
+	for i, e := range old {
+		place[e.URL.Same()] = i
+	}
+	var both, places []int
+	for i, e := range now {
+		if p, ok := place[e.URL.Same()]; ok {
+			both, places = append(both, i), append(places, p)
+		}
+	}
+	moved := make([]string, len(now))
+	stays := longestRise(places)
+	for j, i := range both {
+		if !stays[j] {
+			moved[i] = "entry " + legible(now[i].URL.String()) + " moved to the front"
+			if i > 0 {
+				moved[i] = fmt.Sprintf("entry %s moved behind %s", legible(now[i].URL.String()), legible(now[i-1].URL.String()))
+			}
+		}
+	}
+	return moved
+}
+
+// movedRules tells of each rule of now whether it has another place among those of its
+// entry that are in both. A rule in another entry is not moved: it has another url.
+func movedRules(old, now []*placedRule) []string {
+	place := map[*placedRule]int{}
+	for i, r := range old {
+		place[r] = i
+	}
+	moved := make([]string, len(now))
+	for first := 0; first < len(now); {
+		entry := now[first].entry
+		var both, places []int
+		next := first
+		for ; next < len(now) && now[next].entry == entry; next++ {
+			if p := now[next].partner; p != nil && p.URL.Same() == now[next].URL.Same() {
+				both, places = append(both, next), append(places, place[p])
+			}
+		}
+		stays := longestRise(places)
+		for j, i := range both {
+			switch {
+			case stays[j]:
+			case i == first:
+				moved[i] = "moved to the front"
+			default:
+				moved[i] = fmt.Sprintf("moved behind %q", now[i-1].name)
+			}
+		}
+		first = next
+	}
+	return moved
+}
+
+// longestRise reports which numbers are part of the longest rising sequence that is left
+// when others are dropped: the fewest have moved then.
+func longestRise(numbers []int) []bool {
+	var ends []int // by length, less one: where the sequence ends that ends lowest
+	before := make([]int, len(numbers))
+	for i, n := range numbers {
+		length, _ := slices.BinarySearchFunc(ends, n, func(end, n int) int { return cmp.Compare(numbers[end], n) })
+		before[i] = -1
+		if length > 0 {
+			before[i] = ends[length-1]
+		}
+		if length == len(ends) {
+			ends = append(ends, i)
+		}
+		ends[length] = i
+	}
+	rising := make([]bool, len(numbers))
+	if len(ends) > 0 {
+		for i := ends[len(ends)-1]; i >= 0; i = before[i] {
+			rising[i] = true
+		}
+	}
+	return rising
+}
+
+// legible returns a text as it is, or quoted if it would spoil a line.
+func legible(s string) string {
+	if strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
