@@ -82,7 +82,7 @@ func (s *Store) part(charges []limit.Charge) []*part {
 // takeParts is Take for a request in several lanes.
 func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge, parts []*part) (allowed bool, err error) {
 	for _, p := range parts {
-		if p.place, err = s.lanes[p.lane].submit(now, p.charges); err != nil {
+		if p.place, err = s.lanes[p.lane].submit(now, p.charges, false); err != nil {
 			break
 		}
 	}

@@ -39,17 +39,22 @@ if now == 0 then
   now = t[1] * 1000000 + t[2]
 end
 
-local limits = {}
+-- Tables begin with room for the usual few, as to grow one takes longer than to fill it.
+local limits = {nil, nil, nil, nil}
 for i = 1, arg() do
-  local script, a = scripts[arg()], {}
-  for j = 1, arg() do a[j] = arg() end
-  limits[i] = {script = script, look = script.look, take = script.take, args = a}
+  local script, n = scripts[arg()], arg()
+  limits[i] = {
+    script = script, look = script.look, take = script.take,
+    args = {unpack(args, next_arg + 1, next_arg + n)},
+  }
+  next_arg = next_arg + n
 end
-local of = {}
+local of = {nil, nil, nil, nil}
 for i = 1, #KEYS do of[i] = limits[arg()] end
 
 -- States are read when they are first needed, and written once at the end.
-local states, is_changed, changed, changes = {}, {}, {}, 0
+local states, changes = {nil, nil, nil, nil}, 0
+local is_changed, changed = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local function state(key)
   local s = states[key]
   if s == nil then
@@ -89,11 +94,13 @@ for _ = 1, arg() do
   end
 end
 
-local result, told = {now}, 1
+local result, told = {now, nil, nil, nil, nil, nil, nil, nil}, 1
 
 -- The charges of the request that is being judged, and what look says of each.
-local keys, costs, shadows, rooms = {}, {}, {}, {}
-local allowed, waits, remaining, resets = {}, {}, {}, {}
+local keys, costs = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+local shadows, rooms = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+local allowed, waits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+local remaining, resets = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 
 local function look(i)
   local l = of[keys[i]]

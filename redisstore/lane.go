@@ -10,19 +10,22 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// lane gathers requests, and sends one call after another.
+// lane gathers requests, and sends one call after another. A request that finds no call
+// under way makes its own, in its caller's goroutine: to hand it to another and back takes
+// as long as Redis does. What has come meanwhile is sent by a goroutine that lives until
+// there is nothing left.
 type lane struct {
 	store *Store
 	tag   string // in every key; in a Cluster it puts the lane's keys into one slot
 
-	mu   sync.Mutex // guards next
-	next *batch     // of requests that wait for the call under way to end
-
-	wake chan struct{} // gets a value when next is no longer empty
+	mu   sync.Mutex // guards the rest
+	next *batch     // of requests that wait for the call under way to end; nil when closed
+	busy bool       // a call is under way
+	sent *batch     // whose tables can be used again
 }
 
 func newLane(s *Store, tag string) *lane {
-	l := &lane{store: s, tag: tag, wake: make(chan struct{}, 1)}
+	l := &lane{store: s, tag: tag}
 	l.next = newBatch(l, nil)
 	return l
 }
@@ -34,66 +37,119 @@ type place struct {
 	nth   int32 // of the group's equal requests
 }
 
-// submit lets a request go in the next call.
-func (l *lane) submit(now int64, charges []limit.Charge) (p place, err error) {
-	err = ErrUnavailable // if the store is closed
-	l.add(func(b *batch) {
-		if l.store.callerClock {
-			b.now = now
-		}
-		p, err = b.take(charges), nil
-	})
-	return p, err
+// submit lets a request go in the next call. If that can be at once and the caller has
+// nothing else to do, it returns when Redis has answered.
+func (l *lane) submit(now int64, charges []limit.Charge, wait bool) (place, error) {
+	l.mu.Lock()
+	if l.next == nil {
+		l.mu.Unlock()
+		return place{}, ErrUnavailable
+	}
+	l.begin()
+	if l.store.callerClock {
+		l.next.now = now
+	}
+	p := l.next.take(charges)
+	b := l.free()
+	l.mu.Unlock()
+	if b != nil {
+		l.run(b, wait)
+	}
+	return p, nil
 }
 
-// add lets something go in the next call, if the store is not closed.
+// add lets something go in the next call that nobody waits for.
 func (l *lane) add(what func(*batch)) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.next == nil {
+		l.mu.Unlock()
 		return
 	}
+	l.begin()
+	what(l.next)
+	b := l.free()
+	l.mu.Unlock()
+	if b != nil {
+		l.run(b, false)
+	}
+}
+
+// begin notes when the first of a batch came. l.mu is held.
+func (l *lane) begin() {
 	if l.next.empty() {
 		l.next.born = time.Now()
 	}
-	what(l.next)
-	select {
-	case l.wake <- struct{}{}:
-	default: // it is awake
-	}
 }
 
-// work sends one batch after another, until the store is closed.
-func (l *lane) work() {
-	var used *batch
-	for {
-		select {
-		case <-l.wake:
-		case <-l.store.stop:
-			l.mu.Lock()
-			b := l.next
-			l.next = nil
-			l.mu.Unlock()
-			b.end(ErrUnavailable)
+// free returns the next batch to be sent, if no call is under way, and nil if one is. l.mu
+// is held.
+func (l *lane) free() *batch {
+	if l.busy {
+		return nil
+	}
+	l.busy = true
+	l.store.done.Add(1)
+	return l.seal()
+}
+
+// seal returns the next batch, which gets no more requests. l.mu is held.
+func (l *lane) seal() *batch {
+	b := l.next
+	l.next, l.sent = newBatch(l, l.sent), nil
+	return b
+}
+
+// run sends a batch, and then those that have been gathered meanwhile. If wait is true it
+// sends the first one itself.
+func (l *lane) run(b *batch, wait bool) {
+	if wait {
+		if b = l.send(b); b == nil {
 			return
 		}
-		l.mu.Lock()
-		b := l.next
-		l.next = newBatch(l, used)
-		l.mu.Unlock()
-		switch {
-		case b.empty():
-		case l.store.Up() || len(b.renewals) > 0: // which come before the rest after an outage
-			b.send()
-		default: // it has waited for a call that failed, and does not wait for another
-			b.end(ErrUnavailable)
+	}
+	go func() {
+		for b != nil {
+			b = l.send(b)
 		}
-		used = b
+	}()
+}
+
+// send sends a batch, and returns the next one, or nil if there is none.
+func (l *lane) send(b *batch) *batch {
+	if l.store.Up() || len(b.renewals) > 0 { // which come before the rest after an outage
+		b.send()
+	} else { // it has waited for a call that failed, and does not wait for another
+		b.end(ErrUnavailable)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent = b
+	if l.next != nil && !l.next.empty() {
+		return l.seal()
+	}
+	l.busy = false
+	l.store.done.Done()
+	return nil
+}
+
+// close ends the lane: nobody waits for it any more.
+func (l *lane) close() {
+	l.mu.Lock()
+	b := l.next
+	l.next = nil
+	l.mu.Unlock()
+	if b != nil {
+		b.end(ErrUnavailable)
 	}
 }
 
 // wait returns when the batch has been decided, or ctx has ended.
 func (b *batch) wait(ctx context.Context) error {
+	select {
+	case <-b.done:
+		return nil
+	default:
+	}
 	select {
 	case <-b.done:
 		return nil

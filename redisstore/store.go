@@ -84,7 +84,7 @@ type Health struct {
 	Gateways int   // last seen alive, this one included; at least 1
 }
 
-// Store is a limit.Store in Redis. It starts a few goroutines, which Close ends.
+// Store is a limit.Store in Redis. It starts goroutines, which Close ends.
 type Store struct {
 	options Options
 	timeout time.Duration
@@ -139,9 +139,6 @@ func Open(o Options) (*Store, error) {
 	for _, tag := range s.tags() {
 		s.lanes = append(s.lanes, newLane(s, tag))
 	}
-	for _, l := range s.lanes {
-		s.done.Go(l.work)
-	}
 	s.done.Go(s.watch)
 	return s, nil
 }
@@ -150,6 +147,9 @@ func Open(o Options) (*Store, error) {
 // all that come later.
 func (s *Store) Close() {
 	s.close.Do(func() { close(s.stop) })
+	for _, l := range s.lanes {
+		l.close()
+	}
 	s.done.Wait()
 	s.link.close()
 }
@@ -199,8 +199,9 @@ func (s *Store) key(l *lane, k key) string {
 	return string(base64.RawURLEncoding.AppendEncode(b, sum[:16]))
 }
 
-// Take implements limit.Store. The error is ErrUnavailable, or ctx's. If ctx ends while
-// the request waits, the charges are given back as soon as Redis has answered.
+// Take implements limit.Store. The error is ErrUnavailable, or ctx's. If ctx ends while the
+// request waits for a call of others, it leaves, and the charges are given back as soon as
+// Redis has answered. The call that it makes itself it sees to the end.
 func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bool, error) {
 	if !s.Up() {
 		return false, ErrUnavailable
@@ -212,7 +213,7 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	if parts != nil {
 		return s.takeParts(ctx, now, charges, parts)
 	}
-	p, err := s.lane(charges).submit(now, charges)
+	p, err := s.lane(charges).submit(now, charges, true)
 	if err != nil {
 		return false, err
 	}
