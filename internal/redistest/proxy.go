@@ -94,6 +94,16 @@ func (p *Proxy) Refuse() {
 	}
 }
 
+// Lose makes nobody hear anything more over the connections that there are, not even their
+// end, as when a machine between forgets them. New ones are carried.
+func (p *Proxy) Lose() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.lost.Store(true)
+	}
+}
+
 // Resume ends what Freeze and Refuse began. What was held back arrives now. The latency
 // stays.
 func (p *Proxy) Resume() {
@@ -165,6 +175,7 @@ type link struct {
 	client net.Conn
 	ctx    context.Context // ends with the connection
 	cut    context.CancelFunc
+	lost   atomic.Bool   // nothing passes any more
 	done   chan struct{} // closed when both ends are
 }
 
@@ -185,7 +196,7 @@ func (p *Proxy) carry(l *link) {
 	}()
 	defer l.cut()
 	defer func() { _ = l.client.Close() }()
-	if !p.pass(l.ctx, time.Time{}) {
+	if !p.pass(l, time.Time{}) {
 		return
 	}
 	server, err := (&net.Dialer{Timeout: testproc.Patience}).DialContext(l.ctx, "tcp", p.target)
@@ -216,7 +227,7 @@ func (p *Proxy) ask(l *link, server net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := l.client.Read(buffer)
-		if err != nil || !p.pass(l.ctx, time.Time{}) {
+		if err != nil || !p.pass(l, time.Time{}) {
 			return
 		}
 		p.up.Add(int64(n)) // first, so that an answer's question has been counted
@@ -245,7 +256,7 @@ func (p *Proxy) hear(l *link, server net.Conn, answers chan<- chunk) {
 // answer writes that to the client, each when it is due.
 func (p *Proxy) answer(l *link, answers <-chan chunk) {
 	for c := range answers {
-		if !p.pass(l.ctx, c.due) {
+		if !p.pass(l, c.due) {
 			return
 		}
 		p.down.Add(int64(len(c.data)))
@@ -253,10 +264,14 @@ func (p *Proxy) answer(l *link, answers <-chan chunk) {
 			return
 		}
 	}
+	if l.lost.Load() { // the server's end is not to be heard
+		<-l.ctx.Done()
+	}
 }
 
 // pass waits until data that is due then may go on. It returns false if it never may.
-func (p *Proxy) pass(ctx context.Context, due time.Time) bool {
+func (p *Proxy) pass(l *link, due time.Time) bool {
+	ctx := l.ctx
 	if wait := time.Until(due); wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
@@ -271,6 +286,9 @@ func (p *Proxy) pass(ctx context.Context, due time.Time) bool {
 	select {
 	case <-gate:
 	case <-ctx.Done():
+	}
+	if l.lost.Load() {
+		<-ctx.Done()
 	}
 	return ctx.Err() == nil
 }

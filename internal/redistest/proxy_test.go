@@ -58,6 +58,13 @@ func TestProxy(t *testing.T) {
 	p.Resume()
 	want(t, send(t, dial(t, p.Addr()), "INCR n\r\n"), ":4\r\n")
 
+	// A connection that is lost does not say so.
+	silent := dial(t, p.Addr())
+	want(t, send(t, silent, "PING\r\n"), "+PONG\r\n")
+	p.Lose()
+	wantSilence(t, send(t, silent, "INCR n\r\n"))
+	want(t, send(t, dial(t, p.Addr()), "STRLEN n\r\n"), ":1\r\n")
+
 	// An answer that is lost, of a question that was not.
 	p.SetLatency(time.Hour)
 	lost := send(t, dial(t, p.Addr()), "INCR n\r\n")

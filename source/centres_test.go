@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+
+package source_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/diana-limiter/diana/source"
+	"github.com/diana-limiter/diana/source/sourcetest"
+)
+
+// Every kind is as it should be in every state of its centre.
+func TestCentres(t *testing.T) {
+	t.Parallel()
+	var running sync.WaitGroup
+	for name, start := range map[string]func(t *testing.T) sourcetest.Centre{
+		"file":                fileCentre,
+		"http":                httpCentre,
+		"https":               httpsCentre,
+		"fake consul":         func(t *testing.T) sourcetest.Centre { return consulCentre(t, false) },
+		"fake consul, by TLS": func(t *testing.T) sourcetest.Centre { return consulCentre(t, true) },
+	} {
+		running.Go(func() { // all at once: most of the time they wait
+			t.Run(name, func(t *testing.T) { sourcetest.Run(t, start) })
+		})
+	}
+	running.Wait()
+}
+
+// A file's folder can be moved away, as when a volume is unmounted.
+func fileCentre(t *testing.T) sourcetest.Centre {
+	home := t.TempDir()
+	here, gone := filepath.Join(home, "here"), filepath.Join(home, "gone")
+	must(t, os.Mkdir(here, 0o755))
+	folder := here
+	move := func(to string) {
+		must(t, os.Rename(folder, to))
+		folder = to
+	}
+	return sourcetest.Centre{
+		Kind:    source.File(),
+		Options: source.Options{URL: sourcetest.URL(t, "file://"+here+"/limits.yaml")},
+		// Not at once, but by emptying it first.
+		Put:    func(text []byte) { must(t, os.WriteFile(filepath.Join(folder, "limits.yaml"), text, 0o644)) },
+		Delete: func() { must(t, os.Remove(filepath.Join(folder, "limits.yaml"))) },
+		Stop:   func() { move(gone) },
+		Start:  func() { move(here) },
+	}
+}
+
+func httpCentre(t *testing.T) sourcetest.Centre {
+	return webCentre(t, false, &document{
+		tags: true,
+		allowed: func(r *http.Request) bool {
+			username, password, _ := r.BasicAuth()
+			return username == "gateway" && password == "hidden-password" && r.URL.Query().Get("key") == "hidden-in-url"
+		},
+	}, source.Options{Credentials: who("gateway", "hidden-password")})
+}
+
+func httpsCentre(t *testing.T) sourcetest.Centre {
+	return webCentre(t, true, &document{
+		allowed: func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer hidden-token" },
+	}, source.Options{Token: token("hidden-token")})
+}
+
+// webCentre is a web server with a document.
+func webCentre(t *testing.T, secure bool, d *document, o source.Options) sourcetest.Centre {
+	t.Helper()
+	s := serve(t, secure, d)
+	scheme := "http"
+	if secure {
+		scheme = "https"
+	}
+	o.URL, o.TLS = sourcetest.URL(t, scheme+"://"+s.addr+"/limits.yaml?key=hidden-in-url"), s.trust()
+	return sourcetest.Centre{
+		Kind:    source.HTTP(),
+		Options: o,
+		Put:     func(text []byte) { d.set(source.Document{Text: text, Exists: true}) },
+		Delete:  func() { d.set(source.Document{}) },
+		Stop:    s.stop,
+		Start:   s.start,
+	}
+}
+
+func consulCentre(t *testing.T, secure bool) sourcetest.Centre {
+	c := newFakeConsul("hidden-token")
+	s := serve(t, secure, c)
+	return sourcetest.Centre{
+		Kind: source.Consul(),
+		Options: source.Options{
+			URL: sourcetest.URL(t, "consul://"+s.addr+"/diana/limits%20of%20all"),
+			TLS: s.trust(), Token: token("hidden-token"),
+		},
+		Put:    func(text []byte) { c.change(source.Document{Text: text, Exists: true}) },
+		Delete: func() { c.change(source.Document{}) },
+		Stop:   s.stop,
+		Start:  s.start,
+		Wipe: func() {
+			s.stop()
+			c.restart(source.Document{}, 1)
+			s.start()
+		},
+	}
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+
+package source
+
+import "net/http"
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Replace has a Source of HTTP or Consul ask a function instead of a server.
+func Replace(s Source, answer func(*http.Request) (*http.Response, error)) {
+	switch s := s.(type) {
+	case *page:
+		s.client.Transport = transport(answer)
+	case *consulKey:
+		s.client.Transport = transport(answer)
+	}
+}

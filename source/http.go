@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+
+package source
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// HTTP is the kind of a document that any web server has. It is asked for every 1 to 1.8 s,
+// and sent again only if it has changed, when the server gives an ETag or says when it was
+// last modified. No document is a status of 404 or 410. A Token goes as a bearer's, and
+// Credentials by basic authentication. Put is PUT.
+func HTTP() Kind {
+	return Kind{
+		Schemes: []string{"http", "https"},
+		Form:    "http://HOST/PATH",
+		Check:   func(u *url.URL) bool { return u.Hostname() != "" && u.Fragment == "" },
+		Open: func(o Options) (Source, error) {
+			if o.URL.Scheme == "http" && o.TLS != nil {
+				return nil, errors.New("TLS is given: expected https:// and not http://")
+			}
+			if err := checkWho(o); err != nil {
+				return nil, err
+			}
+			u := *o.URL
+			return &page{web: newWeb(o, func(h http.Header, token string) {
+				h.Set("Authorization", "Bearer "+token)
+			}), url: &u}, nil
+		},
+	}
+}
+
+// page is a document of a web server.
+type page struct {
+	*web
+	url *url.URL
+
+	last      Document
+	condition http.Header // the server sends last again unless it has changed; nil: in any case
+}
+
+func (p *page) Get(ctx context.Context) (Document, error) {
+	header := http.Header{"Cache-Control": {"no-cache"}} // of proxies; they must ask the server
+	for name, values := range p.condition {
+		header[name] = values
+	}
+	a, err := p.ask(ctx, http.MethodGet, p.url, header, nil)
+	if err != nil {
+		return Document{}, err
+	}
+	switch a.status {
+	case http.StatusOK, http.StatusNonAuthoritativeInfo, http.StatusNoContent:
+		p.last, p.condition = Document{Text: a.text, Exists: true}, condition(a.header)
+	case http.StatusNotFound, http.StatusGone:
+		p.last, p.condition = Document{}, nil
+	case http.StatusNotModified:
+		if p.condition != nil {
+			break
+		}
+		fallthrough
+	default:
+		return Document{}, a.unexpected()
+	}
+	return p.last, nil
+}
+
+// condition returns the header of a request that is for a document other than the one that
+// came with header.
+//
+// A time has whole seconds. A server that takes its ETag from the file's time and size, as
+// nginx does, gives the same one to two texts of the same length within a second. So what
+// was modified when it was sent, or just before, is asked for without a condition.
+func condition(header http.Header) http.Header {
+	tag, modified := header.Get("ETag"), header.Get("Last-Modified")
+	if modified != "" {
+		then, err := http.ParseTime(modified)
+		now, err2 := http.ParseTime(header.Get("Date"))
+		if err != nil || err2 != nil || now.Sub(then) < 2*time.Second {
+			return nil
+		}
+	}
+	switch {
+	case tag != "":
+		return http.Header{"If-None-Match": {tag}}
+	case modified != "":
+		return http.Header{"If-Modified-Since": {modified}}
+	}
+	return nil
+}
+
+func (p *page) Wait(ctx context.Context, _ Document) error { return Poll(ctx) }
+
+func (p *page) Put(ctx context.Context, text []byte) error {
+	a, err := p.ask(ctx, http.MethodPut, p.url, http.Header{"Content-Type": {"application/yaml"}}, text)
+	if err != nil {
+		return err
+	}
+	return a.done()
+}
