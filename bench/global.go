@@ -185,12 +185,12 @@ func (l *globalLoad) measure(ctx context.Context, r *run, server *redistest.Serv
 		}
 		// Connections are made, scripts become known, and the burst is used up; with errors,
 		// if it is throttled that many callers ask for one key.
-		for range 10 {
-			if l.drive(ctx, s, r.span(50*time.Millisecond, 30*time.Millisecond)).errors == 0 {
+		for range r.count(10, 5) {
+			if l.drive(ctx, s, r.span(50*time.Millisecond, 25*time.Millisecond)).errors == 0 {
 				break
 			}
 		}
-		got := l.drive(ctx, s, r.span(350*time.Millisecond, 100*time.Millisecond))
+		got := l.drive(ctx, s, r.span(350*time.Millisecond, 80*time.Millisecond))
 		if got.latencies.n == 0 {
 			return fmt.Errorf("%s decided nothing: %w", s.name, got.err)
 		}

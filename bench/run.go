@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -25,7 +26,11 @@ func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	for _, g := range r.groups {
 		r.group = g.name
 		r.note("%s", g.name)
-		if err := g.measure(ctx, r); err != nil {
+		err := g.measure(ctx, r)
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
 	}
