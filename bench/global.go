@@ -127,8 +127,7 @@ func globalLoads(devices int) (loads []globalLoad) {
 			}
 			l := w
 			l.name, l.callers = globalName(w.name, callers), callers
-			l.quick = callers == 256 && w.name != zipfWorkload && w.name != plentyWorkload ||
-				callers == 1 && w.name == uniformWorkload
+			l.quick = callers == 256 && w.name != zipfWorkload && w.name != plentyWorkload
 			loads = append(loads, l)
 		}
 	}
