@@ -62,7 +62,7 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 	add(bareOne, evalshaRueidis, 1)
 	add("3 EVALSHA in one go, rueidis", evalshaRueidis, 3)
 
-	actors := uniform(million).stream(0)
+	actors := uniform(r.count(million, million)).stream(0)
 	for range r.rounds {
 		latencies := make([]histogram, len(alone))
 		for n := range r.count(1500, 300) {

@@ -10,8 +10,8 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
-// goRedisConnections is how many connections a client of go-redis has at most. Its
-// default of 10 for each core is slower with 256 callers than this.
+// goRedisConnections is how many connections a client of go-redis has. Its default, 10
+// for each core, is somewhat slower with 256 callers; more than these are no faster.
 const goRedisConnections = 64
 
 // newGoRedis returns a client of the server, as go-redis is used by the rivals.

@@ -40,8 +40,8 @@ func namesOf(numbers []int) []string {
 // get the same draws.
 type population struct{ drawn []string }
 
-// draws is how many are drawn. Then they begin anew.
-const draws = 1 << 20
+// draws returns how many are drawn of n. Then they begin anew.
+func draws(n int) []int { return make([]int, min(1<<20, 2*n)) }
 
 // hotKey is one who asks all the time.
 func hotKey() *population { return &population{namesOf([]int{0})} }
@@ -49,7 +49,7 @@ func hotKey() *population { return &population{namesOf([]int{0})} }
 // uniform is n of whom all are equally likely to ask.
 func uniform(n int) *population {
 	random := rand.New(rand.NewPCG(1, 1))
-	numbers := make([]int, draws)
+	numbers := draws(n)
 	for i := range numbers {
 		numbers[i] = random.IntN(n)
 	}
@@ -64,7 +64,7 @@ func zipf(n int, s float64) *population {
 		sums[i] = sum
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	numbers := make([]int, draws)
+	numbers := draws(n)
 	for i := range numbers {
 		at, _ := slices.BinarySearch(sums, random.Float64()*sum)
 		numbers[i] = min(at, n-1)

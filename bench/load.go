@@ -21,7 +21,7 @@ type load struct {
 func (l *load) rate() float64 { return float64(l.latencies.n) / l.took.Seconds() }
 
 // drive has so many callers ask for so long. caller makes what caller i asks by. An
-// answer that is an error counts as none.
+// answer that is an error counts as none. Everyone asks once at least.
 //
 // The time is the same for all and not the number of questions, as systems are measured
 // here of which one does twenty times as many as another.
@@ -39,7 +39,7 @@ func drive(callers int, d time.Duration, caller func(i int) (ask func() error)) 
 			var failure error
 			<-begin
 			// One clock reading a question: an answer's time is the next question's.
-			for last := time.Now(); !stop.Load(); {
+			for last, ended := time.Now(), false; !ended; ended = stop.Load() {
 				err := ask()
 				now := time.Now()
 				if err != nil {

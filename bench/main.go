@@ -32,6 +32,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	var err error
 	if len(os.Args) > 1 && os.Args[1] == gatewayCommand {
 		err = runGateway(ctx, os.Args[2:], os.Stdin, os.Stdout)

@@ -58,7 +58,7 @@ func measureMiddleware(ctx context.Context, r *run) error {
 	err = r.interleave(ctx, len(handlers), func(_, i int) error {
 		h := &handlers[i]
 		passing(h, r.count(5_000, 2_000)) // what is allocated once
-		ns, allocated, bytes := passing(h, r.count(200_000, 40_000))
+		ns, allocated, bytes := passing(h, r.count(200_000, 20_000))
 		m := r.row(middlewareWorkload, h.name, h.kind)
 		m.add(requestTime, ns)
 		m.add(requestAllocs, allocated)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -25,7 +26,11 @@ func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	for _, g := range r.groups {
 		r.group = g.name
 		r.note("%s", g.name)
-		if err := g.measure(ctx, r); err != nil {
+		err := g.measure(ctx, r)
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
 	}
@@ -47,14 +52,20 @@ func (r *run) note(format string, args ...any) {
 
 // span returns for how long something is measured.
 func (r *run) span(full, quick time.Duration) time.Duration {
-	return time.Duration(r.count(int(full), int(quick)))
+	switch {
+	case r.tiny:
+		return 2 * time.Millisecond
+	case r.quick:
+		return quick
+	}
+	return full
 }
 
 // count returns how often something is measured.
 func (r *run) count(full, quick int) int {
 	switch {
 	case r.tiny:
-		return quick/50 + 1
+		return quick/500 + 1
 	case r.quick:
 		return quick
 	}
