@@ -72,18 +72,17 @@ type Response struct {
 // defaults returns what a configuration says that says nothing. A source that the
 // vocabulary does not know is left out.
 func defaults(v rule.Vocabulary) *Config {
-	source := func(text string) []rule.Actor {
-		if a, err := v.ParseActor(text); err == nil {
-			return []rule.Actor{a}
+	known := func(f listForm) (actors []rule.Actor) {
+		for _, text := range f.otherwise {
+			if a, err := v.ParseActor(text); err == nil {
+				actors = append(actors, a)
+			}
 		}
-		return nil
+		return actors
 	}
 	return &Config{
-		Identity: rule.Identity{
-			Account: source("header:X-Account-Id"),
-			Device:  source("header:X-Device-Id"),
-		},
-		Response: Response{Status: 503, Headers: true},
-		MaxKeys:  1_000_000,
+		Identity: rule.Identity{Account: known(accountForm), Device: known(deviceForm)},
+		Response: Response{Status: int(statusForm.otherwise), Headers: headersForm.otherwise},
+		MaxKeys:  int(maxKeysForm.otherwise),
 	}
 }

@@ -339,9 +339,10 @@ func (r *placedRule) added() string {
 	usual := placedRule{Rule: rule.Rule{
 		Actor: r.Actor, Algorithm: r.Algorithm, URL: r.URL, Limit: limit.Limit{N: r.Limit.N, Unit: r.Limit.Unit},
 	}}
+	fields := r.fields()
 	for i, f := range usual.fields() {
-		if is := r.fields()[i]; is.is != f.is {
-			parts = append(parts, is.key+" "+is.shown)
+		if fields[i].is != f.is {
+			parts = append(parts, f.key+" "+fields[i].shown)
 		}
 	}
 	if len(parts) == 0 {

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -20,18 +21,15 @@ const (
 	longestActor = 256
 )
 
-var (
-	entryKeys = []string{"url", "rules"}
-	ruleKeys  = []string{
-		"name", "actor", "unit", "rpu", "algo", "scope",
-		"burst", "queue", "slices", "align", "on_error", "mode",
-	}
-	algorithmKeys = []string{"unit", "burst", "queue", "slices", "align"} // see limit.Algorithm.Keys
-)
+var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align"} // see limit.Algorithm.Keys
+
+// actorKinds are those that a vocabulary need not have.
+var actorKinds = []string{"all", "account", "device", "ip"}
 
 // entries reads a list of entries. One without any is valid and limits nothing.
 func (v value) entries() {
-	list := v.list("entries", "entry")
+	v.form = entriesForm
+	list := v.list()
 	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && v.r.config.Remote == nil {
 		v.r.warn(v.node, "there are no entries, so nothing is limited")
 	}
@@ -41,9 +39,10 @@ func (v value) entries() {
 }
 
 func (v value) entry() {
-	m := v.mapping(keys{of: "an entry", names: entryKeys, also: map[string]string{"Url": "url"}})
-	e := rule.Entry{URL: m.require("url").pattern()}
-	items := m.require("rules").nonempty("rules", "rule")
+	v.form = entryKeys
+	m := v.mapping()
+	e := rule.Entry{URL: m.get("url").pattern()}
+	items := m.get("rules").list()
 	e.Rules = make([]rule.Rule, len(items))
 	for i, item := range items {
 		e.Rules[i] = item.rule()
@@ -53,7 +52,7 @@ func (v value) entry() {
 
 // pattern reads the url of an entry. No two entries may cover the same requests.
 func (v value) pattern() rule.Pattern {
-	text, ok := v.text(longestURL)
+	text, ok := v.text()
 	if !ok {
 		return rule.Pattern{}
 	}
@@ -73,7 +72,7 @@ func (v value) pattern() rule.Pattern {
 // queue returns how many may wait, as limit.Limit has it: to a configuration 0 is none,
 // and nothing said is the default.
 func (v value) queue() int64 {
-	n := v.whole(0, limit.MaxN, 0)
+	n := v.whole()
 	if v.given() && n == 0 {
 		return limit.NoQueue
 	}
@@ -82,7 +81,7 @@ func (v value) queue() int64 {
 
 func (v value) rule() rule.Rule {
 	before := len(v.r.errs)
-	m := v.mapping(keys{of: "a rule", names: ruleKeys})
+	m := v.mapping()
 	if m.fields == nil {
 		return rule.Rule{}
 	}
@@ -90,16 +89,16 @@ func (v value) rule() rule.Rule {
 		Name:  m.get("name").ruleName(),
 		Actor: m.get("actor").actor(),
 		Limit: limit.Limit{
-			N:      m.require("rpu").whole(0, limit.MaxN, 0),
+			N:      m.get("rpu").whole(),
 			Unit:   m.get("unit").unit(),
-			Burst:  m.get("burst").whole(1, limit.MaxN, 0),
+			Burst:  m.get("burst").whole(),
 			Queue:  m.get("queue").queue(),
-			Slices: m.get("slices").whole(limit.MinSlices, limit.MaxSlices, 0),
-			Align:  limit.Align(choice(m.get("align"), align(limit.AlignClock), align(limit.AlignFirst))),
+			Slices: m.get("slices").whole(),
+			Align:  limit.Align(choice[align](m.get("align"))),
 		},
-		Scope:   choice(m.get("scope"), rule.Local, rule.Global),
-		OnError: choice(m.get("on_error"), rule.Share, rule.Whole, rule.Open, rule.Closed),
-		Mode:    choice(m.get("mode"), rule.Enforce, rule.Shadow),
+		Scope:   choice[rule.Scope](m.get("scope")),
+		OnError: choice[rule.OnError](m.get("on_error")),
+		Mode:    choice[rule.Mode](m.get("mode")),
 	}
 	if scope := m.get("scope"); m.get("on_error").given() && (!scope.given() || scope.is("local")) {
 		m.failKey("on_error", "on_error has no meaning for scope local; it is for scope global")
@@ -179,7 +178,7 @@ func (m mapping) refuseOtherKeys(algo limit.Algorithm) {
 // unit reads a unit of time, by name or as a duration.
 func (v value) unit() time.Duration {
 	if !v.given() {
-		return time.Second
+		return defaultUnit
 	}
 	if v.scalar() {
 		if d, ok := v.r.words.Unit(v.node.Value); ok {
@@ -203,7 +202,7 @@ func (v value) unit() time.Duration {
 
 // ruleName reads the name of a rule, which no other rule may have.
 func (v value) ruleName() string {
-	name, ok := v.text(longestName)
+	name, ok := v.text()
 	switch {
 	case !ok:
 	case strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }):
@@ -225,22 +224,18 @@ func (v value) actor() []rule.Actor {
 		a, _ := v.oneActor()
 		return []rule.Actor{a}
 	}
-	list := v.list("actors", "actor")
+	v.form = listForm{of: "actors", called: "actor", item: actorTogether}
+	list := v.list()
 	if len(list) < 2 || len(list) > rule.MaxActors {
 		v.fail("actor: expected one, or a list of two or three, found a list of %d", len(list))
 		return nil
 	}
-	return actors(list, func(a rule.Actor) string {
-		if a == rule.All {
-			return "expected those who are to be told apart, found all in a list"
-		}
-		return ""
-	})
+	return actors(list, "those who are to be told apart, found %s in a list")
 }
 
-// actors reads the items of a list, each of which may be there once. mistake returns
-// what is wrong with an actor, or nothing.
-func actors(list []value, mistake func(rule.Actor) string) []rule.Actor {
+// actors reads the items of a list, each of which may be there once. expected is for kinds
+// that they cannot be.
+func actors(list []value, expected string) []rule.Actor {
 	var actors []rule.Actor
 	seen := map[rule.Actor]bool{}
 	for _, item := range list {
@@ -248,8 +243,8 @@ func actors(list []value, mistake func(rule.Actor) string) []rule.Actor {
 		if !ok {
 			continue
 		}
-		if wrong := mistake(a); wrong != "" {
-			item.fail("%s: %s", item.key, wrong)
+		if !item.form.(actorForm).is(a.Kind) {
+			item.fail("%s: expected "+expected, item.key, a.Kind)
 		} else if seen[a] {
 			item.fail("%s: expected each once, found %s again", item.key, a)
 		}
@@ -260,13 +255,13 @@ func actors(list []value, mistake func(rule.Actor) string) []rule.Actor {
 }
 
 func (v value) oneActor() (rule.Actor, bool) {
-	text, ok := v.text(longestActor)
+	text, ok := v.text()
 	if !ok {
 		return rule.Actor{}, false
 	}
 	a, err := v.r.words.ParseActor(text)
 	if err != nil {
-		kinds := []string{"all", "account", "device", "ip"}
+		kinds := slices.Clone(actorKinds)
 		for _, k := range v.r.words.Actors {
 			kinds = append(kinds, k.Kind)
 		}

@@ -133,7 +133,7 @@ func TestParseRemote(t *testing.T) {
 	if err != nil || len(c.Limits) != 1 || len(c.Warnings) != 0 || c.Redis != nil || c.Response.Status != 503 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, key := range fullKeys {
+	for _, key := range fullKeys.names() {
 		_, err := ParseRemote("etcd", []byte(key+": []"), words())
 		if refused := err != nil && strings.Contains(err.Error(), "settings come from the local file"); refused != (key != "limits") {
 			t.Errorf("%s: %v", key, err)

@@ -94,11 +94,10 @@ func (v value) centre() *Remote {
 		v.fail("remote: this program has no sources of configurations, expected none to be asked for")
 		return nil
 	}
-	m := v.mapping(keys{of: "remote", names: []string{"url", "username", "password", "token", "tls", "snapshot"}})
-	text, u, kind := m.require("url").centreURL()
+	m := v.mapping()
+	text, u, kind := m.get("url").centreURL()
 	if u != nil {
-		// Where there are both, the scheme says whether there is TLS.
-		m.besides(u, slices.Contains(kind.Schemes, u.Scheme+"s"))
+		m.besides(u, isPlain(kind, u.Scheme))
 	}
 	username, password := m.credentials()
 	c := &Remote{
@@ -108,9 +107,13 @@ func (v value) centre() *Remote {
 		Token:    m.get("token").secret(),
 		TLS:      m.get("tls").tls(),
 	}
-	c.Snapshot, _ = m.get("snapshot").text(longestPath)
+	c.Snapshot, _ = m.get("snapshot").text()
 	return c
 }
+
+// isPlain reports whether a scheme of a kind says that there is no TLS: another says that
+// there is. Where there is but one, tls says it.
+func isPlain(k source.Kind, scheme string) bool { return slices.Contains(k.Schemes, scheme+"s") }
 
 func (v value) centreURL() (text string, u *url.URL, kind source.Kind) {
 	text, u = v.url()

@@ -115,21 +115,18 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // credentials reads username and password.
 func (m mapping) credentials() (username string, password Secret) {
-	user, pass := m.get("username"), m.get("password")
-	username, ok := user.text(longestUser)
-	switch {
-	case ok && strings.ContainsFunc(username, unicode.IsSpace):
+	user := m.get("username")
+	username, ok := user.text()
+	if ok && strings.ContainsFunc(username, unicode.IsSpace) {
 		user.expected("a name without spaces")
-	case user.given() && !pass.given():
-		m.failKey("username", "%s has a username and no password, expected both or the password alone", m.known.of)
 	}
-	return username, pass.secret()
+	return username, m.get("password").secret()
 }
 
 // secret reads a secret, or where it is. What was written is in no message.
 func (v value) secret() Secret {
 	v.hide = true
-	text, ok := v.text(longestSecret)
+	text, ok := v.text()
 	if !ok {
 		return Secret{}
 	}

@@ -6,10 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -26,19 +24,18 @@ const (
 	longestHost    = 253
 )
 
-var fullKeys = []string{"redis", "remote", "identity", "response", "max_keys", "limits"}
-
 // isFull reports whether a document is of the full form: it has a key of that form, or
 // no key of an entry and one that was meant to be of that form.
 func isFull(n *yaml.Node) bool {
 	entry, near := false, false
 	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i].Value
-		if slices.Contains(fullKeys, key) {
+		if _, ok := fullKeys.named(key); ok {
 			return true
 		}
-		entry = entry || key == "Url" || slices.Contains(entryKeys, key)
-		near = near || nearest(key, fullKeys) != ""
+		_, ok := entryKeys.named(key)
+		entry = entry || ok
+		near = near || nearest(key, fullKeys.names()) != ""
 	}
 	return near && !entry
 }
@@ -46,27 +43,30 @@ func isFull(n *yaml.Node) bool {
 // settings reads settings and limits. The remote comes before these: without limits of its
 // own a file is right to have none if there is one.
 func (v value) settings() {
-	m := v.mapping(keys{of: "a configuration", names: fullKeys})
+	v.form = fullKeys
+	m := v.mapping()
 	if v.r.remote {
 		for key := range m.fields {
 			if key != "limits" {
 				m.failKey(key, "%s has no meaning here, expected limits alone; settings come from the local file", key)
 			}
 		}
-		if l := m.require("limits"); l.given() {
+		if l := m.get("limits"); l.given() {
 			l.entries()
+		} else {
+			m.fail("%s lacks limits", m.known.of)
 		}
 		return
 	}
 	c := v.r.config
-	for _, key := range fullKeys {
+	for _, key := range fullKeys.names() {
 		c.settings = c.settings || key != "limits" && m.get(key).given()
 	}
 	c.Redis = m.get("redis").redis()
 	c.Remote = m.get("remote").centre()
 	c.Identity = m.get("identity").identity(c.Identity)
-	c.Response = m.get("response").response(c.Response)
-	c.MaxKeys = int(m.get("max_keys").whole(1, maxMaxKeys, int64(c.MaxKeys)))
+	c.Response = m.get("response").response()
+	c.MaxKeys = int(m.get("max_keys").whole())
 	if l := m.get("limits"); l.given() {
 		l.entries()
 	} else if c.Remote == nil {
@@ -78,10 +78,9 @@ func (v value) redis() *Redis {
 	if !v.given() {
 		return nil
 	}
-	ways := []string{"url", "cluster", "sentinel"}
-	m := v.mapping(keys{of: "redis", names: append(ways, "username", "password", "tls", "timeout", "prefix")})
+	m := v.mapping()
 	first := ""
-	for _, way := range ways {
+	for _, way := range redisWays {
 		switch {
 		case !m.get(way).given():
 		case first == "":
@@ -105,8 +104,8 @@ func (v value) redis() *Redis {
 		Username: username,
 		Password: password,
 		TLS:      m.get("tls").tls(),
-		Timeout:  m.get("timeout").duration(time.Millisecond, 10*time.Second, 50*time.Millisecond),
-		Prefix:   m.get("prefix").prefix("diana"),
+		Timeout:  m.get("timeout").duration(),
+		Prefix:   m.get("prefix").prefix(),
 	}
 }
 
@@ -127,18 +126,18 @@ func (v value) sentinel() *Sentinel {
 	if !v.given() {
 		return nil
 	}
-	m := v.mapping(keys{of: "sentinel", names: []string{"master", "addresses", "username", "password"}})
-	master, _ := m.require("master").text(longestAddress)
+	m := v.mapping()
+	master, _ := m.get("master").text()
 	username, password := m.credentials()
-	return &Sentinel{Master: master, Addresses: m.require("addresses").hosts(), Username: username, Password: password}
+	return &Sentinel{Master: master, Addresses: m.get("addresses").hosts(), Username: username, Password: password}
 }
 
 // hosts reads a list of host:port.
 func (v value) hosts() []string {
 	var hosts []string
 	seen := map[string]bool{}
-	for _, item := range v.nonempty("host:port", v.key) {
-		text, ok := item.text(longestAddress)
+	for _, item := range v.list() {
+		text, ok := item.text()
 		if !ok {
 			continue
 		}
@@ -160,11 +159,11 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-func (v value) prefix(otherwise string) string {
+func (v value) prefix() string {
 	if !v.given() {
-		return otherwise
+		return prefixForm.otherwise
 	}
-	text, ok := v.text(longestPrefix)
+	text, ok := v.text()
 	if ok && strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' || c == '{' || c == '}' }) {
 		v.expected("printable ASCII without spaces and braces")
 	}
@@ -174,7 +173,7 @@ func (v value) prefix(otherwise string) string {
 // url reads a URL and checks what all have in common. It is never shown in a message,
 // as it may hold a password.
 func (v value) url() (text string, u *url.URL) {
-	text, ok := v.text(longestAddress)
+	text, ok := v.text()
 	if !ok {
 		return "", nil
 	}
@@ -206,10 +205,10 @@ func isDatabase(s string) bool {
 }
 
 func (v value) identity(id rule.Identity) rule.Identity {
-	m := v.mapping(keys{of: "identity", names: []string{"account", "device", "trusted_proxies"}})
+	m := v.mapping()
 	id.Account = m.get("account").sources(id.Account)
 	id.Device = m.get("device").sources(id.Device)
-	for _, item := range m.get("trusted_proxies").list("networks", "trusted_proxies") {
+	for _, item := range m.get("trusted_proxies").list() {
 		id.TrustedProxies = append(id.TrustedProxies, item.network())
 	}
 	return id
@@ -220,19 +219,13 @@ func (v value) sources(otherwise []rule.Actor) []rule.Actor {
 	if !v.given() {
 		return otherwise
 	}
-	return actors(v.list("sources such as header:X-Account-Id", v.key), func(a rule.Actor) string {
-		switch a.Kind {
-		case "all", "account", "device":
-			return "expected a source such as header:X-Account-Id, found " + a.Kind
-		}
-		return ""
-	})
+	return actors(v.list(), "a source such as header:X-Account-Id, found %s")
 }
 
 // network reads a CIDR, or an address that stands for itself. IPv4 that is written as
 // IPv6 is folded, as the addresses are that it is compared with.
 func (v value) network() netip.Prefix {
-	text, ok := v.text(longestAddress)
+	text, ok := v.text()
 	if !ok {
 		return netip.Prefix{}
 	}
@@ -253,9 +246,7 @@ func (v value) network() netip.Prefix {
 	return p.Masked()
 }
 
-func (v value) response(c Response) Response {
-	m := v.mapping(keys{of: "response", names: []string{"status", "headers"}})
-	c.Status = int(m.get("status").whole(400, 599, int64(c.Status)))
-	c.Headers = m.get("headers").truth(c.Headers)
-	return c
+func (v value) response() Response {
+	m := v.mapping()
+	return Response{Status: int(m.get("status").whole()), Headers: m.get("headers").truth()}
 }

@@ -25,7 +25,7 @@ import (
 // reader.betterThan. That is why "- queue:6379" in a cluster stays a host though queue
 // is a key.
 
-var missingSpace = regexp.MustCompile(`^[ ]*(?:- +)*(?:[Uu]rl|rules|` + strings.Join(ruleKeys, "|") + `):[^ \t]`)
+var missingSpace = regexp.MustCompile(`^[ ]*(?:- +)*(?:[Uu]rl|rules|` + strings.Join(ruleKeys.names(), "|") + `):[^ \t]`)
 
 // addSpaces returns text with the missing spaces added, and the column of the one
 // that was added to each line, so that messages can tell columns as they were written.

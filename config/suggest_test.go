@@ -26,7 +26,7 @@ func TestDidYouMean(t *testing.T) {
 		"rpm": ", did you mean rpu?", "RPU": ", did you mean rpu?", "rup": ", did you mean rpu?",
 		"rpu": "", "": "", "x": "", "rate": "", "onerror": ", did you mean on_error?", "burts": ", did you mean burst?",
 	} {
-		if got := didYouMean(word, ruleKeys); got != want {
+		if got := didYouMean(word, ruleKeys.names()); got != want {
 			t.Errorf("didYouMean(%q) = %q, want %q", word, got, want)
 		}
 	}

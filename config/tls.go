@@ -69,17 +69,11 @@ func (v value) tls() *TLS {
 	if !v.given() {
 		return nil
 	}
-	names := []string{"ca", "certificate", "key", "server_name"}
 	if v.node.Kind != yaml.MappingNode {
-		v.expected("a mapping (" + strings.Join(names, ", ") + "), or {} for TLS by the system's authorities")
+		v.expected("a mapping (" + strings.Join(tlsKeys.names(), ", ") + "), or {} for TLS by the system's authorities")
 		return nil
 	}
-	m := v.mapping(keys{of: "tls", names: names})
-	for _, pair := range [][2]string{{"certificate", "key"}, {"key", "certificate"}} {
-		if m.get(pair[0]).given() && !m.get(pair[1]).given() {
-			m.failKey(pair[0], "tls has a %s and no %s, expected both or none", pair[0], pair[1])
-		}
-	}
+	m := v.mapping()
 	return &TLS{
 		CA:          m.get("ca").pemFile(),
 		Certificate: m.get("certificate").pemFile(),
@@ -92,7 +86,7 @@ func (v value) tls() *TLS {
 // and that of a key is a secret.
 func (v value) pemFile() string {
 	v.hide = v.given() && strings.Contains(v.node.Value, "-----BEGIN")
-	path, ok := v.text(longestPath)
+	path, ok := v.text()
 	if ok && (v.hide || strings.ContainsAny(path, "\n\x00")) {
 		v.fail("%s: expected the path of a PEM file, found what looks like its contents", v.key)
 	}
@@ -100,7 +94,7 @@ func (v value) pemFile() string {
 }
 
 func (v value) serverName() string {
-	name, ok := v.text(longestHost)
+	name, ok := v.text()
 	if _, err := netip.ParseAddr(name); ok && err != nil && strings.ContainsAny(name, " /:@*") {
 		v.expected("the name of a host, without port")
 	}

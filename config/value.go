@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,11 +13,12 @@ import (
 )
 
 // A value is what a key was given. Its methods read it as what the key expects. If it
-// is something else they record an error, and return the default that they were called
-// with, or nothing. A value that was not given is its default, without an error.
+// is something else they record an error, and return its default, or nothing. A value that
+// was not given is its default, without an error.
 type value struct {
 	r    *reader
 	key  string     // as messages call it
+	form form       // what it has to look like
 	node *yaml.Node // nil: not given
 	hide bool       // no message shows it
 }
@@ -95,8 +97,9 @@ func shorten(s string, most int) string {
 	return s
 }
 
-// text reads a text of 1 to longest bytes.
-func (v value) text(longest int) (text string, ok bool) {
+// text reads a text.
+func (v value) text() (text string, ok bool) {
+	longest := v.form.(interface{ bytes() int }).bytes()
 	if !v.given() {
 		return "", false
 	}
@@ -140,7 +143,9 @@ func (v value) goesOn() bool {
 }
 
 // whole reads a whole number, written in digits.
-func (v value) whole(least, most, otherwise int64) int64 {
+func (v value) whole() int64 {
+	f := v.form.(wholeForm)
+	least, most, otherwise := f.least, f.most, f.otherwise
 	if !v.given() {
 		return otherwise
 	}
@@ -158,7 +163,9 @@ func (v value) whole(least, most, otherwise int64) int64 {
 }
 
 // duration reads a length of time in Go's notation.
-func (v value) duration(least, most, otherwise time.Duration) time.Duration {
+func (v value) duration() time.Duration {
+	f := v.form.(durationForm)
+	least, most, otherwise := f.least, f.most, f.otherwise
 	if !v.given() {
 		return otherwise
 	}
@@ -175,7 +182,8 @@ func (v value) duration(least, most, otherwise time.Duration) time.Duration {
 }
 
 // truth reads true or false.
-func (v value) truth(otherwise bool) bool {
+func (v value) truth() bool {
+	otherwise := v.form.(truthForm).otherwise
 	switch {
 	case !v.given():
 		return otherwise
@@ -187,7 +195,8 @@ func (v value) truth(otherwise bool) bool {
 }
 
 // choice reads one of several words, as they are written. The first is the default.
-func choice[T fmt.Stringer](v value, of ...T) T {
+func choice[T fmt.Stringer](v value) T {
+	of := v.form.(choiceForm[T])
 	if !v.given() {
 		return of[0]
 	}
@@ -202,27 +211,22 @@ func choice[T fmt.Stringer](v value, of ...T) T {
 	return of[0]
 }
 
-// list reads a list of what messages call what. Messages call its items item.
-func (v value) list(what, item string) []value {
+// list reads a list.
+func (v value) list() []value {
 	if !v.given() {
 		return nil
 	}
+	f := v.form.(listForm)
 	if v.node.Kind != yaml.SequenceNode {
-		v.expected("a list of " + what)
+		v.expected("a list of " + f.of)
 		return nil
+	}
+	if f.nonempty && len(v.node.Content) == 0 {
+		v.fail("%s: expected a list of %s, found an empty one", v.key, f.of)
 	}
 	items := make([]value, len(v.node.Content))
 	for i, n := range v.node.Content {
-		items[i] = value{r: v.r, key: item, node: n}
-	}
-	return items
-}
-
-// nonempty reads a list of one item or more.
-func (v value) nonempty(what, item string) []value {
-	items := v.list(what, item)
-	if v.given() && v.node.Kind == yaml.SequenceNode && len(items) == 0 {
-		v.fail("%s: expected a list of %s, found an empty one", v.key, what)
+		items[i] = value{r: v.r, key: cmp.Or(f.called, v.key), form: f.item, node: n}
 	}
 	return items
 }

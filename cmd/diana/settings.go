@@ -20,8 +20,8 @@ import (
 func vocabulary() rule.Vocabulary {
 	v := rule.Default()
 	// They can be named and not be opened, as long as no centre is followed.
-	for _, scheme := range []string{"etcd", "consul", "redis", "rediss", "http", "https", "file"} {
-		v.Sources = append(v.Sources, source.Kind{Schemes: []string{scheme}})
+	for _, schemes := range [][]string{{"etcd"}, {"consul"}, {"redis", "rediss"}, {"http", "https"}, {"file"}} {
+		v.Sources = append(v.Sources, source.Kind{Schemes: schemes})
 	}
 	return v
 }

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// A form is what a value has to look like. Tables give each key its form; the methods of
+// value read by it, and a schema shows it. So what is a key, a word or a bound stands in
+// one place.
+type form interface{ draw(d *drawing) object }
+
+// object is a JSON Schema, or a part of one.
+type object = map[string]any
+
+// A drawing is a schema that is being made.
+type drawing struct {
+	words rule.Vocabulary
+	defs  object // forms that have names
+}
+
+// keys is the form of a mapping.
+type keys struct {
+	of   string // what has these keys, in words
+	name string // in the schema
+	list []key
+
+	// together returns what else a schema can say of them; may be nil.
+	together func(d *drawing) object
+}
+
+type key struct {
+	name     string
+	form     form
+	about    string // for who writes it
+	also     string // another spelling of the name; empty: none
+	required bool
+	with     string // a key that must be given beside it; empty: none
+}
+
+func (k keys) names() []string {
+	names := make([]string, len(k.list))
+	for i, key := range k.list {
+		names[i] = key.name
+	}
+	return names
+}
+
+// named returns the key that is written as name.
+func (k keys) named(name string) (key, bool) {
+	i := slices.IndexFunc(k.list, func(key key) bool { return name == key.name || name == key.also && name != "" })
+	if i < 0 {
+		return key{}, false
+	}
+	return k.list[i], true
+}
+
+func (k keys) mapping() keys { return k }
+
+func (k keys) draw(d *drawing) object {
+	ref := object{"$ref": "#/$defs/" + k.name}
+	if d.defs[k.name] != nil {
+		return ref
+	}
+	properties, with := object{}, object{}
+	var required []string
+	var all []object
+	for _, key := range k.list {
+		drawn := key.form.draw(d)
+		drawn["description"] = key.about
+		properties[key.name] = drawn
+		switch {
+		case key.also != "":
+			other := maps.Clone(drawn)
+			properties[key.also] = other
+			if key.required {
+				all = append(all, object{"oneOf": []object{{"required": []string{key.name}}, {"required": []string{key.also}}}})
+			}
+		case key.required:
+			required = append(required, key.name)
+		}
+		if key.with != "" {
+			with[key.name] = []string{key.with}
+		}
+	}
+	drawn := object{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		drawn["required"] = required
+	}
+	if len(with) > 0 {
+		drawn["dependentRequired"] = with
+	}
+	if k.together != nil {
+		all = append(all, k.together(d))
+	}
+	if len(all) > 0 {
+		drawn["allOf"] = all
+	}
+	d.defs[k.name] = drawn
+	return ref
+}
+
+// listForm is the form of a list.
+type listForm struct {
+	of       string // what is in it, in words
+	called   string // an item; empty: as the list is
+	item     form
+	nonempty bool
+	distinct bool
+
+	otherwise []string
+}
+
+func (f listForm) draw(d *drawing) object {
+	drawn := object{"type": "array", "items": f.item.draw(d)}
+	if f.nonempty {
+		drawn["minItems"] = 1
+	}
+	if f.distinct {
+		drawn["uniqueItems"] = true
+	}
+	if len(f.otherwise) > 0 {
+		drawn["default"] = f.otherwise
+	}
+	return drawn
+}
+
+// textForm is the form of a text.
+type textForm struct {
+	longest   int    // in bytes
+	pattern   string // for schemas, in what is common to the regular expressions of Go and JavaScript; empty: any
+	not       string // the same, of what it is not
+	otherwise string
+}
+
+func (f textForm) bytes() int { return f.longest }
+
+func (f textForm) draw(*drawing) object {
+	drawn := object{"type": "string", "minLength": 1, "maxLength": f.longest}
+	if f.pattern != "" {
+		drawn["pattern"] = f.pattern
+	}
+	if f.not != "" {
+		drawn["not"] = object{"pattern": f.not}
+	}
+	if f.otherwise != "" {
+		drawn["default"] = f.otherwise
+	}
+	return drawn
+}
+
+// wholeForm is the form of a whole number.
+type wholeForm struct{ least, most, otherwise int64 }
+
+func (f wholeForm) draw(*drawing) object {
+	drawn := object{"type": "integer", "minimum": f.least, "maximum": f.most}
+	if f.otherwise != 0 {
+		drawn["default"] = f.otherwise
+	}
+	return drawn
+}
+
+// durationForm is the form of a length of time.
+type durationForm struct{ least, most, otherwise time.Duration }
+
+const durationPattern = `^[+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
+
+func (f durationForm) draw(*drawing) object {
+	return object{"type": "string", "pattern": durationPattern, "default": f.otherwise.String()}
+}
+
+// truthForm is the form of true and false.
+type truthForm struct{ otherwise bool }
+
+func (f truthForm) draw(*drawing) object { return object{"type": "boolean", "default": f.otherwise} }
+
+// choiceForm is the form of one of several words, of which the first is the default.
+type choiceForm[T fmt.Stringer] []T
+
+func (f choiceForm[T]) draw(*drawing) object {
+	return object{"enum": texts(f), "default": f[0].String()}
+}
+
+// secretForm is the form of a secret.
+type secretForm struct{}
+
+func (secretForm) bytes() int { return longestSecret }
+
+func (secretForm) draw(d *drawing) object {
+	drawn := textForm{longest: longestSecret}.draw(d)
+	drawn["anyOf"] = []object{
+		{"not": object{"pattern": "^(" + fromEnv + "|" + fromFile + ")"}},
+		{"pattern": "^" + fromEnv + "[A-Za-z_][A-Za-z0-9_]*$"},
+		{"pattern": "^" + fromFile + `[^\n\x00]+$`},
+	}
+	return drawn
+}
+
+// algorithmForm is the form of the name of an algorithm.
+type algorithmForm struct{}
+
+func (algorithmForm) draw(d *drawing) object {
+	names := []string{} // in JSON null is no list
+	for _, a := range d.words.Algorithms {
+		names = append(names, a.Names...)
+	}
+	drawn := object{"anyOf": []object{{"enum": names}, {"type": "string", "pattern": anyCase(names...)}}}
+	if len(d.words.Algorithms) > 0 {
+		drawn["default"] = d.words.Algorithms[0].Name()
+	}
+	return drawn
+}
+
+// anyCase returns a pattern of words whose letter case does not matter. Flags for that are
+// not the same everywhere.
+func anyCase(words ...string) string {
+	var b strings.Builder
+	for i, w := range words {
+		if i > 0 {
+			b.WriteByte('|')
+		}
+		for _, c := range w {
+			if lower, upper := unicode.ToLower(c), unicode.ToUpper(c); lower != upper {
+				b.WriteString("[" + string(upper) + string(lower) + "]")
+			} else {
+				b.WriteString(regexp.QuoteMeta(string(c)))
+			}
+		}
+	}
+	return "^(" + b.String() + ")$"
+}
+
+// unitForm is the form of a unit of time.
+type unitForm struct{}
+
+func (unitForm) draw(d *drawing) object {
+	names := []string{}
+	for _, u := range d.words.Units {
+		names = append(names, u.Name)
+	}
+	return object{"anyOf": []object{{"enum": names}, {"type": "string", "pattern": durationPattern}}, "default": rule.UnitName(defaultUnit)}
+}
+
+// actorForm is the form of an actor.
+type actorForm struct {
+	textForm
+	not      []string // kinds that it cannot be
+	together bool     // it may be a list of those who count as one
+}
+
+// is reports whether it can be an actor of a kind.
+func (f actorForm) is(kind string) bool { return !slices.Contains(f.not, kind) }
+
+func (f actorForm) draw(d *drawing) object {
+	names := slices.DeleteFunc(slices.Clone(actorKinds), func(kind string) bool { return !f.is(kind) })
+	if f.is("account") {
+		names = append(names, "actor")
+	}
+	forms := []object{nil}
+	for _, k := range d.words.Actors {
+		switch {
+		case !k.Named:
+			names = append(names, k.Kind)
+		case k.Kind == "header":
+			forms = append(forms, object{"type": "string", "pattern": "^header:[" + tokens + "]+$"})
+		default:
+			forms = append(forms, object{"type": "string", "pattern": "^" + regexp.QuoteMeta(k.Kind) + ":."})
+		}
+	}
+	forms[0] = object{"enum": names}
+	if f.together {
+		forms = append(forms, object{
+			"type": "array", "items": actorTogether.draw(d), "minItems": 2, "maxItems": rule.MaxActors, "uniqueItems": true,
+		})
+	}
+	return object{"anyOf": forms}
+}
+
+// meaningless says which keys of a rule mean nothing to its algorithm.
+func meaningless(d *drawing) object {
+	var all []object
+	for i, a := range d.words.Algorithms {
+		unused := object{}
+		for _, key := range algorithmKeys {
+			if !a.Uses(key) {
+				unused[key] = false
+			}
+		}
+		given := object{"required": []string{"algo"}, "properties": object{"algo": object{"type": "string", "pattern": anyCase(a.Names...)}}}
+		if i == 0 {
+			given = object{"anyOf": []object{given, {"not": object{"required": []string{"algo"}}}}}
+		}
+		all = append(all, object{"if": given, "then": object{"properties": unused}})
+	}
+	global := object{"required": []string{"scope"}, "properties": object{"scope": object{"const": rule.Global.String()}}}
+	return object{"allOf": append(all, object{"if": object{"required": []string{"on_error"}}, "then": global})}
+}
+
+// redisTogether says that there is one address, and nothing beside a URL that it says.
+func redisTogether(*drawing) object {
+	var ways []object
+	for _, way := range redisWays {
+		ways = append(ways, object{"required": []string{way}})
+	}
+	return object{"oneOf": ways, "allOf": besides("redis")}
+}
+
+func remoteTogether(d *drawing) object {
+	var plain []string
+	for _, k := range d.words.Sources {
+		for _, scheme := range k.Schemes {
+			if isPlain(k, scheme) {
+				plain = append(plain, scheme)
+			}
+		}
+	}
+	return object{"allOf": besides(plain...)}
+}
+
+// besides says what mapping.besides checks. plain are the schemes that are without TLS.
+func besides(plain ...string) []object {
+	where := func(pattern string, then object) object {
+		url := object{"required": []string{"url"}, "properties": object{"url": object{"type": "string", "pattern": pattern}}}
+		return object{"if": url, "then": object{"properties": then}}
+	}
+	return []object{
+		where("^[^/?#]*//[^/?#]*@", object{"username": false, "password": false}),
+		where(strings.TrimSuffix(anyCase(plain...), "$")+"://", object{"tls": false}),
+	}
+}
+
+// remoteForm is the form of remote, for programs that have sources.
+type remoteForm struct{ keys }
+
+func (f remoteForm) draw(d *drawing) object {
+	if len(d.words.Sources) == 0 {
+		return object{"not": object{}}
+	}
+	return f.keys.draw(d)
+}
+
+// sourceForm is the form of the URL of a document in a centre.
+type sourceForm struct{ textForm }
+
+func (f sourceForm) draw(d *drawing) object {
+	var schemes []string
+	for _, k := range d.words.Sources {
+		schemes = append(schemes, k.Schemes...)
+	}
+	f.pattern = strings.TrimSuffix(anyCase(schemes...), "$") + "://"
+	return f.textForm.draw(d)
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// The tables of keys are what a configuration can say: who reads it and who draws its
+// schema go by them.
+
+// capitals are what methods are made of, and tokens what names of headers are, in a class
+// of a regular expression.
+const (
+	capitals = "!#$%&'*+.^_`|~0-9A-Z\\-"
+	tokens   = "a-z" + capitals
+)
+
+// The forms of what is not a mapping.
+var (
+	nameForm     = textForm{longest: longestName, pattern: `^[^\x00-\x1f\x7f]+$`}
+	patternForm  = textForm{longest: longestURL, pattern: `^((/([^ /?#{}]*|\{[^ /?#{}]+\}))+|[` + capitals + `]+ +(/([^/?#{}]*|\{[^/?#{}]+\}))+)$`}
+	hostForm     = textForm{longest: longestAddress, pattern: `^(\[[^\] /@]+\]|[^\[\]: /@]+):[0-9]+$`}
+	redisURLForm = textForm{longest: longestAddress, pattern: `^[Rr][Ee][Dd][Ii][Ss][Ss]?://([^/?#]*@)?(\[[^/?#@]*\]|[^/?#@:\[\]]+)(:(0*[1-9][0-9]*)?)?(/*|/(0|[1-9][0-9]*))$`}
+	networkForm  = textForm{longest: longestAddress, pattern: `^[0-9A-Fa-f:.]+(/[0-9]+)?$`}
+	pathForm     = textForm{longest: longestPath}
+	pemForm      = textForm{longest: longestPath, not: `-----BEGIN|[\n\x00]`}
+	hostName     = textForm{longest: longestHost, pattern: `^([^ /:@*]+|[0-9A-Fa-f:.]+(%.+)?)$`}
+	userForm     = textForm{longest: longestUser, pattern: `^[^\s]+$`}
+	prefixForm   = textForm{longest: longestPrefix, pattern: `^[!-z|~]+$`, otherwise: "diana"}
+
+	anyActor      = actorForm{textForm: textForm{longest: longestActor}, together: true}
+	actorTogether = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all"}}
+	actorSource   = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all", "account", "device"}}
+	accountForm   = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Account-Id"}}
+	deviceForm    = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Device-Id"}}
+	hosts         = listForm{of: "host:port", item: hostForm, nonempty: true, distinct: true}
+	statusForm    = wholeForm{400, 599, 503}
+	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
+	headersForm   = truthForm{true}
+	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
+)
+
+const (
+	sources     = "sources such as header:X-Account-Id"
+	defaultUnit = time.Second
+)
+
+// The tables of keys.
+var (
+	ruleKeys = keys{of: "a rule", name: "rule", together: meaningless, list: []key{
+		{name: "name", form: nameForm, about: "Name in headers, metrics and status; unique. Default: made from the other keys."},
+		{name: "actor", form: anyActor, about: "Whom the rule counts: each one by itself, or all together. A list of two or three counts as one."},
+		{name: "unit", form: unitForm{}, about: "Unit of time of rpu: a name, or a duration of 1ms to 744h."},
+		{name: "rpu", form: wholeForm{least: 0, most: limit.MaxN}, required: true, about: "Requests per unit; 0 refuses all. With algo C: how many may be inside at once."},
+		{name: "algo", form: algorithmForm{}, about: "Algorithm, by its short or long name."},
+		{name: "scope", form: choiceForm[rule.Scope]{rule.Local, rule.Global}, about: "local: counted in this process. global: counted in Redis, for all gateways."},
+		{name: "burst", form: wholeForm{least: 1, most: limit.MaxN}, about: "TB: the capacity. Default: rpu."},
+		{name: "queue", form: wholeForm{least: 0, most: limit.MaxN}, about: "LB: most requests that wait at once; 0: none. Default: rpu. No wait is over 10 s."},
+		{name: "slices", form: wholeForm{least: limit.MinSlices, most: limit.MaxSlices}, about: fmt.Sprintf("SW: parts that the window is counted in. Default: %d.", limit.DefaultSlices)},
+		{name: "align", form: choiceForm[align]{align(limit.AlignClock), align(limit.AlignFirst)}, about: "W: windows start at multiples of the unit since 1970, UTC (clock), or at the first request (first)."},
+		{name: "on_error", form: choiceForm[rule.OnError]{rule.Share, rule.Whole, rule.Open, rule.Closed}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
+		{name: "mode", form: choiceForm[rule.Mode]{rule.Enforce, rule.Shadow}, about: "shadow: counted, and refuses nothing."},
+	}}
+
+	entryKeys = keys{of: "an entry", name: "entry", list: []key{
+		{name: "url", also: "Url", form: patternForm, required: true, about: "Path that is limited, with all below it. {name} stands for one segment. A method may stand in front, as in POST /login."},
+		{name: "rules", form: listForm{of: "rules", called: "rule", item: ruleKeys, nonempty: true}, required: true, about: "Rules that judge each request to the url."},
+	}}
+	entriesForm = listForm{of: "entries", called: "entry", item: entryKeys}
+
+	tlsKeys = keys{of: "tls", name: "tls", list: []key{
+		{name: "ca", form: pemForm, about: "PEM file of who signs the servers' certificates. Default: the system's authorities."},
+		{name: "certificate", form: pemForm, with: "key", about: "PEM file of the certificate that is shown to the servers. Default: none."},
+		{name: "key", form: pemForm, with: "certificate", about: "PEM file of the certificate's key."},
+		{name: "server_name", form: hostName, about: "Host that is expected in the servers' certificates. Default: the one in the address."},
+	}}
+
+	sentinelKeys = keys{of: "sentinel", name: "sentinel", list: []key{
+		{name: "master", form: textForm{longest: longestAddress}, required: true, about: "Name of the master that the Sentinels watch."},
+		{name: "addresses", form: hosts, required: true, about: "host:port of the Sentinels."},
+		{name: "username", form: userForm, with: "password", about: "User of the Sentinels themselves. Default: their default user."},
+		{name: "password", form: secretForm{}, about: "Password of the Sentinels themselves: text, env:NAME or file:PATH. Default: none."},
+	}}
+
+	redisKeys = keys{of: "redis", name: "redis", together: redisTogether, list: []key{
+		{name: "url", form: redisURLForm, about: "redis://HOST:PORT/DB, or rediss:// for TLS."},
+		{name: "cluster", form: hosts, about: "host:port of servers of a Redis Cluster."},
+		{name: "sentinel", form: sentinelKeys, about: "How the master is found of a Redis that Sentinel watches."},
+		{name: "username", form: userForm, with: "password", about: "User of the ACL. Default: Redis' default user."},
+		{name: "password", form: secretForm{}, about: "Password: text, env:NAME or file:PATH. Default: none."},
+		{name: "tls", form: tlsKeys, about: "TLS to all servers and Sentinels; {}: by the system's authorities. A url needs rediss://."},
+		{name: "timeout", form: timeoutForm, about: "Most that a request ever waits for Redis, 1ms to 10s."},
+		{name: "prefix", form: prefixForm, about: "Prefix of every key in Redis."},
+	}}
+
+	remoteKeys = remoteForm{keys{of: "remote", name: "remote", together: remoteTogether, list: []key{
+		{name: "url", form: sourceForm{textForm{longest: longestAddress}}, required: true, about: "Where the document is, such as etcd://HOST:PORT/KEY, consul://HOST:PORT/KEY, redis://HOST:PORT/DB/KEY, https://HOST/PATH or file:///PATH."},
+		{name: "username", form: userForm, with: "password", about: "User of the centre. Default: none."},
+		{name: "password", form: secretForm{}, about: "Password: text, env:NAME or file:PATH. Default: none."},
+		{name: "token", form: secretForm{}, about: "Bearer token of http and https, ACL token of consul: text, env:NAME or file:PATH. Default: none."},
+		{name: "tls", form: tlsKeys, about: "TLS to the centre; {}: by the system's authorities. Default: as the scheme says."},
+		{name: "snapshot", form: pathForm, about: "File for the last good copy, which serves a start without the centre. Default: none."},
+	}}}
+
+	identityKeys = keys{of: "identity", name: "identity", list: []key{
+		{name: "account", form: accountForm, about: "Where the actor account is found, tried in order; then the client's address."},
+		{name: "device", form: deviceForm, about: "Where the actor device is found, tried in order; then the client's address."},
+		{name: "trusted_proxies", form: listForm{of: "networks", item: networkForm}, about: "Networks whose X-Forwarded-For is believed. Default: none."},
+	}}
+
+	responseKeys = keys{of: "response", name: "response", list: []key{
+		{name: "status", form: statusForm, about: "Status of a refusal."},
+		{name: "headers", form: headersForm, about: "Whether answers that a rule judged carry the RateLimit fields."},
+	}}
+
+	fullKeys = keys{of: "a configuration", name: "configuration", list: []key{
+		{name: "redis", form: redisKeys, about: "Redis, where global rules are counted. Default: none."},
+		{name: "remote", form: remoteKeys, about: "A configuration centre, whose limits win over those of this file. Default: none."},
+		{name: "identity", form: identityKeys, about: "Who account and device are, and whom to believe about the client's address."},
+		{name: "response", form: responseKeys, about: "What a client sees."},
+		{name: "max_keys", form: maxKeysForm, about: "Actors that this process remembers, all rules together."},
+		{name: "limits", form: entriesForm, about: "What is limited."},
+	}, together: func(*drawing) object { return object{"minProperties": 1} }}
+)
+
+// redisWays are the keys of which redis has one.
+var redisWays = []string{"url", "cluster", "sentinel"}
