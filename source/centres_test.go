@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/source"
 	"github.com/diana-limiter/diana/source/sourcetest"
 )
@@ -21,6 +22,8 @@ func TestCentres(t *testing.T) {
 		"file":                fileCentre,
 		"http":                httpCentre,
 		"https":               httpsCentre,
+		"redis":               func(t *testing.T) sourcetest.Centre { return redisCentre(t, false) },
+		"rediss":              func(t *testing.T) sourcetest.Centre { return redisCentre(t, true) },
 		"fake consul":         func(t *testing.T) sourcetest.Centre { return consulCentre(t, false) },
 		"fake consul, by TLS": func(t *testing.T) sourcetest.Centre { return consulCentre(t, true) },
 	} {
@@ -106,4 +109,32 @@ func consulCentre(t *testing.T, secure bool) sourcetest.Centre {
 			s.start()
 		},
 	}
+}
+
+func redisCentre(t *testing.T, secure bool) sourcetest.Centre {
+	r := redistest.Options{
+		Username: "gateway", Password: "hidden-password", TLS: secure,
+		Args: []string{"--appendonly", "yes", "--appendfsync", "always"},
+	}.Start(t)
+	u := sourcetest.URL(t, r.URL()+"/3/diana/limits%20of%20all")
+	u.User = nil
+	return sourcetest.Centre{
+		Kind:    source.Redis(),
+		Options: source.Options{URL: u, TLS: r.TLSConfig(), Credentials: who("gateway", "hidden-password")},
+		Put:     func(text []byte) { redisDo(t, r, "SET", "diana/limits of all", string(text)) },
+		Delete:  func() { redisDo(t, r, "DEL", "diana/limits of all") },
+		Stop:    r.Kill,
+		Start:   r.Restart,
+		Wipe: func() {
+			r.Must("FLUSHALL")
+			r.Restart()
+		},
+	}
+}
+
+// redisDo has a command carried out in database 3.
+func redisDo(t *testing.T, r *redistest.Server, args ...string) {
+	t.Helper()
+	call := `redis.call('SELECT', '3') return redis.call(unpack(ARGV))`
+	r.Must(append([]string{"EVAL", call, "0"}, args...)...)
 }

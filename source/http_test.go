@@ -204,6 +204,7 @@ func TestOptions(t *testing.T) {
 		{source.HTTP(), source.Options{TLS: serve(t, true, nil).trust()}, "http://h/", "expected https://"},
 		{source.HTTP(), source.Options{Token: token(""), Credentials: who("", "")}, "https://h/", "expected either"},
 		{source.Consul(), source.Options{Token: token(""), Credentials: who("", "")}, "consul://h/k", "expected either"},
+		{source.Redis(), source.Options{Token: token("")}, "redis://h/0/k", "no token"},
 	} {
 		c.o.URL = sourcetest.URL(t, c.text)
 		if _, err := c.kind.Open(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -218,10 +219,12 @@ func TestCheck(t *testing.T) {
 		"file:///a": true, "file:///a/b%20c": true, "file://a/b": false, "file:///": false, "file:a": false, "file:///a?b": false,
 		"http://h": true, "https://h:1/a?b=c": true, "http:///a": false, "http://h/a#b": false,
 		"consul://h/a": true, "consul://[::1]:1/a/b": true, "consul://h": false, "consul://h/": false,
+		"redis://h/0/a": true, "rediss://h:1/15/a/b": true, "redis://h/a": false, "redis://h/0": false, "redis://h/0/": false,
+		"redis://h/00/a": false, "redis:///0/a": false, "redis://h/0/a?b": false,
 		"consul:///a": false, "consul://h/a?b": false,
 	} {
 		u := sourcetest.URL(t, text)
-		k, ok := source.Named([]source.Kind{source.File(), source.HTTP(), source.Consul()}, u.Scheme)
+		k, ok := source.Named([]source.Kind{source.File(), source.HTTP(), source.Consul(), source.Redis()}, u.Scheme)
 		if !ok || k.Check(u) != want {
 			t.Errorf("%s: expected %v of %s", text, want, k.Form)
 		}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+
+package source
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha1"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Redis is the kind of a string in Redis, which is asked for every 1 to 1.8 s. A script has
+// Redis send it only when it is another; who may not run scripts reads it whole each time,
+// with STRLEN and GET. A key that is absent, or has expired, is no document.
+//
+// It speaks the protocol by itself. Rejected: the client that package redisstore uses. That
+// one is made for throughput and trusts who answers: it makes room for as many bytes as it
+// is told, and ends the program when an answer comes that nobody asked for.
+func Redis() Kind {
+	return Kind{
+		Schemes: []string{"redis", "rediss"},
+		Form:    "redis://HOST:PORT/DB/KEY",
+		Check: func(u *url.URL) bool {
+			db, key := redisPath(u)
+			n, err := strconv.ParseUint(db, 10, 16)
+			return u.Hostname() != "" && err == nil && strconv.FormatUint(n, 10) == db && key != "" && bare(u)
+		},
+		Open: func(o Options) (Source, error) {
+			if o.Token != nil {
+				return nil, errors.New("expected a username and a password, Redis knows no token")
+			}
+			k := &redisKey{dialer: redisDialer{
+				host: o.URL.Hostname(), port: o.URL.Port(), credentials: o.Credentials, tls: o.TLS.Clone(),
+			}}
+			k.dialer.db, k.name = redisPath(o.URL)
+			if k.dialer.port == "" {
+				k.dialer.port = "6379"
+			}
+			if o.URL.Scheme == "rediss" && k.dialer.tls == nil {
+				k.dialer.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+			}
+			if c := k.dialer.tls; c != nil && c.ServerName == "" {
+				c.ServerName = k.dialer.host
+			}
+			return k, nil
+		},
+	}
+}
+
+// redisPath returns the database and the key that a URL names.
+func redisPath(u *url.URL) (db, key string) {
+	db, key, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	return db, key
+}
+
+// redisKey is a key of Redis.
+type redisKey struct {
+	dialer redisDialer
+	name   string
+
+	conn    *redisConn // nil: none
+	scripts bool       // it may run them, as far as is known of this connection
+
+	last Document
+	sum  string // SHA-1 of last, in hexadecimal; empty if there was none
+}
+
+// redisScript reads a string.
+//
+//	KEYS[1] -> the key
+//	ARGV[1] -> the SHA-1 of what is known of it
+//	ARGV[2] -> the index of the last byte that is wanted
+//
+// Returns nil if there is no key, 1 if it is what is known, or else the string.
+const redisScript = `
+local text = redis.call('GETRANGE', KEYS[1], 0, ARGV[2])
+if text == '' and redis.call('EXISTS', KEYS[1]) == 0 then
+  return false
+end
+if redis.sha1hex(text) == ARGV[1] then
+  return 1
+end
+return text`
+
+func (k *redisKey) Get(ctx context.Context) (Document, error) {
+	err := k.use(ctx, func(c *redisConn) error {
+		reply, err := redisReply{}, error(nil)
+		if k.scripts {
+			reply, err = c.do("EVAL", redisScript, "1", k.name, k.sum, strconv.Itoa(MaxSize))
+		}
+		if _, refused := errors.AsType[redisError](err); refused || !k.scripts {
+			if reply, err = c.read(k.name); err == nil {
+				k.scripts = false
+			}
+		}
+		switch {
+		case err != nil:
+			return err
+		case reply.kind == ':' && reply.number == 1 && k.sum != "":
+		case reply.kind != '$':
+			return errNotRedis
+		case reply.text == nil:
+			k.last, k.sum = Document{}, ""
+		default:
+			sum := sha1.Sum(reply.text)
+			k.last, k.sum = Document{Text: reply.text, Exists: true}, hex.EncodeToString(sum[:])
+		}
+		return nil
+	})
+	if err != nil {
+		return Document{}, err
+	}
+	return k.last, nil
+}
+
+func (k *redisKey) Wait(ctx context.Context, _ Document) error { return Poll(ctx) }
+
+func (k *redisKey) Put(ctx context.Context, text []byte) error {
+	return k.use(ctx, func(c *redisConn) error {
+		_, err := c.do("SET", k.name, string(text))
+		return err
+	})
+}
+
+func (k *redisKey) Close() error {
+	k.leave()
+	return nil
+}
+
+func (k *redisKey) leave() {
+	if k.conn != nil {
+		_ = k.conn.Close() // nothing to lose
+		k.conn = nil
+	}
+}
+
+// use has something done over a connection. One on which anything went wrong is not used
+// again, so that the next makes no sense of what is left on it, and says anew who we are.
+func (k *redisKey) use(ctx context.Context, do func(*redisConn) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if k.conn == nil {
+		conn, err := k.dialer.dial(ctx)
+		if err != nil {
+			return cancelled(ctx, err)
+		}
+		k.conn, k.scripts = conn, true
+	}
+	stop := k.conn.until(ctx)
+	err := do(k.conn)
+	if !stop() || err != nil {
+		k.leave()
+	}
+	return cancelled(ctx, err)
+}
+
+// cancelled returns the error of ctx instead of one that comes of it.
+func cancelled(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// redisDialer makes connections.
+type redisDialer struct {
+	host, port, db string
+	credentials    func() (username, password string, err error) // nil: none
+	tls            *tls.Config                                   // nil: no TLS
+}
+
+func (d *redisDialer) dial(ctx context.Context) (*redisConn, error) {
+	var who []string
+	if d.credentials != nil {
+		username, password, err := d.credentials()
+		if err != nil {
+			return nil, err
+		}
+		who = []string{"AUTH", username, password}
+		if username == "" { // also known to Redis before 6
+			who = []string{"AUTH", password}
+		}
+	}
+	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(d.host, d.port))
+	if err != nil {
+		return nil, err
+	}
+	c := &redisConn{Conn: plain}
+	if d.tls != nil {
+		c.Conn = tls.Client(plain, d.tls)
+	}
+	c.answers = bufio.NewReader(c.Conn)
+	stop := c.until(ctx)
+	if who != nil {
+		_, err = c.do(who...)
+		if e, ok := errors.AsType[redisError](err); ok { // its words may repeat the command
+			code, _, _ := strings.Cut(string(e), " ")
+			err = fmt.Errorf("the username and the password were refused: %.20s", code)
+		}
+	}
+	if err == nil && d.db != "0" {
+		_, err = c.do("SELECT", d.db)
+	}
+	if !stop() || err != nil {
+		_ = c.Close() // nothing to lose
+	}
+	return c, err
+}
+
+// redisConn speaks RESP, version 2.
+type redisConn struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+// redisError is what Redis says of a command that it does not carry out.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+
+var errNotRedis = errors.New("the answer is not one of Redis")
+
+// redisReply is an answer. Other kinds than these do not come.
+type redisReply struct {
+	kind   byte   // '+', ':' or '$'
+	text   []byte // of '$'; nil: there is none
+	number int64  // of ':'
+}
+
+// until has all that is under way fail when ctx ends, until stop, which returns false if
+// that has happened.
+func (c *redisConn) until(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // else it is closed
+}
+
+// read reads a string without a script.
+func (c *redisConn) read(key string) (redisReply, error) {
+	size, err := c.do("STRLEN", key)
+	switch {
+	case err != nil:
+		return redisReply{}, err
+	case size.number > MaxSize:
+		return c.do("GETRANGE", key, "0", strconv.Itoa(MaxSize))
+	}
+	return c.do("GET", key)
+}
+
+// do has a command carried out.
+func (c *redisConn) do(args ...string) (redisReply, error) {
+	command := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, arg := range args {
+		command = fmt.Appendf(command, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	if _, err := c.Write(command); err != nil {
+		return redisReply{}, err
+	}
+	line, err := c.answers.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) || err == nil && len(line) < 3 {
+		return redisReply{}, errNotRedis
+	}
+	if err != nil {
+		return redisReply{}, err
+	}
+	reply, rest := redisReply{kind: line[0]}, string(line[1:len(line)-2])
+	switch reply.kind {
+	case '+':
+		return reply, nil
+	case '-':
+		return redisReply{}, redisError(rest)
+	case ':', '$':
+	default:
+		return redisReply{}, errNotRedis
+	}
+	reply.number, err = strconv.ParseInt(rest, 10, 64)
+	switch {
+	case err != nil || reply.kind == '$' && (reply.number < -1 || reply.number > MaxSize+1):
+		return redisReply{}, errNotRedis
+	case reply.kind == '$' && reply.number >= 0:
+		reply.text = make([]byte, reply.number+2)
+		if _, err = io.ReadFull(c.answers, reply.text); err != nil {
+			return redisReply{}, err
+		}
+		reply.text = reply.text[:reply.number]
+	}
+	return reply, nil
+}
