@@ -52,15 +52,17 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 		defer b.Retire(p.b)
 		pairs = append(pairs, p)
 	}
-	var made [][2][]limit.Charge // and not given back
-	latest := now
+	var made [][2][]limit.Charge  // and not given back
+	latest, wait := now, int64(0) // of the last refusal
 	for op := range n {
-		switch unit := pairs[0].unit.Microseconds(); rnd.IntN(5) {
-		case 0: // at the same moment
-		case 1:
-			now += rnd.Int64N(2*unit + 1)
+		switch unit := pairs[0].unit.Microseconds(); rnd.IntN(8) {
+		case 0, 1: // at the same moment
 		case 2:
+			now += rnd.Int64N(2*unit + 1)
+		case 3:
 			now -= rnd.Int64N(unit/10 + 1)
+		case 4: // at an edge, or just beside it
+			now += []int64{unit, wait}[rnd.IntN(2)] + rnd.Int64N(3) - 1
 		default:
 			now += rnd.Int64N(unit/max(pairs[0].n, 1) + 2)
 		}
@@ -90,6 +92,11 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 		}
 		if got, want := tell(okB, cb), tell(okA, ca); got != want {
 			t.Fatalf("operation %d at %d, of %v:\n%sand the other:\n%s", first+op, now, pairs, want, got)
+		}
+		for _, ch := range ca {
+			if !ch.Outcome.Allowed {
+				wait = ch.Outcome.Wait
+			}
 		}
 		if latest = max(latest, now); okA && now == latest { // else stores differ in when it was
 			made = append(made, [2][]limit.Charge{ca, cb})
