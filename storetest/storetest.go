@@ -139,11 +139,16 @@ func (s *subject) take(charges ...limit.Charge) bool {
 	return ok
 }
 
+// mostLeft is more than any limit of the suite.
+const mostLeft = 10_000
+
 // left takes what is left for an actor and returns how much it was.
 func (s *subject) left(c limit.Counters, key string) (n int) {
 	s.Helper()
 	for s.take(charge(c, key, 1)) {
-		n++
+		if n++; n > mostLeft {
+			s.Fatalf("%d have been allowed, there is no end to it", n)
+		}
 	}
 	return n
 }
