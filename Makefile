@@ -1,6 +1,6 @@
 # Everything is run from here. `make check` is all that CI runs.
 
-MODULES := . cmd/diana bench
+MODULES := . cmd/diana bench examples/extension
 # A number of inputs and not a time: a fuzz run that a time ends can fail with "context
 # deadline exceeded" and no finding, when its workers are late to hear of it.
 FUZZTIME ?= 100000x
@@ -10,7 +10,7 @@ FUZZ := rule:FuzzCleanPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzPar
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
-.PHONY: test check deps lint tidy build386 fuzz bench bench-quick
+.PHONY: test check deps lint tidy build386 outside fuzz bench bench-quick
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules, under the race detector and, for what that cannot count, without
@@ -19,7 +19,7 @@ test: deps
 	go test -run 'Alloc|BytesPerKey|Flood' . ./limit ./memstore ./rule
 
 ## check: all that CI runs
-check: deps lint tidy build386 test fuzz
+check: deps lint tidy build386 test outside fuzz
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:
@@ -37,6 +37,10 @@ tidy:
 ## build386: no place relies on 64-bit integers
 build386:
 	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rule ./memstore ./config ./replay
+
+## outside: the example builds and passes its tests outside the repository
+outside: deps
+	@scripts/outside
 
 ## fuzz: every fuzz test for a moment; FUZZTIME=10m for longer
 fuzz:

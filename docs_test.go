@@ -19,13 +19,21 @@ var (
 	link  = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 )
 
-// What the documents show is true: the YAML is valid, the Go compiles as examples, the
-// links lead somewhere.
+// What the documents show is true: the YAML is valid, the Go compiles as examples, or they
+// are parts of the example that extends Diana, which tests itself; the links lead somewhere.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	examples, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
+	examples := unindent(string(mustRead(t, "example_test.go")))
+	extension := map[string]string{} // by language
+	for _, pattern := range []string{"*", "testdata/*"} {
+		files, _ := filepath.Glob("examples/extension/" + pattern + ".*")
+		for _, file := range files {
+			if info, err := os.Stat(file); err != nil || info.IsDir() {
+				continue
+			}
+			language := strings.TrimPrefix(filepath.Ext(file), ".")
+			extension[language] += unindent(string(mustRead(t, file)))
+		}
 	}
 	v := rule.Default()
 	v.Sources = []source.Kind{{Schemes: []string{"etcd", "consul", "redis", "rediss", "http", "https", "file"}}}
@@ -36,13 +44,17 @@ func TestDocuments(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, b := range block.FindAllStringSubmatch(string(text), -1) {
-			switch language, code := b[1], b[2]; language {
+			language, code := b[1], b[2]
+			if strings.Contains(extension[language], unindent(code)) {
+				continue
+			}
+			switch language {
 			case "yaml":
 				if _, err := config.Parse(file, []byte(code), v); err != nil {
 					t.Errorf("%s: %v in\n%s", file, err, code)
 				}
-			case "go":
-				if !strings.Contains(unindent(string(examples)), unindent(code)) {
+			case "go", "lua", "replay":
+				if !strings.Contains(examples, unindent(code)) {
 					t.Errorf("%s: this is in no example:\n%s", file, code)
 				}
 			}

@@ -75,6 +75,10 @@ type Options struct {
 	// Observed is called after each call to Redis with how long it took, by any
 	// goroutine. May be nil.
 	Observed func(time.Duration)
+
+	// CallerClock has requests judged at the moment that Take is given, and not by Redis'
+	// clock. It is for tests that make one request at a time, such as storetest.Agree.
+	CallerClock bool
 }
 
 // Health is how things stand between a Store and Redis.
@@ -97,7 +101,7 @@ type Store struct {
 
 	handles atomic.Int64 // that Counters has returned
 
-	callerClock bool // tests decide what time it is
+	callerClock bool // see Options.CallerClock
 
 	mu      sync.Mutex             // guards scripts, and changes of script
 	scripts []string               // sources, by number
@@ -123,7 +127,7 @@ type counters struct {
 // Open returns a Store. It does not wait for Redis: until that answers, Take fails at
 // once. The error is for Options that are wrong.
 func Open(o Options) (*Store, error) {
-	s := &Store{options: o, timeout: o.Timeout, prefix: o.Prefix, gateway: rand.Int64N(1 << 53), stop: make(chan struct{})}
+	s := &Store{options: o, timeout: o.Timeout, prefix: o.Prefix, callerClock: o.CallerClock, gateway: rand.Int64N(1 << 53), stop: make(chan struct{})}
 	if err := s.link.configure(o); err != nil {
 		return nil, err
 	}

@@ -12,16 +12,22 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
+// Agree is Agree of the zero [Suite].
+func Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
+	t.Helper()
+	Suite{}.Agree(t, seed, n, a, b)
+}
+
 // Agree makes n random operations on both stores, one after another, and fails at the
 // first that they answer differently. Both must go by the moment that Take is given.
 // No one waits: a queue is asked for its turns only.
-func Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
+func (s Suite) Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
 	t.Helper()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, seed))
 	const round = 500 // operations under the same limits
 	for done := 0; done < n; done += round {
-		agreeRound(t, rnd, done, min(round, n-done), a, b)
+		s.agreeRound(t, rnd, done, min(round, n-done), a, b)
 		if t.Failed() {
 			return
 		}
@@ -36,25 +42,27 @@ type pair struct {
 	n     int64
 }
 
-func agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit.Store) {
+func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit.Store) {
 	t.Helper()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	var pairs []pair
 	for i := range 1 + rnd.IntN(4) {
-		p := randomPair(t, rnd, fmt.Sprintf("%d.%d", first, i), a, b)
+		p := s.randomPair(t, rnd, fmt.Sprintf("%d.%d", first, i), a, b)
 		defer a.Retire(p.a)
 		defer b.Retire(p.b)
 		pairs = append(pairs, p)
 	}
-	var made [][2][]limit.Charge // and not given back
-	latest := now
+	var made [][2][]limit.Charge  // and not given back
+	latest, wait := now, int64(0) // of the last refusal
 	for op := range n {
-		switch unit := pairs[0].unit.Microseconds(); rnd.IntN(5) {
-		case 0: // at the same moment
-		case 1:
-			now += rnd.Int64N(2*unit + 1)
+		switch unit := pairs[0].unit.Microseconds(); rnd.IntN(8) {
+		case 0, 1: // at the same moment
 		case 2:
+			now += rnd.Int64N(2*unit + 1)
+		case 3:
 			now -= rnd.Int64N(unit/10 + 1)
+		case 4: // at an edge, or just beside it
+			now += []int64{unit, wait}[rnd.IntN(2)] + rnd.Int64N(3) - 1
 		default:
 			now += rnd.Int64N(unit/max(pairs[0].n, 1) + 2)
 		}
@@ -85,6 +93,11 @@ func agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit.Store) {
 		if got, want := tell(okB, cb), tell(okA, ca); got != want {
 			t.Fatalf("operation %d at %d, of %v:\n%sand the other:\n%s", first+op, now, pairs, want, got)
 		}
+		for _, ch := range ca {
+			if !ch.Outcome.Allowed {
+				wait = ch.Outcome.Wait
+			}
+		}
 		if latest = max(latest, now); okA && now == latest { // else stores differ in when it was
 			made = append(made, [2][]limit.Charge{ca, cb})
 		}
@@ -102,10 +115,35 @@ func tell(ok bool, charges []limit.Charge) string {
 
 func (p pair) String() string { return p.limit }
 
-func randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.Store) pair {
+// randomPair makes counters of a random limit. Some cannot be kept, such as a burst that
+// takes a century to fill; then it draws again.
+func (s Suite) randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.Store) pair {
 	t.Helper()
-	algorithms := limit.Algorithms()
-	algorithm := algorithms[rnd.IntN(len(algorithms))]
+	algorithms := s.algorithms()
+	var err error
+	for range 1000 {
+		algorithm, l := algorithms[rnd.IntN(len(algorithms))], randomLimit(rnd)
+		var m limit.Meter
+		if m, err = algorithm.New(l); err != nil {
+			continue
+		}
+		if q, ok := m.(limit.Queue); ok { // so that no one waits
+			m = struct{ limit.Scripted }{q.(limit.Scripted)}
+		}
+		p := pair{limit: fmt.Sprintf("%s %+v", algorithm.Name(), l), unit: l.Unit, n: l.N}
+		if p.a, err = a.Counters(name, m); err != nil {
+			t.Fatal(err)
+		}
+		if p.b, err = b.Counters(name, m); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	t.Fatalf("of 1,000 limits none can be kept; the last: %v", err)
+	return pair{}
+}
+
+func randomLimit(rnd *rand.Rand) limit.Limit {
 	pick := func(from ...int64) int64 { return from[rnd.IntN(len(from))] }
 	l := limit.Limit{
 		N:     pick(0, 1, 2, 3, 7, 10, 100, 65535, 65536, 70000, 999_999_937, limit.MaxN, 1+rnd.Int64N(50)),
@@ -115,19 +153,5 @@ func randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.Store) pai
 	if rnd.IntN(2) == 0 {
 		l.Burst, l.Queue, l.Slices = 1+rnd.Int64N(20), 1+rnd.Int64N(20), 2+rnd.Int64N(99)
 	}
-	m, err := algorithm.New(l)
-	if err != nil { // a burst that takes a century to fill
-		return randomPair(t, rnd, name, a, b)
-	}
-	if q, ok := m.(limit.Queue); ok { // so that no one waits
-		m = struct{ limit.Scripted }{q.(limit.Scripted)}
-	}
-	p := pair{limit: fmt.Sprintf("%s %+v", algorithm.Name(), l), unit: l.Unit, n: l.N}
-	if p.a, err = a.Counters(name, m); err != nil {
-		t.Fatal(err)
-	}
-	if p.b, err = b.Counters(name, m); err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return l
 }

@@ -4,6 +4,7 @@ package storetest
 
 import (
 	"embed"
+	"io/fs"
 	"path"
 	"testing"
 
@@ -16,22 +17,29 @@ import (
 //go:embed testdata/*.replay
 var scripts embed.FS
 
-// Replay plays the scripts of every algorithm, each on a Store of its own, which goes by
-// the moments that Take is given.
-func Replay(t *testing.T, open func(t *testing.T) limit.Store) {
-	files, err := scripts.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
+// Replay is Replay of the zero [Suite].
+func Replay(t *testing.T, open func(t *testing.T) limit.Store) { Suite{}.Replay(t, open) }
+
+// Replay plays the scripts, each on a Store of its own, which goes by the moments that
+// Take is given.
+func (s Suite) Replay(t *testing.T, open func(t *testing.T) limit.Store) {
+	if s.Scripts == nil {
+		s.Scripts = scripts
 	}
-	for _, file := range files {
-		t.Run(file.Name(), func(t *testing.T) {
+	played := 0
+	err := fs.WalkDir(s.Scripts, ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || path.Ext(name) != ".replay" {
+			return err
+		}
+		played++
+		t.Run(path.Base(name), func(t *testing.T) {
 			t.Parallel()
-			f, err := scripts.Open(path.Join("testdata", file.Name()))
+			f, err := s.Scripts.Open(name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = f.Close() }() // it was only read
-			script, err := replay.Parse(file.Name(), f, limit.Algorithms())
+			script, err := replay.Parse(path.Base(name), f, s.algorithms())
 			if err != nil {
 				t.Fatalf("\n%v", err)
 			}
@@ -39,5 +47,12 @@ func Replay(t *testing.T, open func(t *testing.T) limit.Store) {
 				t.Errorf("\n%v", err)
 			}
 		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if played == 0 {
+		t.Error("there is no .replay file")
 	}
 }

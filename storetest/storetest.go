@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 
 // Package storetest judges implementations of limit.Store: what Store promises, as
-// tests. An implementation's own tests call [Run], and whatever else only it promises.
+// tests. An implementation's own tests call [Run], and whatever else only it promises. Those
+// of an algorithm that is not Diana's run a [Suite] that has it, on Diana's stores.
 package storetest
 
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -16,9 +18,35 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Run runs the suite, except for [Replay] and [Agree]. open returns a Store of its own for
-// each test, with no counters yet; now returns the moment by that store's clock.
+// Suite is what a store is judged by. The functions of this package are the methods of its
+// zero value.
+type Suite struct {
+	// Algorithms are those that stores are tried with. Nil means limit.Algorithms(). A
+	// program that has its own gives all of its vocabulary, so that they are also tried
+	// together. Each must be able to keep 0 to 2,000 requests a day, and let an actor have
+	// them all at once, if not by a queue.
+	Algorithms []limit.Algorithm
+
+	// Scripts holds the .replay files that Replay plays, in any of its folders. Nil means
+	// Diana's, which name algorithms of package limit.
+	Scripts fs.FS
+}
+
+func (s Suite) algorithms() []limit.Algorithm {
+	if s.Algorithms == nil {
+		return limit.Algorithms()
+	}
+	return s.Algorithms
+}
+
+// Run is Run of the zero [Suite].
 func Run(t *testing.T, open func(t *testing.T) (s limit.Store, now func() int64)) {
+	Suite{}.Run(t, open)
+}
+
+// Run runs the suite, except for [Suite.Replay] and [Suite.Agree]. open returns a Store of its
+// own for each test, with no counters yet; now returns the moment by that store's clock.
+func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now func() int64)) {
 	for _, tc := range []struct {
 		name string
 		run  func(*subject)
@@ -38,8 +66,8 @@ func Run(t *testing.T, open func(t *testing.T) (s limit.Store, now func() int64)
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s, now := open(t)
-			tc.run(&subject{T: t, store: s, now: now})
+			store, now := open(t)
+			tc.run(&subject{T: t, algorithms: s.algorithms(), store: store, now: now})
 		})
 	}
 }
@@ -47,28 +75,43 @@ func Run(t *testing.T, open func(t *testing.T) (s limit.Store, now func() int64)
 // subject is a store under test.
 type subject struct {
 	*testing.T
-	store limit.Store
-	now   func() int64
+	algorithms []limit.Algorithm
+	store      limit.Store
+	now        func() int64
 }
 
 // instant are the algorithms that answer at once.
-func instant() (all []limit.Algorithm) {
-	for _, a := range limit.Algorithms() {
-		if a.Name() != "LB" {
+func (s *subject) instant() (all []limit.Algorithm) {
+	s.Helper()
+	for _, a := range s.algorithms {
+		if !queues(s.meter(a, limit.Limit{N: 1, Unit: day})) {
 			all = append(all, a)
 		}
 	}
 	return all
 }
 
+// queues reports whether a meter lets requests wait.
+func queues(m limit.Meter) bool {
+	_, ok := m.(limit.Queue)
+	return ok
+}
+
+func (s *subject) meter(a limit.Algorithm, l limit.Limit) limit.Meter {
+	s.Helper()
+	m, err := a.New(l)
+	if err != nil {
+		s.Fatalf("%s: %v", a.Name(), err)
+	}
+	return m
+}
+
+const day = 24 * time.Hour
+
 // counters returns counters for n a day, which no test outlasts.
 func (s *subject) counters(name string, a limit.Algorithm, n int64) limit.Counters {
 	s.Helper()
-	m, err := a.New(limit.Limit{N: n, Unit: 24 * time.Hour, Align: alignFor(a)})
-	if err != nil {
-		s.Fatal(err)
-	}
-	c, err := s.store.Counters(a.Name()+" "+name, m)
+	c, err := s.store.Counters(a.Name()+" "+name, s.meter(a, limit.Limit{N: n, Unit: day, Align: alignFor(a)}))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -96,23 +139,28 @@ func (s *subject) take(charges ...limit.Charge) bool {
 	return ok
 }
 
+// mostLeft is more than any limit of the suite.
+const mostLeft = 10_000
+
 // left takes what is left for an actor and returns how much it was.
 func (s *subject) left(c limit.Counters, key string) (n int) {
 	s.Helper()
 	for s.take(charge(c, key, 1)) {
-		n++
+		if n++; n > mostLeft {
+			s.Fatalf("%d have been allowed, there is no end to it", n)
+		}
 	}
 	return n
 }
 
 func (s *subject) keepsTheLimit() {
-	for _, a := range limit.Algorithms() {
+	for _, a := range s.algorithms {
 		closed := s.counters("closed", a, 0)
 		if s.take(charge(closed, "x", 1)) {
 			s.Errorf("%s: a limit of 0 let one pass", a.Name())
 		}
 	}
-	for _, a := range instant() {
+	for _, a := range s.instant() {
 		c := s.counters("limit", a, 3)
 		if s.take(charge(c, "x", 4)) {
 			s.Errorf("%s: a cost over the limit was allowed", a.Name())
@@ -130,7 +178,7 @@ func (s *subject) keepsTheLimit() {
 }
 
 func (s *subject) countsApart() {
-	for _, a := range instant() {
+	for _, a := range s.instant() {
 		c, d := s.counters("one", a, 2), s.counters("other", a, 2)
 		s.left(c, "x")
 		for _, key := range []string{"", "y", "x ", "X", "\x00x", string(make([]byte, 1000))} {
@@ -146,8 +194,8 @@ func (s *subject) countsApart() {
 
 // A request that any rule refuses is charged to none.
 func (s *subject) allOrNone() {
-	for i, a := range instant() {
-		for j, b := range instant() {
+	for i, a := range s.instant() {
+		for j, b := range s.instant() {
 			name := fmt.Sprint(i, j)
 			wide, narrow := s.counters("wide"+name, a, 5), s.counters("narrow"+name, b, 1)
 			both := func() bool { return s.take(charge(wide, "x", 1), charge(narrow, "x", 1)) }
@@ -167,7 +215,7 @@ func (s *subject) allOrNone() {
 }
 
 func (s *subject) shadowNeverRefuses() {
-	for _, a := range instant() {
+	for _, a := range s.instant() {
 		shadow, wide := s.counters("shadow", a, 1), s.counters("beside a shadow", a, 3)
 		for i := range 3 {
 			charges := []limit.Charge{charge(shadow, "x", 1), charge(wide, "x", 1)}
@@ -196,7 +244,7 @@ func (s *subject) shadowNeverRefuses() {
 }
 
 func (s *subject) givesBack() {
-	for _, a := range instant() {
+	for _, a := range s.instant() {
 		c, d := s.counters("give", a, 3), s.counters("give too", a, 5)
 		charges := []limit.Charge{charge(c, "x", 2), charge(d, "x", 1)}
 		s.take(charges...)
@@ -215,7 +263,7 @@ func (s *subject) givesBack() {
 
 // What is given back at once is free again, also while many come and go.
 func (s *subject) givesBackUnderConcurrency() {
-	for _, a := range instant() {
+	for _, a := range s.instant() {
 		c := s.counters("give and take", a, 1000)
 		var wg sync.WaitGroup
 		for range callers {
@@ -236,7 +284,7 @@ func (s *subject) givesBackUnderConcurrency() {
 }
 
 func (s *subject) tellsWhatIsLeft() {
-	for _, a := range instant() {
+	for _, a := range s.instant() {
 		c := s.counters("left", a, 2)
 		for want := range int64(2) {
 			charges := []limit.Charge{charge(c, "x", 1)}
@@ -256,7 +304,7 @@ func (s *subject) tellsWhatIsLeft() {
 // What has been used counts against a limit that is changed, and a handle that is
 // retired takes nothing with it while another is in use.
 func (s *subject) keepsStatesUnderANewMeter() {
-	for _, a := range instant() {
+	for _, a := range s.instant() {
 		old := s.counters("reload", a, 5)
 		for range 3 {
 			s.take(charge(old, "x", 1))
@@ -279,7 +327,7 @@ const (
 
 // The callers use one of two handles, as they do while a configuration is reloaded.
 func (s *subject) exactUnderConcurrency() {
-	for _, a := range instant() {
+	for _, a := range s.instant() {
 		for _, n := range []int64{1, 100, callers*offered + 5} {
 			name := fmt.Sprint("crowd", n)
 			handles := []limit.Counters{s.counters(name, a, n), s.counters(name, a, n)}
@@ -306,7 +354,7 @@ func (s *subject) exactUnderConcurrency() {
 // charged everywhere, and what was refused nowhere.
 func (s *subject) allOrNoneUnderConcurrency() {
 	var all []limit.Counters
-	for _, a := range instant() {
+	for _, a := range s.instant() {
 		all = append(all, s.counters("overlap", a, 300))
 	}
 	used := make([]atomic.Int64, len(all))
@@ -337,7 +385,15 @@ func (s *subject) allOrNoneUnderConcurrency() {
 }
 
 func (s *subject) placesUnderConcurrency() {
-	c := s.counters("places", limit.Concurrency(), 5)
+	for _, a := range s.algorithms {
+		if a.Held {
+			s.placesOf(a)
+		}
+	}
+}
+
+func (s *subject) placesOf(a limit.Algorithm) {
+	c := s.counters("places", a, 5)
 	var inside, most, admitted atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {
@@ -358,21 +414,26 @@ func (s *subject) placesUnderConcurrency() {
 	}
 	wg.Wait()
 	if most.Load() > 5 || admitted.Load() == 0 {
-		s.Errorf("%d were inside at once, of %d admitted, want at most 5", most.Load(), admitted.Load())
+		s.Errorf("%s: %d were inside at once, of %d admitted, want at most 5", a.Name(), most.Load(), admitted.Load())
 	}
 	if n := s.left(c, "x"); n != 5 {
-		s.Errorf("%d places are free after all have left, want 5", n)
+		s.Errorf("%s: %d places are free after all have left, want 5", a.Name(), n)
 	}
 }
 
 // As many wait as the queue holds, and no one goes on before its turn.
 func (s *subject) queueIsBounded() {
-	const step = 20 * time.Millisecond
-	m, err := limit.LeakyBucket().New(limit.Limit{N: int64(time.Second / step), Unit: time.Second, Queue: 3})
-	if err != nil {
-		s.Fatal(err)
+	for _, a := range s.algorithms {
+		const step = 20 * time.Millisecond
+		m := s.meter(a, limit.Limit{N: int64(time.Second / step), Unit: time.Second, Queue: 3})
+		if queues(m) {
+			s.queueOf(a, m, step)
+		}
 	}
-	c, err := s.store.Counters("queue", m)
+}
+
+func (s *subject) queueOf(a limit.Algorithm, m limit.Meter, step time.Duration) {
+	c, err := s.store.Counters(a.Name()+" queue", m)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -392,14 +453,14 @@ func (s *subject) queueIsBounded() {
 				s.Error(err)
 			}
 			if went := time.Since(start); went < turn {
-				s.Errorf("one went on after %v, its turn was at %v", went, turn)
+				s.Errorf("%s: one went on after %v, its turn was at %v", a.Name(), went, turn)
 			}
 		})
 	}
 	wg.Wait()
 	// Arriving takes time, and each step of it frees a place.
 	if spent := int(time.Since(start) / step); admitted < 4 || admitted > 4+spent {
-		s.Errorf("%d admitted and %d refused, want 1 at once and 3 waiting", admitted, refused)
+		s.Errorf("%s: %d admitted and %d refused, want 1 at once and 3 waiting", a.Name(), admitted, refused)
 	}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -407,7 +468,7 @@ func (s *subject) queueIsBounded() {
 		charges := []limit.Charge{charge(c, "y", 1)}
 		if s.take(charges...) && charges[0].Outcome.Wait > 0 {
 			if err := s.store.Await(gone, charges); err == nil {
-				s.Error("one whose context has ended did not get its error")
+				s.Errorf("%s: one whose context has ended did not get its error", a.Name())
 			}
 			s.store.Give(charges)
 		}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/source"
+)
+
+// gateway is a gateway with a configuration, whose upstream answers with 200.
+func gateway(t *testing.T, yaml string) (*diana.Limiter, http.Handler) {
+	t.Helper()
+	c, err := config.Parse("gateway.yaml", []byte(yaml), vocabulary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := diana.Options{Vocabulary: vocabulary(), Logger: slog.New(slog.DiscardHandler)}.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l, chain(l, testKey, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+}
+
+// ask sends a request of a tenant, or with another token, and returns the answer.
+func ask(h http.Handler, method, path, token string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// of returns a token of a tenant.
+func of(tenant string) string {
+	return sign(testKey, hs256, fmt.Sprintf(`{"tenant":%q,"exp":%d}`, tenant, time.Now().Add(time.Hour).Unix()))
+}
+
+// The configuration of the example, with a Redis of the test's own: all four words at work.
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("gateway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startRedis(t)
+	l, h := gateway(t, strings.Replace(string(text), "redis://127.0.0.1:6379/0", r.url, 1))
+	other, h2 := gateway(t, strings.Replace(string(text), "redis://127.0.0.1:6379/0", r.url, 1))
+	for _, l := range []*diana.Limiter{l, other} {
+		eventually(t, func() bool { s := l.Status(); return !s.Degraded && s.Gateways == 2 })
+	}
+	if got := l.Config().Remote.URL; got != "dir:///etc/gateway/limits.d" {
+		t.Errorf("the centre is %q", got)
+	}
+
+	// A cool-down counts each tenant over all gateways.
+	for i, want := range []int{200, 200, 200, 503, 503} {
+		w := ask([]http.Handler{h, h2}[i%2], "POST", "/codes", of("acme"))
+		if w.Code != want {
+			t.Errorf("request %d: %d, want %d", i, w.Code, want)
+		}
+		if want == 503 && w.Header().Get("Retry-After") != "3600" && w.Header().Get("Retry-After") != "3599" {
+			t.Errorf("retry after %s, want an hour", w.Header().Get("Retry-After"))
+		}
+	}
+	w := ask(h, "POST", "/codes", of("umbrella"))
+	if w.Code != 200 {
+		t.Errorf("another tenant: %d, want 200", w.Code)
+	}
+	if policy := w.Header().Get("RateLimit-Policy"); !strings.Contains(policy, `"weekly quota";q=500000;w=604800`) {
+		t.Errorf("the policy is %s, want a quota of a week", policy)
+	}
+
+	// Without Redis each gateway goes on with what it knows: who rests goes on resting, and
+	// others have its share.
+	r.stop()
+	eventually(t, func() bool { ask(h, "POST", "/codes", of("acme")); return l.Status().Degraded })
+	if w := ask(h, "POST", "/codes", of("initech")); w.Code != 200 || !strings.Contains(w.Header().Get("RateLimit"), `"codes";r=0`) {
+		t.Errorf("without Redis: %d %s, want one of three", w.Code, w.Header().Get("RateLimit"))
+	}
+	if w := ask(h, "POST", "/codes", of("initech")); w.Code != 503 {
+		t.Errorf("without Redis: %d, want the share to be used up", w.Code)
+	}
+}
+
+// Who shows no token, or a wrong one, is refused, and counted by address.
+func TestGatewayWithoutTenant(t *testing.T) {
+	t.Parallel()
+	_, h := gateway(t, "{url: /, rules: [{actor: tenant, unit: week, rpu: 3, algo: CD}]}")
+	for i, token := range []string{"", "wrong", sign(testKey[:31], hs256, `{"tenant":"acme","exp":9e9}`)} {
+		if w := ask(h, "GET", "/", token); w.Code != 401 || w.Header().Get("WWW-Authenticate") == "" {
+			t.Errorf("request %d: %d, want 401", i, w.Code)
+		}
+	}
+	if w := ask(h, "GET", "/", "wrong"); w.Code != 503 || w.Header().Get("Retry-After") != fmt.Sprint(7*24*3600) {
+		t.Errorf("the fourth: %d, to be repeated in %s s, want 503 and a week", w.Code, w.Header().Get("Retry-After"))
+	}
+	if w := ask(h, "GET", "/", of("acme")); w.Code != 200 {
+		t.Errorf("a tenant from there: %d, want 200", w.Code)
+	}
+}
+
+// What is not HTTP names the tenant itself.
+func TestTenantByName(t *testing.T) {
+	t.Parallel()
+	l, _ := gateway(t, "{url: /, rules: [{actor: tenant, unit: week, rpu: 1, algo: cool-down}]}")
+	for i, tenant := range []string{"acme", "umbrella", "acme"} {
+		d, err := l.Take(context.Background(), diana.Request{Path: "/", Actors: map[string]string{"tenant": tenant}})
+		if err != nil || d.Allowed != (i < 2) {
+			t.Errorf("request %d: %v %v", i, d.Allowed, err)
+		}
+		d.Done()
+	}
+}
+
+// Every configuration that Diana's documents and tests show means the same with the words of
+// this gateway as without: the same rules, counted under the same names. What is wrong stays
+// wrong.
+func TestExistingConfigurations(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/diana-limiter/diana").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := strings.TrimSpace(string(out))
+	block := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+	texts := map[string]string{} // by where it is from
+	for _, pattern := range []string{"*.md", "docs/*.md", "config/testdata/*.yaml", "cmd/diana/*.yaml"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if filepath.Ext(file) == ".yaml" {
+				texts[file] = string(text)
+				continue
+			}
+			for i, b := range block.FindAllStringSubmatch(string(text), -1) {
+				texts[fmt.Sprint(file, " block ", i)] = b[1]
+			}
+		}
+	}
+	plain, extended := rule.Default(), vocabulary()
+	known := source.Kind{Schemes: []string{"etcd", "consul", "redis", "rediss", "http", "https", "file"}}
+	plain.Sources = append(plain.Sources, known)
+	extended.Sources = append(extended.Sources, known)
+	good := 0
+	for name, text := range texts {
+		want, err := meaning(text, plain)
+		if err != nil {
+			if _, err := meaning(text, extended); err == nil && !strings.Contains(name, "extending.md") {
+				t.Errorf("%s: is valid with more words", name)
+			}
+			continue
+		}
+		good++
+		if got, err := meaning(text, extended); err != nil || got != want {
+			t.Errorf("%s: %v, means\n%s\nwith more words, and without\n%s", name, err, got, want)
+		}
+	}
+	if good < 20 {
+		t.Errorf("%d good configurations were found, want many", good)
+	}
+}
+
+// meaning returns the rules of a configuration, in words.
+func meaning(text string, v rule.Vocabulary) (string, error) {
+	c, err := config.Parse("x", []byte(text), v)
+	if err != nil {
+		return "", err
+	}
+	set, err := rule.Compile(c.Limits, c.Identity, v)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, r := range set.Rules {
+		fmt.Fprintln(&b, r.Name, r.Counters, r.Limit, r.Scope, r.OnError, r.Mode)
+	}
+	return b.String(), nil
+}
