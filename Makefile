@@ -1,6 +1,6 @@
 # Everything is run from here. `make check` is all that CI runs.
 
-MODULES := . cmd/diana bench examples/extension
+MODULES := . source/etcd source/etcd/etcdtest cmd/diana bench examples/extension
 # A number of inputs and not a time: a fuzz run that a time ends can fail with "context
 # deadline exceeded" and no finding, when its workers are late to hear of it.
 FUZZTIME ?= 100000x
@@ -15,6 +15,7 @@ GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
 ## test: all tests of all modules, under the race detector and, for what that cannot count, without
 test: deps
+	@command -v consul >/dev/null || echo "There is no consul on PATH: only the fake of it is tested"
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
 	go test -run 'Alloc|BytesPerKey|Flood' . ./limit ./memstore ./rule
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -77,7 +78,11 @@ func Follow(ctx context.Context, s Source, seen Document, lost error, f Follower
 func get(ctx context.Context, s Source) (Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, getTimeout)
 	defer cancel()
-	return s.Get(ctx)
+	d, err := s.Get(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer within %v: %w", getTimeout, err)
+	}
+	return d, err
 }
 
 // wait waits for a Source, for no longer than it is believed. An error means that it

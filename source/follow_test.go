@@ -131,7 +131,7 @@ func TestFollow(t *testing.T) {
 			{func() { s.out = nil }, []string{"<nil>"}},
 			{func() { s.out = errRefused }, []string{"refused"}},
 			{func() { s.out, s.now = nil, written("third") }, []string{"<nil>", "third true"}},
-			{func() { s.hangs, s.lost = true, true }, []string{"context deadline exceeded"}},
+			{func() { s.hangs, s.lost = true, true }, []string{"no answer within 4s: context deadline exceeded"}},
 			{func() { s.hangs, s.lost, s.now = false, false, written("fourth") }, []string{"<nil>", "fourth true"}},
 		} {
 			before := len(told())

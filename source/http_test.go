@@ -164,6 +164,11 @@ func TestHTTPRedirects(t *testing.T) {
 			}
 		}
 	}
+	secure := serve(t, true, http.RedirectHandler("http://"+other.addr+"/", http.StatusFound))
+	o := source.Options{URL: sourcetest.URL(t, "https://"+secure.addr), TLS: secure.trust()}
+	if d, err := open(t, source.HTTP(), o).Get(t.Context()); err == nil {
+		t.Errorf("from https to http: found %q", d.Text)
+	}
 	if got := referer.Load(); got != "" {
 		t.Errorf("the other host was told %q", got)
 	}

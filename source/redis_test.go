@@ -111,7 +111,7 @@ func TestRedisIsAnother(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{
 		"+OK POP3\r\n", strings.Repeat("+OK\r\n", 1000), ":1\r\n", ":9\r\n", "$9223372036854775807\r\n", "$-2\r\n", "*1000000000\r\n",
-		"$1048578\r\n", "$x\r\n", "\r\n", "\n", "-\n", strings.Repeat("x", 10_000), "%1\r\n", "-ERR unknown command 'AUTH', with args: 'hidden'\r\n",
+		"$1048578\r\n", "$5\r\nab", "$x\r\n", "\r\n", "\n", "-\n", strings.Repeat("x", 10_000), "%1\r\n", "-ERR unknown command 'AUTH', with args: 'hidden'\r\n",
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
