@@ -19,7 +19,7 @@ import (
 // zero value is ready to use.
 type Options struct {
 	// Vocabulary is what the words of configurations mean. The zero value is
-	// rule.Default().
+	// the function of that name.
 	Vocabulary rule.Vocabulary
 
 	// RedisObserved is called after each call to Redis with how long it took, by the
@@ -32,7 +32,7 @@ type Options struct {
 
 func (o Options) filled() Options {
 	if len(o.Vocabulary.Algorithms) == 0 {
-		o.Vocabulary = rule.Default()
+		o.Vocabulary = Vocabulary()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -48,6 +48,10 @@ type Limiter struct {
 	active     atomic.Pointer[active]
 	judgements sync.Pool
 	leaving    sync.WaitGroup // connections to Redis that are being closed
+
+	changing sync.Mutex     // one change of configuration at a time; guards base and centre
+	base     *config.Config // what the program or the local file says
+	centre   *centre        // nil: none is followed
 
 	mu          sync.Mutex        // guards the rest, and changes of active
 	tallies     map[string]*tally // by rule; a rule keeps its own across configurations
@@ -98,7 +102,7 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 		redisErrors: map[string]int64{},
 	}
 	l.judgements.New = func() any { return &judgement{limiter: l} }
-	if err := l.use(c); err != nil {
+	if err := l.settle(c); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -113,6 +117,10 @@ func (l *Limiter) Close() error {
 	if file != nil {
 		file.close() // without the lock, which it waits for if it is just changing the configuration
 	}
+	l.changing.Lock()
+	centre := l.centre
+	l.changing.Unlock()
+	centre.close()
 	l.mu.Lock()
 	l.leave(l.redis)
 	l.mu.Unlock()

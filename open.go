@@ -3,13 +3,16 @@
 package diana
 
 import (
+	"time"
+
 	"github.com/diana-limiter/diana/config"
 )
 
-// Open returns a Limiter with the configuration in a file, and follows the file: a
-// change takes effect within two seconds. A change that is not a valid configuration
-// is logged and does nothing else. The error of a bad file is config.Errors, which
-// names every mistake.
+// Open returns a Limiter with the configuration in a file, and follows the file, and the
+// configuration centre that it may name: a change takes effect within two seconds. A
+// change that is not a valid configuration is logged and does nothing else. The error of
+// a bad file is config.Errors, which names every mistake. For a centre it waits three
+// seconds at most.
 func Open(file string) (*Limiter, error) { return Options{}.Open(file) }
 
 // Open is like the function of that name, with these options.
@@ -27,7 +30,7 @@ func (o Options) Open(file string) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.warn(c)
+	l.awaitReloads("file")
 	l.file = watch(file, text, l.load)
 	return l, nil
 }
@@ -43,30 +46,120 @@ func (l *Limiter) Reload() error {
 	return file.read()
 }
 
-// load makes the text of a configuration file the active configuration.
+// load makes the text of the local file the settings, and its limits those in force unless
+// a centre has others.
 func (l *Limiter) load(file string, text []byte, err error) error {
 	var c *config.Config
 	if err == nil {
 		c, err = config.Parse(file, text, l.options.Vocabulary)
 	}
 	if err == nil {
-		err = l.use(c)
+		err = l.settle(c)
 	}
 	l.countReload("file", err)
 	if err != nil {
 		l.options.Logger.Error("configuration not changed", "source", file, "error", err)
+	}
+	return err
+}
+
+// settle puts a local configuration in force, with the centre that it names. An error
+// means that nothing has changed. It is called by one goroutine at a time.
+func (l *Limiter) settle(local *config.Config) error {
+	old := l.centre
+	if old.of(local.Remote) {
+		l.changing.Lock()
+		defer l.changing.Unlock()
+		return l.compose(local, old)
+	}
+	next, d, err := l.openCentre(local.Remote)
+	if err != nil {
 		return err
 	}
-	l.options.Logger.Info("configuration changed", "source", c.Source, "version", c.Version, "rules", len(l.active.Load().set.Rules))
-	l.warn(c)
+	l.changing.Lock()
+	err = l.compose(local, next)
+	if err != nil && next != nil && next.document != nil {
+		l.options.Logger.Error("configuration not changed", "source", next.where, "error", err)
+		next.document, next.refused = nil, err // it is good by itself, but not here
+		err = l.compose(local, next)
+	}
+	if err == nil {
+		l.centre = next
+		old.leave() // so that it changes nothing any more
+	}
+	l.changing.Unlock()
+	if err != nil {
+		next.close()
+		return err
+	}
+	old.close()
+	l.followCentre(next, d)
 	return nil
 }
 
-func (l *Limiter) warn(c *config.Config) {
-	for _, w := range c.Warnings {
+// compose puts the configuration in force that a local one and the document of a centre
+// make together: that document's limits win. l.changing is held.
+func (l *Limiter) compose(local *config.Config, c *centre) error {
+	next := local
+	if c != nil && c.document != nil {
+		next = config.Compose(local, c.document)
+		next.Source = c.origin
+	}
+	var before *config.Config
+	if a := l.active.Load(); a != nil {
+		before = a.config
+	}
+	if err := l.use(next); err != nil {
+		return err
+	}
+	l.base = local
+	if before != nil {
+		l.options.Logger.Info("configuration changed", "source", next.Source, "version", next.Version,
+			"rules", len(l.active.Load().set.Rules), "changes", config.Diff(before, next))
+	}
+	for _, w := range next.Warnings {
 		l.options.Logger.Warn("configuration", "warning", w.String())
 	}
-	if c.Remote != nil {
-		l.options.Logger.Warn("the configuration centre is not followed by this version; the local limits serve")
+	return nil
+}
+
+// CentreStatus tells how things stand with the configuration centre.
+type CentreStatus struct {
+	URL     string    `json:"url"` // without what is secret
+	Reached bool      `json:"reached"`
+	Since   time.Time `json:"since"`             // of Reached
+	Error   string    `json:"error,omitempty"`   // why it is not reached
+	Refused string    `json:"refused,omitempty"` // why what it holds is not in force
+}
+
+// origin returns where the configuration in force comes from, and why. l.changing is held.
+func (l *Limiter) origin() (why string, status *CentreStatus) {
+	c := l.centre
+	if c == nil {
+		return "there is no configuration centre", nil
 	}
+	status = &CentreStatus{URL: c.where, Reached: c.reached, Since: c.since}
+	if c.trouble != nil {
+		status.Error = c.trouble.Error()
+	}
+	if c.refused != nil {
+		status.Refused = c.refused.Error()
+	}
+	switch {
+	case c.refused != nil && c.document != nil:
+		why = "what the configuration centre holds now is not valid: its last good document serves"
+	case c.refused != nil:
+		why = "what the configuration centre holds is not valid: the local limits serve"
+	case c.document == nil && !c.reached:
+		why = "the configuration centre has not been reached: the local limits serve"
+	case c.document == nil:
+		why = "the configuration centre has no document: the local limits serve"
+	case c.origin != c.where:
+		why = "the configuration centre has not been reached: its snapshot serves"
+	case !c.reached:
+		why = "the configuration centre is out of reach: its last document serves"
+	default:
+		why = "the configuration centre wins over the local limits"
+	}
+	return why, status
 }

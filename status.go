@@ -27,6 +27,9 @@ type ConfigStatus struct {
 	Source  string    `json:"source"`
 	Version string    `json:"version"` // of the text: equal for equal texts
 	Since   time.Time `json:"since"`
+	Reason  string    `json:"reason"` // why it is this one
+
+	Centre *CentreStatus `json:"centre,omitempty"` // nil: there is none
 }
 
 // RuleStatus is a rule and what it has decided since the program started.
@@ -66,9 +69,12 @@ func (l *Limiter) Config() *config.Config { return l.active.Load().config }
 
 // Status returns how things stand.
 func (l *Limiter) Status() Status {
+	l.changing.Lock()
+	reason, centre := l.origin()
 	a := l.active.Load()
+	l.changing.Unlock()
 	s := Status{
-		Config:        ConfigStatus{a.config.Source, a.config.Version, a.since},
+		Config:        ConfigStatus{a.config.Source, a.config.Version, a.since, reason, centre},
 		Degraded:      a.degraded != nil,
 		DegradedSince: a.degraded,
 		Gateways:      l.gateways(),
@@ -86,7 +92,8 @@ func (l *Limiter) Status() Status {
 	return s
 }
 
-// Reloads returns how many configurations came, by where from and what came of them.
+// Reloads returns how many configurations came, by where from and what came of them. What
+// can come is there from the start, so that the first one is seen as an increase.
 func (l *Limiter) Reloads() map[Reload]int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,6 +111,15 @@ func (l *Limiter) gateways() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.redis.health.Gateways
+}
+
+// awaitReloads has reloads from a source counted from 0.
+func (l *Limiter) awaitReloads(source string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, result := range []string{"ok", "error"} {
+		l.reloads[Reload{source, result}] += 0
+	}
 }
 
 func (l *Limiter) countReload(source string, err error) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/diana-limiter/diana/rule"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -72,6 +73,23 @@ func (r *Remote) Options() (source.Options, error) {
 		return source.Options{}, err
 	}
 	return o, nil
+}
+
+// Open returns the source, and the name of its kind. It does not wait for the centre.
+func (r *Remote) Open(v rule.Vocabulary) (kind string, s source.Source, err error) {
+	o, err := r.Options()
+	if err != nil {
+		return "", nil, err
+	}
+	k, ok := source.Named(v.Sources, o.URL.Scheme)
+	if !ok {
+		return "", nil, fmt.Errorf("remote.url: this program has no source for %s", o.URL.Scheme)
+	}
+	s, err = k.Open(o)
+	if err != nil {
+		return "", nil, fmt.Errorf("remote: %w", err)
+	}
+	return k.Schemes[0], s, nil
 }
 
 // asked returns what asks for a secret anew each time. Its errors begin with key.

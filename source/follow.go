@@ -36,10 +36,11 @@ type Follower struct {
 	Reached func(error)
 }
 
-// Follow tells a Follower about the document of a Source, which was last seen as seen, until
-// ctx ends. lost is why the centre could not be asked then, or nil.
+// Follow tells a Follower about the document of a Source, until ctx ends. The document was
+// last seen as seen, unless lost says why the centre could not be asked.
 func Follow(ctx context.Context, s Source, seen Document, lost error, f Follower) {
 	pause := shortestPause
+	unknown := lost != nil
 	if lost != nil && !sleep(ctx, rand.N(pause)) {
 		return
 	}
@@ -63,10 +64,10 @@ func Follow(ctx context.Context, s Source, seen Document, lost error, f Follower
 			f.Reached(nil)
 		}
 		pause = shortestPause
-		if !same(d, seen) {
+		if unknown || !same(d, seen) {
 			f.Changed(d)
 		}
-		seen = d
+		seen, unknown = d, false
 		err = wait(ctx, s, d)
 		if ctx.Err() != nil || err != nil && !sleep(ctx, rand.N(shortestPause)) {
 			return

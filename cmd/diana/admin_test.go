@@ -52,7 +52,7 @@ func TestMetrics(t *testing.T) {
 		}
 		d.Done()
 	}
-	registry := newRegistry(l, newRedisSeconds(), "file")
+	registry := newRegistry(l, newRedisSeconds())
 	want := `
 # HELP diana_requests_total Requests that a rule judged, by what it decided. A request that several rules judge is counted under each.
 # TYPE diana_requests_total counter
@@ -68,10 +68,6 @@ diana_requests_total{decision="refused",rule="slow"} 0
 diana_requests_total{decision="shadow_refused",rule="few\\ \"and\" quoted"} 0
 diana_requests_total{decision="shadow_refused",rule="shadow"} 2
 diana_requests_total{decision="shadow_refused",rule="slow"} 0
-# HELP diana_config_reloads_total Configurations that came while the program ran, by where from and whether they became active.
-# TYPE diana_config_reloads_total counter
-diana_config_reloads_total{result="error",source="file"} 0
-diana_config_reloads_total{result="ok",source="file"} 0
 # HELP diana_degraded Whether global rules are judged without Redis (1) or not (0).
 # TYPE diana_degraded gauge
 diana_degraded 0
@@ -86,7 +82,7 @@ diana_keys 3
 diana_evictions_total 0
 `
 	err := testutil.GatherAndCompare(registry, strings.NewReader(want),
-		"diana_requests_total", "diana_config_reloads_total", "diana_degraded", "diana_gateways", "diana_keys", "diana_evictions_total")
+		"diana_requests_total", "diana_degraded", "diana_gateways", "diana_keys", "diana_evictions_total")
 	if err != nil {
 		t.Error(err)
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/diana-limiter/diana/config"
@@ -11,7 +12,8 @@ import (
 
 // checkCommand validates configuration files.
 type checkCommand struct {
-	Files []string `arg:"" name:"file" help:"Configuration file."`
+	Remote bool     `help:"Also validate what the configuration centre holds that a file names."`
+	Files  []string `arg:"" name:"file" help:"Configuration file."`
 }
 
 // Help is the end of what --help prints.
@@ -20,29 +22,62 @@ func (checkCommand) Help() string {
 }
 
 // Run checks every file, also after one that is bad.
-func (c *checkCommand) Run(o *output) error {
+func (c *checkCommand) Run(ctx context.Context, o *output) error {
 	var result error
 	for _, file := range c.Files {
-		if err := o.check(settings{file}); err != nil {
+		local, err := o.check(settings{file})
+		if err == nil && c.Remote {
+			err = o.checkCentre(ctx, settings{file}, local)
+		}
+		if err != nil {
 			result = err
 		}
 	}
 	return result
 }
 
-func (o *output) check(s settings) error {
+func (o *output) check(s settings) (*config.Config, error) {
 	c, err := s.load()
 	if err != nil {
-		return o.faults(s, err)
+		return nil, o.faults(s, err)
 	}
 	set, err := compile(c)
 	if err != nil {
-		return o.faults(s, err)
+		return nil, o.faults(s, err)
 	}
 	for _, w := range c.Warnings {
 		o.fault(w, "warning: ")
 	}
 	o.printf("%s: ok, %s\n", s, rules(len(set.Rules)))
+	return c, nil
+}
+
+// checkCentre checks what the centre holds that a configuration names.
+func (o *output) checkCentre(ctx context.Context, s settings, local *config.Config) error {
+	c, err := openCentre(local)
+	if err != nil {
+		return o.faults(s, err)
+	}
+	defer c.close()
+	d, err := c.get(ctx)
+	if err != nil {
+		o.complainf("%v\n", err)
+		return errReported
+	}
+	if !d.Exists {
+		o.printf("%s: no document, the local limits serve\n", c.where)
+		return nil
+	}
+	whole, n, err := c.judge(c.where, d.Text)
+	if err != nil {
+		return o.faults(settings{c.where}, err)
+	}
+	for _, w := range whole.Warnings {
+		if w.File == c.where {
+			o.fault(w, "warning: ")
+		}
+	}
+	o.printf("%s: ok, %s\n", c.where, rules(n))
 	return nil
 }
 

@@ -18,6 +18,7 @@ type cli struct {
 	Diff    diffCommand    `cmd:"" help:"Tell in words how two configurations differ."`
 	Explain explainCommand `cmd:"" help:"Show which rules judge a request, and under which keys it is counted."`
 	Schema  schemaCommand  `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
+	Push    pushCommand    `cmd:"" help:"Validate a file and give it to the configuration centre."`
 	Version versionCommand `cmd:"" help:"Show the version of this program."`
 }
 

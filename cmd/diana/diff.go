@@ -30,6 +30,12 @@ func (c *diffCommand) Run(o *output) error {
 		o.complainf(onlyRules, c.New)
 		now = config.Compose(old, now)
 	}
+	o.differences(old, now)
+	return nil
+}
+
+// differences prints how two configurations differ.
+func (o *output) differences(old, now *config.Config) {
 	changes := config.Diff(old, now)
 	for _, change := range changes {
 		o.printf("%s\n", change)
@@ -37,7 +43,6 @@ func (c *diffCommand) Run(o *output) error {
 	if len(changes) == 0 {
 		o.printf("no difference\n")
 	}
-	return nil
 }
 
 const onlyRules = "diana: %s has no settings, so only rules are compared\n"

@@ -21,11 +21,11 @@ func newRedisSeconds() prometheus.Histogram {
 }
 
 // newRegistry returns what /metrics shows: the limiter, its calls to Redis, and the
-// process. sources are where a new configuration can come from.
-func newRegistry(limiter *diana.Limiter, redis prometheus.Collector, sources ...string) *prometheus.Registry {
+// process.
+func newRegistry(limiter *diana.Limiter, redis prometheus.Collector) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
-		limiterMetrics{limiter, sources},
+		limiterMetrics{limiter},
 		redis,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -35,10 +35,7 @@ func newRegistry(limiter *diana.Limiter, redis prometheus.Collector, sources ...
 
 // limiterMetrics reads the limiter when it is asked for metrics. Rejected: counters
 // that requests keep up to date, which would count everything twice.
-type limiterMetrics struct {
-	limiter *diana.Limiter
-	sources []string
-}
+type limiterMetrics struct{ limiter *diana.Limiter }
 
 var (
 	requestsDesc = prometheus.NewDesc("diana_requests_total",
@@ -94,13 +91,7 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 	gauge(degradedDesc, degraded)
 	gauge(keysDesc, s.Keys)
 	counter(evictionsDesc, s.Evictions)
-	reloads := m.limiter.Reloads()
-	for _, source := range m.sources { // there from the start, so that the first one is seen as an increase
-		for _, result := range []string{"ok", "error"} {
-			reloads[diana.Reload{Source: source, Result: result}] += 0
-		}
-	}
-	for reload, n := range reloads {
+	for reload, n := range m.limiter.Reloads() {
 		counter(reloadsDesc, n, label(reload.Source), reload.Result)
 	}
 	gauge(configDesc, 1, label(s.Config.Source), s.Config.Version)

@@ -160,6 +160,9 @@ func TestSchemaFits(t *testing.T) {
 	documents, _ := filepath.Glob("../../docs/*.md")
 	blocks := 0
 	for _, file := range append(documents, "../../README.md", "demo.yaml") {
+		if filepath.Base(file) == "extending.md" {
+			continue // in words of another program
+		}
 		texts := [][]byte{mustRead(t, file)}
 		if filepath.Ext(file) == ".md" {
 			found := block.FindAllSubmatch(texts[0], -1)

@@ -51,7 +51,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	status := limiter.Status()
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
-	g := newGateway(limiter, c.Upstream, logger, newRegistry(limiter, redis, s.sources()...))
+	g := newGateway(limiter, c.Upstream, logger, newRegistry(limiter, redis))
 	if err := g.listen(c.Listen, c.Admin); err != nil {
 		return err
 	}

@@ -13,16 +13,13 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/rule"
-	"github.com/diana-limiter/diana/source"
+	"github.com/diana-limiter/diana/source/etcd"
 )
 
 // vocabulary is what the words of configurations mean to this program.
 func vocabulary() rule.Vocabulary {
-	v := rule.Default()
-	// They can be named and not be opened, as long as no centre is followed.
-	for _, schemes := range [][]string{{"etcd"}, {"consul"}, {"redis", "rediss"}, {"http", "https"}, {"file"}} {
-		v.Sources = append(v.Sources, source.Kind{Schemes: schemes})
-	}
+	v := diana.Vocabulary()
+	v.Sources = append(v.Sources, etcd.Kind())
 	return v
 }
 
@@ -60,14 +57,6 @@ func (s settings) String() string {
 		return "the " + demoSource
 	}
 	return s.file
-}
-
-// sources returns where a limiter on these settings gets a new configuration from.
-func (s settings) sources() []string {
-	if s.builtIn() {
-		return nil
-	}
-	return []string{"file"}
 }
 
 func (s settings) load() (*config.Config, error) {

@@ -161,8 +161,8 @@ func TestExistingConfigurations(t *testing.T) {
 			}
 		}
 	}
-	plain, extended := rule.Default(), vocabulary()
-	known := source.Kind{Schemes: []string{"etcd", "consul", "redis", "rediss", "http", "https", "file"}}
+	plain, extended := diana.Vocabulary(), vocabulary()
+	known := source.Kind{Schemes: []string{"etcd"}} // of a module of its own
 	plain.Sources = append(plain.Sources, known)
 	extended.Sources = append(extended.Sources, known)
 	good := 0
@@ -199,4 +199,29 @@ func meaning(text string, v rule.Vocabulary) (string, error) {
 		fmt.Fprintln(&b, r.Name, r.Counters, r.Limit, r.Scope, r.OnError, r.Mode)
 	}
 	return b.String(), nil
+}
+
+// The folder wins over the limits of the file, and a change there is in force soon.
+func TestFolderInForce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "team.yaml"), fmt.Appendf(nil, "{url: /, rules: [{name: %s, actor: tenant, unit: week, rpu: 3, algo: CD}]}", name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("first")
+	l, h := gateway(t, fmt.Sprintf("remote: {url: \"dir://%s\"}\nlimits: [{url: /, rules: [{name: local, rpu: 1}]}]", dir))
+	for i := range 4 {
+		if got, want := ask(h, "GET", "/", of("a")).Code, http.StatusOK; i < 3 && got != want || i == 3 && got == want {
+			t.Errorf("request %d: %d", i, got)
+		}
+	}
+	put("second")
+	for end := time.Now().Add(20 * time.Second); l.Status().Rules[0].Name != "second"; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in force: %+v", l.Status().Config)
+		}
+	}
 }

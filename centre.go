@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/source"
+)
+
+// firstLook is how long a start waits for the configuration centre.
+const firstLook = 3 * time.Second
+
+// centre is the configuration centre that a Limiter follows, and what it has said.
+type centre struct {
+	settings *config.Remote
+	where    string // the URL without what is secret
+	kind     string // etcd, consul, ...
+	source   source.Source
+
+	cancel    context.CancelFunc // nil before it is followed
+	following sync.WaitGroup
+
+	// Guarded by Limiter.changing, when it is followed.
+	left     bool           // it is not the one of the configuration any more
+	document *config.Config // the last good one; nil: none, the local limits serve
+	origin   string         // where document comes from: where, or the snapshot
+	reached  bool
+	since    time.Time // of reached
+	trouble  error     // why it is not reached
+	refused  error     // why the document that the centre holds is not in force; nil: it is
+}
+
+// of reports whether it is the centre that a configuration names.
+func (c *centre) of(settings *config.Remote) bool {
+	if c == nil {
+		return settings == nil
+	}
+	return reflect.DeepEqual(c.settings, settings)
+}
+
+// openCentre asks a centre for the first time. If it cannot be asked, what it said last is
+// taken from the snapshot. Nil: there is none.
+func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Document, err error) {
+	if settings == nil {
+		return nil, d, nil
+	}
+	kind, s, err := settings.Open(l.options.Vocabulary)
+	if err != nil {
+		return nil, d, err
+	}
+	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, since: time.Now()}
+	ctx, cancel := context.WithTimeout(context.Background(), firstLook)
+	defer cancel()
+	if d, err = s.Get(ctx); err != nil {
+		c.trouble = err
+		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)
+		l.recall(c)
+		return c, d, nil
+	}
+	c.reached = true
+	if err := l.read(c, d); err != nil {
+		l.options.Logger.Error("configuration not changed", "source", c.where, "error", err)
+		l.recall(c)
+		return c, d, nil
+	}
+	l.keep(c, d)
+	return c, d, nil
+}
+
+// followCentre begins to follow a centre, whose document was last seen as seen.
+func (l *Limiter) followCentre(c *centre, seen source.Document) {
+	if c == nil {
+		return
+	}
+	l.awaitReloads(c.kind)
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.following.Go(func() {
+		source.Follow(ctx, c.source, seen, c.trouble, source.Follower{
+			Changed: func(d source.Document) { l.documentChanged(c, d) },
+			Reached: func(err error) { l.centreReached(c, err) },
+		})
+	})
+}
+
+// leave has nothing more that the centre says count. Limiter.changing is held.
+func (c *centre) leave() {
+	if c != nil {
+		c.left = true
+	}
+}
+
+// close ends the following. Limiter.changing must not be held, which what is just being
+// heard may wait for.
+func (c *centre) close() {
+	if c == nil {
+		return
+	}
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.following.Wait()
+	_ = c.source.Close() // nothing can be done about it
+}
+
+// read takes over a document.
+func (l *Limiter) read(c *centre, d source.Document) error {
+	if !d.Exists {
+		c.document, c.origin, c.refused = nil, "", nil
+		return nil
+	}
+	doc, err := config.ParseRemote(c.where, d.Text, l.options.Vocabulary)
+	if err != nil {
+		c.refused = err
+		return err
+	}
+	c.document, c.origin, c.refused = doc, c.where, nil
+	return nil
+}
+
+// recall takes over the document of the snapshot, if there is a good one.
+func (l *Limiter) recall(c *centre) {
+	file := c.settings.Snapshot
+	if file == "" {
+		return
+	}
+	text, err := readSnapshot(file, c.where)
+	var doc *config.Config
+	if err == nil {
+		doc, err = config.ParseRemote(file, text, l.options.Vocabulary)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		l.countReload("snapshot", err)
+	}
+	if err != nil {
+		l.options.Logger.Warn("there is no good snapshot of the configuration centre: the local limits serve", "reason", err)
+		return
+	}
+	c.document, c.origin = doc, file
+}
+
+// keep writes the snapshot of what the centre holds, or removes that of what it no
+// longer does.
+func (l *Limiter) keep(c *centre, d source.Document) {
+	file := c.settings.Snapshot
+	if file == "" {
+		return
+	}
+	var err error
+	if d.Exists {
+		err = writeSnapshot(file, c.where, d.Text)
+	} else {
+		err = removeSnapshot(file)
+	}
+	if err != nil {
+		l.options.Logger.Error("the snapshot of the configuration centre could not be written", "error", err)
+	}
+}
+
+// documentChanged puts a new document in force.
+func (l *Limiter) documentChanged(c *centre, d source.Document) {
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	if c.left {
+		return
+	}
+	document, origin := c.document, c.origin
+	err := l.read(c, d)
+	if err == nil {
+		if err = l.compose(l.base, c); err != nil { // good by itself, but not here
+			c.document, c.origin, c.refused = document, origin, err
+		}
+	}
+	l.countReload(c.kind, err)
+	if err != nil {
+		l.options.Logger.Error("configuration not changed", "source", c.where, "error", err)
+		return
+	}
+	l.keep(c, d)
+}
+
+// centreReached notes that the centre can no longer be asked, or can again.
+func (l *Limiter) centreReached(c *centre, err error) {
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	c.reached, c.trouble, c.since = err == nil, err, time.Now()
+	if err != nil {
+		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)
+	} else {
+		l.options.Logger.Info("the configuration centre is within reach", "centre", c.where)
+	}
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+
+package diana_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/redistest"
+)
+
+// followed is a Limiter that follows a key in a real Redis as its configuration centre.
+type followed struct {
+	*testing.T
+	*diana.Limiter
+	redis    *redistest.Server
+	file     string // the local configuration
+	snapshot string
+	log      *lockedLog
+}
+
+const key = "limits"
+
+// lockedLog is a log that can be read while it is written.
+type lockedLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedLog) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// follow starts with what prepare has put into the centre, or done to it.
+func follow(t *testing.T, prepare func(f *followed)) *followed {
+	t.Helper()
+	r := redistest.Start(t)
+	dir := t.TempDir()
+	f := &followed{T: t, redis: r, file: filepath.Join(dir, "diana.yaml"), snapshot: filepath.Join(dir, "snapshot.yaml"), log: &lockedLog{}}
+	f.local("remote: {url: %q, snapshot: %q}\nlimits: [{url: /, rules: [{name: local, unit: hour, rpu: 2, algo: W}]}]", f.url(), f.snapshot)
+	if prepare != nil {
+		prepare(f)
+	}
+	f.open()
+	return f
+}
+
+func (f *followed) url() string { return "redis://" + f.redis.Addr() + "/0/" + key }
+
+func (f *followed) local(format string, args ...any) {
+	f.Helper()
+	if err := os.WriteFile(f.file, fmt.Appendf(nil, format, args...), 0o644); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *followed) open() {
+	f.Helper()
+	begin := time.Now()
+	l, err := diana.Options{Logger: slog.New(slog.NewTextHandler(f.log, nil))}.Open(f.file)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Logf("open after %v", time.Since(begin).Round(time.Millisecond))
+	f.Limiter = l
+	f.Cleanup(func() { _ = l.Close() })
+}
+
+// put writes a document with one rule of that name.
+func (f *followed) put(rule string, rpu int) {
+	f.Helper()
+	f.redis.Must("SET", key, fmt.Sprintf("{url: /, rules: [{name: %s, unit: hour, rpu: %d, algo: W}]}", rule, rpu))
+}
+
+// want waits until the rule is in force, and it is for that reason.
+func (f *followed) want(rule, reason string) {
+	f.Helper()
+	poll(f.T, func() bool {
+		s := f.Status()
+		return s.Rules[0].Name == rule && strings.Contains(s.Config.Reason, reason)
+	})
+	for name, text := range map[string]string{"local": f.file, "old": f.snapshot, "": f.url()} {
+		if s := f.Status().Config.Source; (name == rule || name == "") && s == text {
+			return
+		}
+	}
+	f.Errorf("%s is said to come from %s", rule, f.Status().Config.Source)
+}
+
+func TestCentreWins(t *testing.T) {
+	t.Parallel()
+	f := follow(t, func(f *followed) { f.put("remote", 3) })
+	f.want("remote", "wins over")
+	if got := count(t, f.Limiter, 10, diana.Request{}); got != 3 {
+		t.Fatalf("%d allowed, want 3", got)
+	}
+	f.put("remote", 5)
+	poll(t, func() bool { return f.Config().Limits[0].Rules[0].Limit.N == 5 })
+	if got := count(t, f.Limiter, 10, diana.Request{}); got != 2 {
+		t.Errorf("%d more after the limit went from 3 to 5, want 2", got)
+	}
+	if f.log.count(`rule \"remote\": rpu 3 → 5`) != 1 {
+		t.Errorf("the log does not tell what has changed: %s", f.log.text.String())
+	}
+
+	// Bad documents change nothing, and are told once.
+	version := f.Status().Config.Version
+	for i, bad := range []string{"{url: /, rules: [{rpu: many}]}", "", "\xff\xfe", strings.Repeat("#", 5<<20), "redis: {}"} {
+		f.redis.Must("SET", key, bad)
+		poll(t, func() bool { return f.Reloads()[diana.Reload{Source: "redis", Result: "error"}] == int64(i+1) })
+		s := f.Status().Config
+		if s.Version != version || s.Centre == nil || s.Centre.Refused == "" || !strings.Contains(s.Reason, "not valid") {
+			t.Errorf("%.20q: %+v", bad, s)
+		}
+	}
+
+	// The settings of the local file go on to count, its limits do not.
+	f.local("remote: {url: %q, snapshot: %q}\nresponse: {status: 429}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url(), f.snapshot)
+	poll(t, func() bool { return f.Config().Response.Status == 429 })
+	f.want("remote", "not valid")
+
+	f.redis.Must("DEL", key)
+	f.want("local", "has no document")
+	if _, err := os.Stat(f.snapshot); !os.IsNotExist(err) {
+		t.Errorf("a snapshot of what was deleted is left: %v", err)
+	}
+	f.put("again", 1)
+	f.want("again", "wins over")
+	if info, err := os.Stat(f.snapshot); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("snapshot: %v, %v", info, err)
+	}
+
+	// Another centre, and none.
+	f.redis.Must("SET", "other", "{url: /, rules: [{name: other, rpu: 1}]}")
+	f.local("remote: {url: %q}", strings.TrimSuffix(f.url(), key)+"other")
+	poll(t, func() bool { return f.Status().Rules[0].Name == "other" })
+	f.local("{url: /, rules: [{name: local, rpu: 1}]}")
+	f.want("local", "no configuration centre")
+	f.redis.Must("SET", "other", "{url: /, rules: [{name: not heard, rpu: 1}]}")
+	if f.Status().Config.Centre != nil {
+		t.Error("there is still a centre")
+	}
+}
+
+// What happens to a centre while it is followed: the last good document goes on.
+func TestCentreGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]struct{ harm, heal func(*redistest.Server) }{
+		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},
+		"frozen": {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := follow(t, func(f *followed) { f.put("remote", 3) })
+			f.want("remote", "wins over")
+			fault.harm(f.redis)
+			poll(t, func() bool { return !f.Status().Config.Centre.Reached })
+			f.want("remote", "out of reach")
+			fault.heal(f.redis)
+			if name == "killed" { // it has forgotten everything
+				f.want("local", "has no document")
+			}
+			poll(t, func() bool { return f.Status().Config.Centre.Reached })
+			f.put("new", 1)
+			f.want("new", "wins over")
+			if a, b := f.log.count("centre is out of reach"), f.log.count("centre is within reach"); a != 1 || b != 1 {
+				t.Errorf("%d lines for out of reach and %d for within, want one each", a, b)
+			}
+		})
+	}
+}
+
+// A start without the centre takes the snapshot, or the local limits, and hears of the
+// centre when it is there.
+func TestCentreIsDownAtStart(t *testing.T) {
+	t.Parallel()
+	snapshot := func(f *followed) {
+		f.put("old", 3)
+		f.open()
+		f.want("old", "wins over")
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change := func(old, by string) func(f *followed) {
+		return func(f *followed) {
+			snapshot(f)
+			text, err := os.ReadFile(f.snapshot)
+			if err != nil {
+				f.Fatal(err)
+			}
+			if err := os.WriteFile(f.snapshot, bytes.Replace(text, []byte(old), []byte(by), 1), 0o600); err != nil {
+				f.Fatal(err)
+			}
+		}
+	}
+	for name, state := range map[string]struct {
+		prepare      func(*followed)
+		rule, reason string
+	}{
+		"no snapshot":          {func(*followed) {}, "local", "has not been reached: the local limits"},
+		"snapshot":             {snapshot, "old", "has not been reached: its snapshot"},
+		"changed snapshot":     {change("rpu: 3", "rpu: 9"), "local", "has not been reached: the local limits"},
+		"shortened snapshot":   {change("algo: W}]}", ""), "local", "has not been reached: the local limits"},
+		"not a snapshot":       {change("# diana", "# other"), "local", "has not been reached: the local limits"},
+		"another's snapshot":   {change("/0/limits", "/0/others"), "local", "has not been reached: the local limits"},
+		"refused, no snapshot": {func(f *followed) { f.redis.Must("SET", key, "nonsense") }, "local", "not valid: the local limits"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := follow(t, func(f *followed) {
+				state.prepare(f)
+				if !strings.HasPrefix(name, "refused") {
+					f.redis.Freeze()
+				}
+			})
+			f.want(state.rule, state.reason)
+			if s := f.Status().Config.Centre; s.Reached != strings.HasPrefix(name, "refused") || (s.Error == "") != s.Reached {
+				t.Errorf("%+v", s)
+			}
+			if s := f.Status(); s.Degraded {
+				t.Error("a centre that is down is no reason to be degraded")
+			}
+			if !f.Status().Config.Centre.Reached {
+				f.redis.Thaw()
+			}
+			f.put("new", 1)
+			f.want("new", "wins over")
+		})
+	}
+}
+
+// A snapshot is not the truth any more when its centre answers that it has none.
+func TestCentreHasForgottenSinceTheSnapshot(t *testing.T) {
+	t.Parallel()
+	f := follow(t, func(f *followed) {
+		f.put("old", 3)
+		f.open()
+		f.want("old", "wins over")
+		_ = f.Close()
+		f.redis.Must("DEL", key)
+		f.redis.Freeze()
+	})
+	f.want("old", "its snapshot")
+	f.redis.Thaw()
+	f.want("local", "has no document")
+}
+
+// While the document is changed a thousand times each request is judged by one of the
+// versions, never by parts of two.
+func TestCentreChangesUnderLoad(t *testing.T) {
+	t.Parallel()
+	f := follow(t, nil)
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				d, err := f.Take(context.Background(), diana.Request{Path: "/a"})
+				if err != nil || len(d.Verdicts) == 0 {
+					t.Errorf("%v, %d verdicts", err, len(d.Verdicts))
+				}
+				for _, v := range d.Verdicts {
+					if first, _, _ := strings.Cut(d.Verdicts[0].Rule.Name, " "); !strings.HasPrefix(v.Rule.Name, first+" ") && first != "local" {
+						t.Errorf("rules %q and %q on one request", d.Verdicts[0].Rule.Name, v.Rule.Name)
+					}
+				}
+				d.Done()
+			}
+		})
+	}
+	const versions = 1000
+	for i := range versions {
+		f.redis.Must("SET", key, fmt.Sprintf("[{url: /, rules: [{name: v%[1]d first, rpu: 1000000}, {name: v%[1]d second, rpu: 1000000}]}, {url: /a, rules: [{name: v%[1]d third, rpu: 1000000}]}]", i))
+	}
+	f.want(fmt.Sprintf("v%d first", versions-1), "wins over")
+	stop()
+	wg.Wait()
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/etcdtest"
+	"github.com/diana-limiter/diana/source"
+)
+
+// centred is gateways that follow a document in a real etcd.
+type centred struct {
+	*testing.T
+	etcd     *etcdtest.Server
+	url      string
+	document source.Source
+	gateways []*served
+	client   *http.Client
+}
+
+func startCentred(t *testing.T, gateways int) *centred {
+	t.Helper()
+	c := &centred{T: t, etcd: etcdtest.Start(t)}
+	c.url = "etcd://" + c.etcd.Addr() + "/diana/limits"
+	u, err := url.Parse(c.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind, _ := source.Named(vocabulary().Sources, "etcd")
+	if c.document, err = kind.Open(source.Options{URL: u}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.document.Close() })
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(upstream.Close)
+	for range gateways {
+		c.gateways = append(c.gateways, serve(t, fmt.Sprintf("remote: {url: %q}\nlimits: [{url: /, rules: [{name: local, rpu: 1000000}]}]", c.url), upstream.URL))
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	t.Cleanup(transport.CloseIdleConnections)
+	c.client = &http.Client{Transport: transport}
+	return c
+}
+
+// put writes a document of several rules, all of whose names begin with version.
+func (c *centred) put(version string) {
+	c.Helper()
+	text := fmt.Sprintf("[{url: /, rules: [{name: %[1]s-a, rpu: 1000000}, {name: %[1]s-b, rpu: 1000000}]}, {url: /x, rules: [{name: %[1]s-c, rpu: 1000000}]}]", version)
+	var err error
+	if !eventually(func() bool { // the first time after a fault the connection may be broken
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		err = c.document.Put(ctx, []byte(text))
+		return err == nil
+	}) {
+		c.Fatal(err)
+	}
+}
+
+var ruleNames = regexp.MustCompile(`"([^"-]+)(?:-[a-z])?"`)
+
+// versions asks a gateway, and returns the versions of the rules that judged the request.
+// It may be called from any goroutine.
+func (c *centred) versions(gateway int) map[string]int {
+	r, err := c.client.Get(c.gateways[gateway].url + "/x")
+	if err != nil {
+		c.Error(err)
+		return nil
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	_ = r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		c.Errorf("gateway %d: status %d", gateway, r.StatusCode)
+	}
+	seen := map[string]int{}
+	for _, m := range ruleNames.FindAllStringSubmatch(r.Header.Get("RateLimit-Policy"), -1) {
+		seen[m[1]]++
+	}
+	return seen
+}
+
+// await waits until every gateway judges by a version, and returns how long that took.
+func (c *centred) await(version string) time.Duration {
+	c.Helper()
+	begin := time.Now()
+	for i := range c.gateways {
+		if !eventually(func() bool { return c.versions(i)[version] > 0 }) {
+			c.Fatalf("gateway %d does not judge by %s: %+v", i, version, c.gateways[i].status(c.T).Config)
+		}
+	}
+	return time.Since(begin).Round(time.Millisecond)
+}
+
+// What is put into etcd is in force on all gateways at once; while it is changed a
+// thousand times under load, no request fails, and each is judged by one version.
+func TestCentreUnderLoad(t *testing.T) {
+	t.Parallel()
+	c := startCentred(t, 3)
+	for i := range 5 {
+		version := fmt.Sprintf("first%d", i)
+		c.put(version)
+		t.Logf("in force on three gateways %v after it was put", c.await(version)) // 2 s are promised
+	}
+	var asked atomic.Int64
+	var most sync.Map // versions that were seen
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for g := range c.gateways {
+		for range 8 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					seen := c.versions(g)
+					if len(seen) != 1 {
+						t.Errorf("a request was judged by %v", seen)
+					}
+					for version, n := range seen {
+						if n != 3 {
+							t.Errorf("a request was judged by %d rules of %s, want 3", n, version)
+						}
+						most.Store(version, true)
+					}
+					asked.Add(1)
+				}
+			})
+		}
+	}
+	begin := time.Now()
+	const changes = 1000
+	for i := range changes {
+		c.put(fmt.Sprintf("v%d", i))
+	}
+	took := time.Since(begin)
+	after := c.await(fmt.Sprintf("v%d", changes-1))
+	stop()
+	wg.Wait()
+	versions := 0
+	most.Range(func(any, any) bool { versions++; return true })
+	t.Logf("%d changes in %v under %d requests, which saw %d versions; the last in force %v after it was put", changes, took.Round(time.Millisecond), asked.Load(), versions, after)
+}
+
+// Whatever happens to etcd, the gateways go on by the last good document, and hear of the
+// next one when it is back.
+func TestCentreFaults(t *testing.T) {
+	t.Parallel()
+	c := startCentred(t, 2)
+	reached := func(want bool) {
+		t.Helper()
+		for i, g := range c.gateways {
+			if !eventually(func() bool { return g.status(t).Config.Centre.Reached == want }) {
+				t.Fatalf("gateway %d: %+v", i, g.status(t).Config.Centre)
+			}
+		}
+	}
+	c.put("one")
+	c.await("one")
+	for i, fault := range []struct {
+		name       string
+		harm, heal func()
+	}{
+		{"killed", c.etcd.Kill, c.etcd.Restart},
+		{"frozen", c.etcd.Freeze, c.etcd.Thaw},
+	} {
+		fault.harm()
+		reached(false)
+		for g := range c.gateways {
+			if seen := c.versions(g); len(seen) != 1 || seen["local"] > 0 {
+				t.Errorf("%s: judged by %v", fault.name, seen)
+			}
+		}
+		fault.heal()
+		healed := time.Now()
+		reached(true)
+		t.Logf("%s: reached again %v after it was back", fault.name, time.Since(healed).Round(time.Millisecond)) // 10 s are promised
+		version := fmt.Sprintf("after%d", i)
+		c.put(version)
+		c.await(version)
+	}
+	c.etcd.Wipe() // it answers, and has nothing
+	c.await("local")
+	c.put("last")
+	c.await("last")
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A snapshot is a file that holds the last good document of a configuration centre, for
+// starts at which that cannot be asked. Its first line tells of which centre and has a
+// checksum, so that a file that was cut short, or changed, is not taken for what the
+// centre had said:
+//
+//	# diana snapshot sha256=... of etcd://127.0.0.1:2379/diana/limits
+const snapshotMark = "# diana snapshot sha256="
+
+func snapshotHead(where string, text []byte) string {
+	sum := sha256.Sum256(append([]byte(where+"\n"), text...))
+	return snapshotMark + hex.EncodeToString(sum[:]) + " of " + where + "\n"
+}
+
+// writeSnapshot replaces the file at once, for nobody but its owner to read.
+func writeSnapshot(file, where string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it has its new name, if all is well
+	_, err = f.Write(append([]byte(snapshotHead(where, text)), text...))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
+
+// readSnapshot returns the document that a snapshot of this centre holds. The error is
+// os.ErrNotExist if there is none.
+func readSnapshot(file, where string) ([]byte, error) {
+	data, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	head, text, _ := bytes.Cut(data, []byte("\n"))
+	switch _, of, ok := strings.Cut(string(head), " of "); {
+	case !ok || !strings.HasPrefix(string(head), snapshotMark):
+		return nil, fmt.Errorf("%s is not a snapshot, expected %q in its first line", file, snapshotMark+"...")
+	case of != where:
+		return nil, fmt.Errorf("%s is a snapshot of %s, expected one of %s", file, of, where)
+	case snapshotHead(where, text) != string(head)+"\n":
+		return nil, fmt.Errorf("%s has been changed or cut short: its checksum is not that of its text", file)
+	}
+	return text, nil
+}
+
+// removeSnapshot is for a centre that no longer has a document.
+func removeSnapshot(file string) error {
+	if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
