@@ -5,6 +5,8 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -199,4 +201,64 @@ func TestPartition(t *testing.T) {
 	}
 	p.Resume()
 	eventually(t, func() bool { return far.take() == nil })
+}
+
+// Something else that answers where Redis is expected is out of reach, and harms nobody.
+func TestNotRedis(t *testing.T) {
+	t.Parallel()
+	for name, say := range map[string]struct{ first, then string }{
+		"greets":       {first: "+OK ready\r\n", then: "-ERR what?\r\n"},
+		"greets twice": {first: "+OK\r\n+OK\r\n", then: "+OK\r\n"},
+		"web server":   {then: "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"},
+		"promises":     {then: "$999999999999\r\n"},
+		"agrees":       {then: "+PONG\r\n+PONG\r\n+PONG\r\n"},
+		"echo":         {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						defer c.Close()
+						_, _ = io.WriteString(c, say.first)
+						if say.then == "" {
+							_, _ = io.Copy(c, c)
+							return
+						}
+						for b := make([]byte, 1000); ; {
+							if _, err := c.Read(b); err != nil {
+								return
+							}
+							_, _ = io.WriteString(c, say.then)
+						}
+					}()
+				}
+			}()
+			reasons := make(chan error, 10)
+			s, err := Open(Options{
+				URL: "redis://" + l.Addr().String(), Timeout: 200 * time.Millisecond,
+				Changed: func(h Health) { reasons <- h.Reason },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if reason := <-reasons; !errors.Is(reason, ErrUnavailable) {
+				t.Errorf("out of reach because %v", reason)
+			}
+			time.Sleep(500 * time.Millisecond)
+			if s.Up() {
+				t.Error("it is taken for Redis")
+			}
+		})
+	}
 }

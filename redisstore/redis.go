@@ -47,6 +47,7 @@ func (l *link) configure(o Options) error {
 	l.credentials, l.sentinelCredentials = o.Credentials, o.SentinelCredentials
 	l.option.DisableRetry = true // what is sent twice counts twice
 	l.option.DisableCache = true // counters change with every call
+	l.option.DialCtxFn = dial
 	l.option.Dialer.Timeout = time.Second
 	l.option.Sentinel.Dialer.Timeout = time.Second
 	l.option.ConnWriteTimeout = time.Second // also for answers, and for the pings that find a dead peer

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"time"
+)
+
+// dial makes a connection, and sees that it is Redis that answers there: the client ends
+// the program when it is told what it has not asked for, as by a server that greets.
+func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (conn net.Conn, err error) {
+	if config == nil {
+		conn, err = d.DialContext(ctx, "tcp", addr)
+	} else {
+		conn, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, "tcp", addr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err = meet(conn, d.Timeout); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+var errNotRedis = errors.New("what answers there is not Redis")
+
+// meet asks for a PONG, which everybody may.
+func meet(conn net.Conn, patience time.Duration) error {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("*1\r\n$4\r\nPING\r\n")); err != nil {
+		return err
+	}
+	answer := make([]byte, 512)
+	n := 0
+	for n == 0 || answer[n-1] != '\n' {
+		got, err := conn.Read(answer[n:])
+		if n += got; err != nil {
+			return err
+		}
+		if n == len(answer) {
+			return errNotRedis
+		}
+	}
+	if !isPong(string(answer[:n])) {
+		return errNotRedis
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+// isPong reports whether an answer is that of a Redis, if perhaps of one that cannot be
+// used now, or not without a password.
+func isPong(answer string) bool {
+	if answer == "+PONG\r\n" {
+		return true
+	}
+	word, _, _ := strings.Cut(answer, " ")
+	switch word {
+	case "-NOAUTH", "-NOPERM", "-LOADING", "-MASTERDOWN", "-BUSY", "-DENIED":
+		return strings.Count(answer, "\n") == 1
+	}
+	return false
+}
