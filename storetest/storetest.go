@@ -59,6 +59,7 @@ func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now fun
 		{"give under concurrency", (*subject).givesBackUnderConcurrency},
 		{"outcome", (*subject).tellsWhatIsLeft},
 		{"new meter", (*subject).keepsStatesUnderANewMeter},
+		{"new rate of a bucket", (*subject).keepsABucketsMoment},
 		{"exact under concurrency", (*subject).exactUnderConcurrency},
 		{"all or none under concurrency", (*subject).allOrNoneUnderConcurrency},
 		{"places under concurrency", (*subject).placesUnderConcurrency},
@@ -316,6 +317,25 @@ func (s *subject) keepsStatesUnderANewMeter() {
 		}
 		if n := s.left(smaller, "y"); n != 2 {
 			s.Errorf("%s: a newcomer has %d, want 2", a.Name(), n)
+		}
+	}
+}
+
+// A token bucket whose limit is changed will be full when it would have been. So with
+// rate and burst alike it is as full, in proportion, as before; a new burst alone is there
+// at once, or is gone.
+func (s *subject) keepsABucketsMoment() {
+	for _, change := range []struct{ n, burst, left int64 }{{20, 20, 10}, {5, 5, 2}, {10, 20, 15}, {10, 6, 1}, {20, 10, 0}} {
+		at := func(n, burst int64) limit.Counters {
+			c, err := s.store.Counters(fmt.Sprint("bucket", change), s.meter(limit.TokenBucket(), limit.Limit{N: n, Unit: day, Burst: burst}))
+			if err != nil {
+				s.Fatal(err)
+			}
+			return c
+		}
+		s.take(charge(at(10, 10), "x", 5)) // which are back in half a day
+		if got := s.left(at(change.n, change.burst), "x"); int64(got) != change.left {
+			s.Errorf("5 of 10 a day were left, and %d of %d a day with a burst of %d are, want %d", got, change.n, change.burst, change.left)
 		}
 	}
 }

@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 //
 //	request [-X METHOD] [-H 'NAME: VALUE']... [-d BODY] URL
 //		a program: prints the answer's status, header and body; fails without an answer
+//	expand FILE
+//		replaces $NAME in a file by what is in the environment
 //	fails ARGUMENTS
 //		runs diana, which must end with status 1
 //	misused ARGUMENTS
@@ -59,6 +61,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"expand":   scriptExpand,
 			"fails":    scriptFails,
 			"misused":  scriptMisused,
 			"serve":    scriptServe,
@@ -83,6 +86,14 @@ func eventually(so func() bool) bool {
 		}
 	}
 	return true
+}
+
+func scriptExpand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: expand FILE")
+	}
+	file := ts.MkAbs(args[0])
+	ts.Check(os.WriteFile(file, []byte(os.Expand(ts.ReadFile(args[0]), ts.Getenv)), 0o644))
 }
 
 func scriptFails(ts *testscript.TestScript, neg bool, args []string) {
