@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
@@ -245,6 +246,20 @@ func TestCentreIsDownAtStart(t *testing.T) {
 			f.want("new", "wins over")
 		})
 	}
+}
+
+// A snapshot holds the largest document that there may be.
+func TestCentreOfTheLargestDocument(t *testing.T) {
+	t.Parallel()
+	f := follow(t, func(f *followed) {
+		text := "{url: /, rules: [{name: old, rpu: 1}]}\n#"
+		f.redis.Must("SET", key, text+strings.Repeat("x", config.MaxSize-len(text)))
+		f.open()
+		f.want("old", "wins over")
+		_ = f.Close()
+		f.redis.Kill()
+	})
+	f.want("old", "its snapshot")
 }
 
 // A snapshot is not the truth any more when its centre answers that it has none.

@@ -18,7 +18,7 @@ func Open(file string) (*Limiter, error) { return Options{}.Open(file) }
 // Open is like the function of that name, with these options.
 func (o Options) Open(file string) (*Limiter, error) {
 	o = o.filled()
-	text, err := readFile(file)
+	text, err := readFile(file, config.MaxSize)
 	if err != nil {
 		return nil, err
 	}

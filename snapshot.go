@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/diana-limiter/diana/config"
 )
 
 // A snapshot is a file that holds the last good document of a configuration centre, for
@@ -20,6 +22,8 @@ import (
 //
 //	# diana snapshot sha256=... of etcd://127.0.0.1:2379/diana/limits
 const snapshotMark = "# diana snapshot sha256="
+
+const longestHead = 8 << 10 // bytes of the first line
 
 func snapshotHead(where string, text []byte) string {
 	sum := sha256.Sum256(append([]byte(where+"\n"), text...))
@@ -46,7 +50,7 @@ func writeSnapshot(file, where string, text []byte) error {
 // readSnapshot returns the document that a snapshot of this centre holds. The error is
 // os.ErrNotExist if there is none.
 func readSnapshot(file, where string) ([]byte, error) {
-	data, err := readFile(file)
+	data, err := readFile(file, config.MaxSize+longestHead)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (f *watchedFile) run() {
 			time.Since(info.ModTime()) > watchRecent {
 			continue
 		}
-		text, err := readFile(f.name)
+		text, err := readFile(f.name, config.MaxSize)
 		switch {
 		case err != nil:
 			f.lost(err)
@@ -128,20 +128,20 @@ func (f *watchedFile) take(text []byte) error {
 func (f *watchedFile) read() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	text, err := readFile(f.name)
+	text, err := readFile(f.name, config.MaxSize)
 	if err == nil {
 		f.text = text
 	}
 	return f.handle(f.name, text, err)
 }
 
-// readFile returns the contents of a file, or of one that is larger than any
-// configuration may be, no more than it takes to see that.
-func readFile(name string) ([]byte, error) {
+// readFile returns the contents of a file, or of one that is larger than most bytes, no
+// more than it takes to see that.
+func readFile(name string, most int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, config.MaxSize+1))
+	return io.ReadAll(io.LimitReader(f, most+1))
 }
