@@ -12,7 +12,9 @@ import (
 )
 
 // dial makes a connection, and sees that it is Redis that answers there: the client ends
-// the program when it is told what it has not asked for, as by a server that greets.
+// the program when it is told what it has not asked for, as by a server that greets. A
+// server that hangs takes connections too, and what the client says to it first waits
+// longer than a request may; so dial hears of it before, in the time that ctx leaves.
 func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (conn net.Conn, err error) {
 	if config == nil {
 		conn, err = d.DialContext(ctx, "tcp", addr)
@@ -22,7 +24,11 @@ func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 	if err != nil {
 		return nil, err
 	}
-	if err = meet(conn, d.Timeout); err != nil {
+	end := time.Now().Add(d.Timeout)
+	if t, ok := ctx.Deadline(); ok && t.Before(end) {
+		end = t
+	}
+	if err = meet(conn, end); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -31,9 +37,9 @@ func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 
 var errNotRedis = errors.New("what answers there is not Redis")
 
-// meet asks for a PONG, which everybody may.
-func meet(conn net.Conn, patience time.Duration) error {
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+// meet asks for a PONG, which everybody may, and waits for it until end.
+func meet(conn net.Conn, end time.Time) error {
+	if err := conn.SetDeadline(end); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte("*1\r\n$4\r\nPING\r\n")); err != nil {

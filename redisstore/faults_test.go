@@ -5,6 +5,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
@@ -260,5 +261,29 @@ func TestNotRedis(t *testing.T) {
 				t.Error("it is taken for Redis")
 			}
 		})
+	}
+}
+
+// A request never waits for a connection to be made: what the client says first to a
+// server that hangs may take longer than a request may.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	late := 0
+	const tries = 8
+	for i := range tries {
+		r := redistest.Start(t)
+		w := watch(t, Options{URL: r.URL(), Timeout: 50 * time.Millisecond})
+		r.Freeze()
+		begin := time.Now()
+		ch := []limit.Charge{{Counters: w.counters, Key: fmt.Append(nil, i), Cost: 1}}
+		if _, err := w.Take(context.Background(), 0, ch); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%v from a Redis that hangs", err)
+		}
+		if time.Since(begin) > connectTimeout/2 {
+			late++ // a busy machine can be slow, but not every time
+		}
+	}
+	if late > 1 {
+		t.Errorf("%d of %d requests waited for about a second, want 50 ms", late, tries)
 	}
 }

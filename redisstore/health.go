@@ -123,7 +123,11 @@ func (s *Store) probe() (gateways int, err error) {
 }
 
 func (s *Store) announce(l *lane) (gateways int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	patience := s.timeout
+	if !s.Up() { // nobody else waits, and there may have to be a connection first
+		patience = max(patience, connectTimeout)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	answer, err := s.call(ctx, announceScript, []string{s.prefix + ":" + l.tag + "gateways"}, strconv.AppendInt(nil, s.gateway, 10))
 	if err != nil {

@@ -13,6 +13,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
+// connectTimeout is how long it may take to make a connection.
+const connectTimeout = time.Second
+
 // link is the connection to Redis, and whether it is worth using.
 type link struct {
 	option rueidis.ClientOption
@@ -47,10 +50,12 @@ func (l *link) configure(o Options) error {
 	l.credentials, l.sentinelCredentials = o.Credentials, o.SentinelCredentials
 	l.option.DisableRetry = true // what is sent twice counts twice
 	l.option.DisableCache = true // counters change with every call
+	// One connection, which the probe makes: a request must not have to wait for another.
+	l.option.PipelineMultiplex = -1
 	l.option.DialCtxFn = dial
-	l.option.Dialer.Timeout = time.Second
-	l.option.Sentinel.Dialer.Timeout = time.Second
-	l.option.ConnWriteTimeout = time.Second // also for answers, and for the pings that find a dead peer
+	l.option.Dialer.Timeout = connectTimeout
+	l.option.Sentinel.Dialer.Timeout = connectTimeout
+	l.option.ConnWriteTimeout = connectTimeout // also for answers, and for the pings that find a dead peer
 	// Events of a failover can get lost, and a master that hangs sends none.
 	l.option.Sentinel.TopologyRefreshInterval = time.Second
 	l.option.ClusterOption.ShardsRefreshInterval = time.Second

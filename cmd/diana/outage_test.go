@@ -3,6 +3,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"net/http"
 	"slices"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/diana-limiter/diana/internal/redistest"
 )
+
+var outageFor = flag.Duration("outage", 4*time.Second, "how long Redis is away in TestOutage")
 
 // outage is something that happens to Redis, or to the way there.
 type outage struct {
@@ -95,7 +98,7 @@ func testOutage(t *testing.T, o outage) {
 	for _, g := range o.hit {
 		f.awaitDegraded(t, g, true)
 	}
-	time.Sleep(time.Until(harmed.Add(4 * time.Second)))
+	time.Sleep(time.Until(harmed.Add(*outageFor)))
 	healed := time.Now()
 	o.heal(r, proxies)
 	for _, g := range o.hit {
