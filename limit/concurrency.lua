@@ -44,8 +44,12 @@ end
 
 -- renew says that this gateway still lives. How many it has inside is known here better
 -- than there, where some may just have come or gone: unless Redis has forgotten, or a call
--- has failed that gave some back. After that the number is exact.
+-- has failed that gave some back. After that the number is exact, and can be none.
 function M.renew(s, now, n, exact)
+  if n == 0 then
+    s[gateway] = nil
+    return
+  end
   local g = s[gateway] or {count = n}
   if exact then g.count = n end
   g.ends = now + lease

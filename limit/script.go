@@ -32,7 +32,7 @@ type Script struct {
 	// Leased says that the functions include
 	//
 	//	renew(s, now, n, exact)  says that this gateway still lives, and has n inside;
-	//	                         about n, if not exact
+	//	                         about n, if not exact; n is 0 only if it is
 	//
 	// which is called now and then for as long as it has.
 	Leased bool

@@ -206,7 +206,9 @@ func (b *batch) send() {
 }
 
 func (b *batch) end(err error) {
-	b.err = err
+	if b.err = err; err != nil {
+		b.lane.store.leases.lose(b.keys)
+	}
 	close(b.done)
 }
 

@@ -5,6 +5,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
@@ -161,6 +162,55 @@ func TestLeasesAfterOutage(t *testing.T) {
 	for i, want := range []bool{true, true, false} {
 		if _, ok := enter(); ok != want {
 			t.Errorf("place %d after the outage: %v, want %v", i+2, ok, want)
+		}
+	}
+}
+
+// So are those of an actor who has given back all of them, while Redis was away.
+func TestLeasesGoneAfterOutage(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := watch(t, Options{URL: r.URL()})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
+	enter := func() ([]limit.Charge, bool) {
+		t.Helper()
+		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+		ok, err := w.Take(context.Background(), 0, ch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ch, ok
+	}
+	first, _ := enter()
+	second, _ := enter()
+	r.Freeze()
+	if err := w.take(); err == nil {
+		t.Fatal("a frozen Redis answered")
+	}
+	w.Give(first)
+	w.Give(second)
+	r.Thaw()
+	eventually(t, w.Up)
+	for i, want := range []bool{true, true, true, false} {
+		if _, ok := enter(); ok != want {
+			t.Errorf("place %d after the outage: %v, want %v", i+1, ok, want)
+		}
+	}
+}
+
+// A gateway that holds many places keeps them, in calls that are short.
+func TestManyLeases(t *testing.T) {
+	t.Parallel()
+	w := watch(t, Options{URL: redistest.Start(t).URL(), Timeout: 100 * time.Millisecond})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3}).(*counters)
+	w.leases.mu.Lock()
+	for i := range 30_000 {
+		w.leases.held[actor{c.name, fmt.Sprint(i)}] = places{c, 1}
+	}
+	w.leases.mu.Unlock()
+	for _, exact := range []bool{false, true} {
+		if err := w.renewLeases(exact); err != nil {
+			t.Errorf("exact %v: %v", exact, err)
 		}
 	}
 }

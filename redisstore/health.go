@@ -78,10 +78,14 @@ func (s *Store) watch() {
 			good = 0
 		default:
 			if good++; good >= probesToTrust {
+				s.refused.forgetAll()
+				if err := s.renewLeases(true); err != nil {
+					change(Health{Reason: err, Gateways: health.Gateways})
+					good = 0
+					break
+				}
 				s.drainDown()
 				back = time.Now()
-				s.refused.forgetAll()
-				s.renewLeases(true)
 				change(Health{Up: true, Gateways: max(gateways, health.Gateways)})
 				s.link.up.Store(true) // after everyone knows
 			}
@@ -91,7 +95,7 @@ func (s *Store) watch() {
 			wait = probeEvery
 		} else if time.Since(renewed) > leaseTime*time.Microsecond/4 {
 			renewed = time.Now()
-			s.renewLeases(false)
+			_ = s.renewLeases(false) // a call that fails has told s.link
 		}
 		tick.Reset(wait*9/10 + rand.N(wait/5)) // so that gateways do not come all at once
 	}

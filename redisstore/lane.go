@@ -58,20 +58,23 @@ func (l *lane) submit(now int64, charges []limit.Charge, wait bool) (place, erro
 	return p, nil
 }
 
-// add lets something go in the next call that nobody waits for.
-func (l *lane) add(what func(*batch)) {
+// add lets something go in the next call, and returns that batch, or nil if the lane is
+// closed. It does not wait.
+func (l *lane) add(what func(*batch)) *batch {
 	l.mu.Lock()
-	if l.next == nil {
+	into := l.next
+	if into == nil {
 		l.mu.Unlock()
-		return
+		return nil
 	}
 	l.begin()
-	what(l.next)
+	what(into)
 	b := l.free()
 	l.mu.Unlock()
 	if b != nil {
 		l.run(b, false)
 	}
+	return into
 }
 
 // begin notes when the first of a batch came. l.mu is held.

@@ -138,7 +138,7 @@ func Open(o Options) (*Store, error) {
 		s.prefix = "diana"
 	}
 	s.refused.seed = maphash.MakeSeed()
-	s.leases.held = map[actor]places{}
+	s.leases.held, s.leases.lost = map[actor]places{}, map[actor]*counters{}
 	s.script.Store(newScript(nil))
 	for _, tag := range s.tags() {
 		s.lanes = append(s.lanes, newLane(s, tag))
