@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -110,20 +111,30 @@ func (s *Store) drainDown() {
 
 // probe asks what a request would ask, and how many gateways live. It writes, as a
 // server that cannot is of no use. Of a Cluster it asks every lane, unless Redis is in
-// use, when requests do.
+// use, when requests do: the first one, and then all others at once, as requests would.
 func (s *Store) probe() (gateways int, err error) {
-	lanes := s.lanes
+	others := s.lanes[1:]
 	if s.Up() {
-		lanes = lanes[:1]
+		others = nil
 	}
-	for _, l := range lanes {
-		n, err := s.announce(l)
-		if err != nil {
-			return 0, err
-		}
-		gateways = max(gateways, n)
+	if gateways, err = s.announce(s.lanes[0]); err != nil {
+		return 0, err
 	}
-	return gateways, nil
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, l := range others {
+		all.Go(func() {
+			n, failure := s.announce(l)
+			mu.Lock()
+			defer mu.Unlock()
+			gateways = max(gateways, n)
+			if err == nil {
+				err = failure
+			}
+		})
+	}
+	all.Wait()
+	return gateways, err
 }
 
 func (s *Store) announce(l *lane) (gateways int, err error) {
