@@ -129,6 +129,41 @@ func TestSlow(t *testing.T) {
 	eventually(t, func() bool { return w.take() == nil })
 }
 
+// A probe that was under way when a request failed does not say that Redis is healthy.
+func TestFailureDuringProbe(t *testing.T) {
+	t.Parallel()
+	var s *Store
+	var armed atomic.Bool
+	changes := make(chan Health, 100)
+	s, err := Open(Options{
+		URL: redistest.Start(t).URL(), Timeout: 500 * time.Millisecond,
+		Changed: func(h Health) { changes <- h },
+		Observed: func(time.Duration) { // there are no calls but the probes
+			if armed.CompareAndSwap(true, false) {
+				s.link.fail(errors.New("a request has failed"))
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	eventually(t, s.Up)
+	<-changes
+	armed.Store(true)
+	eventually(t, func() bool { return !armed.Load() && s.Up() })
+	for _, want := range []bool{false, true} {
+		select {
+		case h := <-changes:
+			if h.Up != want {
+				t.Errorf("Redis is said to be within reach: %v, want %v", h.Up, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("nobody was told of the failure")
+		}
+	}
+}
+
 // The places of gateways are counted again when Redis has come back, also those that were
 // given back while it was away.
 func TestLeasesAfterOutage(t *testing.T) {

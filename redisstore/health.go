@@ -88,6 +88,7 @@ func (s *Store) watch() {
 				s.drainDown()
 				back = time.Now()
 				change(Health{Up: true, Gateways: max(gateways, health.Gateways)})
+				good = 0              // for when it is lost again, perhaps while the next probe is under way
 				s.link.up.Store(true) // after everyone knows
 			}
 		}
