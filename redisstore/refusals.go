@@ -33,8 +33,8 @@ type refusal struct {
 }
 
 // certain reports whether a charge is surely refused now. Then it fills in the outcomes:
-// those of the others are limit.Unknown.
-func (r *refusals) certain(now int64, charges []limit.Charge) bool {
+// those of charges of which that is not certain are limit.Unknown.
+func (r *refusals) certain(now int64, charges []limit.Charge) (refused bool) {
 	for i := range charges {
 		ch := &charges[i]
 		f := r.place(ch).Load()
@@ -45,15 +45,17 @@ func (r *refusals) certain(now int64, charges []limit.Charge) bool {
 		if passed >= min(f.outcome.Wait, longestRefusal) {
 			continue
 		}
-		for k := range charges {
-			charges[k].Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		if !refused {
+			for k := range charges {
+				charges[k].Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+			}
 		}
+		refused = true
 		ch.Outcome = f.outcome
 		ch.Outcome.Wait -= passed
 		ch.Outcome.Reset = max(ch.Outcome.Reset-passed, 0)
-		return true
 	}
-	return false
+	return refused
 }
 
 // remember notes the charges that Redis has refused to a request that came at now.
