@@ -138,7 +138,7 @@ func (b *batch) take(charges []limit.Charge) place {
 	}
 	g := &b.groups[*group-1]
 	g.requests++
-	return place{b, *group - 1, g.requests - 1}
+	return place{batch: b, group: *group - 1, nth: g.requests - 1}
 }
 
 func (b *batch) newGroup(charges []limit.Charge) int32 {

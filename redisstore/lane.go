@@ -34,7 +34,8 @@ func newLane(s *Store, tag string) *lane {
 type place struct {
 	*batch
 	group int32
-	nth   int32 // of the group's equal requests
+	nth   int32  // of the group's equal requests
+	given uint64 // refusals.given when it came
 }
 
 // submit lets a request go in the next call. If that can be at once and the caller has
@@ -50,6 +51,7 @@ func (l *lane) submit(now int64, charges []limit.Charge, wait bool) (place, erro
 		l.next.now = now
 	}
 	p := l.next.take(charges)
+	p.given = l.store.refused.given.Load()
 	b := l.free()
 	l.mu.Unlock()
 	if b != nil {

@@ -89,6 +89,33 @@ func TestRefusedTwice(t *testing.T) {
 	}
 }
 
+// What Redis has refused before something was given back is not remembered after.
+func TestGivenMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t), "")
+	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
+	ask := func() (place, []limit.Charge) {
+		ch := []limit.Charge{{Counters: c, Cost: 1}}
+		p, err := s.lane(ch).submit(1, ch, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, ch
+	}
+	first, ch := ask()
+	second, late := ask()
+	if ok, err := s.settle(first, 1, ch); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	s.Give(ch)
+	if ok, err := s.settle(second, 1, late); ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if ok, err := s.Take(context.Background(), 1, ch); !ok || err != nil {
+		t.Errorf("%v, %v, want it admitted", ok, err)
+	}
+}
+
 // A limit that a reload has changed is asked anew.
 func TestRefusalsOfAnotherLimit(t *testing.T) {
 	t.Parallel()

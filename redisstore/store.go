@@ -236,7 +236,7 @@ func (s *Store) settle(p place, now int64, charges []limit.Charge) (bool, error)
 	case allowed:
 		s.leases.hold(charges, 1)
 	case !s.callerClock:
-		s.refused.remember(now, charges)
+		s.refused.remember(now, p.given, charges)
 	}
 	return allowed, err
 }
@@ -261,8 +261,8 @@ func (s *Store) Give(charges []limit.Charge) {
 	s.leases.hold(charges, -1)
 	for i := range charges {
 		if ch := &charges[i]; ch.Outcome.Allowed {
-			s.refused.forget(ch)
 			s.lane(charges[i:]).add(func(b *batch) { b.give(ch) })
+			s.refused.forget(ch) // now that whoever asks from here on is judged after it
 		}
 	}
 }
