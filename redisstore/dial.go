@@ -22,7 +22,11 @@ func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 	if err != nil {
 		return nil, err
 	}
-	if err = meet(conn, d.Timeout); err != nil {
+	end := time.Now().Add(d.Timeout)
+	if by, ok := ctx.Deadline(); ok && by.Before(end) {
+		end = by
+	}
+	if err = meet(conn, end); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
@@ -31,9 +35,9 @@ func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 
 var errNotRedis = errors.New("what answers there is not Redis")
 
-// meet asks for a PONG, which everybody may.
-func meet(conn net.Conn, patience time.Duration) error {
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+// meet asks for a PONG, which everybody may, and waits for it until end.
+func meet(conn net.Conn, end time.Time) error {
+	if err := conn.SetDeadline(end); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte("*1\r\n$4\r\nPING\r\n")); err != nil {
