@@ -129,6 +129,19 @@ func TestSlow(t *testing.T) {
 	eventually(t, func() bool { return w.take() == nil })
 }
 
+// Redis that is some way off is used again when the connection to it was lost, though to
+// make one takes several answers.
+func TestFarReconnects(t *testing.T) {
+	t.Parallel()
+	p := redistest.StartProxy(t, redistest.Start(t).Addr())
+	p.SetLatency(80 * time.Millisecond)
+	w := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: 200 * time.Millisecond})
+	p.Refuse()
+	eventually(t, func() bool { return !w.Up() })
+	p.Resume()
+	eventually(t, w.Up)
+}
+
 // A probe that was under way when a request failed does not say that Redis is healthy.
 func TestFailureDuringProbe(t *testing.T) {
 	t.Parallel()

@@ -139,7 +139,11 @@ func (s *Store) probe() (gateways int, err error) {
 }
 
 func (s *Store) announce(l *lane) (gateways int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	patience := s.timeout
+	if !s.Up() { // then it may need a connection, which takes several answers; nobody waits for it
+		patience = max(patience, min(5*patience, time.Second))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	answer, err := s.call(ctx, announceScript, []string{s.prefix + ":" + l.tag + "gateways"}, strconv.AppendInt(nil, s.gateway, 10))
 	if err != nil {
