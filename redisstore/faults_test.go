@@ -4,9 +4,11 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -243,6 +245,58 @@ func TestLeasesGoneAfterOutage(t *testing.T) {
 		if _, ok := enter(); ok != want {
 			t.Errorf("place %d after the outage: %v, want %v", i+1, ok, want)
 		}
+	}
+}
+
+// Redis that has forgotten the places, and no call had failed, is told of them again.
+func TestLeasesForgotten(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := watch(t, Options{URL: r.URL()})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
+	enter := func() bool {
+		t.Helper()
+		ok, err := w.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	for range 2 {
+		enter()
+	}
+	r.Must("FLUSHALL")
+	if !enter() {
+		t.Fatal("refused after two of three")
+	}
+	if err := w.renewLeases(false); err != nil {
+		t.Fatal(err)
+	}
+	if enter() {
+		t.Error("four places of three")
+	}
+}
+
+// Gateways that have ended without giving back leave nothing behind for ever.
+func TestLeasesOfTheDead(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := watch(t, Options{URL: r.URL()})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 1000})
+	name := w.key(w.lanes[0], key{actor{key: "x"}, c.(*counters)})
+	value := []byte("C")
+	for i := range 100 {
+		for _, v := range []float64{float64(i), 1, 1} { // who, how many, and until when
+			value = binary.LittleEndian.AppendUint64(value, math.Float64bits(v))
+		}
+	}
+	r.Must("SET", name, string(value))
+	ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+	if ok, err := w.Take(context.Background(), 0, ch); !ok || err != nil || ch[0].Outcome.Remaining != 999 {
+		t.Fatal(ok, err, ch[0].Outcome)
+	}
+	if n, _ := r.Must("STRLEN", name).(int64); n > 100 {
+		t.Errorf("the value has %d bytes, for one gateway alive", n)
 	}
 }
 
