@@ -80,8 +80,9 @@ type groupCharge struct {
 }
 
 type given struct {
-	key   int32
-	at, n int64
+	key int32
+	at  int64 // the moment of the charge, or below 0 the turn that is left
+	n   int64
 }
 
 // renewal says how many this gateway has inside.
@@ -159,7 +160,11 @@ func signedCost(ch *limit.Charge) int64 {
 }
 
 func (b *batch) give(ch *limit.Charge) {
-	b.gives = append(b.gives, given{b.key(ch), ch.At, ch.Cost})
+	at := ch.At
+	if ch.Counters.(*counters).single {
+		at = -(at + ch.Outcome.Wait) // its turn
+	}
+	b.gives = append(b.gives, given{b.key(ch), at, ch.Cost})
 }
 
 func (b *batch) renew(c *counters, actor string, n int64, exact bool) {

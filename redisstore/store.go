@@ -267,8 +267,9 @@ func (s *Store) Give(charges []limit.Charge) {
 	}
 }
 
-// Await implements limit.Store. Turns are reserved in Redis: one that leaves early
-// gives its own back, which those who come later can have.
+// Await implements limit.Store. Turns are reserved in Redis: who leaves early gives its own
+// back if nobody has come after. Otherwise it passes unused, as those behind, in whichever
+// gateway, wait for the turns that they were told, and no two may go on at one.
 func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
 	var wait time.Duration
 	for i := range charges {
