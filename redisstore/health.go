@@ -38,7 +38,7 @@ return cmsgpack.pack({redis.call('ZCARD', KEYS[1])})
 
 // watch finds out when Redis is out of reach and when it is back, until Close.
 func (s *Store) watch() {
-	health := Health{Gateways: 1}
+	health := Health{Gateways: max(s.options.Gateways, 1)}
 	change := func(h Health) {
 		if h.Up == health.Up && h.Gateways == health.Gateways && (h.Reason == nil) == (health.Reason == nil) {
 			return

@@ -68,6 +68,10 @@ type Options struct {
 	Timeout time.Duration // most that a request waits; 0 means 50 ms
 	Prefix  string        // of every key; empty means "diana"
 
+	// Gateways is how many were last seen alive by an earlier Store, this one included. Health
+	// tells that until Redis has been asked. 0 means that there was none.
+	Gateways int
+
 	// Changed is called when Redis comes within reach or out of it, with the reason,
 	// and when the number of gateways changes. It is called by one goroutine. May be nil.
 	Changed func(Health)
