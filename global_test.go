@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
@@ -173,4 +174,26 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who must wait here and for all gateways waits for the longer of the two.
+func TestWaitsAtOnce(t *testing.T) {
+	t.Parallel()
+	l := gateways(t, 1, redistest.Start(t).URL(), "10s", `
+- url: /
+  rules:
+    - {name: here, unit: second, rpu: 2, algo: LB}
+    - {name: all, unit: second, rpu: 2, algo: LB, scope: global}
+`)[0]
+	var wg sync.WaitGroup
+	for range 3 { // at 0, 0.5 and 1 s
+		wg.Go(func() {
+			d, err := l.Take(context.Background(), diana.Request{Path: "/"})
+			if err != nil || !d.Allowed || d.Delayed > 1400*time.Millisecond {
+				t.Errorf("allowed %v after %v, %v; want 1 s at most", d.Allowed, d.Delayed, err)
+			}
+			d.Done()
+		})
+	}
+	wg.Wait()
 }

@@ -74,6 +74,10 @@ func (l *Limiter) connect(c *config.Redis, o redisstore.Options) (*connection, e
 	if c == nil {
 		return n, nil
 	}
+	if l.redis != nil { // the others are there, whatever is changed about Redis
+		n.health.Gateways = l.redis.health.Gateways
+	}
+	o.Gateways = n.health.Gateways
 	o.Observed = l.options.RedisObserved
 	o.Changed = func(h redisstore.Health) { l.redisChanged(n, h) }
 	var err error

@@ -171,11 +171,13 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 	if !j.here.waits() && !j.there.waits() {
 		return nil
 	}
-	if j.here.waits() {
-		err = j.limiter.local.Await(ctx, j.here.list)
-	}
-	if err == nil && j.there.waits() {
+	// First the wait whose length is known, as the line of this process goes by the clock:
+	// so the request waits for the longer, and not for the sum.
+	if j.there.waits() {
 		err = j.active.global.Await(ctx, j.there.list)
+	}
+	if err == nil && j.here.waits() {
+		err = j.limiter.local.Await(ctx, j.here.list)
 	}
 	if err != nil {
 		j.limiter.local.Give(j.here.list)

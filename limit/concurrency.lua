@@ -27,11 +27,11 @@ function M.look(s, now, n, a)
 end
 
 function M.take(s, now, n)
-  local g = s[gateway]
-  if not g or g.ends <= now then
-    g = {count = 0}
-    s[gateway] = g
+  for id, g in pairs(s) do
+    if g.ends <= now then s[id] = nil end
   end
+  local g = s[gateway] or {count = 0}
+  s[gateway] = g
   g.count, g.ends = g.count + n, now + lease
 end
 
@@ -43,11 +43,16 @@ function M.give(s, _, n)
 end
 
 -- renew says that this gateway still lives. How many it has inside is known here better
--- than there, where some may just have come or gone: unless Redis has forgotten, or a call
--- has failed that gave some back. After that the number is exact.
+-- than there, where some may just have come: unless Redis has forgotten, when there are
+-- fewer here, or a call has failed that gave some back. After that the number is exact, and
+-- can be none.
 function M.renew(s, now, n, exact)
+  if n == 0 then
+    s[gateway] = nil
+    return
+  end
   local g = s[gateway] or {count = n}
-  if exact then g.count = n end
+  if exact or g.count < n then g.count = n end
   g.ends = now + lease
   s[gateway] = g
 end

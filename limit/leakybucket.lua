@@ -22,6 +22,12 @@ function M.take(s, now, n, a) s.next = math.max(now, s.next) + n * a[1] end
 
 function M.give(s, _, n, a) s.next = math.max(s.next - n * a[1], 0) end
 
+-- leave gives a turn back that nobody is behind. Who is behind another in some gateway keeps
+-- the turn that it has been told, and nobody else may have that one.
+function M.leave(s, turn, n, a)
+  if s.next == turn + n * a[1] then s.next = turn end
+end
+
 function M.save(s) return 'L' .. struct.pack('<d', s.next), s.next end
 
 return M

@@ -25,6 +25,11 @@ type Script struct {
 	//	give(s, at, n, a)    as Meter.Give; changes s
 	//	save(s, a)           the value of the key, and its expiry as of Meter.Expiry
 	//
+	// That of a Queue can also have
+	//
+	//	leave(s, turn, n, a)     instead of give: the request leaves before its turn, and those
+	//	                         behind it cannot be told to move up
+	//
 	// The globals gateway and lease are a number that tells this gateway from others, and
 	// for how long it may be believed to live.
 	Source string
@@ -32,7 +37,7 @@ type Script struct {
 	// Leased says that the functions include
 	//
 	//	renew(s, now, n, exact)  says that this gateway still lives, and has n inside;
-	//	                         about n, if not exact
+	//	                         about n, if not exact; n is 0 only if it is
 	//
 	// which is called now and then for as long as it has.
 	Leased bool

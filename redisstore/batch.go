@@ -80,8 +80,9 @@ type groupCharge struct {
 }
 
 type given struct {
-	key   int32
-	at, n int64
+	key int32
+	at  int64 // the moment of the charge, or below 0 the turn that is left
+	n   int64
 }
 
 // renewal says how many this gateway has inside.
@@ -138,7 +139,7 @@ func (b *batch) take(charges []limit.Charge) place {
 	}
 	g := &b.groups[*group-1]
 	g.requests++
-	return place{b, *group - 1, g.requests - 1}
+	return place{batch: b, group: *group - 1, nth: g.requests - 1}
 }
 
 func (b *batch) newGroup(charges []limit.Charge) int32 {
@@ -159,7 +160,11 @@ func signedCost(ch *limit.Charge) int64 {
 }
 
 func (b *batch) give(ch *limit.Charge) {
-	b.gives = append(b.gives, given{b.key(ch), ch.At, ch.Cost})
+	at := ch.At
+	if ch.Counters.(*counters).single {
+		at = -(at + ch.Outcome.Wait) // its turn
+	}
+	b.gives = append(b.gives, given{b.key(ch), at, ch.Cost})
 }
 
 func (b *batch) renew(c *counters, actor string, n int64, exact bool) {
@@ -206,7 +211,9 @@ func (b *batch) send() {
 }
 
 func (b *batch) end(err error) {
-	b.err = err
+	if b.err = err; err != nil {
+		b.lane.store.leases.lose(b.keys)
+	}
 	close(b.done)
 }
 

@@ -93,6 +93,20 @@ func TestClusterParts(t *testing.T) {
 	}
 }
 
+// A Cluster that takes a millisecond or two to answer is used, as a single server is.
+func TestClusterFar(t *testing.T) {
+	t.Parallel()
+	s, err := Open(Options{
+		Addresses: redistest.StartCluster(t, 3).Addrs(), Timeout: 100 * time.Millisecond,
+		Observed: func(time.Duration) { time.Sleep(2 * time.Millisecond) }, // the way there and back
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	eventually(t, s.Up)
+}
+
 // When a master is lost its replica takes over, and global limits go on.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()

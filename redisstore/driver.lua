@@ -15,7 +15,8 @@
 --   limits    how many, and for each: its script, how many arguments, the arguments
 --   keys      for each of KEYS: its limit
 --   renewals  how many, and for each: the key, how many this gateway has inside, 1 if exact
---   gives     how many, and for each: the key, the moment of the charge, the cost
+--   gives     how many, and for each: the key, the moment of the charge or, below 0, the turn
+--             that is left, the cost
 --   takes     how many, and for each: how many equal requests it stands for, how many
 --             charges, and for each charge: its key, the cost, below 0 if it is a shadow
 --
@@ -89,7 +90,9 @@ end
 for _ = 1, arg() do
   local key, moment, n = arg(), arg(), arg()
   if state(key) then
-    of[key].script.give(states[key], moment, n, of[key].args)
+    local give = of[key].script.give
+    if moment < 0 then moment, give = -moment, of[key].script.leave or give end
+    give(states[key], moment, n, of[key].args)
     touch(key)
   end
 end

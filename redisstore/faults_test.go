@@ -4,9 +4,11 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -129,6 +131,54 @@ func TestSlow(t *testing.T) {
 	eventually(t, func() bool { return w.take() == nil })
 }
 
+// Redis that is some way off is used again when the connection to it was lost, though to
+// make one takes several answers.
+func TestFarReconnects(t *testing.T) {
+	t.Parallel()
+	p := redistest.StartProxy(t, redistest.Start(t).Addr())
+	p.SetLatency(80 * time.Millisecond)
+	w := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: 200 * time.Millisecond})
+	p.Refuse()
+	eventually(t, func() bool { return !w.Up() })
+	p.Resume()
+	eventually(t, w.Up)
+}
+
+// A probe that was under way when a request failed does not say that Redis is healthy.
+func TestFailureDuringProbe(t *testing.T) {
+	t.Parallel()
+	var s *Store
+	var armed atomic.Bool
+	changes := make(chan Health, 100)
+	s, err := Open(Options{
+		URL: redistest.Start(t).URL(), Timeout: 500 * time.Millisecond,
+		Changed: func(h Health) { changes <- h },
+		Observed: func(time.Duration) { // there are no calls but the probes
+			if armed.CompareAndSwap(true, false) {
+				s.link.fail(errors.New("a request has failed"))
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	eventually(t, s.Up)
+	<-changes
+	armed.Store(true)
+	eventually(t, func() bool { return !armed.Load() && s.Up() })
+	for _, want := range []bool{false, true} {
+		select {
+		case h := <-changes:
+			if h.Up != want {
+				t.Errorf("Redis is said to be within reach: %v, want %v", h.Up, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("nobody was told of the failure")
+		}
+	}
+}
+
 // The places of gateways are counted again when Redis has come back, also those that were
 // given back while it was away.
 func TestLeasesAfterOutage(t *testing.T) {
@@ -162,6 +212,107 @@ func TestLeasesAfterOutage(t *testing.T) {
 	for i, want := range []bool{true, true, false} {
 		if _, ok := enter(); ok != want {
 			t.Errorf("place %d after the outage: %v, want %v", i+2, ok, want)
+		}
+	}
+}
+
+// So are those of an actor who has given back all of them, while Redis was away.
+func TestLeasesGoneAfterOutage(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := watch(t, Options{URL: r.URL()})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
+	enter := func() ([]limit.Charge, bool) {
+		t.Helper()
+		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+		ok, err := w.Take(context.Background(), 0, ch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ch, ok
+	}
+	first, _ := enter()
+	second, _ := enter()
+	r.Freeze()
+	if err := w.take(); err == nil {
+		t.Fatal("a frozen Redis answered")
+	}
+	w.Give(first)
+	w.Give(second)
+	r.Thaw()
+	eventually(t, w.Up)
+	for i, want := range []bool{true, true, true, false} {
+		if _, ok := enter(); ok != want {
+			t.Errorf("place %d after the outage: %v, want %v", i+1, ok, want)
+		}
+	}
+}
+
+// Redis that has forgotten the places, and no call had failed, is told of them again.
+func TestLeasesForgotten(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := watch(t, Options{URL: r.URL()})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
+	enter := func() bool {
+		t.Helper()
+		ok, err := w.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	for range 2 {
+		enter()
+	}
+	r.Must("FLUSHALL")
+	if !enter() {
+		t.Fatal("refused after two of three")
+	}
+	if err := w.renewLeases(false); err != nil {
+		t.Fatal(err)
+	}
+	if enter() {
+		t.Error("four places of three")
+	}
+}
+
+// Gateways that have ended without giving back leave nothing behind for ever.
+func TestLeasesOfTheDead(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := watch(t, Options{URL: r.URL()})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 1000})
+	name := w.key(w.lanes[0], key{actor{key: "x"}, c.(*counters)})
+	value := []byte("C")
+	for i := range 100 {
+		for _, v := range []float64{float64(i), 1, 1} { // who, how many, and until when
+			value = binary.LittleEndian.AppendUint64(value, math.Float64bits(v))
+		}
+	}
+	r.Must("SET", name, string(value))
+	ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+	if ok, err := w.Take(context.Background(), 0, ch); !ok || err != nil || ch[0].Outcome.Remaining != 999 {
+		t.Fatal(ok, err, ch[0].Outcome)
+	}
+	if n, _ := r.Must("STRLEN", name).(int64); n > 100 {
+		t.Errorf("the value has %d bytes, for one gateway alive", n)
+	}
+}
+
+// A gateway that holds many places keeps them, in calls that are short.
+func TestManyLeases(t *testing.T) {
+	t.Parallel()
+	w := watch(t, Options{URL: redistest.Start(t).URL(), Timeout: 100 * time.Millisecond})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3}).(*counters)
+	w.leases.mu.Lock()
+	for i := range 30_000 {
+		w.leases.held[actor{c.name, fmt.Sprint(i)}] = places{c, 1}
+	}
+	w.leases.mu.Unlock()
+	for _, exact := range []bool{false, true} {
+		if err := w.renewLeases(exact); err != nil {
+			t.Errorf("exact %v: %v", exact, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -37,7 +38,7 @@ return cmsgpack.pack({redis.call('ZCARD', KEYS[1])})
 
 // watch finds out when Redis is out of reach and when it is back, until Close.
 func (s *Store) watch() {
-	health := Health{Gateways: 1}
+	health := Health{Gateways: max(s.options.Gateways, 1)}
 	change := func(h Health) {
 		if h.Up == health.Up && h.Gateways == health.Gateways && (h.Reason == nil) == (health.Reason == nil) {
 			return
@@ -78,11 +79,16 @@ func (s *Store) watch() {
 			good = 0
 		default:
 			if good++; good >= probesToTrust {
+				s.refused.forgetAll()
+				if err := s.renewLeases(true); err != nil {
+					change(Health{Reason: err, Gateways: health.Gateways})
+					good = 0
+					break
+				}
 				s.drainDown()
 				back = time.Now()
-				s.refused.forgetAll()
-				s.renewLeases(true)
 				change(Health{Up: true, Gateways: max(gateways, health.Gateways)})
+				good = 0              // for when it is lost again, perhaps while the next probe is under way
 				s.link.up.Store(true) // after everyone knows
 			}
 		}
@@ -91,7 +97,7 @@ func (s *Store) watch() {
 			wait = probeEvery
 		} else if time.Since(renewed) > leaseTime*time.Microsecond/4 {
 			renewed = time.Now()
-			s.renewLeases(false)
+			_ = s.renewLeases(false) // a call that fails has told s.link
 		}
 		tick.Reset(wait*9/10 + rand.N(wait/5)) // so that gateways do not come all at once
 	}
@@ -106,20 +112,30 @@ func (s *Store) drainDown() {
 
 // probe asks what a request would ask, and how many gateways live. It writes, as a
 // server that cannot is of no use. Of a Cluster it asks every lane, unless Redis is in
-// use, when requests do.
+// use, when requests do: the first one, and then all others at once, as requests would.
 func (s *Store) probe() (gateways int, err error) {
-	lanes := s.lanes
+	others := s.lanes[1:]
 	if s.Up() {
-		lanes = lanes[:1]
+		others = nil
 	}
-	for _, l := range lanes {
-		n, err := s.announce(l)
-		if err != nil {
-			return 0, err
-		}
-		gateways = max(gateways, n)
+	if gateways, err = s.announce(s.lanes[0]); err != nil {
+		return 0, err
 	}
-	return gateways, nil
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, l := range others {
+		all.Go(func() {
+			n, failure := s.announce(l)
+			mu.Lock()
+			defer mu.Unlock()
+			gateways = max(gateways, n)
+			if err == nil {
+				err = failure
+			}
+		})
+	}
+	all.Wait()
+	return gateways, err
 }
 
 func (s *Store) announce(l *lane) (gateways int, err error) {

@@ -34,7 +34,8 @@ func newLane(s *Store, tag string) *lane {
 type place struct {
 	*batch
 	group int32
-	nth   int32 // of the group's equal requests
+	nth   int32  // of the group's equal requests
+	given uint64 // refusals.given when it came
 }
 
 // submit lets a request go in the next call. If that can be at once and the caller has
@@ -50,6 +51,7 @@ func (l *lane) submit(now int64, charges []limit.Charge, wait bool) (place, erro
 		l.next.now = now
 	}
 	p := l.next.take(charges)
+	p.given = l.store.refused.given.Load()
 	b := l.free()
 	l.mu.Unlock()
 	if b != nil {
@@ -58,20 +60,23 @@ func (l *lane) submit(now int64, charges []limit.Charge, wait bool) (place, erro
 	return p, nil
 }
 
-// add lets something go in the next call that nobody waits for.
-func (l *lane) add(what func(*batch)) {
+// add lets something go in the next call, and returns that batch, or nil if the lane is
+// closed. It does not wait.
+func (l *lane) add(what func(*batch)) *batch {
 	l.mu.Lock()
-	if l.next == nil {
+	into := l.next
+	if into == nil {
 		l.mu.Unlock()
-		return
+		return nil
 	}
 	l.begin()
-	what(l.next)
+	what(into)
 	b := l.free()
 	l.mu.Unlock()
 	if b != nil {
 		l.run(b, false)
 	}
+	return into
 }
 
 // begin notes when the first of a batch came. l.mu is held.

@@ -3,6 +3,7 @@
 package redisstore
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/diana-limiter/diana/limit"
@@ -13,6 +14,10 @@ import (
 type leases struct {
 	mu   sync.Mutex
 	held map[actor]places
+
+	// lost are those of whom a call has failed: what Redis has counted of them is not
+	// known until it has been told an exact number, which can be none.
+	lost map[actor]*counters
 }
 
 // places are those that an actor's requests hold in this gateway.
@@ -20,6 +25,10 @@ type places struct {
 	c *counters
 	n int64
 }
+
+// renewAtOnce is how many actors' places are renewed in one call: what takes Redis a
+// millisecond or two.
+const renewAtOnce = 256
 
 // hold counts the places of a request, or with a sign of -1 no longer counts them.
 func (l *leases) hold(charges []limit.Charge, sign int64) {
@@ -39,13 +48,70 @@ func (l *leases) hold(charges []limit.Charge, sign int64) {
 	}
 }
 
+// lose notes of whom a call has failed.
+func (l *leases) lose(keys []key) {
+	for i := range keys {
+		if k := &keys[i]; k.c.held {
+			l.mu.Lock()
+			l.lost[k.actor] = k.c
+			l.mu.Unlock()
+		}
+	}
+}
+
+// actors returns whose places are to be renewed.
+func (l *leases) actors(exact bool) []actor {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []actor
+	for a := range l.held {
+		all = append(all, a)
+	}
+	if exact {
+		for a := range l.lost {
+			if _, held := l.held[a]; !held {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
 // renewLeases says that this gateway still holds what it holds. After an outage, before
 // any request is judged, the numbers are exact: what has been given back meanwhile was
 // not heard of.
-func (s *Store) renewLeases(exact bool) {
-	s.leases.mu.Lock()
-	defer s.leases.mu.Unlock()
-	for a, p := range s.leases.held {
-		s.lanes[s.laneOf([]byte(a.key))].add(func(b *batch) { b.renew(p.c, a.key, p.n, exact) })
+func (s *Store) renewLeases(exact bool) error {
+	for some := range slices.Chunk(s.leases.actors(exact), renewAtOnce) {
+		for b := range s.renew(some, exact) {
+			if <-b.done; b.err != nil {
+				return b.err
+			}
+		}
 	}
+	return nil
+}
+
+// renew puts the numbers of some actors into batches, which it returns. A number and what
+// is given back after it come to Redis in this order.
+func (s *Store) renew(some []actor, exact bool) map[*batch]bool {
+	l := &s.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	batches := map[*batch]bool{}
+	for _, a := range some {
+		p := l.held[a]
+		if p.c == nil {
+			if p.c = l.lost[a]; p.c == nil || !exact {
+				continue // it has left meanwhile
+			}
+		}
+		if exact {
+			delete(l.lost, a) // and again there if this fails
+		}
+		b := s.lanes[s.laneOf([]byte(a.key))].add(func(b *batch) { b.renew(p.c, a.key, p.n, exact) })
+		if b != nil {
+			batches[b] = true
+		}
+	}
+	return batches
 }

@@ -17,6 +17,7 @@ import (
 // It has a fixed number of places, and who is remembered later takes the place of who was
 // there. Looking takes no lock.
 type refusals struct {
+	given  atomic.Uint64 // goes up when something is given back
 	seed   maphash.Seed
 	places [1 << 13]atomic.Pointer[refusal]
 }
@@ -33,8 +34,8 @@ type refusal struct {
 }
 
 // certain reports whether a charge is surely refused now. Then it fills in the outcomes:
-// those of the others are limit.Unknown.
-func (r *refusals) certain(now int64, charges []limit.Charge) bool {
+// those of charges of which that is not certain are limit.Unknown.
+func (r *refusals) certain(now int64, charges []limit.Charge) (refused bool) {
 	for i := range charges {
 		ch := &charges[i]
 		f := r.place(ch).Load()
@@ -45,31 +46,41 @@ func (r *refusals) certain(now int64, charges []limit.Charge) bool {
 		if passed >= min(f.outcome.Wait, longestRefusal) {
 			continue
 		}
-		for k := range charges {
-			charges[k].Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		if !refused {
+			for k := range charges {
+				charges[k].Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+			}
 		}
+		refused = true
 		ch.Outcome = f.outcome
 		ch.Outcome.Wait -= passed
 		ch.Outcome.Reset = max(ch.Outcome.Reset-passed, 0)
-		return true
 	}
-	return false
+	return refused
 }
 
-// remember notes the charges that Redis has refused to a request that came at now.
-func (r *refusals) remember(now int64, charges []limit.Charge) {
+// remember notes the charges that Redis has refused to a request that came at now, when
+// r.given was given: what Redis has judged before something was given back is not certain.
+func (r *refusals) remember(now int64, given uint64, charges []limit.Charge) {
 	for i := range charges {
 		ch := &charges[i]
 		c := ch.Counters.(*counters)
 		// Places, and turns in a queue, are given back at any time.
 		if o := ch.Outcome; !o.Allowed && !ch.Shadow && !c.single && !c.held {
 			r.place(ch).Store(&refusal{c, string(ch.Key), ch.Cost, now, o})
+			if r.given.Load() != given {
+				r.place(ch).Store(nil)
+			}
 		}
 	}
 }
 
 // forget is called when something is given back.
 func (r *refusals) forget(ch *limit.Charge) {
+	if c := ch.Counters.(*counters); c.single || c.held {
+		return // never remembered
+	}
+	r.given.Add(1)
 	p := r.place(ch)
 	if f := p.Load(); f != nil && f.of(ch) {
 		p.Store(nil)

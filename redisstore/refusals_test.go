@@ -68,6 +68,54 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	}
 }
 
+// Who is refused by two limits is told to wait for both, also when Redis is not asked.
+func TestRefusedTwice(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t), "")
+	minute := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Minute})
+	day := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: 24 * time.Hour})
+	for i := range 3 {
+		ch := []limit.Charge{{Counters: minute, Cost: 1}, {Counters: day, Cost: 1}}
+		ok, err := s.Take(context.Background(), 1, ch)
+		if err != nil || ok != (i == 0) {
+			t.Fatal(i, ok, err)
+		}
+		if i == 0 {
+			continue
+		}
+		if m, d := ch[0].Outcome, ch[1].Outcome; m.Allowed || d.Allowed || d.Wait < 23*time.Hour.Microseconds() {
+			t.Errorf("refusal %d: %+v and %+v", i, m, d)
+		}
+	}
+}
+
+// What Redis has refused before something was given back is not remembered after.
+func TestGivenMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t), "")
+	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
+	ask := func() (place, []limit.Charge) {
+		ch := []limit.Charge{{Counters: c, Cost: 1}}
+		p, err := s.lane(ch).submit(1, ch, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, ch
+	}
+	first, ch := ask()
+	second, late := ask()
+	if ok, err := s.settle(first, 1, ch); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	s.Give(ch)
+	if ok, err := s.settle(second, 1, late); ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if ok, err := s.Take(context.Background(), 1, ch); !ok || err != nil {
+		t.Errorf("%v, %v, want it admitted", ok, err)
+	}
+}
+
 // A limit that a reload has changed is asked anew.
 func TestRefusalsOfAnotherLimit(t *testing.T) {
 	t.Parallel()

@@ -68,6 +68,10 @@ type Options struct {
 	Timeout time.Duration // most that a request waits; 0 means 50 ms
 	Prefix  string        // of every key; empty means "diana"
 
+	// Gateways is how many were last seen alive by an earlier Store, this one included. Health
+	// tells that until Redis has been asked. 0 means that there was none.
+	Gateways int
+
 	// Changed is called when Redis comes within reach or out of it, with the reason,
 	// and when the number of gateways changes. It is called by one goroutine. May be nil.
 	Changed func(Health)
@@ -138,7 +142,7 @@ func Open(o Options) (*Store, error) {
 		s.prefix = "diana"
 	}
 	s.refused.seed = maphash.MakeSeed()
-	s.leases.held = map[actor]places{}
+	s.leases.held, s.leases.lost = map[actor]places{}, map[actor]*counters{}
 	s.script.Store(newScript(nil))
 	for _, tag := range s.tags() {
 		s.lanes = append(s.lanes, newLane(s, tag))
@@ -236,7 +240,7 @@ func (s *Store) settle(p place, now int64, charges []limit.Charge) (bool, error)
 	case allowed:
 		s.leases.hold(charges, 1)
 	case !s.callerClock:
-		s.refused.remember(now, charges)
+		s.refused.remember(now, p.given, charges)
 	}
 	return allowed, err
 }
@@ -261,14 +265,15 @@ func (s *Store) Give(charges []limit.Charge) {
 	s.leases.hold(charges, -1)
 	for i := range charges {
 		if ch := &charges[i]; ch.Outcome.Allowed {
-			s.refused.forget(ch)
 			s.lane(charges[i:]).add(func(b *batch) { b.give(ch) })
+			s.refused.forget(ch) // now that whoever asks from here on is judged after it
 		}
 	}
 }
 
-// Await implements limit.Store. Turns are reserved in Redis: one that leaves early
-// gives its own back, which those who come later can have.
+// Await implements limit.Store. Turns are reserved in Redis: who leaves early gives its own
+// back if nobody has come after. Otherwise it passes unused, as those behind, in whichever
+// gateway, wait for the turns that they were told, and no two may go on at one.
 func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
 	var wait time.Duration
 	for i := range charges {

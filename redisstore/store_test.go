@@ -210,3 +210,30 @@ func TestUnavailable(t *testing.T) {
 		}
 	}
 }
+
+// A turn that is given back is nobody's twice: those behind keep theirs.
+func TestTurnGivenBack(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t), "")
+	c := s.at(t, limit.LeakyBucket(), limit.Limit{N: 1, Unit: time.Second, Queue: 10})
+	take := func() ([]limit.Charge, time.Time) {
+		t.Helper()
+		ch := []limit.Charge{{Counters: c, Cost: 1}}
+		if ok, err := s.Take(context.Background(), 0, ch); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		return ch, time.UnixMicro(ch[0].At + ch[0].Outcome.Wait)
+	}
+	_, first := take()
+	leaver, _ := take()
+	_, third := take()
+	s.Give(leaver)
+	last, fourth := take()
+	if fourth.Sub(third) < time.Second {
+		t.Errorf("turns at 0, %v and %v, want them a second apart", third.Sub(first), fourth.Sub(first))
+	}
+	s.Give(last) // whom nobody is behind
+	if _, again := take(); !again.Equal(fourth) {
+		t.Errorf("the last turn was given back, and the next is %v later", again.Sub(fourth))
+	}
+}
