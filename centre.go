@@ -45,8 +45,7 @@ func (c *centre) of(settings *config.Remote) bool {
 	return reflect.DeepEqual(c.settings, settings)
 }
 
-// openCentre asks a centre for the first time. If it cannot be asked, what it said last is
-// taken from the snapshot. Nil: there is none.
+// openCentre asks a centre for the first time. Nil: there is none.
 func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Document, err error) {
 	if settings == nil {
 		return nil, d, nil
@@ -61,13 +60,11 @@ func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Docum
 	if d, err = s.Get(ctx); err != nil {
 		c.trouble = err
 		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)
-		l.recall(c)
 		return c, d, nil
 	}
 	c.reached = true
 	if err := l.read(c, d); err != nil {
 		l.options.Logger.Error("configuration not changed", "source", c.where, "error", err)
-		l.recall(c)
 		return c, d, nil
 	}
 	l.keep(c, d)
@@ -123,6 +120,16 @@ func (l *Limiter) read(c *centre, d source.Document) error {
 	}
 	c.document, c.origin, c.refused = doc, c.where, nil
 	return nil
+}
+
+// inherit takes over the last good document of the centre before it, if that was asked for the
+// same document and only in another way, as with another password.
+func (c *centre) inherit(old *centre) bool {
+	if old == nil || old.document == nil || !c.settings.SameDocument(old.settings) {
+		return false
+	}
+	c.document, c.origin = old.document, old.origin
+	return true
 }
 
 // recall takes over the document of the snapshot, if there is a good one.

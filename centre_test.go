@@ -188,6 +188,24 @@ func TestCentreGoesAndComesBack(t *testing.T) {
 	}
 }
 
+// A change of how the centre is asked, made while it is down, forgets nothing that it said.
+func TestCentreIsDownAndAskedInAnotherWay(t *testing.T) {
+	t.Parallel()
+	f := follow(t, func(f *followed) { f.put("remote", 3) })
+	f.want("remote", "wins over")
+	f.redis.Freeze()
+	poll(t, func() bool { return !f.Status().Config.Centre.Reached })
+	f.local("remote: {url: %q}\nresponse: {status: 429}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url())
+	poll(t, func() bool { return f.Config().Response.Status == 429 })
+	f.want("remote", "out of reach")
+
+	// What another centre holds is not known by that.
+	f.local("remote: {url: %q}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url()+"2")
+	f.want("local", "has not been reached")
+	f.redis.Thaw()
+	f.want("local", "has no document")
+}
+
 // A start without the centre takes the snapshot, or the local limits, and hears of the
 // centre when it is there.
 func TestCentreIsDownAtStart(t *testing.T) {

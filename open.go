@@ -77,6 +77,9 @@ func (l *Limiter) settle(local *config.Config) error {
 		return err
 	}
 	l.changing.Lock()
+	if next != nil && (next.trouble != nil || next.refused != nil) && !next.inherit(old) {
+		l.recall(next)
+	}
 	err = l.compose(local, next)
 	if err != nil && next != nil && next.document != nil {
 		l.options.Logger.Error("configuration not changed", "source", next.where, "error", err)
