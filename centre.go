@@ -4,6 +4,8 @@ package diana
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"reflect"
@@ -23,6 +25,7 @@ type centre struct {
 	where    string // the URL without what is secret
 	kind     string // etcd, consul, ...
 	source   source.Source
+	roots    *x509.CertPool // that its certificate is checked by; nil: the system's
 
 	cancel    context.CancelFunc // nil before it is followed
 	following sync.WaitGroup
@@ -37,12 +40,25 @@ type centre struct {
 	refused  error     // why the document that the centre holds is not in force; nil: it is
 }
 
-// of reports whether it is the centre that a configuration names.
-func (c *centre) of(settings *config.Remote) bool {
-	if c == nil {
-		return settings == nil
+// of reports whether it is the centre that a configuration names, and is asked in the same
+// way. What the configuration names must be readable now.
+func (c *centre) of(settings *config.Remote) (bool, error) {
+	if c == nil || settings == nil {
+		return c == nil && settings == nil, nil
 	}
-	return reflect.DeepEqual(c.settings, settings)
+	o, err := settings.Options()
+	if err != nil {
+		return false, err
+	}
+	return reflect.DeepEqual(c.settings, settings) && roots(o.TLS).Equal(c.roots), nil
+}
+
+// roots returns the authorities that a configuration of TLS trusts; nil: the system's.
+func roots(c *tls.Config) *x509.CertPool {
+	if c == nil {
+		return nil
+	}
+	return c.RootCAs
 }
 
 // openCentre asks a centre for the first time. Nil: there is none.
@@ -50,11 +66,15 @@ func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Docum
 	if settings == nil {
 		return nil, d, nil
 	}
+	o, err := settings.Options()
+	if err != nil {
+		return nil, d, err
+	}
 	kind, s, err := settings.Open(l.options.Vocabulary)
 	if err != nil {
 		return nil, d, err
 	}
-	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, since: time.Now()}
+	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, roots: roots(o.TLS), since: time.Now()}
 	ctx, cancel := context.WithTimeout(context.Background(), firstLook)
 	defer cancel()
 	if d, err = s.Get(ctx); err != nil {

@@ -206,6 +206,40 @@ func TestCentreIsDownAndAskedInAnotherWay(t *testing.T) {
 	f.want("local", "has no document")
 }
 
+// An authority is taken with the next reading of the configuration, and what cannot be read
+// refuses it.
+func TestSecretsOfTheCentreChange(t *testing.T) {
+	t.Parallel()
+	r, f := secured.Start(t), newFolder(t)
+	r.Must("SET", key, "{url: /, rules: [{name: remote, rpu: 1}]}")
+	password := f.write("password", secured.Password)
+	ca := f.write("ca.pem", string(mustRead(t, redistest.Options{TLS: true}.Start(t).CAFile())))
+	l := open(t, quiet, f.write("diana.yaml", fmt.Sprintf(
+		"remote: {url: 'rediss://%s/0/%s', username: diana, password: 'file:%s', tls: {ca: %s}}", r.Addr(), key, password, ca)))
+	if c := l.Status().Config.Centre; !strings.Contains(c.Error, "unknown authority") {
+		t.Fatalf("%+v", c)
+	}
+	reload := func(want string) {
+		t.Helper()
+		if got := fmt.Sprint(l.Reload()); got != want {
+			t.Errorf("reload: %s, want %s", got, want)
+		}
+	}
+	f.write("ca.pem", string(mustRead(t, r.CAFile())))
+	reload("<nil>")
+	if s := l.Status(); len(s.Rules) != 1 || !s.Config.Centre.Reached {
+		t.Errorf("not reached by the right authority: %+v", s.Config.Centre)
+	}
+	f.write("ca.pem", "")
+	reload("remote.tls: " + ca + ": expected certificates in PEM, found none")
+	f.write("password", "")
+	f.write("ca.pem", string(mustRead(t, r.CAFile())))
+	reload("remote.password: " + password + " is empty")
+	if c := l.Status().Config.Centre; !c.Reached {
+		t.Errorf("a refused configuration has an effect: %+v", c)
+	}
+}
+
 // A start without the centre takes the snapshot, or the local limits, and hears of the
 // centre when it is there.
 func TestCentreIsDownAtStart(t *testing.T) {

@@ -67,7 +67,11 @@ func (l *Limiter) load(file string, text []byte, err error) error {
 // means that nothing has changed. It is called by one goroutine at a time.
 func (l *Limiter) settle(local *config.Config) error {
 	old := l.centre
-	if old.of(local.Remote) {
+	same, err := old.of(local.Remote)
+	if err != nil {
+		return err
+	}
+	if same {
 		l.changing.Lock()
 		defer l.changing.Unlock()
 		return l.compose(local, old)
