@@ -79,11 +79,13 @@ func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Docum
 	defer cancel()
 	if d, err = s.Get(ctx); err != nil {
 		c.trouble = err
+		l.countReload(c.kind, err)
 		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)
 		return c, d, nil
 	}
 	c.reached = true
 	if err := l.read(c, d); err != nil {
+		l.countReload(c.kind, err)
 		l.options.Logger.Error("configuration not changed", "source", c.where, "error", err)
 		return c, d, nil
 	}
@@ -219,6 +221,7 @@ func (l *Limiter) centreReached(c *centre, err error) {
 	defer l.changing.Unlock()
 	c.reached, c.trouble, c.since = err == nil, err, time.Now()
 	if err != nil {
+		l.countReload(c.kind, err)
 		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)
 	} else {
 		l.options.Logger.Info("the configuration centre is within reach", "centre", c.where)

@@ -184,6 +184,9 @@ func TestCentreGoesAndComesBack(t *testing.T) {
 			if a, b := f.log.count("centre is out of reach"), f.log.count("centre is within reach"); a != 1 || b != 1 {
 				t.Errorf("%d lines for out of reach and %d for within, want one each", a, b)
 			}
+			if n := f.Reloads()[diana.Reload{Source: "redis", Result: "error"}]; n != 1 {
+				t.Errorf("%d errors counted, want 1", n)
+			}
 		})
 	}
 }
@@ -287,6 +290,9 @@ func TestCentreIsDownAtStart(t *testing.T) {
 			f.want(state.rule, state.reason)
 			if s := f.Status().Config.Centre; s.Reached != strings.HasPrefix(name, "refused") || (s.Error == "") != s.Reached {
 				t.Errorf("%+v", s)
+			}
+			if n := f.Reloads()[diana.Reload{Source: "redis", Result: "error"}]; n != 1 {
+				t.Errorf("%d errors counted, want 1", n)
 			}
 			if s := f.Status(); s.Degraded {
 				t.Error("a centre that is down is no reason to be degraded")
