@@ -320,6 +320,33 @@ func TestCentreOfTheLargestDocument(t *testing.T) {
 	f.want("old", "its snapshot")
 }
 
+// A snapshot takes the place of nothing else, nor does its end remove anything else.
+func TestSnapshotIsNothingElse(t *testing.T) {
+	t.Parallel()
+	for _, other := range []string{"the configuration", "a folder"} {
+		t.Run(other, func(t *testing.T) {
+			t.Parallel()
+			f := follow(t, func(f *followed) {
+				f.put("remote", 3)
+				if other == "the configuration" {
+					f.snapshot = f.file
+				} else {
+					f.snapshot = t.TempDir()
+				}
+				f.local("remote: {url: %q, snapshot: %q}\nlimits: [{url: /, rules: [{name: local, rpu: 2}]}]", f.url(), f.snapshot)
+			})
+			before := string(mustRead(t, f.file))
+			f.want("remote", "wins over")
+			f.redis.Must("DEL", key)
+			f.want("local", "has no document")
+			poll(t, func() bool { return f.log.count("is not a snapshot") == 2 })
+			if _, err := os.Stat(f.snapshot); err != nil || string(mustRead(t, f.file)) != before {
+				t.Errorf("%v, and the configuration is\n%s", err, mustRead(t, f.file))
+			}
+		})
+	}
+}
+
 // A snapshot is not the truth any more when its centre answers that it has none.
 func TestCentreHasForgottenSinceTheSnapshot(t *testing.T) {
 	t.Parallel()
