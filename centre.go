@@ -75,9 +75,7 @@ func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Docum
 		return nil, d, err
 	}
 	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, roots: roots(o.TLS), since: time.Now()}
-	ctx, cancel := context.WithTimeout(context.Background(), firstLook)
-	defer cancel()
-	if d, err = s.Get(ctx); err != nil {
+	if d, err = source.Get(context.Background(), s, firstLook); err != nil {
 		c.trouble = err
 		l.countReload(c.kind, err)
 		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)

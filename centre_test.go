@@ -294,6 +294,9 @@ func TestCentreIsDownAtStart(t *testing.T) {
 			if n := f.Reloads()[diana.Reload{Source: "redis", Result: "error"}]; n != 1 {
 				t.Errorf("%d errors counted, want 1", n)
 			}
+			if s := f.Status().Config.Centre; !s.Reached && !strings.Contains(s.Error, "no answer within 3s") {
+				t.Errorf("%s, which does not tell", s.Error)
+			}
 			if s := f.Status(); s.Degraded {
 				t.Error("a centre that is down is no reason to be degraded")
 			}
