@@ -4,6 +4,8 @@ package diana
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"reflect"
@@ -23,6 +25,7 @@ type centre struct {
 	where    string // the URL without what is secret
 	kind     string // etcd, consul, ...
 	source   source.Source
+	roots    *x509.CertPool // that its certificate is checked by; nil: the system's
 
 	cancel    context.CancelFunc // nil before it is followed
 	following sync.WaitGroup
@@ -37,37 +40,51 @@ type centre struct {
 	refused  error     // why the document that the centre holds is not in force; nil: it is
 }
 
-// of reports whether it is the centre that a configuration names.
-func (c *centre) of(settings *config.Remote) bool {
-	if c == nil {
-		return settings == nil
+// of reports whether it is the centre that a configuration names, and is asked in the same
+// way. What the configuration names must be readable now.
+func (c *centre) of(settings *config.Remote) (bool, error) {
+	if c == nil || settings == nil {
+		return c == nil && settings == nil, nil
 	}
-	return reflect.DeepEqual(c.settings, settings)
+	o, err := settings.Options()
+	if err != nil {
+		return false, err
+	}
+	return reflect.DeepEqual(c.settings, settings) && roots(o.TLS).Equal(c.roots), nil
 }
 
-// openCentre asks a centre for the first time. If it cannot be asked, what it said last is
-// taken from the snapshot. Nil: there is none.
+// roots returns the authorities that a configuration of TLS trusts; nil: the system's.
+func roots(c *tls.Config) *x509.CertPool {
+	if c == nil {
+		return nil
+	}
+	return c.RootCAs
+}
+
+// openCentre asks a centre for the first time. Nil: there is none.
 func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Document, err error) {
 	if settings == nil {
 		return nil, d, nil
+	}
+	o, err := settings.Options()
+	if err != nil {
+		return nil, d, err
 	}
 	kind, s, err := settings.Open(l.options.Vocabulary)
 	if err != nil {
 		return nil, d, err
 	}
-	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, since: time.Now()}
-	ctx, cancel := context.WithTimeout(context.Background(), firstLook)
-	defer cancel()
-	if d, err = s.Get(ctx); err != nil {
+	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, roots: roots(o.TLS), since: time.Now()}
+	if d, err = source.Get(context.Background(), s, firstLook); err != nil {
 		c.trouble = err
+		l.countReload(c.kind, err)
 		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)
-		l.recall(c)
 		return c, d, nil
 	}
 	c.reached = true
 	if err := l.read(c, d); err != nil {
+		l.countReload(c.kind, err)
 		l.options.Logger.Error("configuration not changed", "source", c.where, "error", err)
-		l.recall(c)
 		return c, d, nil
 	}
 	l.keep(c, d)
@@ -123,6 +140,16 @@ func (l *Limiter) read(c *centre, d source.Document) error {
 	}
 	c.document, c.origin, c.refused = doc, c.where, nil
 	return nil
+}
+
+// inherit takes over the last good document of the centre before it, if that was asked for the
+// same document and only in another way, as with another password.
+func (c *centre) inherit(old *centre) bool {
+	if old == nil || old.document == nil || !c.settings.SameDocument(old.settings) {
+		return false
+	}
+	c.document, c.origin = old.document, old.origin
+	return true
 }
 
 // recall takes over the document of the snapshot, if there is a good one.
@@ -192,6 +219,7 @@ func (l *Limiter) centreReached(c *centre, err error) {
 	defer l.changing.Unlock()
 	c.reached, c.trouble, c.since = err == nil, err, time.Now()
 	if err != nil {
+		l.countReload(c.kind, err)
 		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)
 	} else {
 		l.options.Logger.Info("the configuration centre is within reach", "centre", c.where)

@@ -184,7 +184,62 @@ func TestCentreGoesAndComesBack(t *testing.T) {
 			if a, b := f.log.count("centre is out of reach"), f.log.count("centre is within reach"); a != 1 || b != 1 {
 				t.Errorf("%d lines for out of reach and %d for within, want one each", a, b)
 			}
+			if n := f.Reloads()[diana.Reload{Source: "redis", Result: "error"}]; n != 1 {
+				t.Errorf("%d errors counted, want 1", n)
+			}
 		})
+	}
+}
+
+// A change of how the centre is asked, made while it is down, forgets nothing that it said.
+func TestCentreIsDownAndAskedInAnotherWay(t *testing.T) {
+	t.Parallel()
+	f := follow(t, func(f *followed) { f.put("remote", 3) })
+	f.want("remote", "wins over")
+	f.redis.Freeze()
+	poll(t, func() bool { return !f.Status().Config.Centre.Reached })
+	f.local("remote: {url: %q}\nresponse: {status: 429}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url())
+	poll(t, func() bool { return f.Config().Response.Status == 429 })
+	f.want("remote", "out of reach")
+
+	// What another centre holds is not known by that.
+	f.local("remote: {url: %q}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url()+"2")
+	f.want("local", "has not been reached")
+	f.redis.Thaw()
+	f.want("local", "has no document")
+}
+
+// An authority is taken with the next reading of the configuration, and what cannot be read
+// refuses it.
+func TestSecretsOfTheCentreChange(t *testing.T) {
+	t.Parallel()
+	r, f := secured.Start(t), newFolder(t)
+	r.Must("SET", key, "{url: /, rules: [{name: remote, rpu: 1}]}")
+	password := f.write("password", secured.Password)
+	ca := f.write("ca.pem", string(mustRead(t, redistest.Options{TLS: true}.Start(t).CAFile())))
+	l := open(t, quiet, f.write("diana.yaml", fmt.Sprintf(
+		"remote: {url: 'rediss://%s/0/%s', username: diana, password: 'file:%s', tls: {ca: %s}}", r.Addr(), key, password, ca)))
+	if c := l.Status().Config.Centre; !strings.Contains(c.Error, "unknown authority") {
+		t.Fatalf("%+v", c)
+	}
+	reload := func(want string) {
+		t.Helper()
+		if got := fmt.Sprint(l.Reload()); got != want {
+			t.Errorf("reload: %s, want %s", got, want)
+		}
+	}
+	f.write("ca.pem", string(mustRead(t, r.CAFile())))
+	reload("<nil>")
+	if s := l.Status(); len(s.Rules) != 1 || !s.Config.Centre.Reached {
+		t.Errorf("not reached by the right authority: %+v", s.Config.Centre)
+	}
+	f.write("ca.pem", "")
+	reload("remote.tls: " + ca + ": expected certificates in PEM, found none")
+	f.write("password", "")
+	f.write("ca.pem", string(mustRead(t, r.CAFile())))
+	reload("remote.password: " + password + " is empty")
+	if c := l.Status().Config.Centre; !c.Reached {
+		t.Errorf("a refused configuration has an effect: %+v", c)
 	}
 }
 
@@ -236,6 +291,12 @@ func TestCentreIsDownAtStart(t *testing.T) {
 			if s := f.Status().Config.Centre; s.Reached != strings.HasPrefix(name, "refused") || (s.Error == "") != s.Reached {
 				t.Errorf("%+v", s)
 			}
+			if n := f.Reloads()[diana.Reload{Source: "redis", Result: "error"}]; n != 1 {
+				t.Errorf("%d errors counted, want 1", n)
+			}
+			if s := f.Status().Config.Centre; !s.Reached && !strings.Contains(s.Error, "no answer within 3s") {
+				t.Errorf("%s, which does not tell", s.Error)
+			}
 			if s := f.Status(); s.Degraded {
 				t.Error("a centre that is down is no reason to be degraded")
 			}
@@ -260,6 +321,33 @@ func TestCentreOfTheLargestDocument(t *testing.T) {
 		f.redis.Kill()
 	})
 	f.want("old", "its snapshot")
+}
+
+// A snapshot takes the place of nothing else, nor does its end remove anything else.
+func TestSnapshotIsNothingElse(t *testing.T) {
+	t.Parallel()
+	for _, other := range []string{"the configuration", "a folder"} {
+		t.Run(other, func(t *testing.T) {
+			t.Parallel()
+			f := follow(t, func(f *followed) {
+				f.put("remote", 3)
+				if other == "the configuration" {
+					f.snapshot = f.file
+				} else {
+					f.snapshot = t.TempDir()
+				}
+				f.local("remote: {url: %q, snapshot: %q}\nlimits: [{url: /, rules: [{name: local, rpu: 2}]}]", f.url(), f.snapshot)
+			})
+			before := string(mustRead(t, f.file))
+			f.want("remote", "wins over")
+			f.redis.Must("DEL", key)
+			f.want("local", "has no document")
+			poll(t, func() bool { return f.log.count("is not a snapshot") == 2 })
+			if _, err := os.Stat(f.snapshot); err != nil || string(mustRead(t, f.file)) != before {
+				t.Errorf("%v, and the configuration is\n%s", err, mustRead(t, f.file))
+			}
+		})
+	}
 }
 
 // A snapshot is not the truth any more when its centre answers that it has none.

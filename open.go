@@ -67,7 +67,11 @@ func (l *Limiter) load(file string, text []byte, err error) error {
 // means that nothing has changed. It is called by one goroutine at a time.
 func (l *Limiter) settle(local *config.Config) error {
 	old := l.centre
-	if old.of(local.Remote) {
+	same, err := old.of(local.Remote)
+	if err != nil {
+		return err
+	}
+	if same {
 		l.changing.Lock()
 		defer l.changing.Unlock()
 		return l.compose(local, old)
@@ -77,6 +81,9 @@ func (l *Limiter) settle(local *config.Config) error {
 		return err
 	}
 	l.changing.Lock()
+	if next != nil && (next.trouble != nil || next.refused != nil) && !next.inherit(old) {
+		l.recall(next)
+	}
 	err = l.compose(local, next)
 	if err != nil && next != nil && next.document != nil {
 		l.options.Logger.Error("configuration not changed", "source", next.where, "error", err)

@@ -64,10 +64,7 @@ func credentials(key, username string, password config.Secret) (func() (string, 
 // connect returns the connection that a configuration asks for: the one in use if it is
 // no other. l.mu is held.
 func (l *Limiter) connect(c *config.Redis, o redisstore.Options) (*connection, error) {
-	n := &connection{config: c, health: redisstore.Health{Gateways: 1}}
-	if o.TLS != nil {
-		n.roots = o.TLS.RootCAs
-	}
+	n := &connection{config: c, roots: roots(o.TLS), health: redisstore.Health{Gateways: 1}}
 	if used := l.redis; used != nil && reflect.DeepEqual(c, used.config) && n.roots.Equal(used.roots) {
 		return used, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,9 @@ func snapshotHead(where string, text []byte) string {
 
 // writeSnapshot replaces the file at once, for nobody but its owner to read.
 func writeSnapshot(file, where string, text []byte) error {
+	if err := ours(file); err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // mode 0600
 	if err != nil {
 		return err
@@ -68,8 +72,28 @@ func readSnapshot(file, where string) ([]byte, error) {
 
 // removeSnapshot is for a centre that no longer has a document.
 func removeSnapshot(file string) error {
+	if err := ours(file); err != nil {
+		return err
+	}
 	if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
+}
+
+// ours returns an error if something has that name which is not a snapshot: it was given by
+// mistake, such as that of the configuration itself. What may not be read can be ours.
+func ours(file string) error {
+	switch info, err := os.Stat(file); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().IsRegular():
+		text, err := readFile(file, int64(len(snapshotMark))-1)
+		if errors.Is(err, fs.ErrPermission) || err == nil && strings.HasPrefix(snapshotMark, string(text)) { // perhaps cut short
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not a snapshot, so it is left as it is: expected another name", file)
 }

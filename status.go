@@ -52,7 +52,7 @@ type Counts struct {
 }
 
 // Reload is a kind of event: a configuration that came from Source, and became
-// active ("ok") or was not fit to be ("error").
+// active ("ok"), or was not fit to be or could not be had any more ("error").
 type Reload struct{ Source, Result string }
 
 // tally holds the counts of a rule. A rule keeps it from one configuration to the

@@ -217,7 +217,7 @@ func TestSettingRows(t *testing.T) {
 		{"remote: {url: 'consul://h/k', snapshot: s}", remote, "[consul://h/k    <nil> s]"},
 		{"remote: {url: 'https://h'}", remote, "[https://h    <nil> ]"},
 		{"remote: {url: 'redis://h/0/a/b', username: u, password: p}", remote, "[redis://h/0/a/b u (hidden)  <nil> ]"},
-		{"remote: {url: 'consul://u:p@h/k', token: env:T, tls: {}}", remote, "[consul://u:p@h/k   env:T &{   } ]"},
+		{"remote: {url: 'consul://h/k', token: env:T, tls: {}}", remote, "[consul://h/k   env:T &{   } ]"},
 		{"identity: {account: [cookie:a, ip]}", identity, "{[cookie:a ip] [header:X-Device-Id] []}"},
 		{"identity: {device: [query:b], account: []}", identity, "{[] [query:b] []}"},
 		{"identity: {trusted_proxies: [127.0.0.0/8, 10.0.0.7/8, 192.0.2.1, '::1', '::ffff:10.0.0.0/104']}", identity,

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -37,6 +38,17 @@ func publicURL(text string) string {
 		u.RawQuery = "..."
 	}
 	return u.String()
+}
+
+// SameDocument reports whether both name the same document, perhaps with other credentials.
+func (r *Remote) SameDocument(other *Remote) bool {
+	a, err := url.Parse(r.URL)
+	b, err2 := url.Parse(other.URL)
+	if err != nil || err2 != nil {
+		return false
+	}
+	a.User, b.User = nil, nil
+	return a.String() == b.String()
 }
 
 // Options returns how a source is opened. All that they name is read now, so that an error
@@ -126,7 +138,33 @@ func (v value) centre() *Remote {
 		TLS:      m.get("tls").tls(),
 	}
 	c.Snapshot, _ = m.get("snapshot").text()
+	if len(v.r.errs) == 0 && kind.Open != nil {
+		if err := c.suits(kind, *u); err != nil {
+			v.fail("remote: %v", err)
+		}
+	}
 	return c
+}
+
+// suits returns what a kind has against how it is to be asked. No secret and no file is read.
+func (r *Remote) suits(kind source.Kind, u url.URL) error {
+	var o source.Options
+	if u.User != nil || !r.Password.IsZero() {
+		o.Credentials = func() (string, string, error) { return "", "", nil }
+	}
+	if !r.Token.IsZero() {
+		o.Token = func() (string, error) { return "", nil }
+	}
+	if r.TLS != nil {
+		o.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	u.User = nil
+	o.URL = &u
+	s, err := kind.Open(o)
+	if err == nil {
+		_ = s.Close() // it was not used
+	}
+	return err
 }
 
 // isPlain reports whether a scheme of a kind says that there is no TLS: another says that

@@ -121,6 +121,22 @@ func TestSourceFromOutside(t *testing.T) {
 	}
 }
 
+// What a kind has against how it is asked is a mistake of the configuration, and found
+// without reading a secret.
+func TestSourceIsAskedInAnUnknownWay(t *testing.T) {
+	t.Parallel()
+	v := words()
+	v.Sources = []source.Kind{source.HTTP(), source.Redis()}
+	for text, want := range map[string]string{
+		"{url: 'http://h/k', password: 'file:/absent', token: 'env:DIANA_TEST_ABSENT'}": "x:1:9: remote: expected either a token, or a username and a password",
+		"{url: 'redis://h/0/k', token: t}":                                              "x:1:9: remote: expected a username and a password, Redis knows no token",
+	} {
+		if _, err := Parse("x", []byte("remote: "+text), v); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // What is in force where a centre is followed: its limits with the settings of the file.
 func TestCompose(t *testing.T) {
 	t.Parallel()

@@ -45,7 +45,7 @@ func Follow(ctx context.Context, s Source, seen Document, lost error, f Follower
 		return
 	}
 	for {
-		d, err := get(ctx, s)
+		d, err := Get(ctx, s, getTimeout)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -75,13 +75,13 @@ func Follow(ctx context.Context, s Source, seen Document, lost error, f Follower
 	}
 }
 
-// get asks a Source, for no longer than it may take.
-func get(ctx context.Context, s Source) (Document, error) {
-	ctx, cancel := context.WithTimeout(ctx, getTimeout)
+// Get asks a Source, for no longer than that, and its error says so.
+func Get(ctx context.Context, s Source, within time.Duration) (Document, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	d, err := s.Get(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer within %v: %w", getTimeout, err)
+		err = fmt.Errorf("no answer within %v: %w", within, err)
 	}
 	return d, err
 }

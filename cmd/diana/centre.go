@@ -38,9 +38,7 @@ func (c *centre) close() { _ = c.source.Close() } // nothing is lost
 
 // get returns what the centre holds.
 func (c *centre) get(ctx context.Context) (source.Document, error) {
-	ctx, cancel := context.WithTimeout(ctx, centreTimeout)
-	defer cancel()
-	d, err := c.source.Get(ctx)
+	d, err := source.Get(ctx, c.source, centreTimeout)
 	if err != nil {
 		return d, fmt.Errorf("%s: %w", c.where, err)
 	}

@@ -48,7 +48,7 @@ var (
 	evictionsDesc = prometheus.NewDesc("diana_evictions_total",
 		"Expired actors that have made room for new ones.", nil, nil)
 	reloadsDesc = prometheus.NewDesc("diana_config_reloads_total",
-		"Configurations that came while the program ran, by where from and whether they became active.",
+		"Configurations that came while the program ran, by where from and whether they became active. That there is none to be had any more is an error, once.",
 		[]string{"source", "result"}, nil)
 	configDesc = prometheus.NewDesc("diana_config_info",
 		"The active configuration. The value is always 1.", []string{"source", "version"}, nil)

@@ -13,6 +13,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/diana-limiter/diana"
 )
 
 // serveCommand runs the gateway.
@@ -40,8 +42,14 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	logger := slog.New(slog.NewTextHandler(o.err, nil))
 	s := chosen(c.Config)
 	redis := newRedisSeconds()
-	limiter, err := s.open(logger, func(d time.Duration) { redis.Observe(d.Seconds()) })
-	if err != nil {
+	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
+		return s.open(logger, func(d time.Duration) { redis.Observe(d.Seconds()) })
+	})
+	switch {
+	case errors.Is(err, errStopped):
+		logger.Info("stopped at the start")
+		return nil
+	case err != nil:
 		return o.faults(s, err)
 	}
 	defer func() { _ = limiter.Close() }() // it has nothing to lose
@@ -64,6 +72,35 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 		}
 		_ = limiter.Reload() // it logs what came of it
 	})
+}
+
+// errStopped is for a start that was told to stop.
+var errStopped = errors.New("stopped")
+
+// unlessStopped opens a limiter, which takes a while if a configuration centre hangs, and is
+// not waited for when ctx ends or a signal tells to stop.
+func unlessStopped(ctx context.Context, signals <-chan os.Signal, open func() (*diana.Limiter, error)) (*diana.Limiter, error) {
+	type opened struct {
+		limiter *diana.Limiter
+		err     error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		l, err := open()
+		done <- opened{l, err}
+	}()
+	for {
+		select {
+		case o := <-done:
+			return o.limiter, o.err
+		case <-ctx.Done():
+			return nil, errStopped
+		case s := <-signals:
+			if s != syscall.SIGHUP { // for that the configuration is being read already
+				return nil, errStopped
+			}
+		}
+	}
 }
 
 // valid finds what is wrong with the flags.
