@@ -29,7 +29,7 @@ deps:
 ## lint: formatting, vet and the list of linters in .golangci.yml
 lint:
 	@unformatted=$$(gofmt -l $(MODULES)); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go vet ./... && GOWORK=off $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 ## tidy: go.mod and go.sum say what is used, no more
 tidy:
