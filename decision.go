@@ -67,8 +67,9 @@ type judgement struct {
 	there    charges   // to those in Redis
 	verdicts []Verdict // of each of match.Rules
 	body     []byte
-	held     bool // a charge is to be given back at the end
-	queues   bool // a rule may let the request wait
+	which    []int // rules that the fields tell of
+	held     bool  // a charge is to be given back at the end
+	queues   bool  // a rule may let the request wait
 }
 
 // end gives back what the request held, and the judgement.

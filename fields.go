@@ -3,11 +3,15 @@
 package diana
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -25,34 +29,65 @@ const (
 // request. Shadow rules are not told, nor rules that have not been asked: those that are
 // open for want of Redis, and those in Redis when one of this process has refused.
 func (j *judgement) setFields(h http.Header) {
-	b := j.members(func(b []byte, e *enforced, _ limit.Outcome) []byte {
-		return append(b, e.policy...)
-	})
-	if len(b) == 0 {
-		return
-	}
-	h[policyField] = []string{string(b)}
-	b = j.members(func(b []byte, e *enforced, o limit.Outcome) []byte {
-		return appendLeft(append(b, e.quoted...), o)
-	})
-	h[limitField] = []string{string(b)}
-}
-
-// members lists what add appends for each rule that is told.
-func (j *judgement) members(add func([]byte, *enforced, limit.Outcome) []byte) []byte {
-	b := j.body[:0]
+	which, left := j.which[:0], j.body[:0]
 	for i := range j.verdicts {
 		v := &j.verdicts[i]
 		if v.Rule.Mode == rule.Shadow || v.Remaining == limit.Unknown {
 			continue
 		}
-		if len(b) > 0 {
-			b = append(b, ", "...)
+		if len(left) > 0 {
+			left = append(left, ", "...)
 		}
-		b = add(b, &j.active.enforced[v.Rule.Index], v.Outcome)
+		which = append(which, v.Rule.Index)
+		left = appendLeft(append(left, j.active.enforced[v.Rule.Index].quoted...), v.Outcome)
 	}
-	j.body = b
-	return b
+	j.which, j.body = which, left
+	if len(which) > 0 {
+		h[policyField] = j.active.policies.of(which, j.active.enforced)
+		h[limitField] = []string{string(left)}
+	}
+}
+
+// policies are the values of RateLimit-Policy that have been sent: they change with the
+// configuration alone, and many requests are judged by the same rules.
+type policies struct {
+	mu    sync.Mutex // held to add one
+	known atomic.Pointer[map[string][]string]
+}
+
+// mostPolicies bounds how many are kept. Paths lead to more sets of rules only where
+// there are very many rules.
+const mostPolicies = 4096
+
+// of returns the field's value for some rules. It is shared, and has no room to append.
+func (p *policies) of(which []int, rules []enforced) []string {
+	var room [32]byte
+	name := room[:0]
+	for _, i := range which {
+		name = binary.AppendUvarint(name, uint64(i))
+	}
+	known := p.known.Load()
+	if known != nil {
+		if v, ok := (*known)[string(name)]; ok {
+			return v
+		}
+	}
+	var members []string
+	for _, i := range which {
+		members = append(members, rules[i].policy)
+	}
+	value := []string{strings.Join(members, ", ")}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	more := map[string][]string{string(name): value}
+	if known = p.known.Load(); known != nil {
+		if len(*known) >= mostPolicies {
+			return value
+		}
+		maps.Copy(more, *known)
+	}
+	p.known.Store(&more)
+	return value
 }
 
 // policyMember returns a rule's member of RateLimit-Policy.

@@ -71,7 +71,7 @@ const longestBoth = 10 * time.Second
 // apart is how long after one gateway the last one finds out that Redis is back.
 const apart = time.Second
 
-// active is a configuration in force. It never changes.
+// active is a configuration in force. It never changes, but for what it remembers of itself.
 type active struct {
 	config   *config.Config
 	set      *rule.Set
@@ -79,6 +79,7 @@ type active struct {
 	since    time.Time
 	global   *redisstore.Store // nil: no Redis
 	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
+	policies policies
 }
 
 // enforced is how a rule is kept.
