@@ -22,6 +22,8 @@ function M.take(s, now, n, a) s.next = math.max(now, s.next) + n * a[1] end
 
 function M.give(s, _, n, a) s.next = math.max(s.next - n * a[1], 0) end
 
+function M.delay(s, d) s.next = s.next + d end
+
 -- leave gives a turn back that nobody is behind. Who is behind another in some gateway keeps
 -- the turn that it has been told, and nobody else may have that one.
 function M.leave(s, turn, n, a)

@@ -27,6 +27,8 @@ type Script struct {
 	//
 	// That of a Queue can also have
 	//
+	//	delay(s, d)              as Queue.Delay, called after take when the request has a later
+	//	                         turn in another queue
 	//	leave(s, turn, n, a)     instead of give: the request leaves before its turn, and those
 	//	                         behind it cannot be told to move up
 	//

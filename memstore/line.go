@@ -188,10 +188,21 @@ func (s *Store) leave(w *waiter, at, n int64) {
 	s.remove(w)
 }
 
-// moveUp moves a whole line up, when one in front of it has given its turn back
-// without having had to wait. The record is locked.
-func (s *Store) moveUp(it *item, gained int64) {
+// giveTurn gives back the turn of one that did not have to wait, or as a shadow did not,
+// and moves the whole line up. If others have gone on since, it is over: whoever comes next
+// must keep the distance from them. The record is locked.
+func (s *Store) giveTurn(it *item, turn, n int64) {
+	before := it.head
+	next := it.c.Expiry(limit.State{Head: before}) // who comes now, or is the first to wait
 	l := s.lines.get(&it.place)
+	if l != nil {
+		next = l.waiters[0].turn
+	}
+	gained := s.giveBack(it, turn, n)
+	if next-gained > turn {
+		it.head = before
+		return
+	}
 	if l == nil {
 		return
 	}

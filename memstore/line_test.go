@@ -227,3 +227,28 @@ func TestQueueCrowd(t *testing.T) {
 		}
 	})
 }
+
+// A turn that is given back when another has gone on since is over: who comes next keeps its
+// distance from that one.
+func TestTurnIsOver(t *testing.T) {
+	t.Parallel()
+	s := New(Options{})
+	c := open(t, s, limit.LeakyBucket(), limit.Limit{N: 10, Unit: time.Second})
+	now := s.Now()
+	take := func(after time.Duration, wait time.Duration) []limit.Charge {
+		t.Helper()
+		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+		ok, err := s.Take(context.Background(), now+after.Microseconds(), ch)
+		if o := ch[0].Outcome; !ok || err != nil || o.Wait != wait.Microseconds() {
+			t.Errorf("after %v: %v, %v, %+v, want a wait of %v", after, ok, err, o, wait)
+		}
+		return ch
+	}
+	first := take(0, 0)
+	second := take(150*time.Millisecond, 0)
+	s.Give(first) // as another store has refused it
+	third := take(150*time.Millisecond, 100*time.Millisecond)
+	s.Give(third)
+	s.Give(second)
+	take(150*time.Millisecond, 0)
+}

@@ -380,9 +380,10 @@ func (s *Store) Give(charges []limit.Charge) {
 		it := item{c: ch.Counters.(*counters)}
 		it.place = s.locate(it.c, hash)
 		if s.acquire(&it) {
-			gained := s.giveBack(&it, ch.At, ch.Cost)
 			if it.c.queue != nil {
-				s.moveUp(&it, gained)
+				s.giveTurn(&it, ch.At+ch.Outcome.Wait, ch.Cost)
+			} else {
+				s.giveBack(&it, ch.At, ch.Cost)
 			}
 			it.unlock(it.head)
 		}

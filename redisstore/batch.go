@@ -37,6 +37,7 @@ type group struct {
 	requests      int32
 	first, end    int32 // its charges in tables
 	granted       int32 // -1: a key holds something else
+	single        bool  // it waits for a turn of its own
 	before, after int32 // the outcomes in reply of the first request, and of those refused
 }
 
@@ -139,6 +140,7 @@ func (b *batch) take(charges []limit.Charge) place {
 	}
 	g := &b.groups[*group-1]
 	g.requests++
+	g.single = single
 	return place{batch: b, group: *group - 1, nth: g.requests - 1}
 }
 
@@ -265,7 +267,11 @@ func (b *batch) pack() []byte {
 	}
 	number(int64(len(b.groups)))
 	for _, g := range b.groups {
-		number(int64(g.requests))
+		if g.single {
+			number(-1)
+		} else {
+			number(int64(g.requests))
+		}
 		number(int64(g.end - g.first))
 		for _, c := range b.charges[g.first:g.end] {
 			number(int64(c.key))

@@ -15,7 +15,9 @@ import (
 //
 // A request whose counters lie in several lanes goes in all of them at once, and is
 // granted if every one grants its part; what the others have granted is given back. For
-// that moment others can be refused for its sake, but none is admitted too much.
+// that moment others can be refused for its sake, but none is admitted too much. Leaky
+// buckets in several lanes do not know of each other's turns: the request waits for the
+// last of them, and in the others can come close to one behind it.
 const clusterLanes = 32
 
 // tags returns what tells the keys of different lanes apart.

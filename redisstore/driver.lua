@@ -17,8 +17,9 @@
 --   renewals  how many, and for each: the key, how many this gateway has inside, 1 if exact
 --   gives     how many, and for each: the key, the moment of the charge or, below 0, the turn
 --             that is left, the cost
---   takes     how many, and for each: how many equal requests it stands for, how many
---             charges, and for each charge: its key, the cost, below 0 if it is a shadow
+--   takes     how many, and for each: how many equal requests it stands for, or -1 for one
+--             that waits for its turn, how many charges, and for each charge: its key, the
+--             cost, below 0 if it is a shadow
 --
 -- Returns an array in the same form: now, and for each of takes how many of the equal
 -- requests are granted, or -1 if a key holds something else. If some are, there follow for
@@ -110,6 +111,8 @@ local function look(i)
   allowed[i], waits[i], remaining[i], resets[i] = l.look(states[keys[i]], now, costs[i], l.args)
 end
 
+local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end
+
 local function tell(charges)
   for i = 1, charges do
     result[told + 1] = allowed[i] and 1 or 0
@@ -122,6 +125,8 @@ end
 
 for _ = 1, arg() do
   local requests, charges, foreign = arg(), arg(), false
+  local waiting = requests < 0
+  if waiting then requests = 1 end
   for i = 1, charges do
     local key, cost = arg(), arg()
     keys[i], costs[i], shadows[i] = key, max(cost, -cost), cost < 0
@@ -140,15 +145,25 @@ for _ = 1, arg() do
     end
     result[told] = granted
     if granted > 0 then
-      tell(charges)
+      local turn = 0 -- at which the request goes on: in all its queues at once
+      if waiting then
+        for i = 1, charges do
+          if queues(i) then turn = max(turn, waits[i]) end
+        end
+      end
       for i = 1, charges do
         local n = min(granted, rooms[i])
         if n > 0 then
           local key = keys[i]
           of[key].take(states[key], now, n * costs[i], of[key].args)
+          if turn > 0 and queues(i) then
+            of[key].script.delay(states[key], turn - waits[i])
+            waits[i] = turn
+          end
           touch(key)
         end
       end
+      tell(charges)
     end
     if granted < requests then
       if granted > 0 then

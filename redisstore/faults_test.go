@@ -144,6 +144,18 @@ func TestFarReconnects(t *testing.T) {
 	eventually(t, w.Up)
 }
 
+// A gateway that said that it lives by a clock that was ahead is not alive until then.
+func TestGatewayOfAnotherClock(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := watch(t, Options{URL: r.URL()})
+	ahead := time.Now().Add(time.Hour).UnixMicro()
+	r.Must("ZADD", "diana:gateways", fmt.Sprint(ahead), "dead")
+	if n, err := w.probe(); n != 1 || err != nil {
+		t.Errorf("%d gateways, %v, want 1", n, err)
+	}
+}
+
 // A probe that was under way when a request failed does not say that Redis is healthy.
 func TestFailureDuringProbe(t *testing.T) {
 	t.Parallel()

@@ -32,6 +32,7 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - 3000000))
+redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%.0f', now), '+inf') -- the clock was set back
 redis.call('PEXPIRE', KEYS[1], 3000)
 return cmsgpack.pack({redis.call('ZCARD', KEYS[1])})
 `)

@@ -237,3 +237,38 @@ func TestTurnGivenBack(t *testing.T) {
 		t.Errorf("the last turn was given back, and the next is %v later", again.Sub(fourth))
 	}
 }
+
+// A request under several leaky buckets goes on in all of them at once, and who comes
+// behind it in one keeps the distance from when it really goes on.
+func TestSeveralTurns(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t), "")
+	fast := s.at(t, limit.LeakyBucket(), limit.Limit{N: 10, Unit: time.Second})
+	slow := s.at(t, limit.LeakyBucket(), limit.Limit{N: 2, Unit: time.Second})
+	take := func(of ...limit.Counters) (turn time.Time, charges []limit.Charge) {
+		t.Helper()
+		for _, c := range of {
+			charges = append(charges, limit.Charge{Counters: c, Cost: 1})
+		}
+		if ok, err := s.Take(context.Background(), 0, charges); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		for _, ch := range charges {
+			if at := time.UnixMicro(ch.At + ch.Outcome.Wait); at.After(turn) {
+				turn = at
+			}
+		}
+		return turn, charges
+	}
+	take(slow)
+	both, charges := take(fast, slow)
+	behind, last := take(fast)
+	if d := behind.Sub(both); d < 100*time.Millisecond {
+		t.Errorf("who comes behind goes on %v after, want 100 ms", d)
+	}
+	s.Give(last)
+	s.Give(charges)
+	if next, _ := take(fast); next.After(both) {
+		t.Errorf("a turn that was left is free only after %v", next.Sub(both))
+	}
+}
