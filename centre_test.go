@@ -323,6 +323,22 @@ func TestCentreOfTheLargestDocument(t *testing.T) {
 	f.want("old", "its snapshot")
 }
 
+// A file may leave its limits to the centre. Then the log tells when there are none.
+func TestCentreAlone(t *testing.T) {
+	t.Parallel()
+	f := follow(t, func(f *followed) { f.local("remote: {url: %q}", f.url()) })
+	if n := f.log.count("nothing is limited"); n != 1 {
+		t.Errorf("told %d times, want once", n)
+	}
+	f.put("remote", 3)
+	poll(t, func() bool { return len(f.Status().Rules) == 1 })
+	if n := f.log.count("nothing is limited"); n != 1 {
+		t.Errorf("told %d times, want once", n)
+	}
+	f.redis.Must("DEL", key)
+	poll(t, func() bool { return f.log.count("nothing is limited") == 2 })
+}
+
 // A snapshot takes the place of nothing else, nor does its end remove anything else.
 func TestSnapshotIsNothingElse(t *testing.T) {
 	t.Parallel()
