@@ -4,7 +4,10 @@ package source_test
 
 import (
 	"errors"
+	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -175,6 +178,40 @@ func TestHTTPRedirects(t *testing.T) {
 }
 
 // Each request asks who we are now.
+// What is said of an answer repeats nothing of it: it may have our own words in it, or be long.
+func TestHTTPIsAnother(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(request string) string{
+		"echo":     func(request string) string { return request },
+		"garbage":  func(string) string { return strings.Repeat("s3cret", 10_000) },
+		"header":   func(string) string { return "HTTP/1.1 200 OK\r\ns3cret\r\n\r\n" },
+		"length":   func(string) string { return "HTTP/1.1 200 OK\r\nContent-Length: s3cret\r\n\r\n" },
+		"coding":   func(string) string { return "HTTP/1.1 200 OK\r\nTransfer-Encoding: s3cret\r\n\r\n" },
+		"location": func(string) string { return "HTTP/1.1 302 Found\r\nLocation: http://%s3cret\r\n\r\n" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			must(t, err)
+			defer l.Close()
+			go func() {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				request := make([]byte, 4096)
+				n, _ := c.Read(request)
+				_, _ = io.WriteString(c, answer(string(request[:n])))
+				_ = c.Close()
+			}()
+			s := open(t, source.HTTP(), source.Options{URL: &url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/x", RawQuery: "token=s3cret"}})
+			if d, err := s.Get(t.Context()); err == nil || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%v, %.200v", d.Exists, err)
+			}
+		})
+	}
+}
+
 func TestHTTPCredentialsChange(t *testing.T) {
 	t.Parallel()
 	s := serve(t, false, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

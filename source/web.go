@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -103,13 +104,17 @@ func (w *web) ask(ctx context.Context, method string, u *url.URL, header http.He
 	return a, nil
 }
 
-// anonymous returns the error of ctx, if it has ended, or else err without the URL.
+// anonymous returns the error of ctx, if it has ended, or else err without the URL, and
+// without what net/http quotes of an answer: that may repeat our words, and be long.
 func anonymous(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if named, ok := errors.AsType[*url.Error](err); ok {
-		return named.Err
+		err = named.Err
+	}
+	if said, _, quotes := strings.Cut(err.Error(), `"`); quotes {
+		return errors.New(strings.TrimRight(said, ": "))
 	}
 	return err
 }
