@@ -38,6 +38,9 @@ type centre struct {
 	since    time.Time // of reached
 	trouble  error     // why it is not reached
 	refused  error     // why the document that the centre holds is not in force; nil: it is
+
+	// pending is that document if it is good by itself, and something else was in its way.
+	pending *source.Document
 }
 
 // of reports whether it is the centre that a configuration names, and is asked in the same
@@ -195,14 +198,19 @@ func (l *Limiter) keep(c *centre, d source.Document) {
 func (l *Limiter) documentChanged(c *centre, d source.Document) {
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	if c.left {
-		return
+	if !c.left {
+		l.takeOver(c, d)
 	}
+}
+
+// takeOver is documentChanged. l.changing is held.
+func (l *Limiter) takeOver(c *centre, d source.Document) {
 	document, origin := c.document, c.origin
+	c.pending = nil
 	err := l.read(c, d)
 	if err == nil {
 		if err = l.compose(l.base, c); err != nil { // good by itself, but not here
-			c.document, c.origin, c.refused = document, origin, err
+			c.document, c.origin, c.refused, c.pending = document, origin, err, &d
 		}
 	}
 	l.countReload(c.kind, err)

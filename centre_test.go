@@ -323,6 +323,29 @@ func TestCentreOfTheLargestDocument(t *testing.T) {
 	f.want("old", "its snapshot")
 }
 
+// A document that came while something else was in its way is in force when that is gone.
+func TestCentreIsHeardLater(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	password := dir.write("password", "x")
+	f := follow(t, func(f *followed) {
+		f.put("remote", 3)
+		f.local("redis: {url: 'redis://127.0.0.1:1', password: 'file:%s'}\nremote: {url: %q}", password, f.url())
+	})
+	f.want("remote", "wins over")
+	if err := os.Remove(password); err != nil {
+		t.Fatal(err)
+	}
+	f.put("new", 1)
+	poll(t, func() bool { return strings.Contains(f.Status().Config.Centre.Refused, "redis.password") })
+	f.want("remote", "last good document")
+	dir.write("password", "x")
+	if err := f.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	f.want("new", "wins over")
+}
+
 // A file may leave its limits to the centre. Then the log tells when there are none.
 func TestCentreAlone(t *testing.T) {
 	t.Parallel()

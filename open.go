@@ -74,7 +74,11 @@ func (l *Limiter) settle(local *config.Config) error {
 	if same {
 		l.changing.Lock()
 		defer l.changing.Unlock()
-		return l.compose(local, old)
+		err = l.compose(local, old)
+		if err == nil && old != nil && old.pending != nil {
+			l.takeOver(old, *old.pending)
+		}
+		return err
 	}
 	next, d, err := l.openCentre(local.Remote)
 	if err != nil {
