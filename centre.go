@@ -78,7 +78,10 @@ func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Docum
 		return nil, d, err
 	}
 	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, roots: roots(o.TLS), since: time.Now()}
-	if d, err = source.Get(context.Background(), s, firstLook); err != nil {
+	if d, err = source.Get(l.closing, s, firstLook); l.closing.Err() != nil {
+		_ = s.Close() // nothing can be done about it
+		return nil, d, l.closing.Err()
+	} else if err != nil {
 		c.trouble = err
 		l.countReload(c.kind, err)
 		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -344,6 +345,33 @@ func TestCentreIsHeardLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.want("new", "wins over")
+}
+
+// Close does not wait for a centre that is being asked for the first time.
+func TestCloseWhileACentreHangs(t *testing.T) {
+	t.Parallel()
+	asked, dir := make(chan struct{}, 10), newFolder(t)
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hung.Close() })
+	go func() {
+		for {
+			c, err := hung.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			asked <- struct{}{}
+		}
+	}()
+	l := open(t, quiet, dir.write("diana.yaml", "{url: /, rules: [{rpu: 1}]}"))
+	dir.write("diana.yaml", fmt.Sprintf("remote: {url: 'http://%s/'}", hung.Addr()))
+	<-asked
+	if err := l.Close(); err != nil || l.Config().Remote != nil {
+		t.Errorf("%v, and the configuration was changed after %v", err, l.Config().Remote)
+	}
 }
 
 // A file may leave its limits to the centre. Then the log tells when there are none.

@@ -3,6 +3,7 @@
 package diana
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -48,6 +49,8 @@ type Limiter struct {
 	active     atomic.Pointer[active]
 	judgements sync.Pool
 	leaving    sync.WaitGroup // connections to Redis that are being closed
+	closing    context.Context
+	end        context.CancelFunc // of closing
 
 	changing sync.Mutex     // one change of configuration at a time; guards base and centre
 	base     *config.Config // what the program or the local file says
@@ -102,8 +105,10 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 		reloads:     map[Reload]int64{},
 		redisErrors: map[string]int64{},
 	}
+	l.closing, l.end = context.WithCancel(context.Background())
 	l.judgements.New = func() any { return &judgement{limiter: l} }
 	if err := l.settle(c); err != nil {
+		l.end()
 		return nil, err
 	}
 	return l, nil
@@ -111,6 +116,7 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 
 // Close ends the watching of the configuration. Requests can still be judged.
 func (l *Limiter) Close() error {
+	l.end() // so that nobody waits for a configuration centre
 	l.mu.Lock()
 	file := l.file
 	l.file = nil

@@ -56,6 +56,9 @@ func (l *Limiter) load(file string, text []byte, err error) error {
 	if err == nil {
 		err = l.settle(c)
 	}
+	if l.closing.Err() != nil { // nobody wants to know
+		return err
+	}
 	l.countReload("file", err)
 	if err != nil {
 		l.options.Logger.Error("configuration not changed", "source", file, "error", err)

@@ -70,7 +70,8 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 			logger.Info("nothing to reload: the configuration is built in")
 			return
 		}
-		_ = limiter.Reload() // it logs what came of it
+		// It logs what came of it. It may wait for a configuration centre, and a signal to stop must not.
+		go func() { _ = limiter.Reload() }()
 	})
 }
 
