@@ -151,7 +151,7 @@ func (l *Limiter) read(c *centre, d source.Document) error {
 // inherit takes over the last good document of the centre before it, if that was asked for the
 // same document and only in another way, as with another password.
 func (c *centre) inherit(old *centre) bool {
-	if old == nil || old.document == nil || !c.settings.SameDocument(old.settings) {
+	if old == nil || old.document == nil || c.where != old.where {
 		return false
 	}
 	c.document, c.origin = old.document, old.origin

@@ -40,17 +40,6 @@ func publicURL(text string) string {
 	return u.String()
 }
 
-// SameDocument reports whether both name the same document, perhaps with other credentials.
-func (r *Remote) SameDocument(other *Remote) bool {
-	a, err := url.Parse(r.URL)
-	b, err2 := url.Parse(other.URL)
-	if err != nil || err2 != nil {
-		return false
-	}
-	a.User, b.User = nil, nil
-	return a.String() == b.String()
-}
-
 // Options returns how a source is opened. All that they name is read now, so that an error
 // comes before anything relies on it, and secrets and certificates again whenever they are
 // needed. The error says which keys and which files or variables are the trouble.
