@@ -55,7 +55,7 @@ func (l *link) configure(o Options) error {
 	l.option.DialCtxFn = dial
 	l.option.Dialer.Timeout = connectTimeout
 	l.option.Sentinel.Dialer.Timeout = connectTimeout
-	l.option.ConnWriteTimeout = connectTimeout // also for answers, and for the pings that find a dead peer
+	l.option.ConnWriteTimeout = max(connectTimeout, 2*o.Timeout) // also for answers, and for the pings that find a dead peer
 	// Events of a failover can get lost, and a master that hangs sends none.
 	l.option.Sentinel.TopologyRefreshInterval = time.Second
 	l.option.ClusterOption.ShardsRefreshInterval = time.Second
