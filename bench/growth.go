@@ -144,7 +144,7 @@ func growKeys(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		r.onOneThread(r.linePoint(growingKeys, "the key, its hash and the clock", floor, n, "keys"), clock, actors[i])
+		r.onOneThread(r.linePoint(growingKeys, keyFloor, floor, n, "keys"), clock, actors[i])
 		l, err := openMemstore(usual, n)
 		if err != nil {
 			return err

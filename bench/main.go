@@ -3,14 +3,17 @@
 // Bench measures Diana, its rivals and the floors under them side by side, interleaved
 // in one run, and judges the targets of each group by what it has measured.
 //
-//	bench [-run local,middleware,global,gateway,growth] [-quick] [-rounds n] [-json file]
+//	bench [-run local,huge,middleware,global,gateway,growth] [-quick] [-rounds n] [-json file]
+//	bench page [file]
 //
 // What it prints is a table for reading; the same goes to a file as JSON. It starts the
 // Redis and the web servers that it needs by itself. It exits with 0 whatever the figures are, with 1 if
 // something could not be measured, and with 2 if it was called in a wrong way.
 //
+// bench page makes the tables and pictures of docs/performance.md from such a file.
+//
 // The files: run.go holds what a run consists of, report.go what was measured, table.go
-// how it is printed, targets.go what Diana must reach. Each
+// how it is printed, page.go how it is published, targets.go what Diana must reach. Each
 // group has a file that says what is measured (gateway.go, global.go, growth.go, local.go,
 // middleware.go), and files named after it and the one measured (global_ulule.go).
 package main
@@ -39,6 +42,8 @@ func main() {
 		err = runGateway(ctx, args, os.Stdin, os.Stdout)
 	case serverCommand:
 		err = runServer(ctx, args)
+	case pageCommand:
+		err = runPage(args, os.Stdout)
 	default:
 		err = bench(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
@@ -122,6 +127,7 @@ type group struct {
 func allGroups() []group {
 	return []group{
 		{"local", measureLocal, nil},
+		{"huge", measureHuge, nil},
 		{"middleware", measureMiddleware, nil},
 		{"global", measureGlobal, nil},
 		{"gateway", measureGateway, gatewayNeeds},

@@ -24,7 +24,7 @@ var columns = []column{
 	{figure: decisionRate, format: perSecondText, more: true, judges: true},
 	{figure: requestRate, format: perSecondText, more: true, judges: true},
 	{figure: nsOver, format: nsText, judges: true},
-	{figure: requestTime, format: nsText, judges: true},
+	{figure: requestTime, format: nsText},
 	{figure: allocsOver, format: plainText, judges: true},
 	{figure: bytesOver, format: plainText, judges: true},
 	{figure: nsDecision, format: nsText, judges: true},
