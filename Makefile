@@ -10,7 +10,7 @@ FUZZ := rule:FuzzCleanPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzPar
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
-.PHONY: test check deps lint tidy build386 outside fuzz bench bench-quick
+.PHONY: test check deps lint tidy build386 outside fuzz bench bench-quick page
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules, under the race detector and, for what that cannot count, without
@@ -54,3 +54,7 @@ bench: deps
 ## bench-quick: the same in less than a minute, to see that all is well
 bench-quick: deps
 	cd bench && go run . -quick $(BENCH)
+
+## page: the tables and pictures of docs/performance.md, from docs/performance.json
+page:
+	cd bench && go run . page

@@ -28,6 +28,7 @@ const (
 	decisionRate = "decisions/s"
 	p50          = "p50"
 	p99          = "p99"
+	redisTime    = "Redis' CPU" // for a decision
 	failures     = "errors"
 )
 
@@ -37,6 +38,7 @@ type globalSystem struct {
 	kind  kind
 	asker func() asker // for one caller
 	three bool         // can be asked for three rules
+	line  string       // of a picture, if there are ever more of it
 	close func()
 }
 
@@ -61,9 +63,12 @@ const (
 	evalshaRueidis = "EVALSHA each, rueidis"
 )
 
+// globalOpener opens one that is measured, with a client of its own.
+type globalOpener func(context.Context, *redistest.Server) (*globalSystem, error)
+
 // openGlobal opens all who are measured, each with a client of its own.
 func openGlobal(ctx context.Context, s *redistest.Server) (systems []*globalSystem, err error) {
-	for _, open := range []func(context.Context, *redistest.Server) (*globalSystem, error){
+	for _, open := range []globalOpener{
 		openRedisstore, openGlobalLimiter,
 		openRedisRate, openRedisRatePipelined, openThrottledRedis, openUluleRedis,
 		openRueidis, openGoRedis, openGoRedisPipelined,
@@ -135,14 +140,11 @@ func globalLoads(devices int) (loads []globalLoad) {
 }
 
 func measureGlobal(ctx context.Context, r *run) error {
-	server, stop, err := startRedis()
+	server, stop, err := r.startRedis()
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if err := caught(func() { r.report.Machine.Redis = server.Info("server")["redis_version"] }); err != nil {
-		return err
-	}
 	systems, err := openGlobal(ctx, server)
 	if err != nil {
 		return err
@@ -189,7 +191,9 @@ func (l *globalLoad) measure(ctx context.Context, r *run, server *redistest.Serv
 				break
 			}
 		}
+		before := processTime(server.PID())
 		got := l.drive(ctx, s, r.span(250*time.Millisecond, 80*time.Millisecond))
+		cpu := processTime(server.PID()) - before
 		if got.latencies.n == 0 && !r.tiny { // a moment is too short for throttled
 			return fmt.Errorf("%s decided nothing: %w", s.name, got.err)
 		}
@@ -198,6 +202,9 @@ func (l *globalLoad) measure(ctx context.Context, r *run, server *redistest.Serv
 		m.add(p50, got.latencies.quantile(0.50).Seconds())
 		m.add(p99, got.latencies.quantile(0.99).Seconds())
 		m.add(failures, float64(got.errors))
+		if cpu > 0 && got.latencies.n > 0 {
+			m.add(redisTime, cpu/float64(got.latencies.n))
+		}
 		return nil
 	})
 }

@@ -59,6 +59,7 @@ const (
 	dianaMemory = "Diana memstore"
 	xTimeName   = "x/time/rate in a sync.Map"
 	casFloor    = "clock and compare-and-swap"
+	keyFloor    = "the key, its hash and the clock"
 )
 
 // The figures of this group.
@@ -150,7 +151,7 @@ func measureMillion(ctx context.Context, r *run) error {
 	}
 	err := r.fill(ctx, 1, keys, systems, func(s *localSystem, l *localLimiter) {
 		if s.kind == floor {
-			s = &localSystem{"the key, its hash and the clock", floor, openClock}
+			s = &localSystem{keyFloor, floor, openClock}
 			l, _ = s.open(usual, size) // it fails never
 		}
 		r.timed(localUniform, s, l, calls, even)
@@ -191,22 +192,28 @@ func measureTenMillion(ctx context.Context, r *run) error {
 	r.note("  %s", fillingName(10))
 	even, keys := uniform(10*million), names(10*million)
 	ours := []localSystem{{dianaMemory, diana, openMemstore}, {onlyClock, floor, openNothing}}
-	err := r.fill(ctx, 10, keys, ours, func(s *localSystem, l *localLimiter) {
+	return r.fill(ctx, 10, keys, ours, func(s *localSystem, l *localLimiter) {
 		if s.kind == diana {
 			r.timed(localTen, s, l, 500_000, even)
 		}
 	})
-	if err != nil {
-		return err
+}
+
+// measureHuge is measureTenMillion for the rivals, a group by itself: ten million keys of
+// one take half a minute and gigabytes. So each is filled once, and then asked as often as
+// there are rounds. It stands in the tables of the local group, beside Diana.
+func measureHuge(ctx context.Context, r *run) error {
+	if r.quick {
+		return nil
 	}
-	// Ten million keys of a rival take half a minute and gigabytes, so each is filled once,
-	// and then asked as often as there are rounds.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	even, keys := uniform(10*million), names(10*million)
 	once := *r
-	once.rounds = 1
+	once.rounds, once.group = 1, "local"
 	rivals := slices.DeleteFunc(localSystems(), func(s localSystem) bool { return s.kind != rival })
 	return once.fill(ctx, 10, keys, rivals, func(s *localSystem, l *localLimiter) {
 		for range r.rounds {
-			r.timed(localTen, s, l, 500_000, even)
+			once.timed(localTen, s, l, 500_000, even)
 		}
 	})
 }

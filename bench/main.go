@@ -3,16 +3,19 @@
 // Bench measures Diana, its rivals and the floors under them side by side, interleaved
 // in one run, and judges the targets of each group by what it has measured.
 //
-//	bench [-run local,middleware,global] [-quick] [-rounds n] [-json file]
+//	bench [-run local,huge,middleware,global,gateway,growth] [-quick] [-rounds n] [-json file]
+//	bench page [file]
 //
 // What it prints is a table for reading; the same goes to a file as JSON. It starts the
-// Redis that it needs by itself. It exits with 0 whatever the figures are, with 1 if
+// Redis and the web servers that it needs by itself. It exits with 0 whatever the figures are, with 1 if
 // something could not be measured, and with 2 if it was called in a wrong way.
 //
+// bench page makes the tables and pictures of docs/performance.md from such a file.
+//
 // The files: run.go holds what a run consists of, report.go what was measured, table.go
-// how it is printed, targets.go what Diana must reach. Each group has a file that says
-// what is measured (global.go, local.go, middleware.go), and files named after it and
-// the one measured (global_ulule.go).
+// how it is printed, page.go how it is published, targets.go what Diana must reach. Each
+// group has a file that says what is measured (gateway.go, global.go, growth.go, local.go,
+// middleware.go), and files named after it and the one measured (global_ulule.go).
 package main
 
 import (
@@ -34,9 +37,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	var err error
-	if len(os.Args) > 1 && os.Args[1] == gatewayCommand {
-		err = runGateway(ctx, os.Args[2:], os.Stdin, os.Stdout)
-	} else {
+	switch command, args := subcommand(os.Args[1:]); command {
+	case gatewayCommand:
+		err = runGateway(ctx, args, os.Stdin, os.Stdout)
+	case serverCommand:
+		err = runServer(ctx, args)
+	case pageCommand:
+		err = runPage(args, os.Stdout)
+	default:
 		err = bench(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
 	stop()
@@ -50,6 +58,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// subcommand returns the first word and the rest, if there is a word.
+func subcommand(args []string) (string, []string) {
+	if len(args) == 0 {
+		return "", nil
+	}
+	return args[0], args[1:]
 }
 
 // usageError is a wrong way to call the program.
@@ -105,13 +121,17 @@ func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
 type group struct {
 	name    string
 	measure func(context.Context, *run) error
+	needs   func(*run) error // finds what it takes; nil: nothing that is not sure to be there
 }
 
 func allGroups() []group {
 	return []group{
-		{"local", measureLocal},
-		{"middleware", measureMiddleware},
-		{"global", measureGlobal},
+		{"local", measureLocal, nil},
+		{"huge", measureHuge, nil},
+		{"middleware", measureMiddleware, nil},
+		{"global", measureGlobal, nil},
+		{"gateway", measureGateway, gatewayNeeds},
+		{"growth", measureGrowth, nil},
 	}
 }
 

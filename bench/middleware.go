@@ -27,6 +27,7 @@ const (
 const (
 	middlewareWorkload = "a request that is let pass"
 
+	dianaOneRule  = "Diana, 1 rule by IP, 1 URL, RateLimit fields"
 	bareHandler   = "bare handler"
 	fieldsHandler = "bare handler that sets two fields"
 )
@@ -128,7 +129,7 @@ func openMiddleware(ctx context.Context) (handlers []middleware, stop func(), er
 			add(dianaHandler(urls, fields), rulesOf(urls, fields))
 		}
 	}
-	add("Diana, 1 rule by IP, 1 URL, RateLimit fields", "limits: [{url: /, rules: [{actor: ip, rpu: 1000000000}]}]")
+	add(dianaOneRule, "limits: [{url: /, rules: [{actor: ip, rpu: 1000000000}]}]")
 	if err != nil {
 		stop()
 		return nil, nil, err

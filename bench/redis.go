@@ -13,9 +13,13 @@ import (
 
 // startRedis starts a Redis server on a free port of this machine, as a process of its
 // own. It ends by stop, or with this program.
-func startRedis() (s *redistest.Server, stop func(), err error) {
+func (r *run) startRedis() (s *redistest.Server, stop func(), err error) {
 	h := &host{}
-	if err := caught(func() { s = redistest.Start(h) }); err != nil {
+	err = caught(func() {
+		s = redistest.Start(h)
+		r.report.Machine.Redis = s.Info("server")["redis_version"]
+	})
+	if err != nil {
 		h.close()
 		return nil, nil, err
 	}

@@ -4,11 +4,14 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -17,6 +20,7 @@ import (
 type report struct {
 	At      time.Time `json:"at"`
 	Command string    `json:"command"`
+	Took    float64   `json:"took,omitempty"` // seconds
 	Machine machine   `json:"machine"`
 	Rounds  int       `json:"rounds"`
 	Quick   bool      `json:"quick"`
@@ -31,7 +35,13 @@ type machine struct {
 	OS    string `json:"os"`
 	Go    string `json:"go"`
 	Redis string `json:"redis,omitempty"`
+	Wrk   string `json:"wrk,omitempty"`
+	Nginx string `json:"nginx,omitempty"`
 	Load  string `json:"load,omitempty"` // of the last 1, 5 and 15 minutes when the run began
+
+	// Others is which part of the cores programs have had that are no part of the run, in
+	// per cent. 0 if that is not known.
+	Others float64 `json:"others,omitempty"`
 }
 
 // kind says what a row is to Diana.
@@ -49,6 +59,8 @@ type row struct {
 	Workload string             `json:"workload"` // no two groups have the same
 	System   string             `json:"system"`
 	Kind     kind               `json:"kind"`
+	Line     string             `json:"line,omitempty"` // of a picture, if something grows
+	Size     int                `json:"size,omitempty"` // of what grows
 	Figures  map[string]*series `json:"figures"`
 }
 
@@ -59,6 +71,9 @@ type series struct {
 }
 
 func (s *series) add(v float64) {
+	if v != math.Trunc(v) { // more digits mean nothing, and are written to a file
+		v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64)
+	}
 	s.Rounds = append(s.Rounds, v)
 	s.Median = median(s.Rounds)
 }
@@ -114,11 +129,14 @@ func ratio(a, b *row, figure string) float64 {
 	return median(ratios)
 }
 
-// save writes the report as JSON.
+// save writes the report as JSON, a row or a target in a line.
 func (r *report) save(file string) error {
-	text, err := json.MarshalIndent(r, "", "\t")
+	text, err := json.Marshal(r)
 	if err != nil {
 		return err
+	}
+	for _, begin := range []string{`{"group":`, `{"id":`} {
+		text = bytes.ReplaceAll(text, []byte(begin), []byte("\n"+begin))
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err

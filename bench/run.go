@@ -24,6 +24,14 @@ type run struct {
 // measure measures all groups, prints the report and writes it to a file.
 func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	for _, g := range r.groups {
+		if g.needs != nil {
+			if err := g.needs(r); err != nil {
+				return fmt.Errorf("%s: %w", g.name, err)
+			}
+		}
+	}
+	before := machineTime()
+	for _, g := range r.groups {
 		r.group = g.name
 		r.note("%s", g.name)
 		err := g.measure(ctx, r)
@@ -34,6 +42,8 @@ func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
 	}
+	r.report.Took = time.Since(r.report.At).Round(time.Second).Seconds()
+	r.report.Machine.Others = machineTime().othersSince(before)
 	r.report.Targets = judge(r.report)
 	if err := r.report.print(out); err != nil {
 		return err
@@ -92,7 +102,7 @@ func (r *run) interleave(ctx context.Context, n int, measure func(round, i int) 
 func (r *run) row(workload, system string, k kind) *row {
 	m := r.report.find(workload, system)
 	if m == nil {
-		m = &row{r.group, workload, system, k, map[string]*series{}}
+		m = &row{Group: r.group, Workload: workload, System: system, Kind: k, Figures: map[string]*series{}}
 		r.report.Rows = append(r.report.Rows, m)
 	}
 	return m

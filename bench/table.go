@@ -15,30 +15,34 @@ type column struct {
 	format func(float64) string
 	more   bool // more is better
 	counts bool // is printed where it is 0 in all rows too, and none is better than another
+	judges bool // who has a better one is better
 }
 
 // columns are in the order in which they are printed. The first one that a workload has
 // is what Diana and the others are compared by.
 var columns = []column{
-	{figure: decisionRate, format: perSecondText, more: true},
-	{figure: nsOver, format: nsText},
+	{figure: decisionRate, format: perSecondText, more: true, judges: true},
+	{figure: requestRate, format: perSecondText, more: true, judges: true},
+	{figure: nsOver, format: nsText, judges: true},
 	{figure: requestTime, format: nsText},
-	{figure: allocsOver, format: plainText},
-	{figure: bytesOver, format: plainText},
-	{figure: nsDecision, format: nsText},
-	{figure: allocs, format: plainText},
-	{figure: slowest, format: secondsText},
-	{figure: bytesKey, format: plainText},
-	{figure: gcTime, format: secondsText},
-	{figure: p50, format: secondsText},
-	{figure: p99, format: secondsText},
-	{figure: requestCalls, format: plainText},
+	{figure: allocsOver, format: plainText, judges: true},
+	{figure: bytesOver, format: plainText, judges: true},
+	{figure: nsDecision, format: nsText, judges: true},
+	{figure: allocs, format: plainText, judges: true},
+	{figure: slowest, format: secondsText, judges: true},
+	{figure: bytesKey, format: plainText, judges: true},
+	{figure: gcTime, format: secondsText, judges: true},
+	{figure: p50, format: secondsText, judges: true},
+	{figure: p99, format: secondsText, judges: true},
+	{figure: redisTime, format: secondsText, judges: true},
+	{figure: serverTime, format: secondsText, judges: true},
+	{figure: requestCalls, format: plainText, judges: true},
 	{figure: admitted, format: plainText, counts: true},
 	{figure: promised, format: plainText},
 	{figure: offered, format: plainText},
 	{figure: refusals, format: plainText},
 	{figure: refusalCalls, format: plainText, counts: true},
-	{figure: failures, format: plainText},
+	{figure: failures, format: plainText, judges: true},
 }
 
 // print writes the whole report as text.
@@ -50,7 +54,7 @@ func (r *report) print(w io.Writer) error {
 		fmt.Fprintf(&b, ", Redis %s", m.Redis)
 	}
 	if m.Load != "" {
-		fmt.Fprintf(&b, ", load before %s", m.Load)
+		fmt.Fprintf(&b, ", load before %s, %.0f %% of the cores taken by other programs", m.Load, m.Others)
 	}
 	fmt.Fprintf(&b, "\nmedians of %d interleaved rounds; ±: the rounds' spread; last column: how many times better Diana is\n", r.Rounds)
 	if r.Quick {
@@ -130,12 +134,17 @@ func (c *column) worth(rows []*row) bool {
 	})
 }
 
-// comparison tells how many times better than another row Diana's is.
-func (c *column) comparison(ours, other *row) string {
-	better := ratio(other, ours, c.figure)
+// better returns how many times better than another row Diana's is; 0 if that is not known.
+func (c *column) better(ours, other *row) float64 {
 	if c.more {
-		better = ratio(ours, other, c.figure)
+		return ratio(ours, other, c.figure)
 	}
+	return ratio(other, ours, c.figure)
+}
+
+// comparison is better as text.
+func (c *column) comparison(ours, other *row) string {
+	better := c.better(ours, other)
 	if ours.Kind != diana || c.counts || better == 0 {
 		return ""
 	}
@@ -153,15 +162,18 @@ func plainText(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// formatOf returns how a figure is printed.
-func formatOf(figure string) func(float64) string {
-	for _, c := range columns {
-		if c.figure == figure {
-			return c.format
+// columnOf returns the column of a figure.
+func columnOf(figure string) *column {
+	for i := range columns {
+		if columns[i].figure == figure {
+			return &columns[i]
 		}
 	}
-	return plainText
+	return &column{figure: figure, format: plainText}
 }
+
+// formatOf returns how a figure is printed.
+func formatOf(figure string) func(float64) string { return columnOf(figure).format }
 
 func nsText(v float64) string { return plainText(v) + " ns" }
 

@@ -26,7 +26,7 @@ type verdict struct {
 
 // judge returns the verdicts on what the run has measured.
 func judge(r *report) (verdicts []verdict) {
-	for _, t := range slices.Concat(localTargets(), middlewareTargets(), globalTargets()) {
+	for _, t := range slices.Concat(localTargets(), middlewareTargets(), globalTargets(), gatewayTargets()) {
 		if text, met, ok := t.judge(r); ok {
 			verdicts = append(verdicts, verdict{t.id, t.text, text, met})
 		}
@@ -42,6 +42,10 @@ func atMost(bound float64) func(float64) bool  { return func(v float64) bool { r
 func compare(workload, figure, ours, theirs string, met func(float64) bool) func(*report) (string, bool, bool) {
 	return func(r *report) (string, bool, bool) {
 		v := ratio(r.find(workload, ours), r.find(workload, theirs), figure)
-		return fmt.Sprintf("%s x", plainText(v)), met(v), v != 0
+		text := plainText(v)
+		if v < 0.1 { // of which plainText leaves one digit or none
+			text = fmt.Sprintf("%.2g", v)
+		}
+		return text + " x", met(v), v != 0
 	}
 }

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// serverCommand is the hidden subcommand that is a server:
+//
+//	bench http-server ADDRESS upstream|proxy|503|copy URL
+const serverCommand = "http-server"
+
+// runServer serves until ctx ends.
+func runServer(ctx context.Context, args []string) error {
+	if len(args) != 3 {
+		return usageError{fmt.Errorf("%s: expected an address, what to be, and a URL", serverCommand)}
+	}
+	h, err := serverHandler(args[1], args[2])
+	if err != nil {
+		return err
+	}
+	// As the gateway's, see cmd/diana/gateway.go.
+	s := &http.Server{
+		Addr:              args[0],
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       75 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+	}
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func serverHandler(what, other string) (http.Handler, error) {
+	switch what {
+	case "upstream":
+		body := []byte("What stands behind the gateway answers a few words.\n")
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }), nil
+	case "503":
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }), nil
+	case "copy":
+		return copyRefusal(other)
+	case "proxy":
+		u, err := url.Parse(other)
+		if err != nil {
+			return nil, err
+		}
+		return passOn(u, slog.New(slog.NewTextHandler(os.Stderr, nil))), nil
+	}
+	return nil, usageError{fmt.Errorf("%s: unknown %q", serverCommand, what)}
+}
+
+// copyRefusal returns a handler that answers all what another server answers when it
+// refuses.
+func copyRefusal(other string) (http.Handler, error) {
+	for range 10 { // it lets something pass first
+		refused, err := refusalOf(other)
+		if refused != nil || err != nil {
+			return refused, err
+		}
+	}
+	return nil, fmt.Errorf("%s refuses nothing", other)
+}
+
+// refusalOf asks a server, and returns nil if it does not refuse.
+func refusalOf(other string) (http.Handler, error) {
+	answer, err := http.Get(other)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }() // all of it has been read, or that has failed
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusServiceUnavailable {
+		return nil, err
+	}
+	answer.Header.Del("Date")
+	answer.Header.Del("Content-Length")
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for field, values := range answer.Header {
+			w.Header()[field] = values
+		}
+		w.WriteHeader(answer.StatusCode)
+		_, _ = w.Write(body)
+	}), nil
+}
+
+// passOn is cmd/diana's way to an upstream without the limiter, see its chain in
+// gateway.go: the settings of newProxy and newTransport, an ID for each request, the same
+// line in the log, and the same fields to the upstream. What it does for rare requests, such
+// as WebSockets, is left out where an ordinary one does not pay for it.
+func passOn(upstream *url.URL, logger *slog.Logger) http.Handler {
+	reverse := &httputil.ReverseProxy{
+		Transport: &http.Transport{
+			DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ExpectContinueTimeout: time.Second,
+			ResponseHeaderTimeout: 60 * time.Second,
+			IdleConnTimeout:       60 * time.Second,
+			MaxIdleConnsPerHost:   1024,
+			DisableCompression:    true,
+		},
+		FlushInterval: -1,
+		BufferPool:    &proxyBuffers{},
+		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(upstream)
+			pr.Out.URL.Opaque = ""
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
+			pr.Out.Trailer = pr.In.Trailer
+			pr.Out.Header.Set(idField, idOf(pr.In))
+			for field := range pr.Out.Header { // none that tells where the request came from
+				name := strings.ToLower(strings.ReplaceAll(field, "_", "-"))
+				if strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip" {
+					delete(pr.Out.Header, field)
+				}
+			}
+			pr.SetXForwarded()
+		},
+		ModifyResponse: func(r *http.Response) error {
+			r.Header.Del(idField)
+			return nil
+		},
+	}
+	proxy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reverse.ServeHTTP(&keptFields{w, maps.Clone(w.Header())}, r)
+	})
+	logged := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		counted := &countingWriter{ResponseWriter: w}
+		proxy(counted, r)
+		peer, _ := netip.ParseAddrPort(r.RemoteAddr) // it is one
+		logger.LogAttrs(r.Context(), slog.LevelInfo, "request",
+			slog.String("method", r.Method),
+			slog.String("path", r.URL.EscapedPath()),
+			slog.Int("status", counted.status),
+			slog.Int64("bytes", counted.bytes),
+			slog.Duration("duration", time.Since(start)),
+			slog.String("request_id", idOf(r)),
+			slog.String("client", peer.Addr().Unmap().String()))
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var random [16]byte
+		_, _ = rand.Read(random[:]) // never fails
+		id := hex.EncodeToString(random[:])
+		w.Header().Set(idField, id)
+		logged(w, r.WithContext(context.WithValue(r.Context(), idKey{}, id)))
+	})
+}
+
+// idField names a request in logs.
+const idField = "X-Request-Id"
+
+type idKey struct{}
+
+func idOf(r *http.Request) string {
+	id, _ := r.Context().Value(idKey{}).(string)
+	return id
+}
+
+// keptFields puts back what ReverseProxy may have cleared.
+type keptFields struct {
+	http.ResponseWriter
+	kept http.Header
+}
+
+// Unwrap is for http.ResponseController.
+func (w *keptFields) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader puts back what is gone.
+func (w *keptFields) WriteHeader(status int) {
+	h := w.Header()
+	for field, values := range w.kept {
+		if _, ok := h[field]; !ok {
+			h[field] = values
+		}
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// countingWriter remembers what a line of the log tells.
+type countingWriter struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+// Unwrap is for http.ResponseController.
+func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader remembers the status.
+func (w *countingWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *countingWriter) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// proxyBuffers lends the memory through which answers are copied.
+type proxyBuffers struct{ pool sync.Pool }
+
+// Get lends a buffer.
+func (b *proxyBuffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[32 << 10]byte); ok {
+		return p[:]
+	}
+	return make([]byte, 32<<10)
+}
+
+// Put takes it back.
+func (b *proxyBuffers) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }

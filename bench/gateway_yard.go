@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/testproc"
+)
+
+// yard is where servers are started. They end with it.
+type yard struct {
+	*host
+	dir      string
+	script   string // for wrk
+	self     string // this program
+	diana    string // the program that is measured
+	upstream string // URL of what stands behind the gateways
+	files    int
+}
+
+// commander returns the program, with its arguments, that serves at an address.
+type commander func(y *yard, address string) ([]string, error)
+
+// prepare builds Diana and starts the upstream.
+func (y *yard) prepare(ctx context.Context) (err error) {
+	if y.self, err = os.Executable(); err != nil {
+		return err
+	}
+	y.dir = y.TempDir()
+	if y.script, err = y.file("wrk.lua", wrkScript); err != nil {
+		return err
+	}
+	y.diana = filepath.Join(y.dir, "diana")
+	if out, err := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "cmd", "diana"), "build", "-o", y.diana, ".").CombinedOutput(); err != nil {
+		return fmt.Errorf("building diana, which must be done in the folder bench: %w\n%s", err, out)
+	}
+	upstream, err := y.start(ownCommand("upstream"))
+	if err != nil {
+		return err
+	}
+	y.upstream = "http://" + upstream.address
+	return nil
+}
+
+// file writes a file that no other one is called like.
+func (y *yard) file(name, text string) (string, error) {
+	y.files++
+	path := filepath.Join(y.dir, strconv.Itoa(y.files)+"-"+name)
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+// start starts a server, and returns when it answers.
+func (y *yard) start(command commander) (*httpServer, error) {
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(testproc.FreePort(y.host)))
+	args, err := command(y, address)
+	if err != nil {
+		return nil, err
+	}
+	p, err := testproc.Start(os.DevNull, args[0], args[1:]...)
+	if err != nil {
+		return nil, err
+	}
+	y.Cleanup(func() { _ = p.Kill() }) // it ends with this program at the latest
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+	err = testproc.Poll(testproc.Patience, func() error {
+		if p.HasEnded() {
+			return nil
+		}
+		answer, err := client.Get("http://" + address + gatewayPath)
+		if err == nil {
+			_ = answer.Body.Close() // nothing depends on it
+		}
+		return err
+	})
+	if p.HasEnded() {
+		err = errEnded
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	return &httpServer{p, address}, nil
+}
+
+// dianaCommand is the gateway with a configuration.
+func dianaCommand(config string) commander {
+	return func(y *yard, address string) ([]string, error) {
+		file, err := y.file("diana.yaml", config)
+		return []string{y.diana, "serve", "--config", file, "--listen", address, "--admin", "127.0.0.1:0", "--upstream", y.upstream}, err
+	}
+}
+
+// ownCommand is a server that this program is itself.
+func ownCommand(what string) commander {
+	return func(y *yard, address string) ([]string, error) {
+		return []string{y.self, serverCommand, address, what, y.upstream}, nil
+	}
+}
+
+// likeDiana is a server that refuses in the same words as the gateway that refuses.
+func likeDiana(y *yard, address string) ([]string, error) {
+	for _, s := range httpSystems() {
+		if s.workload != refusedByServer || s.name != dianaServe {
+			continue
+		}
+		server, err := y.start(s.command)
+		if err != nil {
+			return nil, err
+		}
+		return []string{y.self, serverCommand, address, "copy", "http://" + server.address}, nil
+	}
+	return nil, nil
+}
+
+// versionOf returns what a program says of its version in its first line, as the word
+// that has a point in it.
+func versionOf(program, flag string) string {
+	out, _ := exec.Command(program, flag).CombinedOutput() // wrk fails when it is asked this
+	line, _, _ := strings.Cut(string(out), "\n")
+	for _, word := range strings.Fields(line) {
+		if strings.Contains(word, ".") {
+			return word
+		}
+	}
+	return ""
+}
+
+// read reads what wrkScript prints.
+func (got *wrkResult) read(out string, broken *float64) error {
+	_, line, ok := strings.Cut(out, "result\t")
+	var took, half, most float64 // microseconds
+	if _, err := fmt.Sscan(line, &got.requests, &got.refused, broken, &took, &half, &most); err != nil || !ok {
+		return fmt.Errorf("wrk said %q", out)
+	}
+	duration := func(us float64) time.Duration { return time.Duration(us * float64(time.Microsecond)) }
+	got.took, got.p50, got.p99 = duration(took), duration(half), duration(most)
+	return nil
+}
