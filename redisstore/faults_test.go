@@ -192,71 +192,46 @@ func TestFailureDuringProbe(t *testing.T) {
 }
 
 // The places of gateways are counted again when Redis has come back, also those that were
-// given back while it was away.
+// given back while it was away, by one who holds another still and by one who does not.
 func TestLeasesAfterOutage(t *testing.T) {
 	t.Parallel()
-	r := redistest.Start(t)
-	w := watch(t, Options{URL: r.URL()})
-	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
-	enter := func() ([]limit.Charge, bool) {
-		t.Helper()
-		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
-		ok, err := w.Take(context.Background(), 0, ch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ch, ok
-	}
-	first, _ := enter()
-	second, _ := enter()
-	_, _ = enter()
-	if _, ok := enter(); ok {
-		t.Fatal("four places of three")
-	}
-	r.Freeze()
-	if err := w.take(); err == nil {
-		t.Fatal("a frozen Redis answered")
-	}
-	w.Give(first)
-	w.Give(second)
-	r.Thaw()
-	eventually(t, w.Up)
-	for i, want := range []bool{true, true, false} {
-		if _, ok := enter(); ok != want {
-			t.Errorf("place %d after the outage: %v, want %v", i+2, ok, want)
-		}
-	}
-}
-
-// So are those of an actor who has given back all of them, while Redis was away.
-func TestLeasesGoneAfterOutage(t *testing.T) {
-	t.Parallel()
-	r := redistest.Start(t)
-	w := watch(t, Options{URL: r.URL()})
-	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
-	enter := func() ([]limit.Charge, bool) {
-		t.Helper()
-		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
-		ok, err := w.Take(context.Background(), 0, ch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ch, ok
-	}
-	first, _ := enter()
-	second, _ := enter()
-	r.Freeze()
-	if err := w.take(); err == nil {
-		t.Fatal("a frozen Redis answered")
-	}
-	w.Give(first)
-	w.Give(second)
-	r.Thaw()
-	eventually(t, w.Up)
-	for i, want := range []bool{true, true, true, false} {
-		if _, ok := enter(); ok != want {
-			t.Errorf("place %d after the outage: %v, want %v", i+1, ok, want)
-		}
+	for held := 2; held <= 3; held++ {
+		t.Run(fmt.Sprint(held), func(t *testing.T) {
+			t.Parallel()
+			r := redistest.Start(t)
+			w := watch(t, Options{URL: r.URL()})
+			c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
+			enter := func() ([]limit.Charge, bool) {
+				t.Helper()
+				ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+				ok, err := w.Take(context.Background(), 0, ch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ch, ok
+			}
+			var inside [][]limit.Charge
+			for range held {
+				ch, ok := enter()
+				if !ok {
+					t.Fatal("refused while there was a place")
+				}
+				inside = append(inside, ch)
+			}
+			r.Freeze()
+			if err := w.take(); err == nil {
+				t.Fatal("a frozen Redis answered")
+			}
+			w.Give(inside[0])
+			w.Give(inside[1])
+			r.Thaw()
+			eventually(t, w.Up)
+			for n := held - 1; n <= 4; n++ {
+				if _, ok := enter(); ok != (n <= 3) {
+					t.Errorf("place %d of 3 after the outage: %v", n, ok)
+				}
+			}
+		})
 	}
 }
 
