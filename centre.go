@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"reflect"
 	"sync"
@@ -73,9 +74,9 @@ func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Docum
 	if err != nil {
 		return nil, d, err
 	}
-	kind, s, err := settings.Open(l.options.Vocabulary)
+	kind, s, err := source.Open(l.options.Vocabulary.Sources, o)
 	if err != nil {
-		return nil, d, err
+		return nil, d, fmt.Errorf("remote: %w", err)
 	}
 	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, roots: roots(o.TLS), since: time.Now()}
 	if d, err = source.Get(l.closing, s, firstLook); l.closing.Err() != nil {

@@ -33,32 +33,15 @@ func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
 	}
 	o = redisstore.Options{URL: c.URL, Addresses: c.Cluster, Timeout: c.Timeout, Prefix: c.Prefix}
 	var sentinelErr, tlsErr error
-	o.Credentials, err = credentials("redis.password", c.Username, c.Password)
+	o.Credentials, err = config.Credentials("redis.password", c.Username, c.Password)
 	if s := c.Sentinel; s != nil {
 		o.Addresses, o.Master = s.Addresses, s.Master
-		o.SentinelCredentials, sentinelErr = credentials("redis.sentinel.password", s.Username, s.Password)
+		o.SentinelCredentials, sentinelErr = config.Credentials("redis.sentinel.password", s.Username, s.Password)
 	}
 	if o.TLS, tlsErr = c.TLS.Load(); tlsErr != nil {
 		tlsErr = fmt.Errorf("redis.tls: %w", tlsErr)
 	}
 	return o, errors.Join(err, sentinelErr, tlsErr)
-}
-
-// credentials returns what asks for a password anew each time, or nil if there is none.
-// It has asked once.
-func credentials(key, username string, password config.Secret) (func() (string, string, error), error) {
-	if password.IsZero() {
-		return nil, nil
-	}
-	ask := func() (string, string, error) {
-		text, err := password.Value()
-		if err != nil {
-			return "", "", fmt.Errorf("%s: %w", key, err)
-		}
-		return username, text, nil
-	}
-	_, _, err := ask()
-	return ask, err
 }
 
 // connect returns the connection that a configuration asks for: the one in use if it is

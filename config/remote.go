@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/diana-limiter/diana/rule"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -55,13 +54,8 @@ func (r *Remote) Options() (source.Options, error) {
 		password, _ := user.Password()
 		o.Credentials = func() (string, string, error) { return name, password, nil }
 		u.User = nil
-	} else if !r.Password.IsZero() {
-		password := r.Password.asked("remote.password")
-		o.Credentials = func() (string, string, error) {
-			text, err := password()
-			return r.Username, text, err
-		}
-		_, passwordErr = password()
+	} else {
+		o.Credentials, passwordErr = Credentials("remote.password", r.Username, r.Password)
 	}
 	if !r.Token.IsZero() {
 		o.Token = r.Token.asked("remote.token")
@@ -74,34 +68,6 @@ func (r *Remote) Options() (source.Options, error) {
 		return source.Options{}, err
 	}
 	return o, nil
-}
-
-// Open returns the source, and the name of its kind. It does not wait for the centre.
-func (r *Remote) Open(v rule.Vocabulary) (kind string, s source.Source, err error) {
-	o, err := r.Options()
-	if err != nil {
-		return "", nil, err
-	}
-	k, ok := source.Named(v.Sources, o.URL.Scheme)
-	if !ok {
-		return "", nil, fmt.Errorf("remote.url: this program has no source for %s", o.URL.Scheme)
-	}
-	s, err = k.Open(o)
-	if err != nil {
-		return "", nil, fmt.Errorf("remote: %w", err)
-	}
-	return k.Schemes[0], s, nil
-}
-
-// asked returns what asks for a secret anew each time. Its errors begin with key.
-func (s Secret) asked(key string) func() (string, error) {
-	return func() (string, error) {
-		text, err := s.Value()
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", key, err)
-		}
-		return text, nil
-	}
 }
 
 // centre reads where the configuration centre is.

@@ -113,6 +113,32 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText implements encoding.TextMarshaler by String.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// asked returns what asks for a secret anew each time. Its errors begin with key.
+func (s Secret) asked(key string) func() (string, error) {
+	return func() (string, error) {
+		text, err := s.Value()
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", key, err)
+		}
+		return text, nil
+	}
+}
+
+// Credentials returns what asks for a password anew each time, and tells whose it is; nil if
+// there is no password. It has asked once. Errors begin with key.
+func Credentials(key, username string, password Secret) (func() (string, string, error), error) {
+	if password.IsZero() {
+		return nil, nil
+	}
+	asked := password.asked(key)
+	ask := func() (string, string, error) {
+		text, err := asked()
+		return username, text, err
+	}
+	_, _, err := ask()
+	return ask, err
+}
+
 // credentials reads username and password.
 func (m mapping) credentials() (username string, password Secret) {
 	user := m.get("username")

@@ -235,7 +235,7 @@ func (b *batch) pack() []byte {
 		}
 	}
 	grace, lease := int64(0), int64(leaseTime)
-	if s.callerClock { // in which years may pass between two requests
+	if s.options.CallerClock { // in which years may pass between two requests
 		grace, lease = testGrace, 1<<52
 	}
 	number(b.now)

@@ -12,34 +12,18 @@ import (
 
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
-	"github.com/diana-limiter/diana/storetest"
 )
 
-func openCluster(t *testing.T, c *redistest.Cluster, prefix string) *Store {
+func openCluster(t *testing.T, c *redistest.Cluster) *Store {
 	t.Helper()
-	s, err := Open(Options{Addresses: c.Addrs(), Timeout: 10 * time.Second, Prefix: prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	eventually(t, s.Up)
-	return s
+	return openBy(t, Options{Addresses: c.Addrs()})
 }
 
 // A Cluster keeps what a single server keeps, but that a request that is refused can, for
 // a moment, be in the way of others.
 func TestClusterConformance(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3)
-	var stores atomic.Int64
-	storetest.Run(t, func(t *testing.T) (limit.Store, func() int64) {
-		return openCluster(t, c, fmt.Sprint("store", stores.Add(1))), func() int64 { return 0 }
-	})
-	storetest.Replay(t, func(t *testing.T) limit.Store {
-		s := openCluster(t, c, fmt.Sprint("store", stores.Add(1)))
-		s.callerClock = true
-		return s
-	})
+	testConformance(t, Options{Addresses: redistest.StartCluster(t, 3).Addrs()})
 }
 
 // Each master has some of the keys, and a request that one master refuses takes nothing
@@ -47,7 +31,7 @@ func TestClusterConformance(t *testing.T) {
 func TestClusterParts(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	all := []*Store{openCluster(t, c, ""), openCluster(t, c, ""), openCluster(t, c, "")}
+	all := []*Store{openCluster(t, c), openCluster(t, c), openCluster(t, c)}
 	hour := limit.Limit{N: 100_000, Unit: time.Hour}
 	var granted [16]atomic.Int64
 	var wg sync.WaitGroup
@@ -116,7 +100,7 @@ func TestClusterFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := redistest.StartCluster(t, 3)
-			s := openCluster(t, c, "")
+			s := openCluster(t, c)
 			counters := s.at(t, limit.TokenBucket(), limit.Limit{N: 1_000_000, Unit: time.Hour})
 			take := func(key string) error {
 				_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: counters, Key: []byte(key), Cost: 1}})
@@ -144,7 +128,7 @@ func TestClusterFailover(t *testing.T) {
 func TestClusterMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	s := openCluster(t, c, "")
+	s := openCluster(t, c)
 	c0 := s.at(t, limit.FixedWindow(), limit.Limit{N: 10, Unit: time.Hour, Align: limit.AlignFirst})
 	take := func() bool {
 		ok, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c0, Key: []byte("x"), Cost: 1}})

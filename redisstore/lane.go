@@ -47,7 +47,7 @@ func (l *lane) submit(now int64, charges []limit.Charge, wait bool) (place, erro
 		return place{}, ErrUnavailable
 	}
 	l.begin()
-	if l.store.callerClock {
+	if l.store.options.CallerClock {
 		l.next.now = now
 	}
 	p := l.next.take(charges)

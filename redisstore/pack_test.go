@@ -16,7 +16,7 @@ import (
 // Redis reads what is packed here, and what it packs is read here.
 func TestPackAsRedisDoes(t *testing.T) {
 	t.Parallel()
-	s := open(t, redistest.Start(t), "")
+	s := open(t, redistest.Start(t))
 	echo := plainScript(`return cmsgpack.pack(cmsgpack.unpack(ARGV[1]))`)
 	exact := int64(1) << 53
 	edges := []int64{0, 1, -1, 31, -32, -33, 127, 128, 255, 256, -128, -129, 32767, 32768, -32769, 65535, 65536,

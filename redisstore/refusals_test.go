@@ -15,7 +15,7 @@ import (
 func TestRefusalsAreRemembered(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	s := open(t, r, "")
+	s := open(t, r)
 	now := int64(1_000_000)
 	for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.FixedWindow(), limit.SlidingWindow(), limit.SlidingLog()} {
 		c := s.at(t, a, limit.Limit{N: 2, Unit: 24 * time.Hour, Align: map[bool]limit.Align{true: limit.AlignFirst}[a.Uses("align")]})
@@ -71,7 +71,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 // Who is refused by two limits is told to wait for both, also when Redis is not asked.
 func TestRefusedTwice(t *testing.T) {
 	t.Parallel()
-	s := open(t, redistest.Start(t), "")
+	s := open(t, redistest.Start(t))
 	minute := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Minute})
 	day := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: 24 * time.Hour})
 	for i := range 3 {
@@ -92,7 +92,7 @@ func TestRefusedTwice(t *testing.T) {
 // What Redis has refused before something was given back is not remembered after.
 func TestGivenMeanwhile(t *testing.T) {
 	t.Parallel()
-	s := open(t, redistest.Start(t), "")
+	s := open(t, redistest.Start(t))
 	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
 	ask := func() (place, []limit.Charge) {
 		ch := []limit.Charge{{Counters: c, Cost: 1}}
@@ -119,7 +119,7 @@ func TestGivenMeanwhile(t *testing.T) {
 // A limit that a reload has changed is asked anew.
 func TestRefusalsOfAnotherLimit(t *testing.T) {
 	t.Parallel()
-	s := open(t, redistest.Start(t), "")
+	s := open(t, redistest.Start(t))
 	at := func(n int64) limit.Counters {
 		m, err := limit.SlidingLog().New(limit.Limit{N: n, Unit: time.Hour})
 		if err != nil {

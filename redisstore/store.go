@@ -105,8 +105,6 @@ type Store struct {
 
 	handles atomic.Int64 // that Counters has returned
 
-	callerClock bool // see Options.CallerClock
-
 	mu      sync.Mutex             // guards scripts, and changes of script
 	scripts []string               // sources, by number
 	script  atomic.Pointer[script] // of them all
@@ -131,7 +129,7 @@ type counters struct {
 // Open returns a Store. It does not wait for Redis: until that answers, Take fails at
 // once. The error is for Options that are wrong.
 func Open(o Options) (*Store, error) {
-	s := &Store{options: o, timeout: o.Timeout, prefix: o.Prefix, callerClock: o.CallerClock, gateway: rand.Int64N(1 << 53), stop: make(chan struct{})}
+	s := &Store{options: o, timeout: o.Timeout, prefix: o.Prefix, gateway: rand.Int64N(1 << 53), stop: make(chan struct{})}
 	if err := s.link.configure(o); err != nil {
 		return nil, err
 	}
@@ -239,7 +237,7 @@ func (s *Store) settle(p place, now int64, charges []limit.Charge) (bool, error)
 	case err != nil:
 	case allowed:
 		s.leases.hold(charges, 1)
-	case !s.callerClock:
+	case !s.options.CallerClock:
 		s.refused.remember(now, p.given, charges)
 	}
 	return allowed, err

@@ -17,10 +17,17 @@ import (
 	"github.com/diana-limiter/diana/storetest"
 )
 
-// open returns a Store on a Redis. Stores of different prefixes share nothing.
-func open(t testing.TB, r *redistest.Server, prefix string) *Store {
+// open returns a Store that is in use, on a single Redis.
+func open(t testing.TB, r *redistest.Server) *Store {
 	t.Helper()
-	s, err := Open(Options{URL: r.URL(), Timeout: 10 * time.Second, Prefix: prefix})
+	return openBy(t, Options{URL: r.URL()})
+}
+
+// openBy returns a Store that is in use, on a Redis that may take its time.
+func openBy(t testing.TB, o Options) *Store {
+	t.Helper()
+	o.Timeout = 10 * time.Second
+	s, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,16 +60,22 @@ func (s *Store) at(t testing.TB, a limit.Algorithm, l limit.Limit) limit.Counter
 }
 
 func TestConformance(t *testing.T) {
-	r := redistest.Start(t)
+	testConformance(t, Options{URL: redistest.Start(t).URL()})
+}
+
+// testConformance runs the suite on stores that share a Redis, each with a prefix of its own.
+func testConformance(t *testing.T, o Options) {
 	var stores atomic.Int64
+	next := func(t *testing.T, callerClock bool) *Store {
+		t.Helper()
+		own := o
+		own.Prefix, own.CallerClock = fmt.Sprint("store", stores.Add(1)), callerClock
+		return openBy(t, own)
+	}
 	storetest.Run(t, func(t *testing.T) (limit.Store, func() int64) {
-		return open(t, r, fmt.Sprint("store", stores.Add(1))), func() int64 { return 0 }
+		return next(t, false), func() int64 { return 0 }
 	})
-	storetest.Replay(t, func(t *testing.T) limit.Store {
-		s := open(t, r, fmt.Sprint("store", stores.Add(1)))
-		s.callerClock = true
-		return s
-	})
+	storetest.Replay(t, func(t *testing.T) limit.Store { return next(t, true) })
 }
 
 // The Go step and the Lua step answer alike, whatever comes.
@@ -72,8 +85,7 @@ func TestAgreesWithMemory(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		n = 10_000
 	}
-	s := open(t, redistest.Start(t), "")
-	s.callerClock = true
+	s := openBy(t, Options{URL: redistest.Start(t).URL(), CallerClock: true})
 	storetest.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), s)
 }
 
@@ -84,7 +96,7 @@ func TestSharedByGateways(t *testing.T) {
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
 	for range 3 {
-		s := open(t, r, "")
+		s := open(t, r)
 		c := s.at(t, limit.SlidingLog(), limit.Limit{N: 1000, Unit: time.Hour})
 		for range 64 {
 			wg.Go(func() {
@@ -105,7 +117,7 @@ func TestSharedByGateways(t *testing.T) {
 	if admitted.Load() != 1000 {
 		t.Errorf("admitted %d, want 1000", admitted.Load())
 	}
-	idle := open(t, r, "")
+	idle := open(t, r)
 	c := idle.at(t, limit.SlidingLog(), limit.Limit{N: 1000, Unit: time.Hour})
 	if ok, err := idle.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}); ok || err != nil {
 		t.Errorf("a gateway without traffic of its own: %v, %v, want a refusal", ok, err)
@@ -116,7 +128,7 @@ func TestSharedByGateways(t *testing.T) {
 func TestOneCall(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	s := open(t, r, "")
+	s := open(t, r)
 	var charges []limit.Charge
 	for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.FixedWindow(), limit.SlidingWindow()} {
 		charges = append(charges, limit.Charge{Counters: s.at(t, a, limit.Limit{N: 10, Unit: time.Minute}), Key: []byte("x"), Cost: 1})
@@ -147,7 +159,7 @@ func TestOneCall(t *testing.T) {
 func TestForeignValue(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	s := open(t, r, "")
+	s := open(t, r)
 	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 10, Unit: time.Minute})
 	take := func(key string) error {
 		_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte(key), Cost: 1}})
@@ -214,7 +226,7 @@ func TestUnavailable(t *testing.T) {
 // A turn that is given back is nobody's twice: those behind keep theirs.
 func TestTurnGivenBack(t *testing.T) {
 	t.Parallel()
-	s := open(t, redistest.Start(t), "")
+	s := open(t, redistest.Start(t))
 	c := s.at(t, limit.LeakyBucket(), limit.Limit{N: 1, Unit: time.Second, Queue: 10})
 	take := func() ([]limit.Charge, time.Time) {
 		t.Helper()
@@ -242,7 +254,7 @@ func TestTurnGivenBack(t *testing.T) {
 // behind it in one keeps the distance from when it really goes on.
 func TestSeveralTurns(t *testing.T) {
 	t.Parallel()
-	s := open(t, redistest.Start(t), "")
+	s := open(t, redistest.Start(t))
 	fast := s.at(t, limit.LeakyBucket(), limit.Limit{N: 10, Unit: time.Second})
 	slow := s.at(t, limit.LeakyBucket(), limit.Limit{N: 2, Unit: time.Second})
 	take := func(of ...limit.Counters) (turn time.Time, charges []limit.Charge) {

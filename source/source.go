@@ -11,6 +11,7 @@ package source
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/url"
 	"slices"
 )
@@ -71,6 +72,16 @@ type Options struct {
 	Token       func() (string, error)
 
 	TLS *tls.Config // for schemes that use TLS, or for those that can; nil: the system's authorities, or no TLS
+}
+
+// Open returns the Source of the kind that has the URL's scheme, and the kind's name.
+func Open(kinds []Kind, o Options) (kind string, s Source, err error) {
+	k, ok := Named(kinds, o.URL.Scheme)
+	if !ok {
+		return "", nil, fmt.Errorf("this program has no source for %s", o.URL.Scheme)
+	}
+	s, err = k.Open(o)
+	return k.Schemes[0], s, err
 }
 
 // Named returns the kind that has a scheme.

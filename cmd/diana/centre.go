@@ -27,9 +27,13 @@ func openCentre(local *config.Config) (*centre, error) {
 	if local.Remote == nil {
 		return nil, errors.New("no configuration centre is named, expected remote with a url")
 	}
-	_, s, err := local.Remote.Open(vocabulary())
+	o, err := local.Remote.Options()
 	if err != nil {
 		return nil, err
+	}
+	_, s, err := source.Open(vocabulary().Sources, o)
+	if err != nil {
+		return nil, fmt.Errorf("remote: %w", err)
 	}
 	return &centre{local.Remote.Where(), s, local}, nil
 }
