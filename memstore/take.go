@@ -20,7 +20,8 @@ type item struct {
 	charge *limit.Charge
 	hash   uint64
 	shared bool   // counted by the overflow
-	head   uint64 // of the record, while it is locked
+	judged bool   // charge.Outcome is that of head
+	head   uint64 // of the record, while it is locked; before, as it was read
 }
 
 // state returns what the record holds.
@@ -74,7 +75,6 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 	for i := range items {
 		it := &items[i]
 		it.place = s.locate(it.c, it.hash)
-		state := limit.State{}
 		if it.find() {
 			if !it.c.plain {
 				continue
@@ -83,9 +83,10 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 			if !ok {
 				continue
 			}
-			state.Head = head
+			it.head = head
 		}
-		it.charge.Outcome = it.c.Look(state, now, it.charge.Cost)
+		it.charge.Outcome = it.c.Look(limit.State{Head: it.head}, now, it.charge.Cost)
+		it.judged = it.c.plain
 		refused = refused || !it.charge.Outcome.Allowed && !it.charge.Shadow
 	}
 	if !refused {
@@ -104,8 +105,11 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 	return true
 }
 
-// prepare finds the record of a charge, or makes it.
+// prepare finds the record of a charge, if it is not known, or makes it.
 func (s *Store) prepare(now int64, it *item) {
+	if it.record != nil {
+		return
+	}
 	it.place = s.locate(it.c, it.hash)
 	if it.shared = false; it.find() {
 		return
@@ -131,8 +135,10 @@ func (s *Store) lockAll(items []item) bool {
 				items[j].unlock(items[j].head)
 			}
 			it.shard.settle()
+			it.record = nil
 			return false
 		}
+		it.judged = it.judged && head == it.head
 		it.head = head
 	}
 	return true
@@ -145,8 +151,11 @@ func (s *Store) decide(now int64, items []item) bool {
 		it := &items[i]
 		if it.c.queue != nil {
 			s.catchUp(it, now)
+			it.judged = false
 		}
-		it.charge.Outcome = it.c.Look(it.state(s), now, it.charge.Cost)
+		if !it.judged {
+			it.charge.Outcome = it.c.Look(it.state(s), now, it.charge.Cost)
+		}
 		allowed = allowed && (it.charge.Outcome.Allowed || it.charge.Shadow)
 	}
 	var turn int64 // at which the request goes on: in all its queues at once
