@@ -67,6 +67,7 @@ type judgement struct {
 	there    charges   // to those in Redis
 	verdicts []Verdict // of each of match.Rules
 	body     []byte
+	values   values
 	which    []int // rules that the fields tell of
 	held     bool  // a charge is to be given back at the end
 	queues   bool  // a rule may let the request wait
@@ -89,7 +90,7 @@ func (j *judgement) end() {
 func (j *judgement) heldOf(c *charges) []limit.Charge {
 	held := c.list[:0]
 	for i := range c.list {
-		if !c.silent[i] && j.match.Rules[c.rule[i]].Algorithm.Held {
+		if !c.of[i].silent && j.match.Rules[c.of[i].rule].Algorithm.Held {
 			held = append(held, c.list[i])
 		}
 	}

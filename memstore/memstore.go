@@ -44,6 +44,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -314,6 +315,11 @@ type place struct {
 	index  int // of the shard
 	meta   uint64
 	record *record // set by find and insert
+}
+
+// compare orders places, the same for everyone.
+func (p *place) compare(q *place) int {
+	return cmp.Or(cmp.Compare(p.index, q.index), cmp.Compare(p.meta, q.meta))
 }
 
 func (s *Store) hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }

@@ -3,7 +3,6 @@
 package memstore
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 
@@ -24,6 +23,9 @@ type item struct {
 	head   uint64 // of the record, while it is locked; before, as it was read
 }
 
+// usual is up to how many charges are decided without an allocation.
+const usual = 8
+
 // state returns what the record holds.
 func (it *item) state(s *Store) limit.State {
 	if it.c.plain {
@@ -39,12 +41,15 @@ func (it *item) state(s *Store) limit.State {
 // all are locked, in one order for all callers, so that no two wait for each other.
 // If one has moved meanwhile, all are let go and looked for again.
 func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
-	var room [8]item
-	items := room[:0]
-	for i := range charges {
-		c := charges[i].Counters.(*counters)
-		it := item{c: c, charge: &charges[i], hash: s.hash(charges[i].Key)}
-		items = append(items, it)
+	var room [usual]item
+	var turns [usual]int
+	items, order := room[:min(len(charges), usual)], turns[:min(len(charges), usual)]
+	if len(charges) > usual {
+		items, order = make([]item, len(charges)), make([]int, len(charges))
+	}
+	for i := range items {
+		it, ch := &items[i], &charges[i]
+		it.c, it.charge, it.hash, order[i] = ch.Counters.(*counters), ch, s.hash(ch.Key), i
 	}
 	if s.peek(now, items) {
 		return false, nil
@@ -53,16 +58,14 @@ func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 		for i := range items {
 			s.prepare(now, &items[i])
 		}
-		// By address in the shards, whose order is the same for everyone.
-		slices.SortFunc(items, func(a, b item) int {
-			return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.meta, b.meta))
-		})
-		for i := 1; i < len(items); i++ {
-			if items[i].index == items[i-1].index && items[i].meta == items[i-1].meta {
+		// By address in the shards, which is the same for everyone.
+		slices.SortFunc(order, func(a, b int) int { return items[a].compare(&items[b].place) })
+		for i, k := range order[1:] {
+			if items[order[i]].compare(&items[k].place) == 0 {
 				return false, errTwice
 			}
 		}
-		if s.lockAll(items) {
+		if s.lockAll(items, order) {
 			break
 		}
 	}
@@ -125,14 +128,14 @@ func (s *Store) prepare(now int64, it *item) {
 	}
 }
 
-// lockAll locks all records, or none if one has moved.
-func (s *Store) lockAll(items []item) bool {
-	for i := range items {
-		it := &items[i]
+// lockAll locks all records in that order, or none if one has moved.
+func (s *Store) lockAll(items []item, order []int) bool {
+	for i, k := range order {
+		it := &items[k]
 		head, ok := it.lock()
 		if !ok {
-			for j := range items[:i] {
-				items[j].unlock(items[j].head)
+			for _, k := range order[:i] {
+				items[k].unlock(items[k].head)
 			}
 			it.shard.settle()
 			it.record = nil
