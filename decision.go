@@ -58,6 +58,7 @@ func (d *Decision) Done() {
 type judgement struct {
 	use      atomic.Uint64 // goes up when it is given back, so that a second Done finds out
 	limiter  *Limiter
+	nth      uint32 // which one it is
 	active   *active
 	request  Request
 	match    rule.Match

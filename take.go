@@ -224,7 +224,8 @@ func (j *judgement) report(d *Decision, left bool) {
 
 // count adds a verdict to the tally of its rule.
 func (j *judgement) count(d *Decision, v *Verdict) {
-	t := j.active.enforced[v.Rule.Index].tally
+	parts := j.active.enforced[v.Rule.Index].tally
+	t := &parts[j.nth&uint32(len(parts)-1)]
 	switch {
 	case v.Refused():
 		d.RetryAfter = max(d.RetryAfter, time.Duration(v.Wait)*time.Microsecond)
