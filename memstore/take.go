@@ -85,7 +85,7 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 			}
 			state.Head = head
 		}
-		it.charge.Outcome = it.c.Look(state, now, it.charge.Cost)
+		it.charge.Outcome = it.c.look(state, now, it.charge)
 		refused = refused || !it.charge.Outcome.Allowed && !it.charge.Shadow
 	}
 	if !refused {
@@ -97,7 +97,7 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 			continue
 		}
 		if head, ok := it.lock(); ok {
-			it.charge.Outcome = it.c.Look(s.cells.state(head), now, it.charge.Cost)
+			it.charge.Outcome = it.c.look(s.cells.state(head), now, it.charge)
 			it.unlock(head)
 		}
 	}
@@ -146,7 +146,7 @@ func (s *Store) decide(now int64, items []item) bool {
 		if it.c.queue != nil {
 			s.catchUp(it, now)
 		}
-		it.charge.Outcome = it.c.Look(it.state(s), now, it.charge.Cost)
+		it.charge.Outcome = it.c.look(it.state(s), now, it.charge)
 		allowed = allowed && (it.charge.Outcome.Allowed || it.charge.Shadow)
 	}
 	var turn int64 // at which the request goes on: in all its queues at once
