@@ -3,6 +3,7 @@
 package limit
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"time"
@@ -51,6 +52,9 @@ func newReservations(l Limit) (Meter, error) {
 	}
 	if l.N == 0 {
 		return closed(l.Unit.Microseconds()), nil
+	}
+	if l.Burst > 0 && l.Warmup > 0 {
+		return nil, errors.New("limit: burst and warmup are given, expected one of them for reservations")
 	}
 	r := reservations{pace: newPace(l.N, l.Unit)}
 	r.most = r.costs()
