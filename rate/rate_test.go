@@ -300,6 +300,15 @@ func TestCancelKeepsTurns(t *testing.T) {
 		if wait := next(t, r); wait != 500*time.Millisecond {
 			t.Errorf("all have left, and the next waits %v, want 500 ms", wait)
 		}
+		late, err := r.Reserve(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(late.Delay())
+		late.Cancel() // may have gone on
+		if wait := next(t, r); wait != time.Second {
+			t.Errorf("one was cancelled whose turn had come, and the next waits %v, want 1 s", wait)
+		}
 	})
 }
 

@@ -94,7 +94,7 @@ func TestAgreesWithMemory(t *testing.T) {
 func TestWarmupTogether(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
-	m, err := limit.TokenBucket().New(limit.Limit{N: 1000, Unit: 24 * time.Hour, Warmup: limit.MaxWarmup, Burst: 100})
+	m, err := limit.TokenBucket().New(limit.Limit{N: 2, Unit: time.Minute, Warmup: limit.MaxWarmup, Burst: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
