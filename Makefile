@@ -17,7 +17,7 @@ GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 test: deps
 	@command -v consul >/dev/null || echo "There is no consul on PATH: only the fake of it is tested"
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
-	go test -run 'Alloc|BytesPerKey|Flood' . ./limit ./memstore ./rule
+	go test -run 'Alloc|BytesPerKey|Flood' . ./limit ./memstore ./rate ./rule
 
 ## check: all that CI runs
 check: deps lint tidy build386 test outside fuzz
@@ -37,7 +37,7 @@ tidy:
 
 ## build386: no place relies on 64-bit integers
 build386:
-	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rule ./memstore ./config ./replay
+	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rate ./rule ./memstore ./config ./replay
 
 ## outside: the example builds and passes its tests outside the repository
 outside: deps

@@ -22,9 +22,12 @@ func oneRule(t *testing.T, fields string) rule.Rule {
 }
 
 func describe(r rule.Rule) string {
-	l := r.Limit
-	return fmt.Sprintf("%q %v %v %d/%v %v %v %v burst %d queue %d slices %d %v",
-		r.Name, r.Actor, r.Algorithm.Name(), l.N, l.Unit, r.Scope, r.OnError, r.Mode, l.Burst, l.Queue, l.Slices, align(l.Align))
+	l, warmth := r.Limit, ""
+	if l.Warmup > 0 {
+		warmth = fmt.Sprint(" warmup ", l.Warmup)
+	}
+	return fmt.Sprintf("%q %v %v %d/%v %v %v %v burst %d queue %d slices %d %v%s",
+		r.Name, r.Actor, r.Algorithm.Name(), l.N, l.Unit, r.Scope, r.OnError, r.Mode, l.Burst, l.Queue, l.Slices, align(l.Align), warmth)
 }
 
 // The tables "A rule" and "Who is it?", row by row, the defaults first.
@@ -55,6 +58,9 @@ func TestRuleRows(t *testing.T) {
 		{`rpu: 5, unit: 1ms`, `"" [all] TB 5/1ms local share enforce burst 0 queue 0 slices 0 clock`},
 		{`rpu: 5, unit: 744h`, `"" [all] TB 5/744h0m0s local share enforce burst 0 queue 0 slices 0 clock`},
 
+		{`rpu: 5, warmup: 90s`, `"" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock warmup 1m30s`},
+		{`rpu: 5, warmup: 10m`, `"" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock warmup 10m0s`},
+		{`rpu: 5, warmup: 0`, `"" [all] TB 5/1s local share enforce burst 0 queue 0 slices 0 clock`},
 		{`rpu: 0`, `"" [all] TB 0/1s local share enforce burst 0 queue 0 slices 0 clock`},
 		{`rpu: 1000000000`, `"" [all] TB 1000000000/1s local share enforce burst 0 queue 0 slices 0 clock`},
 

@@ -306,6 +306,7 @@ func (r *placedRule) fields() []setting {
 		plainSetting("queue", orRPU(l.Queue)),
 		plainSetting("slices", strconv.FormatInt(cmp.Or(l.Slices, limit.DefaultSlices), 10)),
 		plainSetting("align", align(l.Align).String()),
+		plainSetting("warmup", l.Warmup.String()),
 		plainSetting("scope", r.Scope.String()),
 		plainSetting("on_error", r.OnError.String()),
 		plainSetting("mode", r.Mode.String()),

@@ -82,6 +82,8 @@ func TestDiff(t *testing.T) {
 		{"url: /\nrules: [{rpu: 10}, {rpu: 10, burst: 3}]", "url: /\nrules: [{rpu: 10, burst: 3}]", `rule "/ all TB 10/second" removed`},
 		{"url: /\nrules: [{rpu: 10}, {rpu: 10, burst: 3}]", "url: /\nrules: [{rpu: 10, burst: 5}, {rpu: 20, burst: 7}]",
 			"rule \"/ all TB 10/second\": burst rpu → 5\nrule \"/ all TB 10/second #2\": rpu 10 → 20, burst 3 → 7"},
+		{"url: /\nrules: [{rpu: 10, name: a}, {rpu: 10, name: b, warmup: 0}]", "url: /\nrules: [{rpu: 10, name: a, warmup: 1m30s}, {rpu: 10, name: b}]",
+			`rule "a": warmup 0s → 1m30s`},
 		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 10, algo: W}]",
 			"rule \"/ all W 10/second\" added\nrule \"/ all TB 10/second\" removed"},
 		{"url: /{a}\nrules: [{rpu: 10}]", "url: /{b}\nrules: [{rpu: 10}]", `rule "/{a} all TB 10/second": url /{a} → /{b}`},

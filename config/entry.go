@@ -21,7 +21,7 @@ const (
 	longestActor = 256
 )
 
-var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align"} // see limit.Algorithm.Keys
+var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup"} // see limit.Algorithm.Keys
 
 // actorKinds are those that a vocabulary need not have.
 var actorKinds = []string{"all", "account", "device", "ip"}
@@ -95,6 +95,7 @@ func (v value) rule() rule.Rule {
 			Queue:  m.get("queue").queue(),
 			Slices: m.get("slices").whole(),
 			Align:  limit.Align(choice[align](m.get("align"))),
+			Warmup: m.get("warmup").duration(),
 		},
 		Scope:   choice[rule.Scope](m.get("scope")),
 		OnError: choice[rule.OnError](m.get("on_error")),

@@ -175,7 +175,12 @@ type durationForm struct{ least, most, otherwise time.Duration }
 const durationPattern = `^[+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 
 func (f durationForm) draw(*drawing) object {
-	return object{"type": "string", "pattern": durationPattern, "default": f.otherwise.String()}
+	drawn := object{"type": "string", "pattern": durationPattern}
+	if f.least == 0 { // which needs no unit, and so is a number to YAML
+		drawn = object{"anyOf": []object{{"enum": []any{0, "0"}}, drawn}}
+	}
+	drawn["default"] = f.otherwise.String()
+	return drawn
 }
 
 // truthForm is the form of true and false.

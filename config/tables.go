@@ -43,6 +43,7 @@ var (
 	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
 	headersForm   = truthForm{true}
 	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
+	warmupForm    = durationForm{0, limit.MaxWarmup, 0}
 )
 
 const (
@@ -63,6 +64,7 @@ var (
 		{name: "queue", form: wholeForm{least: 0, most: limit.MaxN}, about: "LB: most requests that wait at once; 0: none. Default: rpu. No wait is over 10 s."},
 		{name: "slices", form: wholeForm{least: limit.MinSlices, most: limit.MaxSlices}, about: fmt.Sprintf("SW: parts that the window is counted in. Default: %d.", limit.DefaultSlices)},
 		{name: "align", form: choiceForm[align]{align(limit.AlignClock), align(limit.AlignFirst)}, about: "W: windows start at multiples of the unit since 1970, UTC (clock), or at the first request (first)."},
+		{name: "warmup", form: warmupForm, about: "TB: in which the rate climbs from a third to the whole after idleness, 0 to 10m; 0: no warm-up."},
 		{name: "on_error", form: choiceForm[rule.OnError]{rule.Share, rule.Whole, rule.Open, rule.Closed}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
 		{name: "mode", form: choiceForm[rule.Mode]{rule.Enforce, rule.Shadow}, about: "shadow: counted, and refuses nothing."},
 	}}

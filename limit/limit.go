@@ -20,6 +20,9 @@ const (
 	MaxUnit = 744 * time.Hour // 31 days
 )
 
+// MaxWarmup is the longest Warmup of a limit.
+const MaxWarmup = 10 * time.Minute
+
 // Align says where the windows of a fixed window begin.
 type Align int
 
@@ -39,6 +42,7 @@ type Limit struct {
 	Queue  int64         // LeakyBucket: most requests that wait at once; 0 means N, NoQueue none
 	Slices int64         // SlidingWindow: 2 to 100; 0 means 10
 	Align  Align         // FixedWindow
+	Warmup time.Duration // TokenBucket: in which its rate climbs from a third; whole microseconds, 0 to MaxWarmup
 }
 
 // NoQueue is the Queue of a leaky bucket in which no one waits.
@@ -58,6 +62,9 @@ func (l Limit) check() error {
 	if l.Queue < NoQueue || l.Queue > MaxN {
 		return fmt.Errorf("limit: queue is %d, expected NoQueue or 0 to %d", l.Queue, MaxN)
 	}
+	if l.Warmup < 0 || l.Warmup > MaxWarmup || l.Warmup%time.Microsecond != 0 {
+		return fmt.Errorf("limit: warmup is %v, expected whole microseconds, 0s to %v", l.Warmup, MaxWarmup)
+	}
 	return nil
 }
 
@@ -69,7 +76,7 @@ type Algorithm struct {
 	Names []string
 
 	// Keys are the keys of a rule, besides rpu, that mean something to it:
-	// "unit", "burst", "queue", "slices", "align". Giving any other is an error.
+	// "unit", "burst", "queue", "slices", "align", "warmup". Giving any other is an error.
 	Keys []string
 
 	// Held says that what a request takes is given back when it is finished.
@@ -161,6 +168,23 @@ type Queue interface {
 	// returns the new Head. A store calls it when a waiter left later than its turn,
 	// so that those behind still keep their distance.
 	Delay(s State, d int64) uint64
+}
+
+// Reserver is a Meter that lets a request in ahead of time, for as far as its caller would
+// wait. Its outcomes may be allowed with a Wait, and yet it is no Queue: nobody is held. The
+// caller sleeps by itself until its turn, which stays as it was told, whoever else comes or
+// goes. Which Meters are one is told by this interface.
+//
+// Look of a Reserver is LookWithin of 0, and its Remaining how many requests of cost 1 would
+// be allowed without a wait. Give is given the turn, which is the moment of the charge and
+// its Wait. It gives back what nobody has reserved behind: the others keep their turns, and
+// no two may have one.
+type Reserver interface {
+	Meter
+
+	// LookWithin is Look for a request that would wait for so many microseconds at most. The
+	// Wait of a refusal is how long it would be until it could be allowed with that wait.
+	LookWithin(s State, now, n, longest int64) Outcome
 }
 
 // Outcome is what becomes of a request. From [Meter.Look] it describes the state

@@ -58,6 +58,9 @@ func TestNewErrors(t *testing.T) {
 		{"SW", Limit{N: 1, Unit: time.Second, Slices: 1}, "slices is 1, expected 2 to 100"},
 		{"SW", Limit{N: 0, Unit: time.Second, Slices: 101}, "slices is 101"},
 		{"W", Limit{N: 0, Unit: time.Second, Align: 2}, "align is 2"},
+		{all, Limit{N: 1, Unit: time.Second, Warmup: -1}, "warmup is -1ns, expected whole microseconds, 0s to 10m0s"},
+		{all, Limit{N: 1, Unit: time.Second, Warmup: MaxWarmup + 1000}, "warmup is 10m0.000001s"},
+		{all, Limit{N: 1, Unit: time.Second, Warmup: 1001}, "warmup is 1.001µs"},
 		{"TB", Limit{N: 1, Unit: MaxUnit, Burst: 2000}, "a burst of 2000 at 1 per 744h0m0s: it takes over a hundred years to fill"},
 	} {
 		for name := range strings.FieldsSeq(tc.algorithms) {
@@ -87,7 +90,7 @@ func TestAlgorithms(t *testing.T) {
 		names string
 		uses  string
 	}{
-		{"TB, token bucket, tb, Token Bucket", "unit burst"},
+		{"TB, token bucket, tb, Token Bucket", "unit burst warmup"},
 		{"W, window, WINDOW", "unit align"},
 		{"SW, sliding window", "unit slices"},
 		{"SL, sliding log", "unit"},
@@ -100,7 +103,7 @@ func TestAlgorithms(t *testing.T) {
 			if a.Name() != names[0] {
 				t.Errorf("%s: name %s, want %s", name, a.Name(), names[0])
 			}
-			for _, key := range []string{"unit", "burst", "queue", "slices", "align"} {
+			for _, key := range []string{"unit", "burst", "queue", "slices", "align", "warmup"} {
 				if want := strings.Contains(tc.uses, key); a.Uses(key) != want {
 					t.Errorf("%s: uses %s: %v, want %v", name, key, !want, want)
 				}
@@ -143,6 +146,7 @@ func TestAllocs(t *testing.T) {
 	}{
 		{"TB", Limit{N: 10}},
 		{"TB", Limit{N: 999_999_937}}, // with a cell
+		{"TB", Limit{N: 10, Warmup: time.Second}},
 		{"W", Limit{N: 10}},
 		{"W", Limit{N: 10, Align: AlignFirst}},
 		{"SW", Limit{N: 10}},

@@ -83,15 +83,19 @@ func (p *pace) add(t point, n int64) point {
 
 // sub returns t - n steps, or the zero point if that is before the epoch.
 func (p *pace) sub(t point, n int64) point {
-	f := n * p.frac
-	t.at -= n*p.whole + f/p.den
-	t.frac -= f % p.den
+	if t = p.minus(t, point{n * p.whole, n * p.frac}); t.at < 0 {
+		return point{}
+	}
+	return t
+}
+
+// minus returns t - d, fractions included. That of d may be more than a microsecond.
+func (p *pace) minus(t, d point) point {
+	t.at -= d.at + d.frac/p.den
+	t.frac -= d.frac % p.den
 	if t.frac < 0 {
 		t.frac += p.den
 		t.at--
-	}
-	if t.at < 0 {
-		return point{}
 	}
 	return t
 }

@@ -32,6 +32,8 @@ type Script struct {
 	//	leave(s, turn, n, a)     instead of give: the request leaves before its turn, and those
 	//	                         behind it cannot be told to move up
 	//
+	// That of a Reserver has look(s, now, n, a, longest), as Reserver.LookWithin.
+	//
 	// The globals gateway and lease are a number that tells this gateway from others, and
 	// for how long it may be believed to live.
 	Source string
@@ -44,15 +46,44 @@ type Script struct {
 	// which is called now and then for as long as it has.
 	Leased bool
 
+	// Apart says that Remaining does not tell how many equal requests are allowed that cost
+	// more than 1. So these are judged one by one, and not all by one look.
+	Apart bool
+
 	// Args are the numbers of the limit, each within plus or minus 2 to the 53rd.
 	Args []int64
 }
+
+//go:embed pace.lua
+var paceLua string
 
 //go:embed tokenbucket.lua
 var tokenBucketLua string
 
 func (b *tokenBucket) Script() Script {
-	return Script{Source: tokenBucketLua, Args: []int64{b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac}}
+	return Script{Source: paceLua + tokenBucketLua, Args: []int64{b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac}}
+}
+
+//go:embed warmup.lua
+var warmupLua string
+
+func (b *warmBucket) Script() Script {
+	return Script{Source: paceLua + warmupLua, Apart: true, Args: []int64{
+		b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac, b.warmup, 0,
+	}}
+}
+
+func (r *warmReservations) Script() Script {
+	return Script{Source: paceLua + warmupLua, Args: []int64{r.whole, r.frac, r.den, 1, 0, 0, r.warmup, r.most}}
+}
+
+//go:embed reservations.lua
+var reservationsLua string
+
+func (r *reservations) Script() Script {
+	return Script{Source: paceLua + reservationsLua, Args: []int64{
+		r.whole, r.frac, r.den, r.steps(point{}, r.stored), r.stored.at, r.stored.frac, r.most,
+	}}
 }
 
 //go:embed leakybucket.lua

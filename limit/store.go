@@ -14,6 +14,7 @@ type Charge struct {
 	Key      []byte   // who; read during the call and not kept
 	Cost     int64    // 1 or more
 	Shadow   bool     // judge and count, but never be the reason for a refusal
+	Longest  int64    // most microseconds that its caller would wait for its turn under a Reserver
 
 	// Outcome is the store's answer. After an admission Remaining has been
 	// reduced by Cost.
@@ -55,7 +56,7 @@ type Store interface {
 	// with a Wait and is not a shadow, in order of admission among the charges of
 	// one actor. It must be called after a Take with such a charge, or Give. If ctx
 	// ends first it returns ctx's error; then the charges still stand, as they do
-	// after an error of any other kind.
+	// after an error of any other kind. For the turns of a Reserver it does not wait.
 	Await(ctx context.Context, charges []Charge) error
 
 	// Give gives back what Take charged, as far as it still counts: all charges

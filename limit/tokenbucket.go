@@ -35,12 +35,14 @@ import "fmt"
 // taken, and what does not fit is lost. Whether one has dripped in since in their
 // place is not known from one moment; so what is given back should be given soon.
 //
+// With a Warmup the bucket also grows cold: see [warmth].
+//
 // Cost: one addition and two comparisons. Source: GCRA, ITU-T I.371; the bucket
 // without a thread is source 001's.
 func TokenBucket() Algorithm {
 	return Algorithm{
 		Names: []string{"TB", "token bucket"},
-		Keys:  []string{"unit", "burst"},
+		Keys:  []string{"unit", "burst", "warmup"},
 		New:   newTokenBucket,
 	}
 }
@@ -66,6 +68,9 @@ func newTokenBucket(l Limit) (Meter, error) {
 	fill, err := b.span(b.capacity)
 	if err != nil {
 		return nil, fmt.Errorf("limit: a burst of %d at %d per %v: %w", b.capacity, l.N, l.Unit, err)
+	}
+	if l.Warmup > 0 {
+		return &warmBucket{newWarmth(b.pace, l.Warmup), b.capacity, fill}, nil
 	}
 	b.fill, b.last = fill, b.sub(fill, 1)
 	return b, nil

@@ -1,65 +1,12 @@
--- Token bucket. See tokenbucket.go and pace.go, of which this is a transcription.
+-- Token bucket. See tokenbucket.go, of which this is a transcription. pace.lua stands in front.
 -- a: 1 whole, 2 frac, 3 den: the spacing of tokens, whole + frac/den microseconds
 --    4 capacity, 5 and 6 the time that so many tokens take, as moment and fraction
 -- s: at and frac, the moment at which the bucket is full
-local floor = math.floor
 local M = {}
-
--- mul returns n * frac / den as quotient and remainder. The product of two numbers
--- below 2^30 may not be exact in a double, so n goes in two halves.
-local function mul(n, frac, den)
-  local hi = floor(n / 32768)
-  local lo = n - hi * 32768
-  local p = hi * frac
-  local q = floor(p / den)
-  local r = (p - q * den) * 32768 + lo * frac
-  local q2 = floor(r / den)
-  return q * 32768 + q2, r - q2 * den
-end
-
--- add returns the moment at, frac and n steps.
-local function add(at, frac, n, a)
-  local q, r
-  if a[2] == 0 then
-    q, r = 0, 0
-  elseif n == 1 then
-    q, r = 0, a[2]
-  else
-    q, r = mul(n, a[2], a[3])
-  end
-  at, frac = at + n * a[1] + q, frac + r
-  if frac >= a[3] then
-    at, frac = at + 1, frac - a[3]
-  end
-  return at, frac
-end
-
-local function after(at, frac, at2, frac2)
-  return at > at2 or at == at2 and frac > frac2
-end
 
 local function full(s, now)
   if s.at < now then return now, 0 end
   return s.at, s.frac
-end
-
--- steps returns how many whole steps lie between two moments: by an estimate, as the
--- product that the exact way takes does not fit a double, and then by trying.
-local function steps(at, frac, at2, frac2, a)
-  if after(at, frac, at2, frac2) then return 0 end
-  local k = floor((at2 - at + (frac2 - frac) / a[3]) / (a[1] + a[2] / a[3]))
-  k = math.max(math.min(k, a[4]), 0)
-  while k > 0 do
-    local x, y = add(at, frac, k, a)
-    if not after(x, y, at2, frac2) then break end
-    k = k - 1
-  end
-  while k < a[4] do
-    local x, y = add(at, frac, k + 1, a)
-    if after(x, y, at2, frac2) then break end
-    k = k + 1
-  end
-  return k
 end
 
 local function reset(r, a)
@@ -115,13 +62,7 @@ function M.take(s, now, n, a)
   s.at, s.frac = add(at, frac, n, a)
 end
 
-function M.give(s, _, n, a)
-  local q, r = mul(n, a[2], a[3])
-  local at, frac = s.at - n * a[1] - q, s.frac - r
-  if frac < 0 then at, frac = at - 1, frac + a[3] end
-  if at < 0 then at, frac = 0, 0 end
-  s.at, s.frac = at, frac
-end
+function M.give(s, _, n, a) s.at, s.frac = from_epoch(sub(s.at, s.frac, n, a)) end
 
 function M.save(s)
   local expiry = s.at

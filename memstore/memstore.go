@@ -121,6 +121,16 @@ type counters struct {
 	limit.Meter
 	queue   limit.Queue   // Meter, if it is one
 	clamped limit.Clamped // Meter, if it is one
+
+	reserver limit.Reserver // Meter, if it is one
+}
+
+// look judges a charge.
+func (c *counters) look(state limit.State, now int64, ch *limit.Charge) limit.Outcome {
+	if c.reserver != nil {
+		return c.reserver.LookWithin(state, now, ch.Cost, ch.Longest)
+	}
+	return c.Look(state, now, ch.Cost)
 }
 
 // moment returns when a charge to a state counts as made.
@@ -201,6 +211,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	c := &counters{family: f, Meter: m}
 	c.queue, _ = m.(limit.Queue)
 	c.clamped, _ = m.(limit.Clamped)
+	c.reserver, _ = m.(limit.Reserver)
 	f.refs++
 	f.newest.Store(c)
 	return c, nil
@@ -337,7 +348,7 @@ func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool
 	if len(charges) == 1 {
 		ch := &charges[0]
 		c := ch.Counters.(*counters)
-		if c.plain && c.queue == nil {
+		if c.plain && c.queue == nil && c.reserver == nil {
 			if ok := s.takeWord(ch, c, now); ok {
 				return ch.Outcome.Allowed || ch.Shadow, nil
 			}
@@ -389,9 +400,12 @@ func (s *Store) Give(charges []limit.Charge) {
 		it := item{c: ch.Counters.(*counters)}
 		it.place = s.locate(it.c, hash)
 		if s.acquire(&it) {
-			if it.c.queue != nil {
-				s.giveTurn(&it, ch.At+ch.Outcome.Wait, ch.Cost)
-			} else {
+			switch turn := ch.At + ch.Outcome.Wait; {
+			case it.c.queue != nil:
+				s.giveTurn(&it, turn, ch.Cost)
+			case it.c.reserver != nil:
+				s.giveBack(&it, turn, ch.Cost)
+			default:
 				s.giveBack(&it, ch.At, ch.Cost)
 			}
 			it.unlock(it.head)

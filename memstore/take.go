@@ -88,7 +88,7 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 			}
 			it.head = head
 		}
-		it.charge.Outcome = it.c.Look(limit.State{Head: it.head}, now, it.charge.Cost)
+		it.charge.Outcome = it.c.look(limit.State{Head: it.head}, now, it.charge)
 		it.judged = it.c.plain
 		refused = refused || !it.charge.Outcome.Allowed && !it.charge.Shadow
 	}
@@ -101,7 +101,7 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 			continue
 		}
 		if head, ok := it.lock(); ok {
-			it.charge.Outcome = it.c.Look(s.cells.state(head), now, it.charge.Cost)
+			it.charge.Outcome = it.c.look(s.cells.state(head), now, it.charge)
 			it.unlock(head)
 		}
 	}
@@ -157,7 +157,7 @@ func (s *Store) decide(now int64, items []item) bool {
 			it.judged = false
 		}
 		if !it.judged {
-			it.charge.Outcome = it.c.Look(it.state(s), now, it.charge.Cost)
+			it.charge.Outcome = it.c.look(it.state(s), now, it.charge)
 		}
 		allowed = allowed && (it.charge.Outcome.Allowed || it.charge.Shadow)
 	}

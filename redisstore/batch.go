@@ -37,7 +37,8 @@ type group struct {
 	requests      int32
 	first, end    int32 // its charges in tables
 	granted       int32 // -1: a key holds something else
-	single        bool  // it waits for a turn of its own
+	waits         bool  // for a turn of its own, in a queue
+	reserves      bool  // a turn of its own: its charges say for how long it would wait
 	before, after int32 // the outcomes in reply of the first request, and of those refused
 }
 
@@ -76,8 +77,9 @@ type node struct {
 }
 
 type groupCharge struct {
-	key  int32 // from 1
-	cost int64 // below 0 if it is a shadow
+	key     int32 // from 1
+	cost    int64 // below 0 if it is a shadow
+	longest int64 // Charge.Longest
 }
 
 type given struct {
@@ -122,10 +124,13 @@ func (b *batch) empty() bool {
 // take adds a request.
 func (b *batch) take(charges []limit.Charge) place {
 	at := int32(0)
-	single := false
+	single, waits, reserves := false, false, false
 	for i := range charges {
 		ch := &charges[i]
-		single = single || ch.Counters.(*counters).single
+		c := ch.Counters.(*counters)
+		waits = waits || c.queue
+		reserves = reserves || c.reserver
+		single = single || waits || reserves || c.apart && ch.Cost > 1
 		n := node{at, b.key(ch), signedCost(ch)}
 		var ok bool
 		if at, ok = b.nodeOf[n]; !ok {
@@ -140,14 +145,14 @@ func (b *batch) take(charges []limit.Charge) place {
 	}
 	g := &b.groups[*group-1]
 	g.requests++
-	g.single = single
+	g.waits, g.reserves = waits, reserves
 	return place{batch: b, group: *group - 1, nth: g.requests - 1}
 }
 
 func (b *batch) newGroup(charges []limit.Charge) int32 {
 	g := group{first: int32(len(b.charges))}
 	for i := range charges {
-		b.charges = append(b.charges, groupCharge{b.key(&charges[i]), signedCost(&charges[i])})
+		b.charges = append(b.charges, groupCharge{b.key(&charges[i]), signedCost(&charges[i]), charges[i].Longest})
 	}
 	g.end = int32(len(b.charges))
 	b.groups = append(b.groups, g)
@@ -163,8 +168,11 @@ func signedCost(ch *limit.Charge) int64 {
 
 func (b *batch) give(ch *limit.Charge) {
 	at := ch.At
-	if ch.Counters.(*counters).single {
-		at = -(at + ch.Outcome.Wait) // its turn
+	switch c := ch.Counters.(*counters); {
+	case c.queue:
+		at = -(at + ch.Outcome.Wait) // its turn, which it leaves
+	case c.reserver:
+		at += ch.Outcome.Wait
 	}
 	b.gives = append(b.gives, given{b.key(ch), at, ch.Cost})
 }
@@ -267,15 +275,23 @@ func (b *batch) pack() []byte {
 	}
 	number(int64(len(b.groups)))
 	for _, g := range b.groups {
-		if g.single {
+		switch { // one that has a turn of its own is one
+		case g.waits && g.reserves:
+			number(-3)
+		case g.reserves:
+			number(-2)
+		case g.waits:
 			number(-1)
-		} else {
+		default:
 			number(int64(g.requests))
 		}
 		number(int64(g.end - g.first))
 		for _, c := range b.charges[g.first:g.end] {
 			number(int64(c.key))
 			number(c.cost)
+			if g.reserves {
+				number(c.longest)
+			}
 		}
 	}
 	appendHeader(p[:0], count)

@@ -18,8 +18,9 @@
 --   gives     how many, and for each: the key, the moment of the charge or, below 0, the turn
 --             that is left, the cost
 --   takes     how many, and for each: how many equal requests it stands for, or -1 for one
---             that waits for its turn, how many charges, and for each charge: its key, the
---             cost, below 0 if it is a shadow
+--             that waits for its turn, -2 for one that says how long it would, -3 for both;
+--             how many charges, and for each charge: its key, the cost, below 0 if it is a
+--             shadow, and with -2 and -3 how long
 --
 -- Returns an array in the same form: now, and for each of takes how many of the equal
 -- requests are granted, or -1 if a key holds something else. If some are, there follow for
@@ -105,10 +106,11 @@ local keys, costs = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local shadows, rooms = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local allowed, waits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local remaining, resets = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+local longest = {nil, nil, nil, nil}
 
 local function look(i)
   local l = of[keys[i]]
-  allowed[i], waits[i], remaining[i], resets[i] = l.look(states[keys[i]], now, costs[i], l.args)
+  allowed[i], waits[i], remaining[i], resets[i] = l.look(states[keys[i]], now, costs[i], l.args, longest[i])
 end
 
 local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end
@@ -125,11 +127,12 @@ end
 
 for _ = 1, arg() do
   local requests, charges, foreign = arg(), arg(), false
-  local waiting = requests < 0
-  if waiting then requests = 1 end
+  local waiting, reserves = requests == -1 or requests == -3, requests < -1
+  if requests < 0 then requests = 1 end
   for i = 1, charges do
     local key, cost = arg(), arg()
     keys[i], costs[i], shadows[i] = key, max(cost, -cost), cost < 0
+    longest[i] = reserves and arg() or 0
     foreign = foreign or not state(key)
   end
   told = told + 1

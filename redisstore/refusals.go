@@ -65,8 +65,7 @@ func (r *refusals) remember(now int64, given uint64, charges []limit.Charge) {
 	for i := range charges {
 		ch := &charges[i]
 		c := ch.Counters.(*counters)
-		// Places, and turns in a queue, are given back at any time.
-		if o := ch.Outcome; !o.Allowed && !ch.Shadow && !c.single && !c.held {
+		if o := ch.Outcome; !o.Allowed && !ch.Shadow && !c.fleeting() {
 			r.place(ch).Store(&refusal{c, string(ch.Key), ch.Cost, now, o})
 			if r.given.Load() != given {
 				r.place(ch).Store(nil)
@@ -75,9 +74,13 @@ func (r *refusals) remember(now int64, given uint64, charges []limit.Charge) {
 	}
 }
 
+// fleeting says that what is refused may be allowed soon: places and turns are given back
+// at any time, and who reserves may be willing to wait for longer.
+func (c *counters) fleeting() bool { return c.queue || c.reserver || c.held }
+
 // forget is called when something is given back.
 func (r *refusals) forget(ch *limit.Charge) {
-	if c := ch.Counters.(*counters); c.single || c.held {
+	if c := ch.Counters.(*counters); c.fleeting() {
 		return // never remembered
 	}
 	r.given.Add(1)

@@ -122,8 +122,11 @@ type counters struct {
 	script int               // in Store.scripts, from 1
 	args   []int64
 	salt   uint64 // spreads the actors of several counters apart
-	single bool   // equal requests are not the same: each has its own wait
 	held   bool   // places, on which this gateway has a lease
+
+	// What tells equal requests apart: each has a turn, in a queue or under a limit.Reserver,
+	// or is judged by itself if it costs more than 1.
+	queue, reserver, apart bool
 }
 
 // Open returns a Store. It does not wait for Redis: until that answers, Take fails at
@@ -171,10 +174,11 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	}
 	source := scripted.Script()
 	_, queue := m.(limit.Queue)
+	_, reserver := m.(limit.Reserver)
 	return &counters{
 		name: unique.Make(name), sum: sha256.Sum256([]byte(name)), number: s.handles.Add(1),
 		script: s.number(source.Source), args: source.Args, salt: rand.Uint64(),
-		single: queue, held: source.Leased,
+		held: source.Leased, queue: queue, reserver: reserver, apart: source.Apart,
 	}, nil
 }
 
@@ -275,7 +279,7 @@ func (s *Store) Give(charges []limit.Charge) {
 func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
 	var wait time.Duration
 	for i := range charges {
-		if o := charges[i].Outcome; o.Allowed && !charges[i].Shadow {
+		if o := charges[i].Outcome; o.Allowed && !charges[i].Shadow && !charges[i].Counters.(*counters).reserver {
 			wait = max(wait, time.Duration(o.Wait)*time.Microsecond)
 		}
 	}

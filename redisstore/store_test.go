@@ -89,6 +89,49 @@ func TestAgreesWithMemory(t *testing.T) {
 	storetest.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), s)
 }
 
+// Requests that come together to a limit that is cold are granted as if one came after
+// another: as many as remain by one look, and those of a higher cost each by its own.
+func TestWarmupTogether(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t))
+	m, err := limit.TokenBucket().New(limit.Limit{N: 2, Unit: time.Minute, Warmup: limit.MaxWarmup, Burst: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Counters("warm", m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cost := range int64(4) {
+		cost++
+		alone, want := limit.State{Cells: make([]uint64, m.Cells(limit.State{}, 1))}, 0
+		const now = 1 << 50
+		for ; m.Look(alone, now, cost).Allowed; want++ {
+			alone.Head = m.Take(alone, now, cost)
+		}
+		var in atomic.Int64
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				for range 3 {
+					ch := []limit.Charge{{Counters: c, Key: fmt.Append(nil, cost), Cost: cost}}
+					ok, err := s.Take(context.Background(), 0, ch)
+					if err != nil || ok != ch[0].Outcome.Allowed {
+						t.Error(ok, err, ch[0].Outcome)
+					}
+					if ok {
+						in.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if in.Load() != int64(want) {
+			t.Errorf("of cost %d %d were admitted, want %d", cost, in.Load(), want)
+		}
+	}
+}
+
 // Several stores, as of several gateways, share one limit, by Redis' clock.
 func TestSharedByGateways(t *testing.T) {
 	t.Parallel()

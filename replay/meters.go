@@ -58,7 +58,11 @@ func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (boo
 	for i := range charges {
 		ch := &charges[i]
 		c := ch.Counters.(counters)
-		ch.Outcome = c.meter.Look(c.states[string(ch.Key)], now, ch.Cost)
+		if r, ok := c.meter.(limit.Reserver); ok {
+			ch.Outcome = r.LookWithin(c.states[string(ch.Key)], now, ch.Cost, ch.Longest)
+		} else {
+			ch.Outcome = c.meter.Look(c.states[string(ch.Key)], now, ch.Cost)
+		}
 		allowed = allowed && (ch.Outcome.Allowed || ch.Shadow)
 	}
 	for i := range charges {
@@ -93,7 +97,11 @@ func (m *Meters) Give(charges []limit.Charge) {
 		}
 		c := ch.Counters.(counters)
 		s := c.states[string(ch.Key)]
-		s.Head = c.meter.Give(s, ch.At, ch.Cost)
+		at := ch.At
+		if _, ok := c.meter.(limit.Reserver); ok {
+			at += ch.Outcome.Wait
+		}
+		s.Head = c.meter.Give(s, at, ch.Cost)
 		c.states[string(ch.Key)] = s
 	}
 }

@@ -81,7 +81,7 @@ func (l *line) meter(name word) limit.Meter {
 	algorithm := l.algorithms[0]
 	lim := limit.Limit{Unit: time.Second}
 	given := map[string]word{}
-	l.settings("algo, rpu, unit, burst, queue, slices or align", func(key string, value word) bool {
+	l.settings("algo, rpu, unit, burst, queue, slices, align or warmup", func(key string, value word) bool {
 		given[key] = value
 		switch key {
 		case "algo":
@@ -100,6 +100,8 @@ func (l *line) meter(name word) limit.Meter {
 			lim.Slices = l.count(value, limit.MinSlices, limit.MaxSlices)
 		case "align":
 			lim.Align = l.align(value)
+		case "warmup":
+			lim.Warmup = time.Duration(l.duration(value)) * time.Microsecond
 		default:
 			return false
 		}
@@ -111,7 +113,7 @@ func (l *line) meter(name word) limit.Meter {
 	if len(l.errs) > mistakes || l.lost {
 		return nil
 	}
-	for _, key := range []string{"unit", "burst", "queue", "slices", "align"} {
+	for _, key := range []string{"unit", "burst", "queue", "slices", "align", "warmup"} {
 		if value, ok := given[key]; ok && !algorithm.Uses(key) {
 			l.errorf(word{column: value.column - len(key) - 1}, "%s means nothing to %s", key, algorithm.Name())
 		}

@@ -23,7 +23,7 @@
 // in algo="token bucket".
 //
 // A limit line names a limit and says what it promises, in the keys and values of a
-// rule in a configuration: algo, rpu, unit, burst, queue, slices, align. Only rpu is
+// rule in a configuration: algo, rpu, unit, burst, queue, slices, align, warmup. Only rpu is
 // required. Limit lines that follow one another are one decision: a request that one
 // of them refuses is charged to none. A limit line below a row begins a new case,
 // with new limits, in which nothing has happened yet.

@@ -80,6 +80,9 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 			if rnd.IntN(3) == 0 {
 				ch.Cost = 1 + rnd.Int64N(pairs[i].n+2)
 			}
+			if rnd.IntN(2) == 0 { // means something to a limit.Reserver
+				ch.Longest = []int64{1, rnd.Int64N(3 * pairs[i].unit.Microseconds()), 1 << 52}[rnd.IntN(3)]
+			}
 			ch.Counters = pairs[i].a
 			ca = append(ca, ch)
 			ch.Counters = pairs[i].b
@@ -119,7 +122,7 @@ func (p pair) String() string { return p.limit }
 // takes a century to fill; then it draws again.
 func (s Suite) randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.Store) pair {
 	t.Helper()
-	algorithms := s.algorithms()
+	algorithms := append(s.algorithms(), limit.Reservations())
 	var err error
 	for range 1000 {
 		algorithm, l := algorithms[rnd.IntN(len(algorithms))], randomLimit(rnd)
@@ -149,6 +152,9 @@ func randomLimit(rnd *rand.Rand) limit.Limit {
 		N:     pick(0, 1, 2, 3, 7, 10, 100, 65535, 65536, 70000, 999_999_937, limit.MaxN, 1+rnd.Int64N(50)),
 		Unit:  time.Duration(pick(1e3, 7e3, 1e6, 6e7, 36e8, 864e8, 744*36e8, 1e3+rnd.Int64N(1e7))) * time.Microsecond,
 		Align: limit.Align(rnd.IntN(2)),
+	}
+	if rnd.IntN(3) == 0 {
+		l.Warmup = time.Duration(pick(1, 2, 999_999, 1e6, 6e8, 1+rnd.Int64N(1e7))) * time.Microsecond
 	}
 	if rnd.IntN(2) == 0 {
 		l.Burst, l.Queue, l.Slices = 1+rnd.Int64N(20), 1+rnd.Int64N(20), 2+rnd.Int64N(99)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -64,6 +65,7 @@ func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now fun
 		{"all or none under concurrency", (*subject).allOrNoneUnderConcurrency},
 		{"places under concurrency", (*subject).placesUnderConcurrency},
 		{"queue", (*subject).queueIsBounded},
+		{"reservations", (*subject).reservationsHaveTurns},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -492,5 +494,73 @@ func (s *subject) queueOf(a limit.Algorithm, m limit.Meter, step time.Duration) 
 			}
 			s.store.Give(charges)
 		}
+	}
+}
+
+// Whoever reserves is told a turn of its own, if it would wait so long, and is not held.
+func (s *subject) reservationsHaveTurns() {
+	// One is stored, so the first two go on at once, and each of the others a day later.
+	c := s.counters("turns", limit.Reservations(), 1)
+	var mu sync.Mutex
+	var turns []int64
+	reserve := func(longest time.Duration) (ok bool, made []limit.Charge, turn int64) {
+		made = []limit.Charge{charge(c, "x", 1)}
+		made[0].Longest = longest.Microseconds()
+		ok = s.take(made...)
+		if err := s.store.Await(context.Background(), made); err != nil {
+			s.Error(err)
+		}
+		return ok, made, made[0].At + made[0].Outcome.Wait
+	}
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range offered {
+				_, _, turn := reserve(10_000 * day)
+				mu.Lock()
+				turns = append(turns, turn)
+				mu.Unlock()
+				if ok, _, _ := reserve(0); ok { // at the very beginning
+					mu.Lock()
+					turns = append(turns, 0)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(turns)
+	turns = slices.DeleteFunc(turns, func(t int64) bool { return t == 0 })
+	if least := callers*offered - 1; len(turns) < least {
+		s.Fatalf("%d have a turn, want %d", len(turns), least)
+	}
+	step := day.Microseconds()
+	for i := len(turns) - 1; i > 2; i-- {
+		if turns[i]-turns[i-1] != step {
+			s.Fatalf("turns %d and %d are %d µs apart, want a day", i-1, i, turns[i]-turns[i-1])
+		}
+	}
+	last := turns[len(turns)-1]
+
+	if ok, made, _ := reserve(day); ok || made[0].Outcome.Wait <= 0 {
+		s.Errorf("who would wait for a day was told %+v", made[0].Outcome)
+	}
+	_, middle, turn := reserve(10_000 * day)
+	if turn != last+step {
+		s.Errorf("the next turn is %d µs after the last, want a day", turn-last)
+	}
+	_, end, turn := reserve(10_000 * day)
+	if turn != last+2*step {
+		s.Errorf("the turn after that is %d µs later, want two days", turn-last)
+	}
+	s.store.Give(middle)
+	if _, _, turn := reserve(10_000 * day); turn != last+3*step {
+		s.Errorf("one in the middle was given back, and the next turn is %d µs after the last, want three days", turn-last)
+	}
+	s.store.Give(end) // as little
+	_, end, _ = reserve(10_000 * day)
+	s.store.Give(end)
+	if _, _, turn := reserve(10_000 * day); turn != last+4*step {
+		s.Errorf("the last was given back, and the next turn is %d µs after the last, want four days", turn-last)
 	}
 }

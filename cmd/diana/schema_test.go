@@ -207,6 +207,7 @@ func TestSchemaAgrees(t *testing.T) {
 			"scope: local", "scope: global", "scope: Local", "mode: shadow", "mode: on", "burst: 1", "burst: 0", "algo: LB, queue: 0", "algo: LB, queue: -1",
 			"algo: SW, slices: 2", "algo: SW, slices: 1", "algo: SW, slices: 100", "algo: SW, slices: 101", "algo: w, align: first", "algo: W, align: last",
 			"queue: 1", "slices: 2", "align: first", "algo: C, unit: second", "algo: Concurrency, unit: second", "algo: c", "algo: SL, burst: 1", "algo: TB, burst: 1",
+			"warmup: 1m", "warmup: 0", "warmup: '0'", "warmup: 0s", "warmup: 1", "warmup: x", "algo: TB, warmup: 10m", "algo: SW, warmup: 1s", "algo: LB, warmup: 0",
 			"scope: global, on_error: open", "scope: global, on_error: share", "scope: global, on_error: never", "scope: local, on_error: open", "on_error: open",
 			"name: x", "name: ''", "name: 5", "name: \"a\\nb\"", "name: \"é 限\"", "Name: x", "Rpu: 1",
 		},

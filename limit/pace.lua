@@ -1,0 +1,78 @@
+-- Even spacing without rounding. See pace.go, of which this is a transcription. It stands in
+-- front of the algorithms that are paced.
+-- a: 1 whole, 2 frac, 3 den: a step, whole + frac/den microseconds
+--    4 more steps than this are never counted
+local floor = math.floor
+
+-- mul returns n * frac / den as quotient and remainder. The product of two numbers
+-- below 2^30 may not be exact in a double, so n goes in two halves.
+local function mul(n, frac, den)
+  local hi = floor(n / 32768)
+  local lo = n - hi * 32768
+  local p = hi * frac
+  local q = floor(p / den)
+  local r = (p - q * den) * 32768 + lo * frac
+  local q2 = floor(r / den)
+  return q * 32768 + q2, r - q2 * den
+end
+
+-- add returns the moment at, frac and n steps.
+local function add(at, frac, n, a)
+  local q, r
+  if a[2] == 0 then
+    q, r = 0, 0
+  elseif n == 1 then
+    q, r = 0, a[2]
+  else
+    q, r = mul(n, a[2], a[3])
+  end
+  at, frac = at + n * a[1] + q, frac + r
+  if frac >= a[3] then
+    at, frac = at + 1, frac - a[3]
+  end
+  return at, frac
+end
+
+local function after(at, frac, at2, frac2)
+  return at > at2 or at == at2 and frac > frac2
+end
+
+-- sub returns the moment at, frac less n steps.
+local function sub(at, frac, n, a)
+  local q, r = mul(n, a[2], a[3])
+  at, frac = at - n * a[1] - q, frac - r
+  if frac < 0 then at, frac = at - 1, frac + a[3] end
+  return at, frac
+end
+
+-- from_epoch returns a moment, or that of the epoch if it is before.
+local function from_epoch(at, frac)
+  if at < 0 then return 0, 0 end
+  return at, frac
+end
+
+-- up returns a moment rounded up to whole microseconds.
+local function up(at, frac)
+  if frac > 0 then return at + 1 end
+  return at
+end
+
+-- steps returns how many whole steps lie between two moments: by an estimate, as the
+-- product that the exact way takes does not fit a double, and then by trying.
+local function steps(at, frac, at2, frac2, a)
+  if after(at, frac, at2, frac2) then return 0 end
+  local k = floor((at2 - at + (frac2 - frac) / a[3]) / (a[1] + a[2] / a[3]))
+  k = math.max(math.min(k, a[4]), 0)
+  while k > 0 do
+    local x, y = add(at, frac, k, a)
+    if not after(x, y, at2, frac2) then break end
+    k = k - 1
+  end
+  while k < a[4] do
+    local x, y = add(at, frac, k + 1, a)
+    if after(x, y, at2, frac2) then break end
+    k = k + 1
+  end
+  return k
+end
+

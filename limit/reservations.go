@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// Reservations lets requests in N per Unit, each at a turn of its own that it is told: it is
+// for programs that pace their own work, and that can wait. A request of any cost is let in
+// as soon as what was let in before it has been paid, and what it costs itself is paid by who
+// comes next, as in Guava's RateLimiter. To make the one that asks for much wait would only
+// waste the time.
+//
+// The state is one moment, next, from which the next request is let in. A request moves it by
+// as many steps (Unit/N) as it costs. Time that passes unused is stored, for up to Burst
+// steps: next never lies further back than that.
+//
+// Example: 2 a second (a step of 0.5 s), a burst of 2, nothing stored.
+//
+//	        A       B C D      E            A of cost 1, and B, C, D 5 s later, go on at once:
+//	        |       |||        |            B and C by what was stored, D before it is paid.
+//	--------+--//---+----------+---> s      E waits for that.
+//	        0       5         5.5
+//
+// With a Warmup nothing is stored; the limit grows cold instead, see [warmth].
+//
+// In any interval of length t at most Burst + N*t/Unit and one request are let in. The outcome
+// of a request that is told its turn is one of a [Reserver].
+//
+// Limit.Burst of 0 stores what a second has, which can be less than one request. It is no
+// algorithm for rules; package rate is what it is for.
+//
+// State: next, Head and a cell with the fraction; with a Warmup that of a [warmth]. Never
+// used, all that can be is stored, or the limit is wholly cold. Expiry: when that is so again.
+// When the limit changes, the moment stays: what is owed, and what is stored, is as much
+// time as it was. Cost: one addition. Source: Guava's SmoothBursty.
+func Reservations() Algorithm {
+	return Algorithm{
+		Names: []string{"reservations"},
+		Keys:  []string{"unit", "burst", "warmup"},
+		New:   newReservations,
+	}
+}
+
+func newReservations(l Limit) (Meter, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	if l.N == 0 {
+		return closed(l.Unit.Microseconds()), nil
+	}
+	if l.Burst > 0 && l.Warmup > 0 {
+		return nil, errors.New("limit: burst and warmup are given, expected one of them for reservations")
+	}
+	r := reservations{pace: newPace(l.N, l.Unit)}
+	r.most = r.costs()
+	if l.Warmup > 0 {
+		return &warmReservations{newWarmth(r.pace, l.Warmup), r.most}, nil
+	}
+	var err error
+	if r.stored, err = r.span(max(l.Burst, 1)); err != nil {
+		return nil, fmt.Errorf("limit: a burst of %d at %d per %v: %w", l.Burst, l.N, l.Unit, err)
+	}
+	if l.Burst == 0 {
+		if all, err := r.span(MaxN); err == nil && all.at < time.Second.Microseconds() {
+			r.stored = all
+		} else {
+			r.stored = point{time.Second.Microseconds(), 0}
+		}
+	}
+	return &r, nil
+}
+
+// costs returns the largest cost: what takes a hundred years to pay, and at most MaxN.
+func (p *pace) costs() int64 {
+	hi, lo := bits.Mul64(uint64(maxFill), uint64(p.den))
+	if hi >= uint64(p.unit) {
+		return MaxN
+	}
+	n, _ := bits.Div64(hi, lo, uint64(p.unit))
+	return int64(min(n, MaxN))
+}
+
+type reservations struct {
+	pace
+	stored point // the longest time that is stored
+	most   int64 // the largest cost
+}
+
+func (r *reservations) Layout() string         { return "2" }
+func (r *reservations) Cells(State, int64) int { return 1 }
+
+func (r *reservations) load(s State) point {
+	next := point{at: int64(s.Head)}
+	if len(s.Cells) > 0 {
+		next.frac = int64(s.Cells[0])
+	}
+	if next.frac >= r.den { // written under another limit
+		next = point{next.at + 1, 0}
+	}
+	return next
+}
+
+func (r *reservations) store(s State, next point) uint64 {
+	s.Cells[0] = uint64(next.frac)
+	return uint64(next.at)
+}
+
+// next returns from when a request that comes now would be let in.
+func (r *reservations) next(s State, now int64) point {
+	next := r.load(s)
+	if full := r.minus(point{now, 0}, r.stored); full.after(next) {
+		return full
+	}
+	return next
+}
+
+func (r *reservations) Look(s State, now, n int64) Outcome { return r.LookWithin(s, now, n, 0) }
+
+func (r *reservations) LookWithin(s State, now, n, longest int64) Outcome {
+	next := r.next(s, now)
+	out := reserve(next.until(now), longest, n <= r.most, r.plus(next, r.stored).until(now))
+	if today := (point{now, 0}); !next.after(today) {
+		out.Remaining = r.steps(next, today) + 1
+	}
+	out.Reset = r.add(point{now, 0}, max(out.Remaining, 1)).until(now)
+	return out
+}
+
+// reserve returns the outcome of a request whose turn is after wait. whole is when the limit
+// is as one never used: that is what one is told whose cost is never allowed.
+func reserve(wait, longest int64, allowed bool, whole int64) Outcome {
+	longest = min(longest, maxFill)
+	switch {
+	case !allowed:
+		return Outcome{Wait: whole}
+	case wait > longest:
+		return Outcome{Wait: wait - longest}
+	}
+	return Outcome{Allowed: true, Wait: wait}
+}
+
+func (r *reservations) Take(s State, now, n int64) uint64 {
+	return r.store(s, r.add(r.next(s, now), n))
+}
+
+func (r *reservations) Give(s State, turn, n int64) uint64 {
+	if next := r.sub(r.load(s), n); next.until(0) <= turn && len(s.Cells) > 0 {
+		return r.store(s, next)
+	}
+	return s.Head
+}
+
+func (r *reservations) Expiry(s State) int64 { return r.plus(r.load(s), r.stored).until(0) }
+
+// warmReservations are Reservations with a Warmup.
+type warmReservations struct {
+	warmth
+	most int64 // the largest cost
+}
+
+func (r *warmReservations) Look(s State, now, n int64) Outcome { return r.LookWithin(s, now, n, 0) }
+
+func (r *warmReservations) LookWithin(s State, now, n, longest int64) Outcome {
+	c := r.at(s, now)
+	wait := c.next.until(now)
+	out := reserve(wait, longest, n <= r.most, r.end(c)-now)
+	if wait == 0 {
+		out.Remaining = 1
+	}
+	out.Reset = r.add(point{now, 0}, 1).until(now)
+	return out
+}
+
+func (r *warmReservations) Give(s State, turn, n int64) uint64 {
+	if c := r.before(r.load(s), n); c.next.until(0) <= turn && len(s.Cells) > 0 {
+		return r.store(s, c)
+	}
+	return s.Head
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+
+package limit
+
+import (
+	"math"
+	"time"
+)
+
+// A warmth is the arithmetic of a limit that grows cold when it is not used: what it
+// guards has to fill its caches again, and is given the time. A request to a cold limit
+// costs up to three steps instead of one, so the rate climbs from a third to the whole, over
+// Warmup, W, if it is used as much as it allows:
+//
+//	cost of a request, in steps
+//	3 |              .'     The area under the line is time. It is walked from the right:
+//	  |            .' |     a request moves cold one step to the left, and costs what lies
+//	2 |          .'   |     above that step. From W to W/2 it is W in all, which is the
+//	  |        .'     |     warm-up; below W/2 each request costs one step.
+//	1 |-------'       |
+//	  |               |     Time that passes unused moves cold to the right, as far as it
+//	0 +-------+-------+     goes: after W the limit is wholly cold, as one never used is.
+//	  0      W/2      W  cold
+//
+// Example: 5 a second (a step of 200 ms), warm-up 1 s. One after another the requests cost
+// 520, 360, 220, 200, 200 ms.
+//
+// The line is 1 step up to W/2, from where it climbs to 3. So its area up to cold is cold and
+//
+//	extra(cold) = 2 max(0, cold - W/2)^2 / W
+//
+// and the cost of n requests is n steps and what extra loses between the two points. Only
+// differences of extra are ever charged; so it may be rounded to whole microseconds, and
+// nothing adds up: of any number of requests one after another, all but the first and the last
+// point cancel out. A step is never rounded, see [pace], and extra never falls below 0, so
+// a warm-up only ever allows less.
+//
+// State: the moment next, from which the next request conforms, and how cold the limit is
+// at that moment. Used on and on, cold goes below 0, so that what is given back finds the
+// point again that it was charged from. Head is the moment; a cell has the two fractions,
+// another cold. Never used, it has been idle since 1970. Expiry: when it is wholly cold
+// again. When the limit changes, next and cold stay as moment and time; so the warm-up is as
+// far as it was, in proportion, if only the rate is changed.
+//
+// Source: Guava's SmoothWarmingUp with its cold factor of 3, which counts stored permits
+// (cold/step) in doubles.
+type warmth struct {
+	pace
+	warmup int64
+}
+
+// chill is the state of a warmth.
+type chill struct{ next, cold point }
+
+func newWarmth(p pace, warmup time.Duration) warmth { return warmth{p, warmup.Microseconds()} }
+
+func (w *warmth) Layout() string         { return "warm" }
+func (w *warmth) Cells(State, int64) int { return 2 }
+
+func (w *warmth) load(s State) chill {
+	c := chill{next: point{int64(s.Head), 0}}
+	if len(s.Cells) > 0 {
+		c.next.frac, c.cold = int64(s.Cells[0]&math.MaxUint32), point{int64(s.Cells[1]), int64(s.Cells[0] >> 32)}
+	}
+	if c.next.frac >= w.den { // written under another limit
+		c.next = point{c.next.at + 1, 0}
+	}
+	if c.cold.frac >= w.den {
+		c.cold.frac = 0
+	}
+	c.cold = w.within(c.cold)
+	return c
+}
+
+// within bounds cold: by the warm-up, and by a hundred years of use.
+func (w *warmth) within(cold point) point {
+	if cold.at >= w.warmup {
+		return point{w.warmup, 0}
+	}
+	if cold.at < -maxFill {
+		return point{-maxFill, 0}
+	}
+	return cold
+}
+
+// at returns the state at a moment, or as it will be when that is not before next.
+func (w *warmth) at(s State, now int64) chill {
+	c := w.load(s)
+	if c.next.at < now {
+		if c.cold.at < 0 {
+			c.cold = point{}
+		}
+		c.cold.at += now
+		c.cold = w.within(w.minus(c.cold, c.next))
+		c.next = point{now, 0}
+	}
+	return c
+}
+
+// extra returns what a limit that cold has to be paid for beyond its steps.
+func (w *warmth) extra(cold point) int64 {
+	x := 2*cold.at - w.warmup // twice as much, to be a whole number
+	if x <= 0 {
+		return 0
+	}
+	return x * x / (2 * w.warmup) // below 2^59
+}
+
+// after returns the state after n requests.
+func (w *warmth) after(c chill, n int64) chill {
+	next, cold := w.add(c.next, n), w.within(w.minus(c.cold, point{n * w.whole, n * w.frac}))
+	next.at += w.extra(c.cold) - w.extra(cold)
+	return chill{next, cold}
+}
+
+// before returns the state that c is n requests after.
+func (w *warmth) before(c chill, n int64) chill {
+	next, cold := w.sub(c.next, n), w.within(w.add(c.cold, n))
+	next.at = max(next.at-w.extra(cold)+w.extra(c.cold), 0)
+	return chill{next, cold}
+}
+
+func (w *warmth) store(s State, c chill) uint64 {
+	s.Cells[0], s.Cells[1] = uint64(c.next.frac|c.cold.frac<<32), uint64(c.cold.at)
+	return uint64(c.next.at)
+}
+
+func (w *warmth) Take(s State, now, n int64) uint64 { return w.store(s, w.after(w.at(s, now), n)) }
+
+// end returns the moment at which a limit is wholly cold.
+func (w *warmth) end(c chill) int64 { return c.next.until(0) + w.warmup - max(c.cold.at, 0) }
+
+func (w *warmth) Expiry(s State) int64 { return w.end(w.load(s)) }
+
+// warmBucket is a TokenBucket with a Warmup: a request of cost n is allowed if
+//
+//	next + n steps  <=  now + Burst steps
+//
+// as it is without, and what it costs beyond its steps is paid by those who come later.
+// Remaining is what so many requests of cost 1 find; in a cold bucket a single request of
+// that cost may still find room where they do not.
+type warmBucket struct {
+	warmth
+	capacity int64
+	fill     point // capacity steps
+}
+
+func (b *warmBucket) Look(s State, now, n int64) Outcome {
+	c := b.at(s, now)
+	horizon := b.plus(point{now, 0}, b.fill)
+	var out Outcome
+	if n <= b.capacity {
+		conforms := b.add(c.next, n)
+		out.Allowed = !conforms.after(horizon)
+		if !out.Allowed {
+			out.Wait = conforms.less(b.fill).until(now)
+		}
+	} else {
+		out.Wait = b.end(c) - now
+	}
+	if out.Allowed || n > 1 {
+		out.Remaining = b.remaining(c, horizon)
+	}
+	out.Reset = b.add(point{now, 0}, max(out.Remaining, 1)).until(now)
+	return out
+}
+
+// remaining returns how many requests of cost 1 are allowed one after another: the last k
+// for which the one after k-1 others conforms.
+func (b *warmBucket) remaining(c chill, horizon point) int64 {
+	if c.next.after(horizon) {
+		return 0
+	}
+	most := b.steps(c.next, horizon) // if it were warm
+	if b.extra(c.cold) == 0 {
+		return most
+	}
+	least := min(most, 1)
+	for least < most {
+		k := (least + most + 1) / 2
+		last := b.after(c, k-1)
+		if b.add(last.next, 1).after(horizon) {
+			most = k - 1
+		} else {
+			least = k
+		}
+	}
+	return least
+}
+
+func (b *warmBucket) Give(s State, _, n int64) uint64 {
+	if len(s.Cells) == 0 {
+		return s.Head
+	}
+	return b.store(s, b.before(b.load(s), n))
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+
+package rate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rate"
+	"github.com/diana-limiter/diana/redisstore"
+)
+
+// openRedis returns a store that is in use.
+func openRedis(t *testing.T, r *redistest.Server) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.Open(redisstore.Options{URL: r.URL(), Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	eventually(t, s.Up)
+	return s
+}
+
+func eventually(t *testing.T, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not happen within 20 s")
+		}
+	}
+}
+
+// A hundred workers of five processes, as far as Redis can tell, share one rate.
+func TestWorkersShareARate(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, l := range []limit.Limit{
+		{N: 300, Unit: time.Second, Burst: 10},
+		{N: 300, Unit: time.Second, Warmup: time.Second},
+	} {
+		t.Run(fmt.Sprint(l.Warmup), func(t *testing.T) {
+			t.Parallel()
+			// The turns that were told, by when they must have been at the earliest and latest.
+			type turn struct{ earliest, latest time.Time }
+			var mu sync.Mutex
+			var turns []turn
+			const lasts = 2 * time.Second
+			var wg sync.WaitGroup
+			for range 5 {
+				r := newLimiter(t, l, rate.Options{Store: openRedis(t, server), Name: fmt.Sprint(l.Warmup)})
+				for range 20 {
+					wg.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), lasts)
+						defer cancel()
+						for {
+							asked := time.Now()
+							wait, err := r.Wait(ctx, 1)
+							now := time.Now()
+							if errors.Is(err, context.DeadlineExceeded) {
+								return
+							}
+							if err != nil || now.Sub(asked) < wait {
+								t.Errorf("told to wait for %v, went on after %v (%v)", wait, now.Sub(asked), err)
+								return
+							}
+							mu.Lock()
+							turns = append(turns, turn{asked.Add(wait), now})
+							mu.Unlock()
+						}
+					})
+				}
+			}
+			begin := time.Now()
+			wg.Wait()
+			for i, first := range turns { // in the order in which they went on
+				in := 0
+				for _, last := range turns[i:] {
+					if last.earliest.Before(first.earliest) {
+						continue
+					}
+					in++
+					span := last.latest.Sub(first.earliest)
+					if most := float64(l.Burst+1) + span.Seconds()*float64(l.N); float64(in) > most+1e-6 {
+						t.Fatalf("%d went on within %v, want at most %.2f", in, span, most)
+					}
+				}
+			}
+			spent := min(time.Since(begin), lasts)
+			if l.Warmup > 0 {
+				spent -= l.Warmup
+			}
+			if least := spent.Seconds() * float64(l.N) / 2; float64(len(turns)) < least {
+				t.Errorf("%d went on in %v, want %d a second", len(turns), spent, l.N)
+			}
+		})
+	}
+}
+
+// Without Redis a request fails at once, or each worker has its part.
+func TestRedisGone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := openRedis(t, server)
+	l := limit.Limit{N: 400, Unit: time.Hour, Burst: 8}
+	strict := newLimiter(t, l, rate.Options{Store: store, Name: "strict"})
+	lenient := newLimiter(t, l, rate.Options{Store: store, Name: "lenient", Workers: 4})
+	in := func() (n int) {
+		for {
+			ok, err := lenient.TryWait(t.Context(), 1, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				return n
+			}
+			n++
+		}
+	}
+	if n := in(); n != 9 {
+		t.Errorf("with Redis %d went on, want 9", n)
+	}
+	v, err := lenient.Reserve(t.Context(), 1)
+	if err != nil || v.Delay() == 0 || v.Delay() > 9*time.Second {
+		t.Errorf("the next is due in %v, want 9 s (%v)", v.Delay(), err)
+	}
+	server.Kill()
+	eventually(t, func() bool { _, err := strict.TryWait(t.Context(), 1, 0); return err != nil })
+	for range 3 {
+		if wait, err := strict.Wait(t.Context(), 1); wait != 0 || !errors.Is(err, redisstore.ErrUnavailable) {
+			t.Errorf("without Redis: %v, %v", wait, err)
+		}
+		if v, err := strict.Reserve(t.Context(), 1); v != nil || !errors.Is(err, redisstore.ErrUnavailable) {
+			t.Errorf("without Redis: %v, %v", v, err)
+		}
+	}
+	if n := in(); n != 1 { // since the part was made next to nothing is stored
+		t.Errorf("without Redis %d went on, want 1", n)
+	}
+	w, err := lenient.Reserve(t.Context(), 1)
+	if err != nil || w.Delay() == 0 || w.Delay() > 36*time.Second {
+		t.Errorf("of a quarter, the next is due in %v, want 36 s (%v)", w.Delay(), err)
+	}
+	w.Cancel()
+	v.Cancel() // has nobody to tell it to
+}
