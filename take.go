@@ -171,7 +171,7 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 	if !j.here.waits() && !j.there.waits() {
 		return nil
 	}
-	if j.limiter.options.Now != nil {
+	if j.limiter.options.Now != nil { // no timer knows when that gets there
 		d.Delayed = max(j.here.wait(), j.there.wait())
 		return nil
 	}
