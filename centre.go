@@ -78,7 +78,7 @@ func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Docum
 	if err != nil {
 		return nil, d, fmt.Errorf("remote: %w", err)
 	}
-	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, roots: roots(o.TLS), since: time.Now()}
+	c = &centre{settings: settings, where: settings.Where(), kind: kind, source: s, roots: roots(o.TLS), since: l.now()}
 	if d, err = source.Get(l.closing, s, firstLook); l.closing.Err() != nil {
 		_ = s.Close() // nothing can be done about it
 		return nil, d, l.closing.Err()
@@ -229,7 +229,7 @@ func (l *Limiter) takeOver(c *centre, d source.Document) {
 func (l *Limiter) centreReached(c *centre, err error) {
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	c.reached, c.trouble, c.since = err == nil, err, time.Now()
+	c.reached, c.trouble, c.since = err == nil, err, l.now()
 	if err != nil {
 		l.countReload(c.kind, err)
 		l.options.Logger.Warn("the configuration centre is out of reach", "centre", c.where, "reason", err)

@@ -58,3 +58,13 @@ rules: [{actor: account, unit: hour, rpu: 1}]
 	// <nil>
 	// try again in 1h0m0s
 }
+
+// A test sets the time.
+func ExampleOptions_clock() {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	limiter, err := diana.Options{Now: func() time.Time { return now }}.Open("diana.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+}

@@ -27,6 +27,12 @@ type Options struct {
 	// goroutine that made it. May be nil.
 	RedisObserved func(time.Duration)
 
+	// Now takes the place of the system's clock, as for replaying what has been and for
+	// tests. Nil means time.Now. With one no request is held that is to wait for its turn:
+	// Decision.Delayed says for how long it would be, and is all that comes of it. Redis
+	// goes by its own clock.
+	Now func() time.Time
+
 	// Logger gets one line for each change of state. Nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -102,7 +108,7 @@ type enforced struct {
 func (o Options) New(c *config.Config) (*Limiter, error) {
 	l := &Limiter{
 		options:     o.filled(),
-		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys}),
+		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now}),
 		reloads:     map[Reload]int64{},
 		redisErrors: map[string]int64{},
 	}
@@ -113,6 +119,14 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// now returns the time by Options.Now. Requests are judged by the clock of the store.
+func (l *Limiter) now() time.Time {
+	if l.options.Now != nil {
+		return l.options.Now()
+	}
+	return time.Now()
 }
 
 // Close ends the watching of the configuration. Requests can still be judged.
@@ -154,7 +168,7 @@ func (l *Limiter) use(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	err = l.enforce(&active{config: c, set: set, since: time.Now()}, n)
+	err = l.enforce(&active{config: c, set: set, since: l.now()}, n)
 	switch {
 	case n == old:
 	case err != nil:
@@ -194,7 +208,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 			return err
 		}
 		if r.Scope == rule.Global && !n.health.Up && a.degraded == nil {
-			now := time.Now()
+			now := l.now()
 			a.degraded = &now
 		}
 	}

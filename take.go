@@ -174,6 +174,10 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 	if !j.here.waits() && !j.there.waits() {
 		return nil
 	}
+	if j.limiter.options.Now != nil { // no timer knows when that gets there
+		d.Delayed = max(j.here.wait(), j.there.wait())
+		return nil
+	}
 	// First the wait whose length is known, as the line of this process goes by the clock:
 	// so the request waits for the longer, and not for the sum.
 	if j.there.waits() {
@@ -195,13 +199,17 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 }
 
 // waits reports whether a charge was allowed with a wait.
-func (c *charges) waits() bool {
+func (c *charges) waits() bool { return c.wait() > 0 }
+
+// wait returns how long the longest wait is that a charge was allowed with.
+func (c *charges) wait() time.Duration {
+	var longest int64
 	for i := range c.list {
-		if o := &c.list[i].Outcome; o.Allowed && o.Wait > 0 && !c.list[i].Shadow {
-			return true
+		if o := &c.list[i].Outcome; o.Allowed && !c.list[i].Shadow {
+			longest = max(longest, o.Wait)
 		}
 	}
-	return false
+	return time.Duration(longest) * time.Microsecond
 }
 
 // report fills in the decision from the charges, and the tallies. A request whose

@@ -200,7 +200,9 @@ func (s *Store) charge(it *item, now, turn int64) {
 	if turn > 0 && !ch.Shadow && it.c.queue != nil {
 		it.head = it.c.queue.Delay(limit.State{Head: it.head}, turn-ch.Outcome.Wait)
 		ch.Outcome.Wait = turn
-		ch.Ticket = s.queue(it, now+turn)
+		if s.clock == nil {
+			ch.Ticket = s.queue(it, now+turn)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func Parse(name string, r io.Reader, algorithms []limit.Algorithm) (*Script, err
 		p.line(number, strings.TrimRight(text, "\r\n"))
 	}
 	if p.current == nil && len(p.errs) == 0 {
-		p.errs = append(p.errs, fmt.Errorf("%s:%d:1: expected a limit line, found the end of the file", name, number+1))
+		p.errs = append(p.errs, fmt.Errorf("%s:%d:1: expected a limit or config line, found the end of the file", name, number+1))
 	}
 	if len(p.errs) > 0 {
 		return nil, errors.Join(p.errs...)
@@ -51,10 +51,12 @@ func (p *parser) line(number int, text string) {
 	switch w := l.words[0]; {
 	case l.skip("limit"):
 		l.limit()
+	case l.skip("config"):
+		l.config()
 	case strings.IndexAny(w.text, "+-.0123456789") == 0:
 		l.row()
 	default:
-		l.expected(`"limit" or a time such as 1.5s`, w)
+		l.expected(`"limit", "config" or a time such as 1.5s`, w)
 	}
 }
 
@@ -65,14 +67,38 @@ func (l *line) limit() {
 		l.expected("a name for the limit", w)
 	}
 	if c := l.current; c == nil || len(c.rows) > 0 {
-		l.current = &scenario{}
-		l.script.cases = append(l.script.cases, l.current)
+		l.begin()
+	} else if c.config != "" {
+		l.expected("a row of requests below the config line", word{column: 1, text: "limit"})
 	}
 	if slices.ContainsFunc(l.current.limits, func(o namedLimit) bool { return o.name == named.name }) {
 		l.errorf(w, "two limits have the name %q", named.name)
 	}
 	named.meter = l.meter(w)
 	l.current.limits = append(l.current.limits, named)
+}
+
+// config reads a config line.
+func (l *line) config() {
+	const what = "the name of a configuration"
+	name := l.next(what)
+	if name.text == "" && !l.lost {
+		l.expected(what, name)
+	}
+	if len(l.words) > 0 {
+		l.expected("the end of the line", l.words[0])
+	}
+	if c := l.current; c != nil && len(c.rows) == 0 && !l.lost {
+		l.expected("a row", word{column: 1, text: "config"})
+	}
+	l.begin()
+	l.current.config = name.text
+}
+
+// begin begins a case.
+func (l *line) begin() {
+	l.current = &scenario{line: l.number}
+	l.script.cases = append(l.script.cases, l.current)
 }
 
 // meter reads the settings of the limit called name.
@@ -169,9 +195,14 @@ func (l *line) align(w word) limit.Align {
 func (l *line) row() {
 	if l.current == nil {
 		l.current = &scenario{}
-		l.errorf(l.words[0], "expected a limit line above the first row")
+		l.errorf(l.words[0], "expected a limit or config line above the first row")
 	}
 	r := row{line: l.number, takes: -1, at: Start.UnixMicro() + l.time()}
+	if l.current.config != "" {
+		l.request(&r)
+		l.current.rows = append(l.current.rows, r)
+		return
+	}
 	switch w := l.next("take or give"); w.text {
 	case "take":
 		r.n = l.count(l.next("the cost of the request"), 1, limit.MaxN)
@@ -220,23 +251,30 @@ func (l *line) result() result {
 	want := result{wait: unjudged}
 	w := l.next("allowed or refused")
 	if !l.lost {
-		want.text = l.text[w.column-1:]
+		want.text = strings.Join(strings.Fields(l.text[w.column-1:]), " ")
 	}
-	delay := "retry"
+	delay, keys := "retry", "remaining or retry"
+	status := l.current.config != "" && w.text == "refused"
+	if status {
+		keys = "remaining, retry or status"
+	}
 	switch want.allowed = w.text == "allowed"; {
 	case want.allowed:
-		delay = "wait"
+		delay, keys = "wait", "remaining or wait"
 	case w.text != "refused":
 		l.expected("allowed or refused", w)
 	case l.skip("by"):
 		want.by = l.limits(l.next("names of limits"))
 	}
-	l.settings("remaining or "+delay, func(key string, value word) bool {
+	l.settings(keys, func(key string, value word) bool {
 		switch key {
 		case "remaining":
 			want.remaining = l.remaining(value)
 		case delay:
 			want.wait = l.duration(value)
+		case "status":
+			want.status = int(l.count(value, 100, 599))
+			return status
 		default:
 			return false
 		}
@@ -249,7 +287,7 @@ func (l *line) result() result {
 func (l *line) limits(w word) []string {
 	var names []string
 	for name := range strings.SplitSeq(w.text, ",") {
-		known := slices.ContainsFunc(l.current.limits, func(o namedLimit) bool { return o.name == name })
+		known := l.current.config != "" || slices.ContainsFunc(l.current.limits, func(o namedLimit) bool { return o.name == name })
 		if !known || slices.Contains(names, name) {
 			l.expected("names of limits above, separated by commas, each once", w)
 			break
@@ -270,7 +308,7 @@ func (l *line) remaining(w word) []int64 {
 		numbers = append(numbers, n)
 		column += len(text) + 1
 	}
-	if len(numbers) != len(l.current.limits) {
+	if l.current.config == "" && len(numbers) != len(l.current.limits) {
 		l.errorf(w, "expected a number for each limit, %d, found %d", len(l.current.limits), len(numbers))
 		return nil
 	}

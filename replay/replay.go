@@ -14,7 +14,15 @@
 //	0s      give 1 at 0s                         # charged to none after all
 //	0.5s    take 1            allowed
 //
-// The same script judges the arithmetic alone ([Meters]) and every other store.
+// The same script judges the arithmetic alone ([Meters]) and every other store. A script can
+// also say how the rules of a configuration judge requests:
+//
+//	config diana.yaml
+//
+//	# time  request                                  result
+//	0s      POST /login ip=203.0.113.7               allowed  remaining=99,0
+//	1s      POST /login ip=203.0.113.7               refused by "logins of an address"  retry=59s
+//	1s      GET /a?b=c header:X-Device-Id="phone 7"  allowed
 //
 // # Format
 //
@@ -22,11 +30,15 @@
 // end of the line is a comment. Double quotes keep a value with spaces together, as
 // in algo="token bucket".
 //
+// A case is limits or a configuration, and rows of what happens under them.
+//
 // A limit line names a limit and says what it promises, in the keys and values of a
 // rule in a configuration: algo, rpu, unit, burst, queue, slices, align, warmup. Only rpu is
 // required. Limit lines that follow one another are one decision: a request that one
 // of them refuses is charged to none. A limit line below a row begins a new case,
 // with new limits, in which nothing has happened yet.
+//
+// A config line names a configuration, and always begins a new case.
 //
 // A row is a time, an action, and what should become of it:
 //
@@ -34,18 +46,30 @@
 //	TIME take N [for ACTOR] refused [by LIMIT,...] [remaining=N,...] [retry=D]
 //	TIME give N at TIME [for ACTOR]
 //
+// and, under a configuration,
+//
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] allowed [remaining=N,...] [wait=D]
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
+//
 // TIME is an offset from [Start] such as 1m30s, of up to 50 years. Times may repeat,
 // be negative, and go backwards as clocks do. N is the cost of the request, ACTOR
 // any word; rows that name none are all of one actor.
 //
+// METHOD is in capital letters, and URL a path, perhaps with a query, or a whole URL. WHO tells
+// of the client: ip is its address, 127.0.0.1 if none is given; header:NAME and cookie:NAME are
+// sent; any other, such as account, is an actor that is known without looking at the request.
+// lasts is how long the request is inside, for rules of concurrency.
+//
 // What is not written is not judged. Written, it is exact:
 //
-//   - by: the limits that refuse, all of them.
+//   - by: the limits or rules that refuse, all of them.
 //   - remaining: how many requests of cost 1 would still be allowed, for each limit
-//     in the order of their lines; - for one that is not judged.
+//     in the order of their lines, or each rule in the order in which they judge; - for
+//     one that is not judged.
 //   - wait: how long the request is held before it goes on.
 //   - retry: after how long it would be allowed if no one else asked; the longest, if
 //     several limits refuse.
+//   - status: of the answer.
 //
 // give gives back what the first take of that cost by that actor at that time was
 // charged, among those that are allowed and not given back yet.
@@ -72,8 +96,10 @@ type Script struct {
 	cases []*scenario
 }
 
-// scenario is limits and what happens under them.
+// scenario is limits, or a configuration, and what happens under them.
 type scenario struct {
+	line   int    // at which it begins
+	config string // "": limits
 	limits []namedLimit
 	rows   []row
 }
@@ -92,15 +118,18 @@ type row struct {
 	takes int // give: the row whose charge it gives back; else -1
 	given bool
 	want  result
+
+	request Request // under a configuration
 }
 
 // result is what should become of a take.
 type result struct {
-	text      string // as it is written
+	text      string // as it is written, without more spaces than it takes
 	allowed   bool
 	by        []string // nil: not judged
 	remaining []int64  // nil: not judged, or unjudged
 	wait      int64    // retry, if not allowed; or unjudged
+	status    int      // 0: not judged
 }
 
 const unjudged = -1
@@ -110,12 +139,39 @@ const unjudged = -1
 //
 // The store is told the script's time. Nothing is held: to the store a queue is an
 // ordinary meter, of whose outcomes only the Wait is looked at.
+//
+// A case of a configuration is an error; see Play.
 func (s *Script) Run(store limit.Store) error {
+	return s.Play(store, func(string) (Gateway, error) {
+		return nil, errors.New("a configuration cannot be played here")
+	})
+}
+
+// Play is Run for scripts that name configurations. open returns a Gateway that has judged
+// nothing yet, for each case of a configuration with that name.
+func (s *Script) Play(store limit.Store, open func(config string) (Gateway, error)) error {
 	var errs []error
 	for _, c := range s.cases {
-		errs = append(errs, c.run(s.name, store))
+		if c.config == "" {
+			errs = append(errs, c.run(s.name, store))
+			continue
+		}
+		gateway, err := open(c.config)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: %w", s.name, c.line, err))
+			continue
+		}
+		errs = append(errs, c.ask(s.name, gateway))
 	}
 	return errors.Join(errs...)
+}
+
+// Rows returns how many rows the script has.
+func (s *Script) Rows() (n int) {
+	for _, c := range s.cases {
+		n += len(c.rows)
+	}
+	return n
 }
 
 func (c *scenario) run(file string, store limit.Store) error {
@@ -157,7 +213,7 @@ func (c *scenario) run(file string, store limit.Store) error {
 			made[i] = charges
 		}
 		if got := c.outcome(allowed, charges); !r.want.matches(got) {
-			report(r.line, "got %v, want %s", got, r.want.text)
+			report(r.line, "expected %s, got %v", r.want.text, got)
 		}
 	}
 	return errors.Join(errs...)
@@ -194,6 +250,9 @@ func (want *result) matches(got result) bool {
 	if want.by != nil && !sameNames(want.by, got.by) {
 		return false
 	}
+	if want.status != 0 && want.status != got.status || want.remaining != nil && len(want.remaining) != len(got.remaining) {
+		return false
+	}
 	for i, n := range want.remaining {
 		if n != unjudged && n != got.remaining[i] {
 			return false
@@ -220,16 +279,30 @@ func sameNames(a, b []string) bool {
 func (r result) String() string {
 	words := []string{"allowed"}
 	if !r.allowed {
-		words = []string{"refused", "by", strings.Join(r.by, ",")}
+		words = []string{"refused", "by", spaced(strings.Join(r.by, ","))}
 	}
 	numbers := make([]string, len(r.remaining))
 	for i, n := range r.remaining {
 		numbers[i] = strconv.FormatInt(n, 10)
 	}
-	words = append(words, "remaining="+strings.Join(numbers, ","))
+	if len(numbers) > 0 {
+		words = append(words, "remaining="+strings.Join(numbers, ","))
+	}
 	key := "wait="
 	if !r.allowed {
 		key = "retry="
 	}
-	return strings.Join(append(words, key+(time.Duration(r.wait)*time.Microsecond).String()), " ")
+	words = append(words, key+(time.Duration(r.wait)*time.Microsecond).String())
+	if r.status != 0 {
+		words = append(words, "status="+strconv.Itoa(r.status))
+	}
+	return strings.Join(words, " ")
+}
+
+// spaced returns text as one word of a script.
+func spaced(text string) string {
+	if strings.ContainsAny(text, " \t#") {
+		return `"` + text + `"`
+	}
+	return text
 }

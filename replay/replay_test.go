@@ -3,9 +3,13 @@
 package replay_test
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/replay"
@@ -25,11 +29,11 @@ func TestParseErrors(t *testing.T) {
 		text string
 		want string // all errors, without their "x:"
 	}{
-		{"", `1:1: expected a limit line, found the end of the file`},
-		{"# nothing\n\n", `3:1: expected a limit line, found the end of the file`},
-		{"limits a rpu=1", `1:1: expected "limit" or a time such as 1.5s, found "limits"`},
-		{`""`, `1:1: expected "limit" or a time such as 1.5s, found ""`},
-		{"0s take 1 allowed", `1:1: expected a limit line above the first row`},
+		{"", `1:1: expected a limit or config line, found the end of the file`},
+		{"# nothing\n\n", `3:1: expected a limit or config line, found the end of the file`},
+		{"limits a rpu=1", `1:1: expected "limit", "config" or a time such as 1.5s, found "limits"`},
+		{`""`, `1:1: expected "limit", "config" or a time such as 1.5s, found ""`},
+		{"0s take 1 allowed", `1:1: expected a limit or config line above the first row`},
 
 		{"limit", `1:6: expected a name for the limit, found the end of the line`},
 		{"limit rpu=1", `1:7: expected a name for the limit, found "rpu=1"`},
@@ -75,6 +79,25 @@ func TestParseErrors(t *testing.T) {
 		{lines(a, "0s take 1 for b allowed", "0s give 1 at 0s"), `3:14: no take 1 at that time is left to give back`},
 		{lines(a, "0s take 1 allowed", "0s give 1 at 0s", "0s give 1 at 0s"), `4:14: no take 1 at that time is left to give back`},
 		{lines(a, "0s take 1 allowed", "0s give 1 at 0s allowed"), `3:17: expected the end of the line, found "allowed"`},
+
+		{"config", `1:7: expected the name of a configuration, found the end of the line`},
+		{`config ""`, `1:8: expected the name of a configuration, found ""`},
+		{"config a b", `1:10: expected the end of the line, found "b"`},
+		{lines("config a", "config b"), `2:1: expected a row, found "config"`},
+		{lines(a, "config b"), `2:1: expected a row, found "config"`},
+		{lines("config b", a), `2:1: expected a row of requests below the config line, found "limit"`},
+		{lines("config a", "0s"), `2:3: expected a method such as GET, found the end of the line`},
+		{lines("config a", "0s take 1 allowed"), `2:4: expected a method such as GET, found "take"`},
+		{lines("config a", "0s GET"), `2:7: expected a URL, found the end of the line`},
+		{lines("config a", "0s GET /"), `2:9: expected allowed or refused, found the end of the line`},
+		{lines("config a", "0s GET / maybe"), `2:10: expected allowed, refused, or who it is, such as ip=203.0.113.7 or header:NAME=VALUE, found "maybe"`},
+		{lines("config a", "0s GET / ip=me allowed"), `2:13: expected an address, found "me"`},
+		{lines("config a", "0s GET / lasts=x allowed"), `2:16: expected a duration such as 1.5s, in whole microseconds, found "x"`},
+		{lines("config a", "0s GET / account=a account=b allowed"), `2:20: account is given twice`},
+		{lines("config a", "0s GET / allowed status=200"), `2:18: unknown key "status", expected remaining or wait`},
+		{lines("config a", "0s GET / refused status=99"), `2:25: expected a whole number, 100 to 599, found "99"`},
+		{lines("config a", "0s GET / refused by a,a"), `2:21: expected names of limits above, separated by commas, each once, found "a,a"`},
+		{lines(a, "0s take 1 refused status=503"), `2:19: unknown key "status", expected remaining or retry`},
 
 		// All of them come out.
 		{
@@ -153,14 +176,82 @@ func TestRunDifferences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `x:4: got allowed remaining=0,1 wait=0s, want refused
-x:5: got refused by second remaining=0,1 retry=1s, want refused by minute
-x:6: got allowed remaining=0,0 wait=0s, want allowed            remaining=0,1
-x:7: got refused by second,minute remaining=0,0 retry=59s, want refused by minute,second  retry=1s
-x:8: got refused by minute remaining=1,0 retry=58s, want allowed
-x:11: got refused by minute remaining=1,0 retry=58s, want refused            retry=57s`
+	const want = `x:4: expected refused, got allowed remaining=0,1 wait=0s
+x:5: expected refused by minute, got refused by second remaining=0,1 retry=1s
+x:6: expected allowed remaining=0,1, got allowed remaining=0,0 wait=0s
+x:7: expected refused by minute,second retry=1s, got refused by second,minute remaining=0,0 retry=59s
+x:8: expected allowed, got refused by minute remaining=1,0 retry=58s
+x:11: expected refused retry=57s, got refused by minute remaining=1,0 retry=58s`
 	if err := script.Run(&replay.Meters{}); err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// What a script asks of a configuration, and how it takes the answers.
+func TestPlay(t *testing.T) {
+	t.Parallel()
+	script, err := parse(lines(
+		"limit a rpu=1",
+		"0s take 1 allowed",
+		"config one.yaml",
+		`1s GET /a?b=c  ip=2001:db8::1 header:X-A="b c" header:X-A=d cookie:e=f account=ann lasts=2s  allowed`,
+		"2s POST http://host/  refused by a,b,c  retry=1s status=429  remaining=0,-",
+		"2s POST /  refused by c,a,b",
+		"2s POST /  refused by a  # which is wrong",
+		"2s POST /  refused retry=2s",
+		"2s POST /  refused status=503",
+		"2s POST /  refused remaining=1,-",
+		"2s POST /  refused remaining=0",
+		"2s POST /  allowed",
+		"2s GET /   allowed wait=1s",
+		"2s GET /   allowed remaining=7,8 wait=3s",
+		"2s PUT /   allowed",
+		"config missing.yaml",
+		"0s GET / allowed",
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := script.Rows(); n != 14 {
+		t.Errorf("%d rows, want 14", n)
+	}
+	var asked []replay.Request
+	err = script.Play(&replay.Meters{}, func(config string) (replay.Gateway, error) {
+		if config != "one.yaml" {
+			return nil, errors.New("no " + config)
+		}
+		return func(r replay.Request) (replay.Answer, error) {
+			asked = append(asked, r)
+			switch r.Method {
+			case "GET":
+				return replay.Answer{Allowed: true, Wait: 3 * time.Second, Remaining: []int64{7, 8}}, nil
+			case "POST":
+				return replay.Answer{By: []string{"a", "b,c"}, Retry: time.Second, Remaining: []int64{0, 5}, Status: 429}, nil
+			}
+			return replay.Answer{}, errors.New("no " + r.Method)
+		}, nil
+	})
+	const want = `x:7: expected refused by a, got refused by a,b,c remaining=0,5 retry=1s status=429
+x:8: expected refused retry=2s, got refused by a,b,c remaining=0,5 retry=1s status=429
+x:9: expected refused status=503, got refused by a,b,c remaining=0,5 retry=1s status=429
+x:10: expected refused remaining=1,-, got refused by a,b,c remaining=0,5 retry=1s status=429
+x:11: expected refused remaining=0, got refused by a,b,c remaining=0,5 retry=1s status=429
+x:12: expected allowed, got refused by a,b,c remaining=0,5 retry=1s status=429
+x:13: expected allowed wait=1s, got allowed remaining=7,8 wait=3s
+x:15: no PUT
+x:16: no missing.yaml`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+	first := replay.Request{
+		At: replay.Start.Add(time.Second), Method: "GET", URL: "/a?b=c", IP: netip.MustParseAddr("2001:db8::1"),
+		Header: []string{"X-A: b c", "X-A: d", "Cookie: e=f"}, Actors: map[string]string{"account": "ann"}, Lasts: 2 * time.Second,
+	}
+	if len(asked) != 12 || !reflect.DeepEqual(asked[0], first) {
+		t.Errorf("asked %d times, first for\n%+v\nwant\n%+v", len(asked), asked, first)
+	}
+	if err := script.Run(&replay.Meters{}); err == nil || !strings.HasPrefix(err.Error(), "x:3: a configuration cannot be played here") {
+		t.Errorf("Run: %v", err)
 	}
 }
 
@@ -170,6 +261,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Add(`limit a rpu="1`)
+	f.Add("config a.yaml\n0s GET /a?b ip=::1 header:A=\"b c\" lasts=1s refused by \"a b\" remaining=-,1 retry=1s status=503")
 	f.Add(`"" give 1 at 0s`)
 	f.Fuzz(func(t *testing.T, text string) {
 		script, err := parse(text)
@@ -177,7 +269,11 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("script %v and error %v", script, err)
 		}
 		if script != nil {
-			_ = script.Run(&replay.Meters{}) // a wrong result, but no panic
+			_ = script.Play(&replay.Meters{}, func(string) (replay.Gateway, error) { // a wrong result, but no panic
+				return func(r replay.Request) (replay.Answer, error) {
+					return replay.Answer{By: []string{r.Method}}, nil
+				}, nil
+			})
 		}
 	})
 }
@@ -201,5 +297,5 @@ limit minute  algo=SL rpu=5 unit=minute
 		return
 	}
 	fmt.Println(script.Run(&replay.Meters{}))
-	// Output: tables.replay:12: got refused by second remaining=0,4 retry=900ms, want allowed
+	// Output: tables.replay:12: expected allowed, got refused by second remaining=0,4 retry=900ms
 }

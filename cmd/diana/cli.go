@@ -17,6 +17,7 @@ type cli struct {
 	Check   checkCommand   `cmd:"" help:"Validate configuration files."`
 	Diff    diffCommand    `cmd:"" help:"Tell in words how two configurations differ."`
 	Explain explainCommand `cmd:"" help:"Show which rules judge a request, and under which keys it is counted."`
+	Replay  replayCommand  `cmd:"" help:"Try rules on access logs, or by .replay files."`
 	Schema  schemaCommand  `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
 	Push    pushCommand    `cmd:"" help:"Validate a file and give it to the configuration centre."`
 	Version versionCommand `cmd:"" help:"Show the version of this program."`

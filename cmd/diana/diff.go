@@ -22,16 +22,21 @@ func (c *diffCommand) Run(o *output) error {
 	if oldErr != nil || nowErr != nil {
 		return errReported
 	}
-	switch {
-	case now.HasSettings() && !old.HasSettings():
-		o.complainf(onlyRules, c.Old)
-		old = config.Compose(now, old)
-	case old.HasSettings() && !now.HasSettings():
-		o.complainf(onlyRules, c.New)
-		now = config.Compose(old, now)
-	}
-	o.differences(old, now)
+	o.differences(o.sameSettings(old, now))
 	return nil
+}
+
+// sameSettings gives a configuration that has no settings those of the other.
+func (o *output) sameSettings(a, b *config.Config) (*config.Config, *config.Config) {
+	switch {
+	case b.HasSettings() && !a.HasSettings():
+		o.complainf(onlyRules, a.Source)
+		a = config.Compose(b, a)
+	case a.HasSettings() && !b.HasSettings():
+		o.complainf(onlyRules, b.Source)
+		b = config.Compose(a, b)
+	}
+	return a, b
 }
 
 // differences prints how two configurations differ.

@@ -40,15 +40,15 @@ type gateway struct {
 // newGateway puts the parts together. A nil upstream stands for no upstream. metrics are
 // what /metrics shows.
 func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, metrics prometheus.Gatherer) *gateway {
-	identity := func() *rule.Identity { return &limiter.Config().Identity }
 	last := echo(limiter)
 	if upstream != nil {
+		identity := func() *rule.Identity { return &limiter.Config().Identity }
 		last = newProxy(upstream, newTransport(), identity, logger)
 	}
 	ctx, cut := context.WithCancel(context.Background())
 	g := &gateway{logger: logger, cut: cut, drainTime: 30 * time.Second}
 	g.server = &http.Server{
-		Handler:           chain(last, limiter.Handler, g.underWay.filter, requestID, accessLog(logger, identity)),
+		Handler:           g.inFrontOf(last, limiter, logger),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelError),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -67,6 +67,12 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, 
 		MaxHeaderBytes:    16 << 10,
 	}
 	return g
+}
+
+// inFrontOf returns a handler with all that a request goes through before it comes there.
+func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
+	identity := func() *rule.Identity { return &limiter.Config().Identity }
+	return chain(last, limiter.Handler, g.underWay.filter, requestID, accessLog(logger, identity))
 }
 
 // listen opens both listeners, or none.

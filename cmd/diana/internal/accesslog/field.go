@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+
+package accesslog
+
+import (
+	"bytes"
+	"strings"
+	"time"
+)
+
+// field is what a key of a line is understood as.
+type field int
+
+const (
+	unknownField field = iota
+	timeField          // when the line was written; with a duration the request came that much earlier
+	startField         // when the request came
+	lineField          // the first line of the request
+	methodField
+	targetField
+	queryField
+	remoteField
+	hostField
+	statusField
+	durationField // in seconds, or text with a unit
+	millisField   // a duration in milliseconds
+	messageField
+	fieldCount
+)
+
+// Keys has the keys that are understood, in lower case, with _ for - and without an @ in
+// front. Of several in one line the first of a row counts. Behind these, "request", "req" and
+// "http" may be objects of such keys, and "headers", or the same behind "request_" or "req_",
+// one of headers. http_NAME is a header too, and so is a key that is its name.
+var Keys = []struct {
+	What string
+	Keys []string
+	f    field
+}{
+	{"time", []string{"time", "ts", "timestamp", "time_iso8601", "time_local", "msec"}, timeField},
+	{"start", []string{"start_time", "start"}, startField},
+	{"request line", []string{"request", "request_line"}, lineField},
+	{"method", []string{"method", "request_method", "http_method", "verb"}, methodField},
+	{"path", []string{"request_uri", "uri", "target", "url", "path", "request_path"}, targetField},
+	{"query", []string{"args", "query", "query_string"}, queryField},
+	{"address", []string{"remote_addr", "remote_ip", "client_ip", "client", "ip"}, remoteField},
+	{"host", []string{"host", "http_host"}, hostField},
+	{"status", []string{"status", "status_code"}, statusField},
+	{"duration", []string{"request_time", "duration", "latency"}, durationField},
+	{"duration", []string{"duration_ms", "latency_ms"}, millisField},
+	{"message", []string{"msg"}, messageField},
+}
+
+type keyMeaning struct {
+	field field
+	rank  int8 // a smaller one counts
+}
+
+var keyMeanings = func() map[string]keyMeaning {
+	m := map[string]keyMeaning{}
+	for _, row := range Keys {
+		for i, key := range row.Keys {
+			m[key] = keyMeaning{row.f, int8(i)}
+		}
+	}
+	return m
+}()
+
+// found is what has been found of a line of keys and values.
+type found struct {
+	values [fieldCount]string
+	ranks  [fieldCount]int8 // of values, + 1; 0: none
+	key    [64]byte
+}
+
+func (f *found) reset() { f.ranks = [fieldCount]int8{} }
+
+func (f *found) has(what field) bool { return f.ranks[what] > 0 }
+
+// normal returns a key as Keys has it; "" for one that is too long to be there. It is valid
+// until the next call.
+func (f *found) normal(key string) []byte {
+	key = strings.TrimPrefix(key, "@")
+	if len(key) > len(f.key) {
+		return nil
+	}
+	b := f.key[:len(key)]
+	for i := range len(key) {
+		c := key[i]
+		switch {
+		case 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
+		case c == '-':
+			c = '_'
+		}
+		b[i] = c
+	}
+	return b
+}
+
+// put takes note of a key, as normal returns it, and its value, if they mean something.
+func (p *parser) put(key []byte, value string, inHeaders bool, e *Entry) {
+	if value == "-" { // what nginx has for what is not there
+		value = ""
+	}
+	m := keyMeanings[string(key)]
+	if f := &p.found; !inHeaders && (value != "" || m.field == lineField) && (f.ranks[m.field] == 0 || m.rank < f.ranks[m.field]-1) {
+		f.values[m.field], f.ranks[m.field] = value, m.rank+1
+	}
+	if len(p.names.byKey) == 0 || value == "" {
+		return
+	}
+	i, ok := p.names.byKey[string(key)]
+	if !ok {
+		i, ok = p.names.byKey[string(bytes.TrimPrefix(key, []byte("http_")))]
+	}
+	if ok && e.Headers[i] == "" {
+		e.Headers[i] = value
+	}
+}
+
+// entry fills in e from what has been found.
+func (p *parser) entry(e *Entry) (kind, string) {
+	f := &p.found
+	if f.has(lineField) && (!f.has(targetField) || !f.has(methodField)) {
+		if e.requestLine(f.values[lineField]) == other {
+			return other, ""
+		}
+	}
+	if f.has(methodField) {
+		e.Method = f.values[methodField]
+	}
+	if f.has(targetField) {
+		e.Target = f.values[targetField]
+	}
+	if f.has(queryField) && !strings.Contains(e.Target, "?") {
+		e.Query = strings.TrimPrefix(f.values[queryField], "?")
+	}
+	switch {
+	case e.Target == "":
+		return broken, "no path of a request, expected a key such as path, uri or request"
+	case !isToken(e.Method):
+		return broken, "no method of a request, expected a key such as method or request"
+	}
+	if f.has(remoteField) {
+		e.Remote = f.values[remoteField]
+	}
+	if f.has(hostField) {
+		e.Host = f.values[hostField]
+	}
+	if f.has(statusField) && len(f.values[statusField]) == 3 {
+		e.Status, _ = digits(f.values[statusField])
+	}
+	switch {
+	case f.has(durationField):
+		e.Duration = durationOf(f.values[durationField], time.Second)
+	case f.has(millisField):
+		e.Duration = durationOf(f.values[millisField], time.Millisecond)
+	}
+	when := startField
+	if !f.has(when) {
+		when = timeField
+	}
+	if !f.has(when) {
+		return broken, "no time, expected a key such as time, ts or timestamp"
+	}
+	var ok bool
+	if e.Start, e.Whole, ok = p.when.any(f.values[when]); !ok {
+		return broken, "not a time, expected one such as 2006-01-02T15:04:05Z, or seconds since 1970"
+	}
+	if when == timeField && e.Duration > 0 {
+		e.Start = max(e.Start-e.Duration, earliest)
+		e.Whole = e.Whole && e.Duration%1_000_000 == 0
+	}
+	return request, ""
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+
+package accesslog
+
+import "time"
+
+// order puts entries in order of their time. Servers write a line when a request is
+// finished, so lines are slightly out of order; they are held back until everything that is
+// up to window older has been read, or heldText of text after them.
+//
+// It is a heap: lines that come in order cost nothing to put in.
+type order struct {
+	heap  []*Entry
+	bar   int64 // what is not later may go
+	sweep int64 // the text that had been read at the last sweep
+	old   int64 // and at the one before
+}
+
+const (
+	window   = int64(time.Minute / time.Microsecond)
+	heldText = 4 << 20 // bytes; an Entry keeps the block of its text alive
+)
+
+// before tells the order. What came at the same time keeps the order of the files.
+func before(a, b *Entry) bool {
+	if a.Start != b.Start {
+		return a.Start < b.Start
+	}
+	return a.File < b.File || a.File == b.File && a.Line < b.Line
+}
+
+// put takes an entry in.
+func (o *order) put(e *Entry) {
+	o.heap = append(o.heap, e)
+	i := len(o.heap) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if !before(e, o.heap[up]) {
+			break
+		}
+		o.heap[i] = o.heap[up]
+		i = up
+	}
+	o.heap[i] = e
+	o.bar = max(o.bar, e.Start-window)
+	if e.read-o.sweep < heldText {
+		return
+	}
+	for _, held := range o.heap { // what was there at the sweep before, and all in front of it
+		if held.read <= o.old {
+			o.bar = max(o.bar, held.Start)
+		}
+	}
+	o.old, o.sweep = o.sweep, e.read
+}
+
+// get returns the earliest entry that may go, or nil. All may, when nothing comes any more.
+func (o *order) get(all bool) *Entry {
+	if len(o.heap) == 0 || !all && o.heap[0].Start > o.bar {
+		return nil
+	}
+	first := o.heap[0]
+	last := len(o.heap) - 1
+	e := o.heap[last]
+	o.heap[last] = nil
+	o.heap = o.heap[:last]
+	if last == 0 {
+		return first
+	}
+	i := 0
+	for {
+		down := 2*i + 1
+		if down >= last {
+			break
+		}
+		if down+1 < last && before(o.heap[down+1], o.heap[down]) {
+			down++
+		}
+		if !before(o.heap[down], e) {
+			break
+		}
+		o.heap[i] = o.heap[down]
+		i = down
+	}
+	o.heap[i] = e
+	return first
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+
+package trial
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// seen is what entries have told, to say in the end what they have not.
+type seen struct {
+	headers   []bool
+	first     int64 // time
+	last      int64
+	host      bool
+	query     bool
+	n         int64
+	answered  int64 // requests that a server in Go answers by itself
+	whole     int64 // times in whole seconds
+	unending  int64 // without a duration
+	homeless  int64 // without an address
+	keyValues int64
+}
+
+func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
+	if s.n++; s.n == 1 {
+		s.first = e.Start
+	}
+	s.last = e.Start
+	for i, value := range e.Headers {
+		s.headers[i] = s.headers[i] || value != ""
+	}
+	s.host = s.host || r.HTTP.Host != ""
+	s.query = s.query || r.HTTP.URL.RawQuery != ""
+	if e.Whole {
+		s.whole++
+	}
+	if e.Duration == accesslog.Unknown {
+		s.unending++
+	}
+	if !isAddress(e.Remote) {
+		s.homeless++
+	}
+	if e.KeyValue {
+		s.keyValues++
+	}
+}
+
+func isAddress(s string) bool {
+	if _, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		return true
+	}
+	_, err := netip.ParseAddrPort(s)
+	return err == nil
+}
+
+// Headers returns the headers that a configuration looks at.
+func Headers(c *config.Config) (names []string) {
+	for _, a := range actors(c) {
+		switch a.Kind {
+		case "header":
+			names = append(names, a.Name)
+		case "cookie":
+			names = append(names, "Cookie")
+		}
+	}
+	if len(c.Identity.TrustedProxies) > 0 {
+		names = append(names, "X-Forwarded-For")
+	}
+	return names
+}
+
+// actors returns what a configuration counts by.
+func actors(c *config.Config) []rule.Actor {
+	all := append(slices.Clone(c.Identity.Account), c.Identity.Device...)
+	for _, r := range rulesOf(c) {
+		all = append(all, r.Actor...)
+	}
+	return all
+}
+
+// rulesOf returns the rules of a configuration, each at its rule.Index.
+func rulesOf(c *config.Config) (all []rule.Rule) {
+	for _, e := range c.Limits {
+		all = append(all, e.Rules...)
+	}
+	return all
+}
+
+// told reports whether a log has told, of any request, what an actor is found by.
+func (s *seen) told(a rule.Actor, names *accesslog.Names) bool {
+	header := a.Name
+	switch a.Kind {
+	case "query":
+		return s.query
+	case "cookie":
+		header = "Cookie"
+	case "header":
+		if header == "Host" {
+			return s.host
+		}
+	default:
+		return true
+	}
+	i := slices.Index(names.Headers, header)
+	return i >= 0 && s.headers[i]
+}
+
+// notes returns what the reader of the result of a configuration must know.
+func (c *Comparison) notes(of *Count) (notes []string) {
+	s, names := &c.seen, c.requests.names
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	held, global, quick := false, false, false
+	status := of.trial.limiter.Status().Rules
+	for i, r := range rulesOf(of.config) {
+		held = held || r.Algorithm.Held
+		global = global || r.Scope == rule.Global
+		quick = quick || r.Algorithm.Uses("unit") && r.Limit.Unit < 10*time.Second
+		for _, a := range r.Actor {
+			if missing := s.missing(a, &of.config.Identity, names); len(missing) > 0 {
+				add("%q counts by %s: no line tells %s, so it counts by address.", status[i].Name, a, strings.Join(missing, " or "))
+			}
+		}
+	}
+	if global {
+		add("Global rules are counted as by one gateway that has the whole limit.")
+	}
+	if s.whole > 0 && quick {
+		add("%d of %d times are in whole seconds: requests of the same second are judged as if they came at once.", s.whole, s.n)
+	}
+	if s.unending > 0 && held {
+		add("%d of %d requests do not tell how long they took: under rules of concurrency they are over at once.", s.unending, s.n)
+	}
+	if of.trial.early > 0 {
+		add("More than %d requests were inside at once: %d have been let out before their time.", mostInside, of.trial.early)
+	}
+	return notes
+}
+
+// missing returns what an actor is found by, if a log tells none of it.
+func (s *seen) missing(a rule.Actor, id *rule.Identity, names *accesslog.Names) (missing []string) {
+	sources := []rule.Actor{a}
+	switch a.Kind {
+	case "account":
+		sources = id.Account
+	case "device":
+		sources = id.Device
+	}
+	for _, source := range sources {
+		if source.Kind == "ip" || s.told(source, names) {
+			return nil
+		}
+		missing = append(missing, source.String())
+	}
+	return missing
+}
+
+// logNotes returns what is to be known about the logs, whatever the configuration.
+func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
+	s := &c.seen
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	late := 0
+	for _, f := range files {
+		late += f.Late
+	}
+	if late > 0 {
+		add("%d requests stand too late in their file to be put in order: they are judged at the time of those around them.", late)
+	}
+	if s.homeless > 0 {
+		add("%d of %d requests come from no address (a name, or nothing): together they count as one address.", s.homeless, s.n)
+	}
+	if s.answered > 0 {
+		add("%d requests are not judged: the gateway would answer them by itself, as their URL cannot be read.", s.answered)
+	}
+	if s.keyValues > 0 {
+		add("What diana serve logs is what it has let through: refusals are only in its metrics.")
+	}
+	return notes
+}

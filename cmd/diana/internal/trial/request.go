@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+
+package trial
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+)
+
+// requests makes requests of the entries of logs, as net/http makes them of what it reads. It
+// has memory for one.
+type requests struct {
+	names  *accesslog.Names
+	http   http.Request
+	url    url.URL
+	values [][]string // of the header
+	has    []bool     // whether values is in the header
+}
+
+func newRequests(names *accesslog.Names) *requests {
+	r := &requests{names: names, has: make([]bool, len(names.Headers))}
+	r.http.Header = http.Header{}
+	for range names.Headers {
+		r.values = append(r.values, []string{""})
+	}
+	return r
+}
+
+// of returns the request of an entry, until the next call. It is none if a server in Go would
+// answer it by itself.
+func (r *requests) of(e *accesslog.Entry) (request diana.Request, ok bool) {
+	r.http.Method, r.http.Host, r.http.RemoteAddr = e.Method, e.Host, e.Remote
+	path, ok := r.setURL(e)
+	if !ok {
+		return diana.Request{}, false
+	}
+	for i, value := range e.Headers {
+		r.values[i][0] = value
+		if has := value != ""; has != r.has[i] {
+			if r.has[i] = has; has {
+				r.http.Header[r.names.Headers[i]] = r.values[i]
+			} else {
+				delete(r.http.Header, r.names.Headers[i])
+			}
+		}
+	}
+	return diana.Request{Method: e.Method, Path: path, HTTP: &r.http}, true
+}
+
+// setURL reads the target of an entry and returns the path, as it was sent.
+func (r *requests) setURL(e *accesslog.Entry) (path string, ok bool) {
+	path, query, _ := strings.Cut(e.Target, "?")
+	r.http.URL = &r.url
+	if !plain(path) || !printable(query) {
+		if path, query, ok = r.parseURL(e); !ok {
+			return "", false
+		}
+	}
+	if query == "" {
+		query = e.Query
+	}
+	r.url = url.URL{RawQuery: query} // what actors look at
+	return path, true
+}
+
+// parseURL reads a target that is not plain.
+func (r *requests) parseURL(e *accesslog.Entry) (path, query string, ok bool) {
+	target := e.Target
+	if target == "*" && e.Method == http.MethodOptions {
+		return "", "", false
+	}
+	if e.Method == http.MethodConnect && !strings.HasPrefix(target, "/") {
+		target = "http://" + target
+	}
+	u, err := url.ParseRequestURI(target)
+	if err != nil || u.Opaque != "" {
+		return "", "", false
+	}
+	if u.Host != "" {
+		r.http.Host = u.Host
+	}
+	return u.EscapedPath(), u.RawQuery, true
+}
+
+// plain reports whether a path is one that reading and writing it as a URL leaves as it is.
+func plain(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	for i := range len(path) {
+		if !plainBytes[path[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+var plainBytes = func() (plain [256]bool) {
+	for c := range 256 {
+		plain[c] = 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+			strings.ContainsRune("-_.~!$&'()*+,/:;=@[]", rune(c))
+	}
+	return plain
+}()
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}

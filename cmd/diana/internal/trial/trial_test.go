@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+
+package trial
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/config"
+)
+
+func newCount(t *testing.T, yaml string) *Count {
+	t.Helper()
+	loaded, err := config.Parse("test.yaml", []byte(yaml), diana.Vocabulary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	count, err := NewCount(loaded, diana.Vocabulary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+// No count is too low, nor too high by more than it says, and nobody lacks who came more
+// often than the least that is there.
+func TestTop(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, size := range []int{1, 2, 10, 100, 1000} {
+		who := rand.NewZipf(random, 1.1, 3, 500)
+		tp := top{size: size}
+		exact := map[string]int64{}
+		for range 20_000 {
+			name := fmt.Sprint(who.Uint64())
+			exact[name]++
+			tp.add([]byte(name))
+		}
+		if tp.full != (len(exact) > size) || len(tp.heap) != min(size, len(exact)) || len(tp.index) != len(tp.heap) {
+			t.Fatalf("size %d: full %v, %d of %d", size, tp.full, len(tp.heap), len(exact))
+		}
+		most := tp.most(size)
+		for i, c := range most {
+			if c.n < exact[c.who] || c.n-c.over > exact[c.who] || !tp.full && c.over > 0 {
+				t.Errorf("size %d: %q came %d times, and counts %d, %d too many", size, c.who, exact[c.who], c.n, c.over)
+			}
+			if i > 0 && c.n > most[i-1].n {
+				t.Errorf("size %d: %d is behind %d", size, c.n, most[i-1].n)
+			}
+		}
+		for name, n := range exact {
+			if tp.index[name] == nil && n > most[len(most)-1].n {
+				t.Errorf("size %d: %q lacks, who came %d times", size, name, n)
+			}
+		}
+	}
+}
+
+// Every span has what happened in it, whatever time has come since.
+func TestTimeline(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 200 {
+		tl := newTimeline(2)
+		at := random.Int64N(60*365*86400) * 1_000_000
+		step := int64(1) << random.IntN(50)
+		var moments []int64
+		for range 1 + random.IntN(200) {
+			moments = append(moments, at)
+			tl.add(tl.span(at), 0)
+			if at += random.Int64N(step); at > 200*365*86400*1_000_000 {
+				break
+			}
+		}
+		if tl.spans > mostSpans {
+			t.Fatalf("%d spans", tl.spans)
+		}
+		if tl.count(tl.spans-1, 0) == 0 || tl.count(0, 0) == 0 {
+			t.Fatalf("nothing in the first or the last of %d spans", tl.spans)
+		}
+		width := widths[tl.width]
+		for i := range tl.spans {
+			want := int64(0)
+			for _, m := range moments {
+				if since := time.UnixMicro(m).Sub(tl.begin(i)); since >= 0 && since < width {
+					want++
+				}
+			}
+			if got := tl.count(i, 0); got != want || tl.count(i, 1) != 0 {
+				t.Fatalf("span %d from %v: %d, want %d", i, tl.begin(i), got, want)
+			}
+		}
+	}
+}
+
+// A request is what net/http would make of the line.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	targets := []string{
+		"/", "/a?b=c", "/a?", "/a?b=?", "/%73ample//x/../y;v=1", "/ä", "/a\\b", "/a\"b<>", "/a#b", "/a?b#c", "/%zz", "/a%", "/a\x7f", "/a\x01b", "/a?\x01",
+		"http://host/a?b", "http://host", "https://host:1/%2F", "x:http://host/a", "//host/a", "a", "*", "host:443", "?a", "/a?b%zz", "/~-_.!$&'()*+,:;=@[]^`{|}",
+	}
+	const bytes = "/?%2F.;#:@[]\\\"<aZ09\xc3\xa4\x7f\x1f*"
+	random := rand.New(rand.NewPCG(7, 8))
+	for range 5000 {
+		b := []byte("/")
+		for range random.IntN(12) {
+			b = append(b, bytes[random.IntN(len(bytes))])
+		}
+		targets = append(targets, string(b))
+	}
+	r := newRequests(accesslog.NewNames(nil))
+	for _, method := range []string{"GET", "OPTIONS", "CONNECT"} {
+		for _, target := range targets {
+			got, ok := r.of(&accesslog.Entry{Method: method, Target: target, Host: "h", Remote: "192.0.2.1"})
+			want, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: h\r\n\r\n")))
+			wantOK := err == nil && want.URL.Opaque == "" && (method != "OPTIONS" || target != "*")
+			if ok != wantOK {
+				t.Errorf("%s %q: a request: %v, want %v (%v)", method, target, ok, wantOK, err)
+				continue
+			}
+			if !ok {
+				continue
+			}
+			if got.Path != want.URL.EscapedPath() || got.HTTP.URL.RawQuery != want.URL.RawQuery || got.HTTP.Host != want.Host || got.Method != method {
+				t.Errorf("%s %q: path %q, query %q, host %q; want %q, %q, %q", method, target,
+					got.Path, got.HTTP.URL.RawQuery, got.HTTP.Host, want.URL.EscapedPath(), want.URL.RawQuery, want.Host)
+			}
+		}
+	}
+}
+
+// A header is there while a line tells it, and no longer.
+func TestRequestsHeaders(t *testing.T) {
+	t.Parallel()
+	r := newRequests(accesslog.NewNames([]string{"A", "B"}))
+	for _, headers := range [][]string{{"", ""}, {"1", ""}, {"2", "3"}, {"", "4"}, {"", ""}, {"5", "6"}} {
+		got, _ := r.of(&accesslog.Entry{Method: "GET", Target: "/", Headers: headers, Query: "q"})
+		if h := got.HTTP.Header; h.Get("A") != headers[0] || h.Get("B") != headers[1] || len(h["A"]) == 1 != (headers[0] != "") {
+			t.Errorf("%v: %v", headers, h)
+		}
+		if got.HTTP.URL.RawQuery != "q" {
+			t.Errorf("the query is %q", got.HTTP.URL.RawQuery)
+		}
+	}
+}
+
+// Places are held for as long as requests last, and for no more of them than there is room.
+func TestInside(t *testing.T) {
+	t.Parallel()
+	c := newCount(t, "{url: /, rules: [{algo: C, rpu: 2}]}")
+	allowed := func(at, lasts int64) bool {
+		t.Helper()
+		d, err := c.trial.Take(at, diana.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.trial.Leave(&d, at+lasts)
+		return d.Allowed
+	}
+	for i, tc := range []struct {
+		at, lasts int64
+		want      bool
+	}{{0, 10, true}, {0, 20, true}, {9, 1, false}, {10, 5, true}, {14, 1, false}, {15, 0, true}, {15, 5, true}, {19, 1, false}, {20, 1, true}} {
+		if got := allowed(tc.at, tc.lasts); got != tc.want {
+			t.Errorf("request %d: %v", i, got)
+		}
+	}
+
+	c = newCount(t, fmt.Sprintf("{url: /, rules: [{algo: C, rpu: %d}]}", mostInside+10))
+	for range mostInside + 5 {
+		if !allowed(0, 10) {
+			t.Fatal("refused below the limit")
+		}
+	}
+	if len(c.trial.inside) != mostInside || c.trial.early != 5 {
+		t.Errorf("%d are remembered, %d were let out early", len(c.trial.inside), c.trial.early)
+	}
+}

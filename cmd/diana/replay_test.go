@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+)
+
+// The example tests its rules, and they are kept.
+func TestReplayExample(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	if status := run(t.Context(), []string{"replay", "../../examples/replay/rules.replay"}, &out, &errs); status != statusGood {
+		t.Errorf("status %d\n%s", status, errs.String())
+	}
+	if want := "../../examples/replay/rules.replay: ok, 18 rows\n"; out.String() != want {
+		t.Errorf("it prints %q, want %q", out.String(), want)
+	}
+}
+
+// Every key that is understood is documented.
+func TestReplayKeys(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/replay.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range accesslog.Keys {
+		for _, key := range row.Keys {
+			if key != "msg" && !strings.Contains(string(text), "`"+key+"`") {
+				t.Errorf("docs/replay.md does not have %s", key)
+			}
+		}
+	}
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+)
+
+// reportText returns what has come out of logs, for people.
+func reportText(r *trial.Report) string {
+	var b strings.Builder
+	lines, others, broken := 0, 0, 0
+	names := make([]string, len(r.Files))
+	for i, f := range r.Files {
+		names[i] = legible(f.Name)
+		lines, others, broken = lines+f.Lines, others+f.Others, broken+f.Broken
+	}
+	if len(names) > 3 {
+		names = append(names[:2], fmt.Sprintf("%d files more", len(names)-2))
+	}
+	fmt.Fprintf(&b, "%s\n%s in %s, %s to %s UTC", strings.Join(names, ", "), plural(r.Requests, "request"),
+		plural(int64(lines), "line"), moment(r.From), moment(r.To))
+	if others > 0 {
+		fmt.Fprintf(&b, "; no request in %s", plural(int64(others), "line"))
+	}
+	if broken > 0 {
+		fmt.Fprintf(&b, "; %s not understood", plural(int64(broken), "line"))
+	}
+	b.WriteString("\n")
+	resultText(&b, r, r.Config)
+	if r.Against == nil {
+		refusalsText(&b, r.Config)
+	} else {
+		resultText(&b, r, r.Against)
+		differenceText(&b, r, r.OnlyConfig, r.Config, r.Against)
+		differenceText(&b, r, r.OnlyAgainst, r.Against, r.Config)
+	}
+	timelineText(&b, r)
+	notesText(&b, r)
+	return b.String()
+}
+
+// resultText writes what a configuration makes of all requests, rule by rule.
+func resultText(b *strings.Builder, r *trial.Report, result *trial.Result) {
+	fmt.Fprintf(b, "\n%s refuses %d (%s)", legible(result.Source), result.Refused, share(result.Refused, r.Requests))
+	fmt.Fprintf(b, ", lets %d wait (%s)", result.Delayed, share(result.Delayed, r.Requests))
+	if result.NoRule > 0 {
+		fmt.Fprintf(b, ", has no rule for %d (%s)", result.NoRule, share(result.NoRule, r.Requests))
+	}
+	b.WriteString(".\n\n")
+	table := [][]string{{"", "RULE", "URL", "ALGO", "SCOPE", "MODE", "ALLOWED", "DELAYED", "REFUSED", "SHARE"}}
+	for i, rule := range result.Rules {
+		refused := rule.Refused + rule.ShadowRefused
+		table = append(table, []string{
+			strconv.Itoa(i + 1), legible(rule.Name), legible(rule.URL), rule.Algorithm, rule.Scope, rule.Mode,
+			number(rule.Allowed), number(rule.Delayed), number(refused), share(refused, r.Requests),
+		})
+	}
+	b.WriteString(columns(table, 6, 9))
+}
+
+// refusalsText writes whom each rule refuses.
+func refusalsText(b *strings.Builder, result *trial.Result) {
+	for i, rule := range result.Rules {
+		if rule.First == nil {
+			continue
+		}
+		verb := "refuses"
+		if rule.ShadowRefused > 0 {
+			verb = "would refuse"
+		}
+		whomText(b, fmt.Sprintf("Rule %d %s", i+1, verb), rule.Refused+rule.ShadowRefused, rule.Refusals)
+	}
+}
+
+// whomText writes whom a rule refuses, in so many requests, first and most.
+func whomText(b *strings.Builder, rule string, n int64, r trial.Refusals) {
+	count := fmt.Sprint(r.Actors)
+	if r.Approximate {
+		count = "over " + count
+	}
+	fmt.Fprintf(b, "\n%s %s of %s, first %s %s by %s at %s (%s:%d)\n", rule, plural(n, "request"), pluralText(r.Actors, count, "actor"),
+		legible(r.First.Method), legible(r.First.Target), keyText(r.First.Actor), moment(r.First.Time), legible(r.First.File), r.First.Line)
+	if r.Actors == 1 && !r.Approximate {
+		return
+	}
+	var table [][]string
+	for _, a := range r.Most {
+		row := []string{" ", number(a.Refused), share(a.Refused, n), keyText(a.Actor)}
+		if a.Over > 0 {
+			row[3] += fmt.Sprintf(" (or up to %d fewer)", a.Over)
+		}
+		table = append(table, row)
+	}
+	b.WriteString(columns(table, 1, 2))
+}
+
+// differenceText writes what only one of two configurations refuses.
+func differenceText(b *strings.Builder, r *trial.Report, d *trial.Difference, by, notBy *trial.Result) {
+	fmt.Fprintf(b, "\nOnly %s refuses %s (%s) that %s lets through.\n", legible(by.Source), plural(d.Requests, "request"),
+		share(d.Requests, r.Requests), legible(notBy.Source))
+	for _, rule := range d.Rules {
+		whomText(b, fmt.Sprintf("%s: %s refuses", legible(by.Source), strconv.Quote(rule.Name)), rule.Refused, rule.Refusals)
+	}
+}
+
+// mostColumns is how many rules have a column of their own in a timeline.
+const mostColumns = 6
+
+// timelineText writes what happens when.
+func timelineText(b *strings.Builder, r *trial.Report) {
+	width := time.Duration(r.Config.Timeline.Seconds) * time.Second
+	fmt.Fprintf(b, "\nIn each %s, UTC:\n\n", spanText(width))
+	head := []string{"FROM", "REQUESTS", "REFUSED", "DELAYED"}
+	var rules []int // that have a column
+	if r.Against != nil {
+		head = []string{"FROM", "REQUESTS", "REFUSED", "DELAYED", "REFUSED BY OTHER", "DELAYED BY OTHER"}
+	} else {
+		rules = mostRefusing(r.Config.Rules)
+		for _, i := range rules {
+			head = append(head, fmt.Sprintf("BY %d", i+1))
+		}
+	}
+	table := [][]string{head}
+	for i, s := range r.Config.Timeline.Spans {
+		if s.Requests == 0 { // of several such, one line says so
+			if r.Config.Timeline.Spans[i-1].Requests > 0 {
+				table = append(table, []string{"..."})
+			}
+			continue
+		}
+		row := []string{moment(s.Begin), number(s.Requests), number(s.Refused), number(s.Delayed)}
+		if r.Against != nil {
+			other := r.Against.Timeline.Spans[i]
+			row = append(row, number(other.Refused), number(other.Delayed))
+		}
+		for _, i := range rules {
+			row = append(row, number(s.ByRule[r.Config.Rules[i].Name]))
+		}
+		table = append(table, row)
+	}
+	b.WriteString(columns(table, 1, len(head)-1))
+}
+
+// mostRefusing returns which rules refuse most, in their order.
+func mostRefusing(rules []trial.Rule) (which []int) {
+	refused := func(i int) int64 { return rules[i].Refused + rules[i].ShadowRefused }
+	for i := range rules {
+		if refused(i) > 0 {
+			which = append(which, i)
+		}
+	}
+	slices.SortStableFunc(which, func(i, j int) int { return int(min(max(refused(j)-refused(i), -1), 1)) })
+	which = which[:min(len(which), mostColumns)]
+	slices.Sort(which)
+	return which
+}
+
+// notesText writes what must be known to read the rest.
+func notesText(b *strings.Builder, r *trial.Report) {
+	notes := slices.Clone(r.Config.Notes)
+	if r.Against != nil {
+		for _, n := range r.Against.Notes {
+			if !slices.Contains(notes, n) {
+				notes = append(notes, n)
+			}
+		}
+	}
+	notes = append(notes, r.Notes...)
+	if len(notes) == 0 {
+		return
+	}
+	b.WriteString("\nNotes:\n\n")
+	for _, n := range notes {
+		fmt.Fprintf(b, "- %s\n", n)
+	}
+}
+
+// columns returns a table with its columns aligned, those from first to last to the right.
+func columns(table [][]string, first, last int) string {
+	widths := make([]int, len(table[0]))
+	for _, row := range table {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range table {
+		line := ""
+		for i, cell := range row {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if first <= i && i <= last {
+				cell = pad + cell
+			} else {
+				cell += pad
+			}
+			if i > 0 {
+				line += "  "
+			}
+			line += cell
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	return b.String()
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+func plural(n int64, what string) string { return pluralText(int(n), number(n), what) }
+
+func pluralText(n int, text, what string) string {
+	if n == 1 {
+		return text + " " + what
+	}
+	return text + " " + what + "s"
+}
+
+// share returns a part of a whole.
+func share(n, of int64) string {
+	percent := 100 * float64(n) / float64(of)
+	switch {
+	case n == 0:
+		return "0 %"
+	case percent < 0.01:
+		return "< 0.01 %"
+	case percent < 10:
+		return fmt.Sprintf("%.2f %%", percent)
+	}
+	return fmt.Sprintf("%.1f %%", percent)
+}
+
+func moment(t time.Time) string {
+	if t.Nanosecond() != 0 {
+		return t.Format("2006-01-02 15:04:05.000")
+	}
+	return t.Format("2006-01-02 15:04:05")
+}
+
+// spanText returns the length of a span of a timeline.
+func spanText(d time.Duration) string {
+	for _, u := range []struct {
+		length time.Duration
+		name   string
+	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}} {
+		switch n := int64(d / u.length); {
+		case n == 1:
+			return u.name
+		case n > 1:
+			return fmt.Sprintf("%d %ss", n, u.name)
+		}
+	}
+	return d.String()
+}
