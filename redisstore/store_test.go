@@ -102,6 +102,14 @@ func TestWarmupTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b := newBatch(s.lanes[0], nil)
+	for range 3 {
+		b.take([]limit.Charge{{Counters: c, Cost: 1}})
+		b.take([]limit.Charge{{Counters: c, Cost: 3}})
+	}
+	if len(b.groups) != 4 {
+		t.Errorf("there are %d groups, want one of cost 1 and three of cost 3", len(b.groups))
+	}
 	for cost := range int64(4) {
 		cost++
 		alone, want := limit.State{Cells: make([]uint64, m.Cells(limit.State{}, 1))}, 0
