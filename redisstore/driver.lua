@@ -13,13 +13,13 @@
 --   gateway   a number that tells this gateway from others
 --   lease     microseconds for which it may be believed to live
 --   limits    how many, and for each: its script, how many arguments, the arguments
---   keys      for each of KEYS: its limit
---   renewals  how many, and for each: the key, how many this gateway has inside, 1 if exact
---   gives     how many, and for each: the key, the moment of the charge or, below 0, the turn
---             that is left, the cost
+--   renewals  how many, and for each: the key, the limit, how many this gateway has inside,
+--             1 if exact
+--   gives     how many, and for each: the key, the limit, the moment of the charge or, below
+--             0, the turn that is left, the cost
 --   takes     how many, and for each: how many equal requests it stands for, or -1 for one
---             that waits for its turn, how many charges, and for each charge: its key, the
---             cost, below 0 if it is a shadow
+--             that waits for its turn, how many charges, and for each charge: its key, its
+--             limit, the cost, below 0 if it is a shadow
 --
 -- Returns an array in the same form: now, and for each of takes how many of the equal
 -- requests are granted, or -1 if a key holds something else. If some are, there follow for
@@ -51,16 +51,28 @@ for i = 1, arg() do
   }
   next_arg = next_arg + n
 end
-local of = {nil, nil, nil, nil}
-for i = 1, #KEYS do of[i] = limits[arg()] end
 
--- States are read when they are first needed, and written once at the end.
-local states, changes = {nil, nil, nil, nil}, 0
+-- States are read when they are first needed, and written once at the end. of is the limit
+-- that a state is judged by at the time, values what it was made of: nil if it has changed.
+local states, of, changes = {nil, nil, nil, nil}, {nil, nil, nil, nil}, 0
+local values, ttls = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local is_changed, changed = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local function state(key)
+
+-- saved returns the value of a key, or false if it has none.
+local function saved(key)
+  if values[key] == nil then
+    local l = of[key]
+    local value, expiry = l.script.save(states[key], l.args)
+    local ttl = max(ceil((expiry - now) / 1000), 0) + grace
+    values[key], ttls[key] = ttl > 0 and value, ttl
+  end
+  return values[key]
+end
+
+local function state(key, l)
   local s = states[key]
   if s == nil then
-    local l, value = of[key], call('GET', KEYS[key])
+    local value = call('GET', KEYS[key])
     if type(value) ~= 'table' then
       s = l.script.load(value, l.args) or false
     elseif value.err:find('WRONGTYPE', 1, true) then
@@ -68,12 +80,16 @@ local function state(key)
     else
       error(value)
     end
-    states[key] = s
+    states[key], of[key], values[key] = s, l, value
+  elseif s and of[key] ~= l then -- the same counters with another limit: as in another call
+    s = l.script.load(saved(key), l.args) or false
+    states[key], of[key] = s, l
   end
   return s
 end
 
 local function touch(key)
+  values[key] = nil
   if not is_changed[key] then
     changes = changes + 1
     is_changed[key], changed[changes] = true, key
@@ -81,16 +97,16 @@ local function touch(key)
 end
 
 for _ = 1, arg() do
-  local key, n, exact = arg(), arg(), arg() == 1
-  if state(key) then
+  local key, l, n, exact = arg(), limits[arg()], arg(), arg() == 1
+  if state(key, l) then
     of[key].script.renew(states[key], now, n, exact)
     touch(key)
   end
 end
 
 for _ = 1, arg() do
-  local key, moment, n = arg(), arg(), arg()
-  if state(key) then
+  local key, l, moment, n = arg(), limits[arg()], arg(), arg()
+  if state(key, l) then
     local give = of[key].script.give
     if moment < 0 then moment, give = -moment, of[key].script.leave or give end
     give(states[key], moment, n, of[key].args)
@@ -128,9 +144,9 @@ for _ = 1, arg() do
   local waiting = requests < 0
   if waiting then requests = 1 end
   for i = 1, charges do
-    local key, cost = arg(), arg()
+    local key, l, cost = arg(), limits[arg()], arg()
     keys[i], costs[i], shadows[i] = key, max(cost, -cost), cost < 0
-    foreign = foreign or not state(key)
+    foreign = foreign or not state(key, l)
   end
   told = told + 1
   if foreign then
@@ -177,11 +193,9 @@ end
 call = redis.call
 for i = 1, changes do
   local key = changed[i]
-  local l = of[key]
-  local value, expiry = l.script.save(states[key], l.args)
-  local ttl = max(ceil((expiry - now) / 1000), 0) + grace
-  if ttl > 0 then
-    call('SET', KEYS[key], value, 'PX', ttl)
+  local value = saved(key)
+  if value then
+    call('SET', KEYS[key], value, 'PX', ttls[key])
   else
     call('DEL', KEYS[key])
   end

@@ -103,8 +103,6 @@ type Store struct {
 	refused refusals
 	leases  leases
 
-	handles atomic.Int64 // that Counters has returned
-
 	mu      sync.Mutex             // guards scripts, and changes of script
 	scripts []string               // sources, by number
 	script  atomic.Pointer[script] // of them all
@@ -118,7 +116,6 @@ type Store struct {
 type counters struct {
 	name   unique.Handle[string]
 	sum    [sha256.Size]byte // of the name
-	number int64             // of two of the same name the later one has the higher
 	script int               // in Store.scripts, from 1
 	args   []int64
 	salt   uint64 // spreads the actors of several counters apart
@@ -172,7 +169,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	source := scripted.Script()
 	_, queue := m.(limit.Queue)
 	return &counters{
-		name: unique.Make(name), sum: sha256.Sum256([]byte(name)), number: s.handles.Add(1),
+		name: unique.Make(name), sum: sha256.Sum256([]byte(name)),
 		script: s.number(source.Source), args: source.Args, salt: rand.Uint64(),
 		single: queue, held: source.Leased,
 	}, nil
