@@ -3,8 +3,10 @@
 package diana
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,7 +80,7 @@ const apart = time.Second
 type active struct {
 	config   *config.Config
 	set      *rule.Set
-	enforced []enforced // by rule.Index
+	enforced []enforced // by rule.Index, those of variants too
 	since    time.Time
 	global   *redisstore.Store // nil: no Redis
 	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
@@ -169,11 +171,8 @@ func (l *Limiter) use(c *config.Config) error {
 func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	a.global = n.store
 	tallies := map[string]*tally{}
-	for _, r := range a.set.Rules {
-		tallies[r.Name] = l.tallies[r.Name]
-		if tallies[r.Name] == nil {
-			tallies[r.Name] = &tally{}
-		}
+	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
+		tallies[r.Name] = cmp.Or(tallies[r.Name], l.tallies[r.Name], &tally{}) // one for a rule and its variants
 		e := enforced{
 			tally:  tallies[r.Name],
 			policy: policyMember(r),
