@@ -191,7 +191,7 @@ func everything() *Config {
 			URL: rule.Pattern{Method: "GET", Path: "/"},
 			Rules: []rule.Rule{{
 				Name: "n", Actor: []rule.Actor{{Kind: "cookie", Name: "r"}}, Algorithm: limit.TokenBucket(),
-				Limit: limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2},
+				Limit:     limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2},
 				Except:    []rule.Who{{Value: "e", Network: netip.MustParsePrefix("10.0.0.0/8")}},
 				Overrides: []rule.Override{{Who: rule.Who{Value: "o", Network: netip.MustParsePrefix("10.0.0.0/8")}, N: 1, Burst: 1, Queue: 1}},
 			}},
