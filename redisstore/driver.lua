@@ -53,20 +53,34 @@ for i = 1, arg() do
 end
 
 -- States are read when they are first needed, and written once at the end. of is the limit
--- that a state is judged by at the time, values what it was made of: nil if it has changed.
+-- that a state is judged by at the time.
 local states, of, changes = {nil, nil, nil, nil}, {nil, nil, nil, nil}, 0
-local values, ttls = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local is_changed, changed = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 
--- saved returns the value of a key, or false if it has none.
+-- What counters are to hold that are judged by another limit than the one that changed them
+-- last, and for how long: nil if there are none.
+local values, ttls
+
+-- saved returns the value of a key, or false if it is to have none, and its time to live.
 local function saved(key)
-  if values[key] == nil then
-    local l = of[key]
-    local value, expiry = l.script.save(states[key], l.args)
-    local ttl = max(ceil((expiry - now) / 1000), 0) + grace
-    values[key], ttls[key] = ttl > 0 and value, ttl
+  if values and values[key] ~= nil then return values[key], ttls[key] end
+  local l = of[key]
+  local value, expiry = l.script.save(states[key], l.args)
+  local ttl = max(ceil((expiry - now) / 1000), 0) + grace
+  return ttl > 0 and value, ttl
+end
+
+-- switch has a state judged by another limit, as if it came with another call.
+local function switch(key, l)
+  values, ttls = values or {}, ttls or {}
+  local value
+  if is_changed[key] then
+    value, ttls[key] = saved(key)
+    values[key] = value
+  else
+    value = call('GET', KEYS[key])
   end
-  return values[key]
+  return l.script.load(value, l.args) or false
 end
 
 local function state(key, l)
@@ -80,16 +94,16 @@ local function state(key, l)
     else
       error(value)
     end
-    states[key], of[key], values[key] = s, l, value
-  elseif s and of[key] ~= l then -- the same counters with another limit: as in another call
-    s = l.script.load(saved(key), l.args) or false
+    states[key], of[key] = s, l
+  elseif s and of[key] ~= l then
+    s = switch(key, l)
     states[key], of[key] = s, l
   end
   return s
 end
 
 local function touch(key)
-  values[key] = nil
+  if values then values[key] = nil end
   if not is_changed[key] then
     changes = changes + 1
     is_changed[key], changed[changes] = true, key
@@ -139,14 +153,16 @@ local function tell(charges)
   end
 end
 
-for _ = 1, arg() do
-  local requests, charges, foreign = arg(), arg(), false
+for _ = 1, arg() do -- without calls of arg, which is what is done most
+  local requests, charges, foreign = args[next_arg + 1], args[next_arg + 2], false
+  next_arg = next_arg + 2
   local waiting = requests < 0
   if waiting then requests = 1 end
   for i = 1, charges do
-    local key, l, cost = arg(), limits[arg()], arg()
+    local key, cost = args[next_arg + 1], args[next_arg + 3]
     keys[i], costs[i], shadows[i] = key, max(cost, -cost), cost < 0
-    foreign = foreign or not state(key, l)
+    foreign = foreign or not state(key, limits[args[next_arg + 2]])
+    next_arg = next_arg + 3
   end
   told = told + 1
   if foreign then
@@ -193,9 +209,9 @@ end
 call = redis.call
 for i = 1, changes do
   local key = changed[i]
-  local value = saved(key)
+  local value, ttl = saved(key)
   if value then
-    call('SET', KEYS[key], value, 'PX', ttls[key])
+    call('SET', KEYS[key], value, 'PX', ttl)
   else
     call('DEL', KEYS[key])
   end
