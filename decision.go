@@ -58,6 +58,7 @@ func (d *Decision) Done() {
 type judgement struct {
 	use      atomic.Uint64 // goes up when it is given back, so that a second Done finds out
 	limiter  *Limiter
+	nth      uint32 // which one it is
 	active   *active
 	request  Request
 	match    rule.Match
@@ -67,6 +68,7 @@ type judgement struct {
 	there    charges   // to those in Redis
 	verdicts []Verdict // of each of match.Rules
 	body     []byte
+	values   values
 	which    []int // rules that the fields tell of
 	held     bool  // a charge is to be given back at the end
 	queues   bool  // a rule may let the request wait
@@ -90,7 +92,7 @@ func (j *judgement) end() {
 func (j *judgement) heldOf(c *charges) []limit.Charge {
 	held := c.list[:0]
 	for i := range c.list {
-		if !c.silent[i] && j.match.Rules[c.rule[i]].Algorithm.Held {
+		if !c.of[i].silent && j.match.Rules[c.of[i].rule].Algorithm.Held {
 			held = append(held, c.list[i])
 		}
 	}

@@ -44,8 +44,21 @@ func (j *judgement) setFields(h http.Header) {
 	j.which, j.body = which, left
 	if len(which) > 0 {
 		h[policyField] = j.active.policies.of(which, j.active.enforced)
-		h[limitField] = []string{string(left)}
+		h[limitField] = j.values.of(string(left))
 	}
+}
+
+// values makes values of fields: a list of one string each. Many of them share one
+// allocation, which lives as long as the last of them; so they are not many.
+type values []string
+
+func (v *values) of(s string) []string {
+	if len(*v) == 0 {
+		*v = make([]string, 16)
+	}
+	one := (*v)[:1:1]
+	one[0], *v = s, (*v)[1:]
+	return one
 }
 
 // policies are the values of RateLimit-Policy that have been sent: they change with the
@@ -55,8 +68,8 @@ type policies struct {
 	known atomic.Pointer[map[string][]string]
 }
 
-// mostPolicies bounds how many are kept. Paths lead to more sets of rules only where
-// there are very many rules.
+// mostPolicies bounds how many are kept. Requests lead to more sets of rules only where
+// there are very many rules, or limits in overrides.
 const mostPolicies = 4096
 
 // of returns the field's value for some rules. It is shared, and has no room to append.
@@ -77,6 +90,9 @@ func (p *policies) of(which []int, rules []enforced) []string {
 		members = append(members, rules[i].policy)
 	}
 	value := []string{strings.Join(members, ", ")}
+	if known != nil && len(*known) >= mostPolicies {
+		return value
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	more := map[string][]string{string(name): value}

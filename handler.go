@@ -67,9 +67,9 @@ func (d *Decision) refuse(w http.ResponseWriter) {
 	status := j.active.config.Response.Status
 	retry := strconv.FormatInt(seconds(d.RetryAfter), 10)
 	h := w.Header()
-	h["Retry-After"] = []string{retry}
-	h["Cache-Control"] = []string{"no-store"}
-	h["Content-Type"] = []string{"application/problem+json"}
+	h["Retry-After"] = j.values.of(retry)
+	h["Cache-Control"] = noStore
+	h["Content-Type"] = problemJSON
 	w.WriteHeader(status)
 
 	kind, title := problem(status)
@@ -97,6 +97,12 @@ func (d *Decision) refuse(w http.ResponseWriter) {
 	j.body = append(b, "]}\n"...)
 	_, _ = w.Write(j.body) // a client that is gone needs no answer
 }
+
+// The values of fields that are always the same. They are shared, and have no room to append.
+var (
+	noStore     = []string{"no-store"}
+	problemJSON = []string{"application/problem+json"}
+)
 
 // problem returns the type and title of a refusal, as the registry of HTTP problem
 // types has them (draft-ietf-httpapi-ratelimit-headers-11, section 6).

@@ -3,7 +3,6 @@
 package diana
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -50,6 +49,7 @@ type Limiter struct {
 	local      *memstore.Store
 	active     atomic.Pointer[active]
 	judgements sync.Pool
+	judges     atomic.Uint32  // judgements that were made
 	leaving    sync.WaitGroup // connections to Redis that are being closed
 	closing    context.Context
 	end        context.CancelFunc // of closing
@@ -58,8 +58,8 @@ type Limiter struct {
 	base     *config.Config // what the program or the local file says
 	centre   *centre        // nil: none is followed
 
-	mu          sync.Mutex        // guards the rest, and changes of active
-	tallies     map[string]*tally // by rule; a rule keeps its own across configurations
+	mu          sync.Mutex       // guards the rest, and changes of active
+	tallies     map[string]tally // by rule; a rule keeps its own across configurations
 	reloads     map[Reload]int64
 	redisErrors map[string]int64 // by redisstore.Kind
 	file        *watchedFile     // nil if not from a file
@@ -93,7 +93,7 @@ type enforced struct {
 	counters limit.Counters // here: of a local rule, or while Redis is out of reach; nil: every request passes
 	warm     bool           // counters are kept up to date while Redis counts
 	both     int64          // the moment until which counters decide along with Redis
-	tally    *tally
+	tally    tally
 	policy   string // its member of RateLimit-Policy
 	quoted   string // its name as a String of structured fields
 	json     string // its name in JSON
@@ -108,7 +108,7 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 		redisErrors: map[string]int64{},
 	}
 	l.closing, l.end = context.WithCancel(context.Background())
-	l.judgements.New = func() any { return &judgement{limiter: l} }
+	l.judgements.New = func() any { return &judgement{limiter: l, nth: l.judges.Add(1)} }
 	if err := l.settle(c); err != nil {
 		l.end()
 		return nil, err
@@ -170,9 +170,14 @@ func (l *Limiter) use(c *config.Config) error {
 // to Redis. l.mu is held.
 func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	a.global = n.store
-	tallies := map[string]*tally{}
+	tallies := map[string]tally{}
 	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
-		tallies[r.Name] = cmp.Or(tallies[r.Name], l.tallies[r.Name], &tally{}) // one for a rule and its variants
+		if tallies[r.Name] == nil { // a rule and its variants have one
+			tallies[r.Name] = l.tallies[r.Name]
+		}
+		if tallies[r.Name] == nil {
+			tallies[r.Name] = newTally()
+		}
 		e := enforced{
 			tally:  tallies[r.Name],
 			policy: policyMember(r),

@@ -28,7 +28,6 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	a, redis := l.inForce()
 	j := l.judgements.Get().(*judgement)
 	j.active, j.request, j.held = a, r, false
-	j.verdicts, j.here, j.there = j.verdicts[:0], j.here.reset(), j.there.reset()
 	d := Decision{Allowed: true, j: j, use: j.use.Load()}
 	a.set.Find(&j.match, r.Method, r.Path)
 	if len(j.match.Rules) == 0 {
@@ -71,27 +70,31 @@ func (l *Limiter) Explain(r Request) []rule.Explanation { return l.active.Load()
 // charges are those of one store.
 type charges struct {
 	list []limit.Charge
-	rule []int // index in match.Rules of each
-	ends []int // of each one's key in judgement.keys
+	of   []origin // of each
+}
+
+// origin tells what a charge is for.
+type origin struct {
+	rule int // index in match.Rules
+	end  int // of its key in judgement.keys
 
 	// silent marks a charge to the counters in this process while Redis counts: they are
 	// kept warm by a shadow, or, when Redis has just come back, decide as well.
-	silent []bool
+	silent bool
 }
 
-func (c charges) reset() charges { return charges{c.list[:0], c.rule[:0], c.ends[:0], c.silent[:0]} }
+func (c *charges) reset() { c.list, c.of = c.list[:0], c.of[:0] }
 
-func (c *charges) add(counters limit.Counters, rule, end int, shadow, silent bool) {
+func (c *charges) add(counters limit.Counters, shadow bool, o origin) {
 	c.list = append(c.list, limit.Charge{Counters: counters, Cost: 1, Shadow: shadow})
-	c.rule = append(c.rule, rule)
-	c.ends = append(c.ends, end)
-	c.silent = append(c.silent, silent)
+	c.of = append(c.of, o)
 }
 
 // fill makes the charges of the request: those for Redis if it is within reach, and
 // those for this process. It reports whether a global rule is judged without Redis.
 func (j *judgement) fill(now int64, redis bool) (degraded bool) {
-	j.here, j.there = j.here.reset(), j.there.reset()
+	j.here.reset()
+	j.there.reset()
 	j.verdicts, j.keys, j.starts = j.verdicts[:0], j.keys[:0], j.starts[:0]
 	j.queues, j.excepted = false, false
 	var ip netip.Addr
@@ -114,12 +117,12 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		shadow := r.Mode == rule.Shadow
 		switch {
 		case inRedis:
-			j.there.add(e.global, i, len(j.keys), shadow, false)
+			j.there.add(e.global, shadow, origin{i, len(j.keys), false})
 			if e.warm {
-				j.here.add(e.counters, i, len(j.keys), shadow || now > e.both, true)
+				j.here.add(e.counters, shadow || now > e.both, origin{i, len(j.keys), true})
 			}
 		case e.counters != nil:
-			j.here.add(e.counters, i, len(j.keys), shadow, false)
+			j.here.add(e.counters, shadow, origin{i, len(j.keys), false})
 			j.queues = j.queues || !shadow && queues(r)
 		}
 	}
@@ -130,8 +133,8 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 
 // setKeys gives the charges their keys, when j.keys no longer moves.
 func (j *judgement) setKeys(c *charges) {
-	for i, rule := range c.rule {
-		c.list[i].Key = j.keys[j.starts[rule]:c.ends[i]]
+	for i, o := range c.of {
+		c.list[i].Key = j.keys[j.starts[o.rule]:o.end]
 	}
 }
 
@@ -142,7 +145,7 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 	local := j.limiter.local
 	if len(j.here.list) > 0 {
 		if d.Allowed, err = local.Take(ctx, now, j.here.list); err != nil || !d.Allowed {
-			j.there = j.there.reset() // not asked
+			j.there.reset() // not asked
 			return err
 		}
 	}
@@ -211,10 +214,10 @@ func (c *charges) waits() bool {
 func (j *judgement) report(d *Decision, left bool) {
 	for _, c := range []*charges{&j.here, &j.there} {
 		for i := range c.list {
-			if c.silent[i] && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
+			if c.of[i].silent && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
 				continue // Redis' word counts
 			}
-			v := &j.verdicts[c.rule[i]]
+			v := &j.verdicts[c.of[i].rule]
 			v.Outcome = c.list[i].Outcome
 			if !left {
 				j.count(d, v)
@@ -229,7 +232,8 @@ func (j *judgement) report(d *Decision, left bool) {
 
 // count adds a verdict to the tally of its rule.
 func (j *judgement) count(d *Decision, v *Verdict) {
-	t := j.active.enforced[v.Rule.Index].tally
+	parts := j.active.enforced[v.Rule.Index].tally
+	t := &parts[j.nth&uint32(len(parts)-1)]
 	switch {
 	case v.Refused():
 		d.RetryAfter = max(d.RetryAfter, time.Duration(v.Wait)*time.Microsecond)

@@ -133,7 +133,7 @@ func growKeys(ctx context.Context, r *run) error {
 	if r.tiny {
 		sizes = sizes[:2]
 	}
-	keys := names(sizes[len(sizes)-1])
+	keys := all(sizes[len(sizes)-1])
 	var actors []*population
 	for _, n := range sizes {
 		actors = append(actors, uniform(n))
@@ -151,7 +151,7 @@ func growKeys(ctx context.Context, r *run) error {
 		}
 		defer l.end()
 		for decide, k := l.decider(), 0; k < n; k++ {
-			decide(keys[k])
+			decide(keys.at(k))
 		}
 		r.onOneThread(r.linePoint(growingKeys, dianaMemory, diana, n, "keys"), l, actors[i])
 		return nil

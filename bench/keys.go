@@ -11,9 +11,14 @@ import (
 
 const million = 1_000_000
 
-// names returns n keys. Their text is one string, or there would be more for the garbage
-// collector to look at than in what is measured.
-func names(n int) []string {
+// names are keys, one behind the other in one text. A slice of strings would be more for the
+// garbage collector to look at than all that is measured, and make it late.
+type names string
+
+const nameLength = len("account-00000000")
+
+// all returns n keys.
+func all(n int) names {
 	numbers := make([]int, n)
 	for i := range numbers {
 		numbers[i] = i
@@ -21,24 +26,23 @@ func names(n int) []string {
 	return namesOf(numbers)
 }
 
-func namesOf(numbers []int) []string {
-	const width = len("account-00000000")
-	text := make([]byte, 0, len(numbers)*width)
+func namesOf(numbers []int) names {
+	text := make([]byte, 0, len(numbers)*nameLength)
 	for _, n := range numbers {
 		text = fmt.Appendf(text, "account-%08d", n)
 	}
-	all, keys := string(text), make([]string, len(numbers))
-	for i := range keys {
-		keys[i] = all[i*width : (i+1)*width]
-	}
-	return keys
+	return names(text)
 }
+
+func (n names) len() int { return len(n) / nameLength }
+
+func (n names) at(i int) string { return string(n[i*nameLength : (i+1)*nameLength]) }
 
 // population is who asks in a workload, and how often each of them. It is drawn in
 // advance and the keys lie in memory in the order in which they were drawn: a server has
 // just read the key of a request, and does not fetch it from afar. All who are measured
 // get the same draws.
-type population struct{ drawn []string }
+type population struct{ drawn names }
 
 // draws returns how many are drawn of n. Then they begin anew.
 func draws(n int) []int { return make([]int, min(1<<20, 2*n)) }
@@ -74,18 +78,18 @@ func zipf(n int, s float64) *population {
 
 // stream is what one caller draws.
 type stream struct {
-	drawn []string
+	drawn names
 	at    int
 }
 
 // stream returns caller i's draws, which are the same whenever it is called.
 func (p *population) stream(i int) *stream {
-	return &stream{p.drawn, rand.New(rand.NewPCG(2, uint64(i))).IntN(len(p.drawn))}
+	return &stream{p.drawn, rand.New(rand.NewPCG(2, uint64(i))).IntN(p.drawn.len())}
 }
 
 func (s *stream) next() string {
-	if s.at++; s.at >= len(s.drawn) {
+	if s.at++; s.at >= s.drawn.len() {
 		s.at = 0
 	}
-	return s.drawn[s.at]
+	return s.drawn.at(s.at)
 }

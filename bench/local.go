@@ -141,7 +141,7 @@ func measureHot(ctx context.Context, r *run) error {
 func measureMillion(ctx context.Context, r *run) error {
 	r.note("  %s", fillingName(1))
 	size := r.count(million, million) // a test has fewer
-	even, skewed, keys := uniform(size), zipf(size, 0.99), names(size)
+	even, skewed, keys := uniform(size), zipf(size, 0.99), all(size)
 	calls := r.count(500_000, 200_000)
 	systems := append(localSystems(), localSystem{onlyClock, floor, openNothing})
 	if r.quick { // a round takes a second for each system
@@ -175,8 +175,8 @@ func measureMillion(ctx context.Context, r *run) error {
 			return err
 		}
 		defer l.end()
-		for decide, i := l.decider(), 0; i < len(keys); i++ {
-			decide(keys[i])
+		for decide, i := l.decider(), 0; i < keys.len(); i++ {
+			decide(keys.at(i))
 		}
 		runtime.GC()
 		r.timed(localRefused, &systems[i], l, calls, even)
@@ -190,7 +190,7 @@ func measureTenMillion(ctx context.Context, r *run) error {
 		return nil
 	}
 	r.note("  %s", fillingName(10))
-	even, keys := uniform(10*million), names(10*million)
+	even, keys := uniform(10*million), all(10*million)
 	ours := []localSystem{{dianaMemory, diana, openMemstore}, {onlyClock, floor, openNothing}}
 	return r.fill(ctx, 10, keys, ours, func(s *localSystem, l *localLimiter) {
 		if s.kind == diana {
@@ -207,7 +207,7 @@ func measureHuge(ctx context.Context, r *run) error {
 		return nil
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	even, keys := uniform(10*million), names(10*million)
+	even, keys := uniform(10*million), all(10*million)
 	once := *r
 	once.rounds, once.group = 1, "local"
 	rivals := slices.DeleteFunc(localSystems(), func(s localSystem) bool { return s.kind != rival })
@@ -232,13 +232,15 @@ func (r *run) timed(workload string, s *localSystem, l *localLimiter, calls int,
 func decisions(threads, calls int, l *localLimiter, actors *population) (ns, allocated float64) {
 	runtime.GOMAXPROCS(threads)
 	begin := make(chan struct{})
-	var done sync.WaitGroup
+	var ready, done sync.WaitGroup
+	ready.Add(threads)
 	for i := range threads {
-		decide, keys := l.decider(), actors.stream(i)
-		decide(keys.next()) // what a goroutine allocates once
 		done.Go(func() {
+			decide, keys := l.decider(), actors.stream(i)
+			decide(keys.next()) // what a goroutine allocates once
+			ready.Done()
 			<-begin
-			if len(keys.drawn) == 1 { // drawing is a part of what is measured here
+			if keys.drawn.len() == 1 { // drawing is a part of what is measured here
 				key := keys.next()
 				for range calls / threads {
 					decide(key)
@@ -250,6 +252,7 @@ func decisions(threads, calls int, l *localLimiter, actors *population) (ns, all
 			}
 		})
 	}
+	ready.Wait()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	took := stopwatch()

@@ -30,7 +30,9 @@ func memstoreOf(a limit.Algorithm) localSystem {
 			return nil, err
 		}
 		return &localLimiter{decider: func() func(string) bool {
-			ch := []limit.Charge{{Counters: counters, Cost: 1}}
+			// With so much room that no two goroutines write to the same cache line.
+			ch := make([]limit.Charge, 1, 4)
+			ch[0] = limit.Charge{Counters: counters, Cost: 1, Key: make([]byte, 0, 128)}
 			ctx := context.Background()
 			return func(key string) bool {
 				ch[0].Key = append(ch[0].Key[:0], key...)

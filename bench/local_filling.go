@@ -24,12 +24,12 @@ const (
 func fillingName(millions int) string { return fmt.Sprintf("filling with %d M keys", millions) }
 
 // fill has each of the systems see all the keys, and then does more with it.
-func (r *run) fill(ctx context.Context, millions int, keys []string, systems []localSystem, then func(*localSystem, *localLimiter)) error {
+func (r *run) fill(ctx context.Context, millions int, keys names, systems []localSystem, then func(*localSystem, *localLimiter)) error {
 	return r.interleave(ctx, len(systems), func(_, i int) error {
 		s := &systems[i]
 		runtime.GOMAXPROCS(2)
 		heapBefore, gcBefore := heap()
-		l, err := s.open(usual, len(keys))
+		l, err := s.open(usual, keys.len())
 		if err != nil {
 			return err
 		}
@@ -37,16 +37,16 @@ func (r *run) fill(ctx context.Context, millions int, keys []string, systems []l
 		m := r.row(fillingName(millions), s.name, s.kind)
 		decide, longest := l.decider(), time.Duration(0)
 		took := stopwatch()
-		for last, i := took(), 0; i < len(keys); i++ {
-			decide(keys[i])
+		for last, i := took(), 0; i < keys.len(); i++ {
+			decide(keys.at(i))
 			now := took()
 			longest = max(longest, now-last)
 			last = now
 		}
-		m.add(nsDecision, float64(took().Nanoseconds())/float64(len(keys)))
+		m.add(nsDecision, float64(took().Nanoseconds())/float64(keys.len()))
 		m.add(slowest, longest.Seconds())
 		heapAfter, gcAfter := heap()
-		m.add(bytesKey, (float64(heapAfter)-float64(heapBefore))/float64(len(keys)))
+		m.add(bytesKey, (float64(heapAfter)-float64(heapBefore))/float64(keys.len()))
 		m.add(gcTime, max(gcAfter-gcBefore, 0).Seconds())
 		then(s, l)
 		runtime.KeepAlive(l)

@@ -71,14 +71,11 @@ var errTooSlow = fmt.Errorf("it takes over a hundred years to fill")
 
 // add returns t + n steps. n steps must be a valid span.
 func (p *pace) add(t point, n int64) point {
-	if n == 1 {
-		t.at += p.whole
-		t.frac += p.frac
-		if t.frac >= p.den {
-			t.frac -= p.den
-			t.at++
-		}
-		return t
+	switch {
+	case p.den == 1: // as in most limits: no division
+		return point{t.at + n*p.whole, 0}
+	case n == 1:
+		return p.plus(t, point{p.whole, p.frac})
 	}
 	f := t.frac + n*p.frac // below 2e18
 	return point{t.at + n*p.whole + f/p.den, f % p.den}
@@ -134,6 +131,9 @@ func (t point) until(now int64) int64 {
 // steps returns how many whole steps lie between a and b, where a is not after b
 // and the number is at most MaxN.
 func (p *pace) steps(a, b point) int64 {
+	if p.den == 1 {
+		return int64(uint64(b.at-a.at) / uint64(p.unit))
+	}
 	hi, lo := bits.Mul64(uint64(b.at-a.at), uint64(p.den))
 	lo, carry := bits.Add64(lo, uint64(b.frac), 0)
 	hi += carry

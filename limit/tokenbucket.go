@@ -49,6 +49,7 @@ type tokenBucket struct {
 	pace
 	capacity int64
 	fill     point // capacity steps: how long an empty bucket takes to fill
+	last     point // capacity-1 steps: how long one takes that has one token
 }
 
 func newTokenBucket(l Limit) (Meter, error) {
@@ -66,7 +67,7 @@ func newTokenBucket(l Limit) (Meter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limit: a burst of %d at %d per %v: %w", b.capacity, l.N, l.Unit, err)
 	}
-	b.fill = fill
+	b.fill, b.last = fill, b.sub(fill, 1)
 	return b, nil
 }
 
@@ -82,39 +83,47 @@ func (b *tokenBucket) full(s State, now int64) point {
 	return full
 }
 
+// lack returns how long it is until the bucket is full.
+func (b *tokenBucket) lack(s State, now int64) point {
+	full := b.load(s)
+	if full.at < now {
+		return point{}
+	}
+	return point{full.at - now, full.frac}
+}
+
 func (b *tokenBucket) Look(s State, now, n int64) Outcome {
-	full := b.full(s, now)
-	horizon := b.plus(point{now, 0}, b.fill)
+	lack := b.lack(s, now)
 	if n > b.capacity {
-		left := b.remaining(full, horizon)
-		return Outcome{Wait: full.until(now), Remaining: left, Reset: b.reset(now, left)}
+		left := b.remaining(lack)
+		return Outcome{Wait: lack.until(0), Remaining: left, Reset: b.reset(left)}
 	}
-	if next := b.add(full, n); next.after(horizon) {
-		out := Outcome{Wait: next.less(b.fill).until(now)}
-		if n > 1 {
-			out.Remaining = b.remaining(full, horizon)
-		}
-		out.Reset = b.reset(now, out.Remaining)
-		return out
+	most := b.last // that a bucket with n tokens can lack
+	if n > 1 {
+		most = b.sub(b.fill, n)
 	}
-	out := Outcome{Allowed: true, Remaining: b.remaining(full, horizon)}
-	out.Reset = b.reset(now, out.Remaining)
+	out := Outcome{Allowed: true}
+	if lack.after(most) {
+		out = Outcome{Wait: lack.less(most).at}
+	}
+	if out.Allowed || n > 1 {
+		out.Remaining = b.remaining(lack)
+	}
+	out.Reset = b.reset(out.Remaining)
 	return out
 }
 
 // remaining returns the whole tokens in the bucket.
-func (b *tokenBucket) remaining(full, horizon point) int64 {
-	if full.after(horizon) { // a smaller burst than the one the state was made under
+func (b *tokenBucket) remaining(lack point) int64 {
+	if lack.after(b.fill) { // a smaller burst than the one the state was made under
 		return 0
 	}
-	return b.steps(full, horizon)
+	return b.steps(lack, b.fill)
 }
 
 // reset returns the span in which no more than r tokens should be counted on: as
 // long as they take to drip in, so that r/reset never promises more than the rate.
-func (b *tokenBucket) reset(now, r int64) int64 {
-	return b.add(point{now, 0}, max(r, 1)).until(now)
-}
+func (b *tokenBucket) reset(r int64) int64 { return b.add(point{}, max(r, 1)).until(0) }
 
 func (b *tokenBucket) Take(s State, now, n int64) uint64 {
 	return b.store(s, b.add(b.full(s, now), n))

@@ -44,6 +44,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,8 @@ type Options struct {
 
 // Store is a limit.Store in memory. Use New. It starts nothing and needs no closing.
 type Store struct {
-	start   time.Time // with start.UnixMicro, the clock
+	start   time.Time
+	epoch   int64 // start, as Now returns it
 	seed    maphash.Seed
 	shards  []shard
 	maxKeys atomic.Int64
@@ -138,8 +140,10 @@ func New(o Options) *Store {
 	for n < maxShards && n*perShard <= o.MaxKeys {
 		n *= 2
 	}
+	now := time.Now()
 	s := &Store{
-		start:    time.Now(),
+		start:    now,
+		epoch:    now.UnixMicro(),
 		seed:     maphash.MakeSeed(),
 		shards:   make([]shard, n),
 		families: map[string]*family{},
@@ -156,7 +160,7 @@ func New(o Options) *Store {
 // Now returns the moment by this store's clock: the wall clock when the store was
 // made, and since then a monotonic one, which does not jump when the wall clock is set.
 func (s *Store) Now() int64 {
-	return s.start.UnixMicro() + time.Since(s.start).Microseconds()
+	return s.epoch + time.Since(s.start).Microseconds()
 }
 
 // SetMaxKeys changes Options.MaxKeys. If there are more, they stay until they expire.
@@ -311,6 +315,11 @@ type place struct {
 	index  int // of the shard
 	meta   uint64
 	record *record // set by find and insert
+}
+
+// compare orders places, the same for everyone.
+func (p *place) compare(q *place) int {
+	return cmp.Or(cmp.Compare(p.index, q.index), cmp.Compare(p.meta, q.meta))
 }
 
 func (s *Store) hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }

@@ -3,7 +3,6 @@
 package memstore
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 
@@ -20,8 +19,12 @@ type item struct {
 	charge *limit.Charge
 	hash   uint64
 	shared bool   // counted by the overflow
-	head   uint64 // of the record, while it is locked
+	judged bool   // charge.Outcome is that of head
+	head   uint64 // of the record, while it is locked; before, as it was read
 }
+
+// usual is up to how many charges are decided without an allocation.
+const usual = 8
 
 // state returns what the record holds.
 func (it *item) state(s *Store) limit.State {
@@ -38,12 +41,15 @@ func (it *item) state(s *Store) limit.State {
 // all are locked, in one order for all callers, so that no two wait for each other.
 // If one has moved meanwhile, all are let go and looked for again.
 func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
-	var room [8]item
-	items := room[:0]
-	for i := range charges {
-		c := charges[i].Counters.(*counters)
-		it := item{c: c, charge: &charges[i], hash: s.hash(charges[i].Key)}
-		items = append(items, it)
+	var room [usual]item
+	var turns [usual]int
+	items, order := room[:min(len(charges), usual)], turns[:min(len(charges), usual)]
+	if len(charges) > usual {
+		items, order = make([]item, len(charges)), make([]int, len(charges))
+	}
+	for i := range items {
+		it, ch := &items[i], &charges[i]
+		it.c, it.charge, it.hash, order[i] = ch.Counters.(*counters), ch, s.hash(ch.Key), i
 	}
 	if s.peek(now, items) {
 		return false, nil
@@ -52,16 +58,14 @@ func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 		for i := range items {
 			s.prepare(now, &items[i])
 		}
-		// By address in the shards, whose order is the same for everyone.
-		slices.SortFunc(items, func(a, b item) int {
-			return cmp.Or(cmp.Compare(a.index, b.index), cmp.Compare(a.meta, b.meta))
-		})
-		for i := 1; i < len(items); i++ {
-			if items[i].index == items[i-1].index && items[i].meta == items[i-1].meta {
+		// By address in the shards, which is the same for everyone.
+		slices.SortFunc(order, func(a, b int) int { return items[a].compare(&items[b].place) })
+		for i, k := range order[1:] {
+			if items[order[i]].compare(&items[k].place) == 0 {
 				return false, errTwice
 			}
 		}
-		if s.lockAll(items) {
+		if s.lockAll(items, order) {
 			break
 		}
 	}
@@ -74,7 +78,6 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 	for i := range items {
 		it := &items[i]
 		it.place = s.locate(it.c, it.hash)
-		state := limit.State{}
 		if it.find() {
 			if !it.c.plain {
 				continue
@@ -83,9 +86,10 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 			if !ok {
 				continue
 			}
-			state.Head = head
+			it.head = head
 		}
-		it.charge.Outcome = it.c.Look(state, now, it.charge.Cost)
+		it.charge.Outcome = it.c.Look(limit.State{Head: it.head}, now, it.charge.Cost)
+		it.judged = it.c.plain
 		refused = refused || !it.charge.Outcome.Allowed && !it.charge.Shadow
 	}
 	if !refused {
@@ -104,8 +108,11 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 	return true
 }
 
-// prepare finds the record of a charge, or makes it.
+// prepare finds the record of a charge, if it is not known, or makes it.
 func (s *Store) prepare(now int64, it *item) {
+	if it.record != nil {
+		return
+	}
 	it.place = s.locate(it.c, it.hash)
 	if it.shared = false; it.find() {
 		return
@@ -121,18 +128,20 @@ func (s *Store) prepare(now int64, it *item) {
 	}
 }
 
-// lockAll locks all records, or none if one has moved.
-func (s *Store) lockAll(items []item) bool {
-	for i := range items {
-		it := &items[i]
+// lockAll locks all records in that order, or none if one has moved.
+func (s *Store) lockAll(items []item, order []int) bool {
+	for i, k := range order {
+		it := &items[k]
 		head, ok := it.lock()
 		if !ok {
-			for j := range items[:i] {
-				items[j].unlock(items[j].head)
+			for _, k := range order[:i] {
+				items[k].unlock(items[k].head)
 			}
 			it.shard.settle()
+			it.record = nil
 			return false
 		}
+		it.judged = it.judged && head == it.head
 		it.head = head
 	}
 	return true
@@ -145,8 +154,11 @@ func (s *Store) decide(now int64, items []item) bool {
 		it := &items[i]
 		if it.c.queue != nil {
 			s.catchUp(it, now)
+			it.judged = false
 		}
-		it.charge.Outcome = it.c.Look(it.state(s), now, it.charge.Cost)
+		if !it.judged {
+			it.charge.Outcome = it.c.Look(it.state(s), now, it.charge.Cost)
+		}
 		allowed = allowed && (it.charge.Outcome.Allowed || it.charge.Shadow)
 	}
 	var turn int64 // at which the request goes on: in all its queues at once

@@ -130,7 +130,7 @@ func TestCostTogether(t *testing.T) {
 			for _, g := range l.next.groups {
 				n += g.requests
 			}
-			return n, l.busy
+			return n, l.busy > 0
 		}
 		var wg sync.WaitGroup
 		p.Freeze()

@@ -290,10 +290,10 @@ func TestLeasesOfTheDead(t *testing.T) {
 // A gateway that holds many places keeps them, in calls that are short.
 func TestManyLeases(t *testing.T) {
 	t.Parallel()
-	w := watch(t, Options{URL: redistest.Start(t).URL(), Timeout: 100 * time.Millisecond})
+	w := watch(t, Options{URL: redistest.Start(t).URL(), Timeout: 400 * time.Millisecond})
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3}).(*counters)
 	w.leases.mu.Lock()
-	for i := range 30_000 {
+	for i := range 100_000 {
 		w.leases.held[actor{c.name, fmt.Sprint(i)}] = places{c, 1}
 	}
 	w.leases.mu.Unlock()

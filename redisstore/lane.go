@@ -13,15 +13,17 @@ import (
 // lane gathers requests, and sends one call after another. A request that finds no call
 // under way makes its own, in its caller's goroutine: to hand it to another and back takes
 // as long as Redis does. What has come meanwhile is sent by a goroutine that lives until
-// there is nothing left.
+// there is nothing left. Much that waits goes while a call is still under way, so that Redis
+// has something to do while an answer travels.
 type lane struct {
 	store *Store
 	tag   string // in every key; in a Cluster it puts the lane's keys into one slot
 
-	mu   sync.Mutex // guards the rest
-	next *batch     // of requests that wait for the call under way to end; nil when closed
-	busy bool       // a call is under way
-	sent *batch     // whose tables can be used again
+	mu    sync.Mutex // guards the rest
+	next  *batch     // of requests that wait for the call under way to end; nil when closed
+	busy  int        // calls under way
+	alone bool       // no other may go beside the one under way
+	sent  *batch     // whose tables can be used again
 }
 
 func newLane(s *Store, tag string) *lane {
@@ -86,19 +88,23 @@ func (l *lane) begin() {
 	}
 }
 
-// free returns the next batch to be sent, if no call is under way, and nil if one is. l.mu
-// is held.
+// much is how many groups of requests go while a call is under way. Fewer are better off
+// with those that come until it ends.
+const much = 32
+
+// free returns the next batch to be sent, or nil if there is none, or it has to wait for a
+// call under way. l.mu is held.
 func (l *lane) free() *batch {
-	if l.busy {
+	if l.next == nil || l.next.empty() {
 		return nil
 	}
-	l.busy = true
+	renews := len(l.next.renewals) > 0 // and what is given back after it must come to Redis after it
+	if l.busy > 1 || l.busy == 1 && (l.alone || renews || len(l.next.groups) < much) {
+		return nil
+	}
+	l.busy++
+	l.alone = renews
 	l.store.done.Add(1)
-	return l.seal()
-}
-
-// seal returns the next batch, which gets no more requests. l.mu is held.
-func (l *lane) seal() *batch {
 	b := l.next
 	l.next, l.sent = newBatch(l, l.sent), nil
 	return b
@@ -119,7 +125,7 @@ func (l *lane) run(b *batch, wait bool) {
 	}()
 }
 
-// send sends a batch, and returns the next one, or nil if there is none.
+// send sends a batch, and returns the next one to be sent, or nil.
 func (l *lane) send(b *batch) *batch {
 	if l.store.Up() || len(b.renewals) > 0 { // which come before the rest after an outage
 		b.send()
@@ -128,13 +134,10 @@ func (l *lane) send(b *batch) *batch {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer l.store.done.Done()
 	l.sent = b
-	if l.next != nil && !l.next.empty() {
-		return l.seal()
-	}
-	l.busy = false
-	l.store.done.Done()
-	return nil
+	l.busy--
+	return l.free()
 }
 
 // close ends the lane: nobody waits for it any more.

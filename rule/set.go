@@ -175,8 +175,7 @@ type Match struct {
 func (s *Set) Find(m *Match, method, path string) {
 	m.entries, m.Rules = m.entries[:0], m.Rules[:0]
 	if plain(path) {
-		m.path = append(m.path[:0], path...)
-		s.walk(m, method)
+		s.walk(m, method, path)
 	} else {
 		s.walkReadings(m, method, path)
 		if rest, ok := strings.CutPrefix(path, "//"); ok {
@@ -207,15 +206,15 @@ func (s *Set) walkReadings(m *Match, method, path string) {
 		m.path = appendClean(m.path[:0], path, r)
 		if string(m.path) != string(m.last) {
 			m.last = append(m.last[:0], m.path...)
-			s.walk(m, method)
+			s.walk(m, method, string(m.path))
 		}
 	}
 }
 
-// walk adds the entries that cover m.path, level by level.
-func (s *Set) walk(m *Match, method string) {
+// walk adds the entries that cover a clean path, level by level.
+func (s *Set) walk(m *Match, method, path string) {
 	level, next := append(m.nodes[0][:0], &s.root), m.nodes[1][:0]
-	rest := m.path[1:]
+	rest := path[1:]
 	for {
 		first := len(m.entries)
 		for _, n := range level {
@@ -231,15 +230,11 @@ func (s *Set) walk(m *Match, method string) {
 		if len(rest) == 0 {
 			break
 		}
-		end := 0
-		for end < len(rest) && rest[end] != '/' {
-			end++
-		}
-		segment := rest[:end]
-		rest = rest[min(end+1, len(rest)):]
+		var segment string
+		segment, rest, _ = strings.Cut(rest, "/")
 		next = next[:0]
 		for _, n := range level {
-			if child := n.children[string(segment)]; child != nil {
+			if child := n.children[segment]; child != nil {
 				next = append(next, child)
 			}
 			if n.wild != nil {
