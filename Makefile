@@ -6,7 +6,7 @@ MODULES := . source/etcd source/etcd/etcdtest cmd/diana bench examples/extension
 FUZZTIME ?= 100000x
 
 # package:target of every fuzz test
-FUZZ := rule:FuzzCleanPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack
+FUZZ := rule:FuzzParseWho rule:FuzzCleanPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 

@@ -38,7 +38,7 @@ type Decision struct {
 
 // Verdict is what one rule says of a request.
 type Verdict struct {
-	Rule *rule.Rule
+	Rule *rule.Rule // as it holds for who makes the request: with the Limit of an override
 	limit.Outcome
 }
 
@@ -72,6 +72,7 @@ type judgement struct {
 	which    []int // rules that the fields tell of
 	held     bool  // a charge is to be given back at the end
 	queues   bool  // a rule may let the request wait
+	excepted bool  // a rule does not judge the request: its verdict has no Rule
 }
 
 // end gives back what the request held, and the judgement.

@@ -68,8 +68,8 @@ type policies struct {
 	known atomic.Pointer[map[string][]string]
 }
 
-// mostPolicies bounds how many are kept. Paths lead to more sets of rules only where
-// there are very many rules.
+// mostPolicies bounds how many are kept. Requests lead to more sets of rules only where
+// there are very many rules, or limits in overrides.
 const mostPolicies = 4096
 
 // of returns the field's value for some rules. It is shared, and has no room to append.
@@ -90,6 +90,9 @@ func (p *policies) of(which []int, rules []enforced) []string {
 		members = append(members, rules[i].policy)
 	}
 	value := []string{strings.Join(members, ", ")}
+	if known != nil && len(*known) >= mostPolicies {
+		return value
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	more := map[string][]string{string(name): value}

@@ -5,6 +5,7 @@ package diana
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,7 +86,7 @@ const apart = time.Second
 type active struct {
 	config   *config.Config
 	set      *rule.Set
-	enforced []enforced // by rule.Index
+	enforced []enforced // by rule.Index, those of variants too
 	since    time.Time
 	global   *redisstore.Store // nil: no Redis
 	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
@@ -184,8 +185,10 @@ func (l *Limiter) use(c *config.Config) error {
 func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	a.global = n.store
 	tallies := map[string]tally{}
-	for _, r := range a.set.Rules {
-		tallies[r.Name] = l.tallies[r.Name]
+	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
+		if tallies[r.Name] == nil { // a rule and its variants have one
+			tallies[r.Name] = l.tallies[r.Name]
+		}
 		if tallies[r.Name] == nil {
 			tallies[r.Name] = newTally()
 		}

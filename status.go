@@ -41,6 +41,8 @@ type RuleStatus struct {
 	Algorithm string `json:"algo"`
 	Scope     string `json:"scope"`
 	Mode      string `json:"mode"`
+	Except    int    `json:"except,omitempty"`    // how many entries it has
+	Overrides int    `json:"overrides,omitempty"` // the same
 	Counts
 }
 
@@ -107,7 +109,7 @@ func (l *Limiter) Status() Status {
 	for i, r := range a.set.Rules {
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
-			Scope: r.Scope.String(), Mode: r.Mode.String(), Counts: a.enforced[i].tally.counts(),
+			Scope: r.Scope.String(), Mode: r.Mode.String(), Except: len(r.Except), Overrides: len(r.Overrides), Counts: a.enforced[i].tally.counts(),
 		})
 	}
 	return s

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -94,21 +95,25 @@ func (c *charges) add(counters limit.Counters, shadow bool, o origin) {
 func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 	j.here.reset()
 	j.there.reset()
-	j.verdicts, j.keys, j.starts, j.queues = j.verdicts[:0], j.keys[:0], j.starts[:0], false
+	j.verdicts, j.keys, j.starts = j.verdicts[:0], j.keys[:0], j.starts[:0]
+	j.queues, j.excepted = false, false
 	var ip netip.Addr
 	haveIP := false
 	for i, r := range j.match.Rules {
-		inRedis := redis && r.Scope == rule.Global
-		degraded = degraded || r.Scope == rule.Global && !inRedis
-		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
-		e := &j.active.enforced[r.Index]
 		j.starts = append(j.starts, len(j.keys))
 		if !r.CountsAll() {
 			if !haveIP {
 				ip, haveIP = j.active.set.ClientIP(&j.request), true
 			}
-			j.keys = r.AppendKey(j.keys, &j.request, ip)
+			if j.keys, r = r.AppendKey(j.keys, &j.request, ip); r == nil {
+				j.verdicts, j.excepted = append(j.verdicts, Verdict{}), true
+				continue
+			}
 		}
+		inRedis := redis && r.Scope == rule.Global
+		degraded = degraded || r.Scope == rule.Global && !inRedis
+		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
+		e := &j.active.enforced[r.Index]
 		shadow := r.Mode == rule.Shadow
 		switch {
 		case inRedis:
@@ -226,6 +231,9 @@ func (j *judgement) report(d *Decision, left bool) {
 				j.count(d, v)
 			}
 		}
+	}
+	if j.excepted {
+		j.verdicts = slices.DeleteFunc(j.verdicts, func(v Verdict) bool { return v.Rule == nil })
 	}
 	d.Verdicts = j.verdicts
 }

@@ -287,15 +287,6 @@ func (r *placedRule) fields() []setting {
 	if l.Unit != 0 {
 		unit = rule.UnitName(l.Unit)
 	}
-	orRPU := func(n int64) string {
-		switch n {
-		case 0:
-			return "rpu"
-		case limit.NoQueue:
-			return "0"
-		}
-		return strconv.FormatInt(n, 10)
-	}
 	return []setting{
 		plainSetting("url", r.URL.String()),
 		plainSetting("actor", r.actor()),
@@ -313,6 +304,17 @@ func (r *placedRule) fields() []setting {
 	}
 }
 
+// orRPU returns a burst or queue as configurations have it.
+func orRPU(n int64) string {
+	switch n {
+	case 0:
+		return "rpu"
+	case limit.NoQueue:
+		return "0"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
 func (r *placedRule) actor() string {
 	return cmp.Or(strings.Join(texts(r.Actor), "+"), rule.All.String())
 }
@@ -324,6 +326,7 @@ func (r *placedRule) says() string {
 		b.WriteString(f.is)
 		b.WriteByte(0)
 	}
+	b.WriteString(r.treats())
 	return b.String()
 }
 
@@ -346,6 +349,7 @@ func (r *placedRule) added() string {
 			parts = append(parts, f.key+" "+fields[i].shown)
 		}
 	}
+	parts = append(parts, r.treatedSince(&usual)...)
 	if len(parts) == 0 {
 		return fmt.Sprintf("rule %q added", r.name)
 	}
@@ -362,6 +366,7 @@ func (r *placedRule) changed(moved string) string {
 	for i, is := range r.fields() {
 		parts = append(parts, was[i].changes(is, "")...)
 	}
+	parts = append(parts, r.treatedSince(r.partner)...)
 	if moved != "" {
 		parts = append(parts, moved)
 	}

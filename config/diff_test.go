@@ -74,6 +74,22 @@ func TestDiff(t *testing.T) {
 		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 10}]", `rule "a": renamed "/ all TB 10/second"`},
 		{"url: /\nrules: [{rpu: 10, algo: SW}]", "url: /\nrules: [{rpu: 10, algo: SW, slices: 10}]", ""},
 
+		// whom a rule treats apart
+		{"url: /\nrules: [{rpu: 10, name: a, actor: account}]",
+			"url: /\nrules: [{rpu: 10, name: a, actor: account, except: [10.0.0.0/8, ann], overrides: {bob: {rpu: 5}, eve: {burst: 2}, sk_live_1234: {rpu: 0}}}]",
+			`rule "a": for 10.0.0.0/8: none → excepted, for ann: none → excepted, for bob: none → rpu 5, for eve: none → rpu 10, burst 2, for ...1234: none → rpu 0`},
+		{"url: /\nrules: [{rpu: 10, name: a, actor: account, except: [ann, '::1'], overrides: {bob: {rpu: 5}, 10.0.0.0/8: {rpu: 6}}}]",
+			"url: /\nrules: [{rpu: 10, name: a, actor: account, except: ['::1'], overrides: {10.0.0.0/8: {rpu: 7}, ann: {rpu: 5}}}]",
+			`rule "a": for 10.0.0.0/8: rpu 6 → rpu 7, for ann: excepted → rpu 5, for bob: rpu 5 → none`},
+		{"url: /\nrules: [{rpu: 10, actor: account, except: [ann, '::1'], overrides: {bob: {rpu: 5}, 10.0.0.0/8: {rpu: 6}}}]",
+			"url: /\nrules: [{rpu: 10, actor: account, except: ['::1', ann], overrides: {10.0.0.0/8: {rpu: 6}, bob: {rpu: 5}}}]", ""},
+		{"limits: []", "url: /\nrules: [{rpu: 10, name: x, algo: LB, except: [10.0.0.1], overrides: {10.0.0.2: {queue: 0}}}]",
+			`rule "x" added: /, all, LB 10 per second, for 10.0.0.1: none → excepted, for 10.0.0.2: none → rpu 10, queue 0`},
+		{"url: /\nrules: [{rpu: 10, name: a, except: [10.0.0.1]}]",
+			"url: /\nrules: [{rpu: 10, name: a, except: [10.0.0.2, 10.0.0.3, 10.0.0.4, 10.0.0.5, 10.0.0.6, 10.0.0.7, 10.0.0.8, 10.0.0.9, 10.0.1.0, 10.0.1.1, 10.0.1.2]}]",
+			`rule "a": for 10.0.0.2: none → excepted, for 10.0.0.3: none → excepted, for 10.0.0.4: none → excepted, for 10.0.0.5: none → excepted, for 10.0.0.6: none → excepted, ` +
+				`for 10.0.0.7: none → excepted, for 10.0.0.8: none → excepted, for 10.0.0.9: none → excepted, for 10.0.1.0: none → excepted, for 10.0.1.1: none → excepted, and 2 others`},
+
 		// rules without a name
 		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 20}]", `rule "/ all TB 10/second": rpu 10 → 20`},
 		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 10, unit: minute, scope: global}]",
@@ -177,7 +193,9 @@ func everything() *Config {
 			URL: rule.Pattern{Method: "GET", Path: "/"},
 			Rules: []rule.Rule{{
 				Name: "n", Actor: []rule.Actor{{Kind: "cookie", Name: "r"}}, Algorithm: limit.TokenBucket(),
-				Limit: limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2},
+				Limit:     limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2},
+				Except:    []rule.Who{{Value: "e", Network: netip.MustParsePrefix("10.0.0.0/8")}},
+				Overrides: []rule.Override{{Who: rule.Who{Value: "o", Network: netip.MustParsePrefix("10.0.0.0/8")}, N: 1, Burst: 1, Queue: 1}},
 			}},
 		}},
 	}

@@ -101,6 +101,7 @@ func (v value) rule() rule.Rule {
 		OnError: choice[rule.OnError](m.get("on_error")),
 		Mode:    choice[rule.Mode](m.get("mode")),
 	}
+	except, overrides := m.exceptions(made.Actor)
 	if scope := m.get("scope"); m.get("on_error").given() && (!scope.given() || scope.is("local")) {
 		m.failKey("on_error", "on_error has no meaning for scope local; it is for scope global")
 	}
@@ -110,6 +111,9 @@ func (v value) rule() rule.Rule {
 	}
 	made.Algorithm = algo
 	m.refuseOtherKeys(algo)
+	for _, o := range overrides {
+		o.refuseOtherKeys(algo)
+	}
 	if !algo.Uses("unit") {
 		made.Limit.Unit = 0
 	}
@@ -120,6 +124,7 @@ func (v value) rule() rule.Rule {
 		v.fail("algo %s cannot keep this rule: %s", algo.Name(), strings.TrimPrefix(err.Error(), "limit: "))
 		return made
 	}
+	made.Except, made.Overrides = except, kept(overrides, &made)
 	m.advise(&made)
 	return made
 }

@@ -134,6 +134,13 @@ func (f listForm) draw(d *drawing) object {
 	return drawn
 }
 
+// mapForm is the form of a mapping whose keys are texts of one form.
+type mapForm struct{ key, item form }
+
+func (f mapForm) draw(d *drawing) object {
+	return object{"type": "object", "propertyNames": f.key.draw(d), "additionalProperties": f.item.draw(d)}
+}
+
 // textForm is the form of a text.
 type textForm struct {
 	longest   int    // in bytes
@@ -290,7 +297,10 @@ func (f actorForm) draw(d *drawing) object {
 	return object{"anyOf": forms}
 }
 
-// meaningless says which keys of a rule mean nothing to its algorithm.
+// something says that a mapping is not empty.
+func something(*drawing) object { return object{"minProperties": 1} }
+
+// meaningless says which keys of a rule, and of its overrides, mean nothing to its algorithm.
 func meaningless(d *drawing) object {
 	var all []object
 	for i, a := range d.words.Algorithms {
@@ -300,6 +310,7 @@ func meaningless(d *drawing) object {
 				unused[key] = false
 			}
 		}
+		unused["overrides"] = object{"additionalProperties": object{"properties": maps.Clone(unused)}}
 		given := object{"required": []string{"algo"}, "properties": object{"algo": object{"type": "string", "pattern": anyCase(a.Names...)}}}
 		if i == 0 {
 			given = object{"anyOf": []object{given, {"not": object{"required": []string{"algo"}}}}}

@@ -17,6 +17,8 @@ type mapping struct {
 
 type field struct{ key, value *yaml.Node }
 
+const noMerging = "merge keys (<<) are no part of YAML 1.2, expected the keys themselves"
+
 // mapping reads a mapping. Keys that are not known or come twice are errors, and those that
 // are missing.
 func (v value) mapping() mapping {
@@ -54,7 +56,7 @@ func (m mapping) add(key, val *yaml.Node) {
 	case key.Kind != yaml.ScalarNode:
 		m.r.fail(key, "expected one of the keys %s", join(m.known.names(), "and"))
 	case key.Tag == "!!merge":
-		m.r.fail(key, "merge keys (<<) are no part of YAML 1.2, expected the keys themselves")
+		m.r.fail(key, noMerging)
 	case !ok:
 		m.r.fail(key, "unknown key %s of %s, expected %s%s", quote(key.Value), m.known.of,
 			join(m.known.names(), "or"), didYouMean(key.Value, m.known.names()))

@@ -31,6 +31,7 @@ var (
 	pemForm      = textForm{longest: longestPath, not: `-----BEGIN|[\n\x00]`}
 	hostName     = textForm{longest: longestHost, pattern: `^([^ /:@*]+|[0-9A-Fa-f:.]+(%.+)?)$`}
 	userForm     = textForm{longest: longestUser, pattern: `^[^\s]+$`}
+	whoForm      = textForm{longest: longestWho}
 	prefixForm   = textForm{longest: longestPrefix, pattern: `^[!-z|~]+$`, otherwise: "diana"}
 
 	anyActor      = actorForm{textForm: textForm{longest: longestActor}, together: true}
@@ -67,6 +68,14 @@ var (
 		{name: "warmup", form: warmupForm, about: "TB: in which the rate climbs from a third to the whole after idleness, 0 to 10m; 0: no warm-up."},
 		{name: "on_error", form: choiceForm[rule.OnError]{rule.Share, rule.Whole, rule.Open, rule.Closed}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
 		{name: "mode", form: choiceForm[rule.Mode]{rule.Enforce, rule.Shadow}, about: "shadow: counted, and refuses nothing."},
+		{name: "except", form: listForm{of: "values, addresses and networks", item: whoForm, distinct: true}, about: "Whom the rule does not judge: values of its actor, and addresses or networks of clients."},
+		{name: "overrides", form: mapForm{whoForm, overrideKeys}, about: "Who has another limit: values of the rule's actor, and addresses or networks of clients."},
+	}}
+
+	overrideKeys = keys{of: "an override", name: "override", together: something, list: []key{
+		{name: "rpu", form: wholeForm{least: 0, most: limit.MaxN}, about: "Requests per unit; 0 refuses all. Default: the rule's."},
+		{name: "burst", form: wholeForm{least: 1, most: limit.MaxN}, about: "TB: the capacity. Default: the rule's, or rpu if that says none."},
+		{name: "queue", form: wholeForm{least: 0, most: limit.MaxN}, about: "LB: most requests that wait at once. Default: the rule's, or rpu if that says none."},
 	}}
 
 	entryKeys = keys{of: "an entry", name: "entry", list: []key{
@@ -127,7 +136,7 @@ var (
 		{name: "response", form: responseKeys, about: "What a client sees."},
 		{name: "max_keys", form: maxKeysForm, about: "Actors that this process remembers, all rules together."},
 		{name: "limits", form: entriesForm, about: "What is limited."},
-	}, together: func(*drawing) object { return object{"minProperties": 1} }}
+	}, together: something}
 )
 
 // redisWays are the keys of which redis has one.

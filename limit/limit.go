@@ -83,7 +83,7 @@ type Algorithm struct {
 	Held bool
 
 	// New returns the Meter that keeps l, or an error that says which value of
-	// l it cannot keep. It is called once for each rule of a configuration.
+	// l it cannot keep. It is called once for each limit of a configuration.
 	New func(l Limit) (Meter, error)
 }
 

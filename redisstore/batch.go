@@ -63,8 +63,8 @@ type actor struct {
 	key  string
 }
 
-// key is an actor's state in Redis. If a reload has changed the limit while requests were
-// gathered, the newest handle judges them all.
+// key is an actor's state in Redis. The charges of it can have several handles, of which it
+// has the first: the limit of each charge is its own.
 type key struct {
 	actor
 	c *counters
@@ -73,26 +73,27 @@ type key struct {
 // node is a step on the way to a group: one charge behind those of another node.
 type node struct {
 	behind, key int32
+	c           *counters
 	cost        int64 // below 0 if it is a shadow
 }
 
 type groupCharge struct {
-	key     int32 // from 1
-	cost    int64 // below 0 if it is a shadow
-	longest int64 // Charge.Longest
+	key, limit int32 // from 1
+	cost       int64 // below 0 if it is a shadow
+	longest    int64 // Charge.Longest
 }
 
 type given struct {
-	key int32
-	at  int64 // the moment of the charge, or below 0 the turn that is left
-	n   int64
+	key, limit int32
+	at         int64 // the moment of the charge, or below 0 the turn that is left
+	n          int64
 }
 
 // renewal says how many this gateway has inside.
 type renewal struct {
-	key   int32
-	n     int64
-	exact bool
+	key, limit int32
+	n          int64
+	exact      bool
 }
 
 // newBatch returns an empty batch, with the tables of one that has been sent, or nil.
@@ -131,7 +132,7 @@ func (b *batch) take(charges []limit.Charge) place {
 		waits = waits || c.queue
 		reserves = reserves || c.reserver
 		single = single || waits || reserves || c.apart && ch.Cost > 1
-		n := node{at, b.key(ch), signedCost(ch)}
+		n := node{at, b.key(ch), c, signedCost(ch)}
 		var ok bool
 		if at, ok = b.nodeOf[n]; !ok {
 			b.groupAt = append(b.groupAt, 0)
@@ -152,7 +153,8 @@ func (b *batch) take(charges []limit.Charge) place {
 func (b *batch) newGroup(charges []limit.Charge) int32 {
 	g := group{first: int32(len(b.charges))}
 	for i := range charges {
-		b.charges = append(b.charges, groupCharge{b.key(&charges[i]), signedCost(&charges[i]), charges[i].Longest})
+		ch := &charges[i]
+		b.charges = append(b.charges, groupCharge{b.key(ch), b.limit(ch.Counters.(*counters)), signedCost(ch), ch.Longest})
 	}
 	g.end = int32(len(b.charges))
 	b.groups = append(b.groups, g)
@@ -167,27 +169,24 @@ func signedCost(ch *limit.Charge) int64 {
 }
 
 func (b *batch) give(ch *limit.Charge) {
-	at := ch.At
-	switch c := ch.Counters.(*counters); {
+	at, c := ch.At, ch.Counters.(*counters)
+	switch {
 	case c.queue:
 		at = -(at + ch.Outcome.Wait) // its turn, which it leaves
 	case c.reserver:
 		at += ch.Outcome.Wait
 	}
-	b.gives = append(b.gives, given{b.key(ch), at, ch.Cost})
+	b.gives = append(b.gives, given{b.key(ch), b.limit(c), at, ch.Cost})
 }
 
 func (b *batch) renew(c *counters, actor string, n int64, exact bool) {
-	b.renewals = append(b.renewals, renewal{b.key(&limit.Charge{Counters: c, Key: []byte(actor)}), n, exact})
+	b.renewals = append(b.renewals, renewal{b.key(&limit.Charge{Counters: c, Key: []byte(actor)}), b.limit(c), n, exact})
 }
 
 // key returns the number of a charge's key.
 func (b *batch) key(ch *limit.Charge) int32 {
 	c := ch.Counters.(*counters)
 	if n, ok := b.keyOf[actor{c.name, string(ch.Key)}]; ok {
-		if k := &b.keys[n-1]; c.number > k.c.number {
-			k.c = c
-		}
 		return n
 	}
 	a := actor{c.name, string(ch.Key)}
@@ -197,15 +196,22 @@ func (b *batch) key(ch *limit.Charge) int32 {
 	return n
 }
 
+// limit returns the number of a handle's limit.
+func (b *batch) limit(c *counters) int32 {
+	n, ok := b.limitOf[c]
+	if !ok {
+		b.limits = append(b.limits, c)
+		n = int32(len(b.limits))
+		b.limitOf[c] = n
+	}
+	return n
+}
+
 // send has Redis decide the batch, and lets everyone know.
 func (b *batch) send() {
 	s := b.lane.store
 	for _, k := range b.keys {
 		b.names = append(b.names, s.key(b.lane, k))
-		if b.limitOf[k.c] == 0 {
-			b.limits = append(b.limits, k.c)
-			b.limitOf[k.c] = int32(len(b.limits))
-		}
 	}
 	// Who came first has waited longest, and nobody waits for longer than the timeout.
 	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(s.timeout))
@@ -258,18 +264,17 @@ func (b *batch) pack() []byte {
 			number(a)
 		}
 	}
-	for _, k := range b.keys {
-		number(int64(b.limitOf[k.c]))
-	}
 	number(int64(len(b.renewals)))
 	for _, r := range b.renewals {
 		number(int64(r.key))
+		number(int64(r.limit))
 		number(r.n)
 		flag(r.exact)
 	}
 	number(int64(len(b.gives)))
 	for _, g := range b.gives {
 		number(int64(g.key))
+		number(int64(g.limit))
 		number(g.at)
 		number(g.n)
 	}
@@ -288,6 +293,7 @@ func (b *batch) pack() []byte {
 		number(int64(g.end - g.first))
 		for _, c := range b.charges[g.first:g.end] {
 			number(int64(c.key))
+			number(int64(c.limit))
 			number(c.cost)
 			if g.reserves {
 				number(c.longest)

@@ -13,14 +13,14 @@
 --   gateway   a number that tells this gateway from others
 --   lease     microseconds for which it may be believed to live
 --   limits    how many, and for each: its script, how many arguments, the arguments
---   keys      for each of KEYS: its limit
---   renewals  how many, and for each: the key, how many this gateway has inside, 1 if exact
---   gives     how many, and for each: the key, the moment of the charge or, below 0, the turn
---             that is left, the cost
+--   renewals  how many, and for each: the key, the limit, how many this gateway has inside,
+--             1 if exact
+--   gives     how many, and for each: the key, the limit, the moment of the charge or, below
+--             0, the turn that is left, the cost
 --   takes     how many, and for each: how many equal requests it stands for, or -1 for one
 --             that waits for its turn, -2 for one that says how long it would, -3 for both;
---             how many charges, and for each charge: its key, the cost, below 0 if it is a
---             shadow, and with -2 and -3 how long
+--             how many charges, and for each charge: its key, its limit, the cost, below 0 if
+--             it is a shadow, and with -2 and -3 how long
 --
 -- Returns an array in the same form: now, and for each of takes how many of the equal
 -- requests are granted, or -1 if a key holds something else. If some are, there follow for
@@ -52,16 +52,42 @@ for i = 1, arg() do
   }
   next_arg = next_arg + n
 end
-local of = {nil, nil, nil, nil}
-for i = 1, #KEYS do of[i] = limits[arg()] end
 
--- States are read when they are first needed, and written once at the end.
-local states, changes = {nil, nil, nil, nil}, 0
+-- States are read when they are first needed, and written once at the end. of is the limit
+-- that a state is judged by at the time.
+local states, of, changes = {nil, nil, nil, nil}, {nil, nil, nil, nil}, 0
 local is_changed, changed = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local function state(key)
+
+-- What counters are to hold that are judged by another limit than the one that changed them
+-- last, and for how long: nil if there are none.
+local values, ttls
+
+-- saved returns the value of a key, or false if it is to have none, and its time to live.
+local function saved(key)
+  if values and values[key] ~= nil then return values[key], ttls[key] end
+  local l = of[key]
+  local value, expiry = l.script.save(states[key], l.args)
+  local ttl = max(ceil((expiry - now) / 1000), 0) + grace
+  return ttl > 0 and value, ttl
+end
+
+-- switch has a state judged by another limit, as if it came with another call.
+local function switch(key, l)
+  values, ttls = values or {}, ttls or {}
+  local value
+  if is_changed[key] then
+    value, ttls[key] = saved(key)
+    values[key] = value
+  else
+    value = call('GET', KEYS[key])
+  end
+  return l.script.load(value, l.args) or false
+end
+
+local function state(key, l)
   local s = states[key]
   if s == nil then
-    local l, value = of[key], call('GET', KEYS[key])
+    local value = call('GET', KEYS[key])
     if type(value) ~= 'table' then
       s = l.script.load(value, l.args) or false
     elseif value.err:find('WRONGTYPE', 1, true) then
@@ -69,12 +95,16 @@ local function state(key)
     else
       error(value)
     end
-    states[key] = s
+    states[key], of[key] = s, l
+  elseif s and of[key] ~= l then
+    s = switch(key, l)
+    states[key], of[key] = s, l
   end
   return s
 end
 
 local function touch(key)
+  if values then values[key] = nil end
   if not is_changed[key] then
     changes = changes + 1
     is_changed[key], changed[changes] = true, key
@@ -82,16 +112,16 @@ local function touch(key)
 end
 
 for _ = 1, arg() do
-  local key, n, exact = arg(), arg(), arg() == 1
-  if state(key) then
+  local key, l, n, exact = arg(), limits[arg()], arg(), arg() == 1
+  if state(key, l) then
     of[key].script.renew(states[key], now, n, exact)
     touch(key)
   end
 end
 
 for _ = 1, arg() do
-  local key, moment, n = arg(), arg(), arg()
-  if state(key) then
+  local key, l, moment, n = arg(), limits[arg()], arg(), arg()
+  if state(key, l) then
     local give = of[key].script.give
     if moment < 0 then moment, give = -moment, of[key].script.leave or give end
     give(states[key], moment, n, of[key].args)
@@ -125,15 +155,18 @@ local function tell(charges)
   end
 end
 
-for _ = 1, arg() do
-  local requests, charges, foreign = arg(), arg(), false
+for _ = 1, arg() do -- without calls of arg, which is what is done most
+  local requests, charges, foreign = args[next_arg + 1], args[next_arg + 2], false
+  next_arg = next_arg + 2
   local waiting, reserves = requests == -1 or requests == -3, requests < -1
   if requests < 0 then requests = 1 end
   for i = 1, charges do
-    local key, cost = arg(), arg()
+    local key, cost = args[next_arg + 1], args[next_arg + 3]
     keys[i], costs[i], shadows[i] = key, max(cost, -cost), cost < 0
-    longest[i] = reserves and arg() or 0
-    foreign = foreign or not state(key)
+    foreign = foreign or not state(key, limits[args[next_arg + 2]])
+    next_arg = next_arg + 3
+    longest[i] = 0
+    if reserves then longest[i] = arg() end
   end
   told = told + 1
   if foreign then
@@ -180,10 +213,8 @@ end
 call = redis.call
 for i = 1, changes do
   local key = changed[i]
-  local l = of[key]
-  local value, expiry = l.script.save(states[key], l.args)
-  local ttl = max(ceil((expiry - now) / 1000), 0) + grace
-  if ttl > 0 then
+  local value, ttl = saved(key)
+  if value then
     call('SET', KEYS[key], value, 'PX', ttl)
   else
     call('DEL', KEYS[key])

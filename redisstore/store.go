@@ -103,8 +103,6 @@ type Store struct {
 	refused refusals
 	leases  leases
 
-	handles atomic.Int64 // that Counters has returned
-
 	mu      sync.Mutex             // guards scripts, and changes of script
 	scripts []string               // sources, by number
 	script  atomic.Pointer[script] // of them all
@@ -118,7 +116,6 @@ type Store struct {
 type counters struct {
 	name   unique.Handle[string]
 	sum    [sha256.Size]byte // of the name
-	number int64             // of two of the same name the later one has the higher
 	script int               // in Store.scripts, from 1
 	args   []int64
 	salt   uint64 // spreads the actors of several counters apart
@@ -176,7 +173,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	_, queue := m.(limit.Queue)
 	_, reserver := m.(limit.Reserver)
 	return &counters{
-		name: unique.Make(name), sum: sha256.Sum256([]byte(name)), number: s.handles.Add(1),
+		name: unique.Make(name), sum: sha256.Sum256([]byte(name)),
 		script: s.number(source.Source), args: source.Args, salt: rand.Uint64(),
 		held: source.Leased, queue: queue, reserver: reserver, apart: source.Apart,
 	}, nil

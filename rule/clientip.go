@@ -12,22 +12,19 @@ import (
 // X-Forwarded-For is read from the right. An entry that cannot be read ends the
 // reading: what stands left of it was not written by a trusted proxy that we
 // understand. The zero Addr stands for a peer that has no address.
-//
-// The address is what rules count by: IPv4 whole, IPv6 by its /64, since that is
-// what one subscriber has.
 func (id *Identity) ClientIP(req *Request) netip.Addr {
 	if text := req.Actors["ip"]; text != "" {
 		ip, _ := parseIP(text)
-		return countedIP(ip)
+		return ip
 	}
 	if req.HTTP == nil {
 		return netip.Addr{}
 	}
 	ip, ok := parseIP(req.HTTP.RemoteAddr)
 	if !ok || len(id.TrustedProxies) == 0 {
-		return countedIP(ip)
+		return ip
 	}
-	return countedIP(id.walk(ip, req.HTTP.Header["X-Forwarded-For"]))
+	return id.walk(ip, req.HTTP.Header["X-Forwarded-For"])
 }
 
 // walk goes from the peer to the left through the lines of X-Forwarded-For.
@@ -86,21 +83,15 @@ func parseIP(s string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), err == nil
 }
 
-func countedIP(ip netip.Addr) netip.Addr {
-	if ip.Is6() {
-		p, _ := ip.Prefix(64)
-		return p.Addr()
-	}
-	return ip
-}
-
-// appendIP appends the text of a counted address: IPv6 as the /64 that it is.
+// appendIP appends an address as rules count it: IPv4 whole, IPv6 by its /64, since that is
+// what one subscriber has.
 func appendIP(b []byte, ip netip.Addr) []byte {
 	switch {
 	case !ip.IsValid():
 		return append(b, "none"...)
 	case ip.Is6():
-		return append(ip.AppendTo(b), "/64"...)
+		p, _ := ip.Prefix(64)
+		return p.AppendTo(b)
 	}
 	return ip.AppendTo(b)
 }

@@ -175,8 +175,8 @@ func (s *finder) value(r *Request) string {
 	return s.find(r.HTTP, s.name)
 }
 
-// CountsAll reports whether the rule counts everyone together.
-func (r *Rule) CountsAll() bool { return len(r.who) == 0 }
+// CountsAll reports whether the rule counts everyone together, without exceptions.
+func (r *Rule) CountsAll() bool { return len(r.who) == 0 && r.exceptions == nil }
 
 // maxIdentity is the longest value that a key holds as it is.
 const maxIdentity = 256
@@ -184,7 +184,19 @@ const maxIdentity = 256
 // AppendKey appends the key of who makes the request, as this rule counts it. ip is
 // the client's address, see [Identity.ClientIP]. The key of All is empty. Keys
 // differ when the actors do: each part tells its source and its length.
-func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) []byte {
+//
+// It returns the rule as it holds for them: r itself, one of Set.Variants if they have an
+// override, or nil if they are excepted.
+func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) ([]byte, *Rule) {
+	key, value := r.appendKey(key, req, ip)
+	if r.exceptions != nil {
+		r = r.exceptions.of(r, value, ip)
+	}
+	return key, r
+}
+
+// appendKey appends the key, and returns the value in it, of the last part that has one.
+func (r *Rule) appendKey(key []byte, req *Request, ip netip.Addr) (with []byte, value string) {
 chains:
 	for _, c := range r.who {
 		for i := range c {
@@ -192,14 +204,14 @@ chains:
 				break
 			}
 			if v := c[i].value(req); v != "" {
-				key = appendPart(key, c[i].prefix, v)
+				key, value = appendPart(key, c[i].prefix, v), v
 				continue chains
 			}
 		}
 		key = appendIP(append(key, "ip="...), ip)
 		key = append(key, ';')
 	}
-	return key
+	return key, value
 }
 
 func appendPart(key []byte, prefix, value string) []byte {

@@ -57,15 +57,18 @@ type Rule struct {
 	Scope     Scope
 	OnError   OnError // of a Global rule
 	Mode      Mode
+	Except    []Who // whom it does not judge, as if it were not there; goes before Overrides
+	Overrides []Override
 
 	// The rest is set by Compile.
 
-	Index    int         // in Set.Rules
+	Index    int         // in Set.Rules, or behind them, in Set.Variants
 	URL      Pattern     // that it stands under
 	Meter    limit.Meter // keeps Limit
 	Counters string      // names what is counted: equal in two Sets if the counts mean the same
 
-	who []chain
+	who        []chain
+	exceptions *exceptions // nil: none
 }
 
 // Entry is a URL and its rules.
@@ -93,13 +96,14 @@ func (r *Rule) defaultName() string {
 }
 
 // countersName returns what the rule's counts depend on. The size of the limit is
-// not part of it: counts go on when only that is changed.
-func (r *Rule) countersName() string {
+// not part of it: counts go on when only that is changed. Where it changes the layout of
+// the states, that is.
+func (r *Rule) countersName(layout string) string {
 	unit := "-"
 	if r.Algorithm.Uses("unit") {
 		unit = r.Limit.Unit.String()
 	}
-	return fmt.Sprintf("%s %s %s %q %q", r.Algorithm.Name(), unit, r.Meter.Layout(), actorText(r.Actor), r.URL)
+	return fmt.Sprintf("%s %s %s %q %q", r.Algorithm.Name(), unit, layout, actorText(r.Actor), r.URL)
 }
 
 func actorText(actor []Actor) string {

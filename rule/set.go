@@ -14,6 +14,7 @@ import (
 // changes and is safe for concurrent use.
 type Set struct {
 	Rules    []*Rule // by Index
+	Variants []*Rule // the rules with the limits of their Overrides; by Index, behind Rules
 	identity Identity
 	root     node
 }
@@ -58,15 +59,24 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
 				continue
 			}
-			// Two equal rules count apart, in the order they are written.
-			counters[r.Counters]++
-			if n := counters[r.Counters]; n > 1 {
-				r.Counters += fmt.Sprintf(" #%d", n)
+			// Two equal rules count apart, in the order they are written, whatever layouts
+			// they come to have.
+			apart, same := "", r.countersName("")
+			counters[same]++
+			if n := counters[same]; n > 1 {
+				apart = fmt.Sprintf(" #%d", n)
+			}
+			r.Counters = r.countersName(r.Meter.Layout()) + apart
+			if err := s.except(&r, apart); err != nil {
+				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
 			}
 			s.Rules = append(s.Rules, &r)
 			compiled.rules = append(compiled.rules, &r)
 		}
 		s.insert(compiled)
+	}
+	for i, v := range s.Variants {
+		v.Index = len(s.Rules) + i
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -112,12 +122,11 @@ func unusedName(names map[string]bool, made map[string]int, name string) string 
 	}
 }
 
-// bind gives a rule its meter, its counters' name and its actors' sources.
+// bind gives a rule its meter and its actors' sources.
 func (s *Set) bind(r *Rule, v Vocabulary) (err error) {
 	if r.Meter, err = r.Algorithm.New(r.Limit); err != nil {
 		return err
 	}
-	r.Counters = r.countersName()
 	r.who, err = s.identity.chains(v, r.Actor)
 	return err
 }
@@ -240,13 +249,15 @@ func (s *Set) walk(m *Match, method, path string) {
 	m.nodes[0], m.nodes[1] = level, next
 }
 
-// ClientIP returns the address that the request's client is counted by.
+// ClientIP returns the address of the request's client.
 func (s *Set) ClientIP(req *Request) netip.Addr { return s.identity.ClientIP(req) }
 
 // Explanation tells how one rule judges a request.
 type Explanation struct {
-	Rule *Rule
-	Key  string // of who makes the request; empty for All
+	Rule     *Rule  // as it holds for who makes the request
+	Key      string // of who makes the request; empty for All
+	Excepted bool   // it does not judge the request
+	By       Who    // of the rule's Except or Overrides; its zero value: none
 }
 
 // Explain returns how the request would be judged, in order. It counts nothing.
@@ -255,7 +266,11 @@ func (s *Set) Explain(req *Request) []Explanation {
 	s.Find(&m, req.Method, req.Path)
 	explained := make([]Explanation, len(m.Rules))
 	for i, r := range m.Rules {
-		explained[i] = Explanation{r, string(r.AppendKey(nil, req, s.ClientIP(req)))}
+		key, value := r.appendKey(nil, req, s.ClientIP(req))
+		explained[i] = Explanation{Rule: r, Key: string(key)}
+		if r.exceptions != nil {
+			explained[i].except(value, s.ClientIP(req))
+		}
 	}
 	return explained
 }

@@ -24,7 +24,9 @@ func echo(limiter *diana.Limiter) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := answer{Method: r.Method, Path: r.URL.EscapedPath(), Actors: []actor{}}
 		for _, e := range limiter.Explain(diana.Request{Method: a.Method, Path: a.Path, HTTP: r}) {
-			a.Actors = append(a.Actors, actor{e.Rule.Name, keyText(e.Key)})
+			if !e.Excepted {
+				a.Actors = append(a.Actors, actor{e.Rule.Name, keyText(e.Key)})
+			}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)

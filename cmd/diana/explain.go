@@ -47,12 +47,26 @@ func (c *explainCommand) Run(o *output) error {
 	}
 	what := request.Method + " " + request.URL.EscapedPath()
 	explained := set.Explain(&rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request})
-	if len(explained) == 0 {
-		o.printf("%s is judged by no rule of %s.\n", what, s)
-		return nil
+	var judging, excepted []rule.Explanation
+	for _, e := range explained {
+		if e.Excepted {
+			excepted = append(excepted, e)
+		} else {
+			judging = append(judging, e)
+		}
 	}
-	o.printf("%s is judged by %s of %s, in this order:\n\n", what, rules(len(explained)), s)
-	o.printf("%s", table(explained))
+	if len(judging) == 0 {
+		o.printf("%s is judged by no rule of %s.\n", what, s)
+	} else {
+		o.printf("%s is judged by %s of %s, in this order:\n\n", what, rules(len(judging)), s)
+		o.printf("%s", table(judging))
+	}
+	for i, e := range excepted {
+		if i == 0 {
+			o.printf("\n")
+		}
+		o.printf("%s excepts %s.\n", legible(e.Rule.Name), legible(e.By.String()))
+	}
 	return nil
 }
 
@@ -64,7 +78,11 @@ func table(explained []rule.Explanation) string {
 	row("", "URL", "RULE", "ALGO", "LIMIT", "SCOPE", "MODE", "KEY")
 	for i, e := range explained {
 		r := e.Rule
-		row(strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), limitText(r),
+		l := limitText(r)
+		if e.By != (rule.Who{}) {
+			l += " for " + legible(e.By.String())
+		}
+		row(strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), l,
 			r.Scope.String(), r.Mode.String(), keyText(e.Key))
 	}
 	_ = w.Flush() // a strings.Builder takes everything

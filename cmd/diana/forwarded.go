@@ -64,8 +64,7 @@ func peer(r *http.Request) (netip.Addr, bool) {
 }
 
 // client returns the address that the request came from, as a log shows it: that of
-// the peer, or what a trusted proxy says. In the latter case an IPv6 address is
-// shown as rules count it, by its /64.
+// the peer, or what a trusted proxy says.
 func client(identity *rule.Identity, r *http.Request) string {
 	if trusts(identity, r) {
 		return identity.ClientIP(&rule.Request{HTTP: r}).String()

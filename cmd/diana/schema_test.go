@@ -107,6 +107,7 @@ var goodWithoutSchema = map[string]string{
 // badWithSchema are not valid, and no schema can say why.
 var badWithSchema = map[string]string{
 	"cannot-keep.bad.yaml":          "whether an algorithm can keep a limit is known to its code",
+	"cannot-keep-2.bad.yaml":        "the same",
 	"centre-url-11.bad.yaml":        "what else a URL needs is known to the source's code",
 	"centre-url-2.bad.yaml":         "the same",
 	"centre-url-3.bad.yaml":         "the same",
@@ -122,6 +123,7 @@ var badWithSchema = map[string]string{
 	"line-separator.bad.yaml":       "how it is written: a character that YAML does not allow",
 	"name-of-two-lines.bad.yaml":    "how it is written: on two lines",
 	"secret-11.bad.yaml":            "the same",
+	"overrides-merge-key.bad.yaml":  "how it is written: editors may know merge keys, which are not of YAML 1.2",
 	"syntax-merge-key.bad.yaml":     "how it is written: editors may know merge keys, which are not of YAML 1.2",
 	"syntax-tag-directive.bad.yaml": "how it is written: with a directive",
 	"remote/no-limits.bad.yaml":     "good for a file, and not for a centre",
@@ -210,6 +212,19 @@ func TestSchemaAgrees(t *testing.T) {
 			"warmup: 1m", "warmup: 0", "warmup: '0'", "warmup: 0s", "warmup: 1", "warmup: x", "algo: TB, warmup: 10m", "algo: SW, warmup: 1s", "algo: LB, warmup: 0",
 			"scope: global, on_error: open", "scope: global, on_error: share", "scope: global, on_error: never", "scope: local, on_error: open", "on_error: open",
 			"name: x", "name: ''", "name: 5", "name: \"a\\nb\"", "name: \"é 限\"", "Name: x", "Rpu: 1",
+		},
+		"{url: /, rules: [{rpu: 1, actor: account, except: %s}]}": {
+			"[]", "[ann]", "[10.0.0.0/8, '::1', '=x']", "['5']", "ann", "[5]", "null", "['']", "[ann, ann]", "[[ann]]", "{}",
+		},
+		"{url: /, rules: [{rpu: 1, actor: account, overrides: %s}]}": {
+			"{}", "{ann: {rpu: 1}}", "{10.0.0.0/8: {burst: 1}}",
+			"{ann: {}}", "{ann: 5}", "[ann]", "null", "{ann: null}", "{ann: {rpu: -1}}", "{ann: {unit: day}}", "{'': {rpu: 1}}", "{ann: {queue: 1}}",
+		},
+		"{url: /, rules: [{rpu: 1, algo: lb, overrides: {10.0.0.0/8: {%s}}}]}": {
+			"rpu: 0", "queue: 0", "rpu: 1, queue: 5", "burst: 1", "slices: 2",
+		},
+		"{url: /, rules: [{rpu: 1, algo: Sl, overrides: {10.0.0.0/8: {%s}}}]}": {
+			"rpu: 0", "queue: 0", "burst: 1",
 		},
 		"{max_keys: %s}":                            {"1", "100000000", "0", "100000001", "x", "null"},
 		"{response: %s}":                            {"{}", "{status: 400}", "{status: 599}", "{status: 200}", "{status: 600}", "{headers: true}", "{headers: false}", "{headers: 1}", "{headers: 'true'}", "null", "[]", "{x: 1}"},

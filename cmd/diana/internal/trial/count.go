@@ -18,7 +18,8 @@ type Count struct {
 	key    []byte
 
 	requests, refused, delayed, unruled int64
-	rules                               []*refusals // by rule.Index
+	index                               map[string]int // of a rule and its variants, by name
+	rules                               []*refusals    // by index
 	timeline                            *timeline
 }
 
@@ -40,7 +41,7 @@ type First struct {
 	Line   int
 }
 
-// Columns of a timeline. A rule's is firstRule and its Index.
+// Columns of a timeline. A rule's is firstRule and its index.
 const (
 	allRequests = iota
 	allRefused
@@ -57,9 +58,13 @@ func NewCount(c *config.Config, v rule.Vocabulary) (*Count, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := len(t.limiter.Status().Rules)
+	index := map[string]int{}
+	for i, r := range t.limiter.Status().Rules {
+		index[r.Name] = i
+	}
+	n := len(index)
 	return &Count{
-		trial: t, config: c, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
+		trial: t, config: c, index: index, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
 	}, nil
 }
 
@@ -85,7 +90,7 @@ func (c *Count) judge(e *accesslog.Entry, r diana.Request) (diana.Decision, erro
 	}
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed {
-			index := v.Rule.Index
+			index := c.index[v.Rule.Name]
 			c.timeline.add(span, firstRule+index)
 			if c.rules[index] == nil {
 				c.rules[index] = newRefusals(len(c.rules))
@@ -103,7 +108,7 @@ func (c *Count) leave(d *diana.Decision, e *accesslog.Entry) {
 
 // keyOf returns who made a request, as a rule counts it.
 func (c *Count) keyOf(r *rule.Rule, request *diana.Request) []byte {
-	c.key = r.AppendKey(c.key[:0], request, c.config.Identity.ClientIP(request))
+	c.key, _ = r.AppendKey(c.key[:0], request, c.config.Identity.ClientIP(request))
 	return c.key
 }
 

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// longestWho is as long as the longest value that keys hold as it is, and "=".
+const longestWho = 257
+
+// An override is one as it was read, before it is known what its rule says.
+type override struct {
+	mapping
+	who  rule.Who
+	says limit.Limit // of what is given
+}
+
+// exceptions reads whom a rule treats apart. Nobody may be named twice.
+func (m mapping) exceptions(actor []rule.Actor) (except []rule.Who, overrides []override) {
+	if !m.get("except").given() && !m.get("overrides").given() {
+		return nil, nil
+	}
+	seen := map[rule.Who]*yaml.Node{}
+	for _, item := range m.get("except").list() {
+		if w, ok := item.who(actor, seen); ok {
+			except = append(except, w)
+			if w.Network.IsValid() && w.Network.Bits() == 0 {
+				m.r.warn(item.node, "except: this is every address of its kind, so the rule judges no one who has one")
+			}
+		}
+	}
+	v := m.get("overrides")
+	if v.given() && v.node.Kind != yaml.MappingNode {
+		v.expected("a mapping of values, addresses or networks to other limits")
+		return except, nil
+	}
+	for i := 0; v.given() && i < len(v.node.Content); i += 2 {
+		name, item := v.node.Content[i], v.node.Content[i+1]
+		if name.Tag == "!!merge" {
+			v.r.fail(name, noMerging)
+			continue
+		}
+		w, ok := value{r: v.r, key: v.key, form: whoForm, node: name}.who(actor, seen)
+		o := override{mapping: value{r: v.r, key: "override", form: overrideKeys, node: item}.mapping(), who: w}
+		o.says = limit.Limit{N: o.get("rpu").whole(), Burst: o.get("burst").whole(), Queue: o.get("queue").queue()}
+		if item.Kind == yaml.MappingNode && len(item.Content) == 0 {
+			o.fail("override: expected %s, found nothing", join(overrideKeys.names(), "or"))
+		}
+		if ok {
+			overrides = append(overrides, o)
+		}
+	}
+	return except, overrides
+}
+
+// who reads one of those whom a rule for these actors treats apart. The rule's actors are
+// nil if they could not be read.
+func (v value) who(actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Who, bool) {
+	text, ok := v.text()
+	if !ok {
+		return rule.Who{}, false
+	}
+	w, err := rule.ParseWho(text)
+	if err == nil && actor != nil {
+		err = w.Fits(actor)
+	}
+	if err != nil {
+		v.fail("%s: %v", v.key, err)
+		return w, false
+	}
+	if first := seen[w]; first != nil {
+		v.fail("%s: expected each once, found what stands in line %d again", v.key, first.Line)
+	}
+	seen[w] = v.node
+	return w, true
+}
+
+// limit returns the limit of a rule with an override: the rule's, but for what that says.
+func (o *override) limit(l limit.Limit) limit.Limit {
+	if o.get("rpu").given() {
+		l.N = o.says.N
+	}
+	if o.get("burst").given() {
+		l.Burst = o.says.Burst
+	}
+	if o.get("queue").given() {
+		l.Queue = o.says.Queue
+	}
+	return l
+}
+
+// kept returns the overrides of a rule, if its algorithm can keep them.
+func kept(overrides []override, r *rule.Rule) (list []rule.Override) {
+	good := map[limit.Limit]bool{}
+	for i := range overrides {
+		o := &overrides[i]
+		l := o.limit(r.Limit)
+		if !good[l] {
+			if _, err := r.Algorithm.New(l); err != nil {
+				o.fail("algo %s cannot keep this override: %s", r.Algorithm.Name(), strings.TrimPrefix(err.Error(), "limit: "))
+				continue
+			}
+			good[l] = true
+		}
+		list = append(list, rule.Override{Who: o.who, N: l.N, Burst: l.Burst, Queue: l.Queue})
+	}
+	return list
+}
