@@ -42,7 +42,7 @@ func drawReservations(t *rapid.T) (Limit, *permits) {
 // For who does not wait, a Reserver is a Meter like any other.
 func TestReservationsRandom(t *testing.T) {
 	t.Parallel()
-	check(t, func(t *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) { // a hundred: fractions are slow
 		l, m := drawReservations(t)
 		s := &sequence{meter: newMeter(t, Reservations(), l), model: m}
 		s.mayGive = func(int) bool { return false } // below
@@ -60,7 +60,7 @@ type reserved struct {
 // its turn leaves nothing behind, if no one has reserved since, and else changes nothing.
 func TestReservationsAhead(t *testing.T) {
 	t.Parallel()
-	check(t, func(t *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) { // a hundred: fractions are slow
 		l, m := drawReservations(t)
 		r := newMeter(t, Reservations(), l).(Reserver)
 		now, unit := epoch2026, l.Unit.Microseconds()

@@ -201,7 +201,7 @@ func drawWarmup(t *rapid.T) time.Duration {
 
 func TestWarmupRandom(t *testing.T) {
 	t.Parallel()
-	check(t, func(t *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) { // a hundred: fractions are slow
 		l := drawLimit(t)
 		l.Warmup = drawWarmup(t)
 		l.Burst = rapid.OneOf(rapid.SampledFrom([]int64{1, 2, l.N}), rapid.Int64Range(1, 100), rapid.Int64Range(1, MaxN)).Draw(t, "Burst")
