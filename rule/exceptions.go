@@ -131,36 +131,31 @@ type ranges struct {
 // newDirectory returns the directory of a list, for a rule of these actors. Nobody may be in
 // it twice.
 func newDirectory(list []Who, actor []Actor) (d directory, err error) {
-	networks := map[netip.Prefix]int32{}
+	known := map[Who]bool{}
+	owner := map[netip.Prefix]int32{}
+	var v4, v6 []netip.Prefix
+	d.values = map[string]int32{}
 	for i, w := range list {
 		if err := w.Fits(actor); err != nil {
 			return d, err
 		}
 		w = w.canonical()
-		twice := false
-		if w.Value == "" {
-			_, twice = networks[w.Network]
-			networks[w.Network] = int32(i)
-		} else {
-			if d.values == nil {
-				d.values = map[string]int32{}
-			}
-			_, twice = d.values[w.Value]
-			d.values[w.Value] = int32(i)
-		}
-		if twice {
+		if known[w] {
 			return d, fmt.Errorf("%v is there twice", w)
 		}
-	}
-	var v4, v6 []netip.Prefix
-	for p := range networks {
-		if p.Addr().Is4() {
-			v4 = append(v4, p)
-		} else {
-			v6 = append(v6, p)
+		known[w] = true
+		switch {
+		case w.Value != "":
+			d.values[w.Value] = int32(i)
+			continue
+		case w.Network.Addr().Is4():
+			v4 = append(v4, w.Network)
+		default:
+			v6 = append(v6, w.Network)
 		}
+		owner[w.Network] = int32(i)
 	}
-	d.v4, d.v6 = newRanges(v4, networks), newRanges(v6, networks)
+	d.v4, d.v6 = newRanges(v4, owner), newRanges(v6, owner)
 	return d, nil
 }
 

@@ -32,18 +32,19 @@ func ParseWho(text string) (Who, error) {
 		ip = ip.Unmap()
 		return Who{Network: netip.PrefixFrom(ip, ip.BitLen())}, nil
 	}
-	p, err := netip.ParsePrefix(text)
+	if p, err := netip.ParsePrefix(text); err == nil {
+		if p != p.Masked() {
+			return Who{}, fmt.Errorf("expected the network %v, or the address %v alone", Who{Network: p.Masked()}, p.Addr())
+		}
+		return Who{Network: unmap(p)}, nil
+	}
 	switch {
-	case err != nil && likeNetwork(text):
-		return Who{}, errors.New("expected a network such as 10.0.0.0/8, an address, or = in front of a value that looks like one")
 	case text == "" || text == "=":
 		return Who{}, errors.New("expected a value, an address or a network, found nothing")
-	case err != nil:
-		return Who{Value: text}, nil
-	case p != p.Masked():
-		return Who{}, fmt.Errorf("expected the network %v, or the address %v alone", Who{Network: p.Masked()}, p.Addr())
+	case likeNetwork(text):
+		return Who{}, errors.New("expected a network such as 10.0.0.0/8, an address, or = in front of a value that looks like one")
 	}
-	return Who{Network: unmap(p)}, nil
+	return Who{Value: text}, nil
 }
 
 // likeNetwork reports whether a text that is neither a network nor an address was meant to
