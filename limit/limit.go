@@ -69,7 +69,8 @@ type Algorithm struct {
 	Names []string
 
 	// Keys are the keys of a rule, besides rpu, that mean something to it:
-	// "unit", "burst", "queue", "slices", "align". Giving any other is an error.
+	// "unit", "burst", "queue", "slices", "align", and "charge" if what was taken can
+	// be given back later. Giving any other is an error.
 	Keys []string
 
 	// Held says that what a request takes is given back when it is finished.
@@ -161,6 +162,17 @@ type Queue interface {
 	// returns the new Head. A store calls it when a waiter left later than its turn,
 	// so that those behind still keep their distance.
 	Delay(s State, d int64) uint64
+}
+
+// Fading is a Meter whose states do not tell when something was taken, so that Give would
+// also give back what time has made up for already. Which Meters are one is told by this
+// interface.
+type Fading interface {
+	Meter
+
+	// Faded returns after how many microseconds what was taken is not to be given back
+	// any more.
+	Faded() int64
 }
 
 // Outcome is what becomes of a request. From [Meter.Look] it describes the state
