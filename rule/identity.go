@@ -102,7 +102,13 @@ type Request struct {
 	// before what HTTP says.
 	Actors map[string]string
 
-	// HTTP is where actors are found that Actors does not name. May be nil.
+	// Costs holds what the caller knows of what the request costs, for rules that go by a
+	// header, by the header's canonical name. It is believed, and goes before what HTTP
+	// says.
+	Costs map[string]int64
+
+	// HTTP is where actors and costs are found that Actors and Costs do not name. May be
+	// nil.
 	HTTP *http.Request
 }
 
@@ -185,8 +191,12 @@ const maxIdentity = 256
 // the client's address, see [Identity.ClientIP]. The key of All is empty. Keys
 // differ when the actors do: each part tells its source and its length.
 func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) []byte {
+	return appendKey(key, r.who, req, ip)
+}
+
+func appendKey(key []byte, who []chain, req *Request, ip netip.Addr) []byte {
 chains:
-	for _, c := range r.who {
+	for _, c := range who {
 		for i := range c {
 			if c[i].text == "" {
 				break

@@ -57,6 +57,8 @@ type Rule struct {
 	Scope     Scope
 	OnError   OnError // of a Global rule
 	Mode      Mode
+	Cost      Cost
+	Charge    []int // statuses of answers whose requests stay counted; empty: all are
 
 	// The rest is set by Compile.
 
@@ -68,10 +70,11 @@ type Rule struct {
 	who []chain
 }
 
-// Entry is a URL and its rules.
+// Entry is a URL, its rules, and how fast answers may be.
 type Entry struct {
-	URL   Pattern
-	Rules []Rule
+	URL       Pattern
+	Rules     []Rule
+	Bandwidth *Bandwidth // nil: as fast as it goes
 }
 
 // UnitName returns the unit of l as configurations write it.

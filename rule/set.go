@@ -13,9 +13,10 @@ import (
 // Set is a compiled configuration: it finds the rules of a request. It never
 // changes and is safe for concurrent use.
 type Set struct {
-	Rules    []*Rule // by Index
-	identity Identity
-	root     node
+	Rules      []*Rule      // by Index
+	Bandwidths []*Bandwidth // by Index
+	identity   Identity
+	root       node
 }
 
 // node is a segment of the tree of URLs.
@@ -30,6 +31,8 @@ type entry struct {
 	depth int // segments
 	order int // in the configuration
 	rules []*Rule
+
+	bandwidth *Bandwidth // nil: none
 }
 
 // Compile makes a Set. The error names every rule that cannot be kept. v is the
@@ -65,6 +68,13 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 			}
 			s.Rules = append(s.Rules, &r)
 			compiled.rules = append(compiled.rules, &r)
+		}
+		if e.Bandwidth != nil {
+			b := *e.Bandwidth
+			b.URL, compiled.bandwidth = e.URL, &b
+			if err := s.bindBandwidth(&b, v); err != nil {
+				errs = append(errs, err)
+			}
 		}
 		s.insert(compiled)
 	}
@@ -118,6 +128,7 @@ func (s *Set) bind(r *Rule, v Vocabulary) (err error) {
 		return err
 	}
 	r.Counters = r.countersName()
+	r.Cost.N = max(r.Cost.N, 1)
 	r.who, err = s.identity.chains(v, r.Actor)
 	return err
 }
@@ -152,7 +163,8 @@ func (s *Set) insert(e *entry) {
 // Match is room for finding the rules of requests, one after another. The zero
 // value is ready. It is not safe for concurrent use.
 type Match struct {
-	Rules []*Rule // found by Find
+	Rules      []*Rule      // found by Find
+	Bandwidths []*Bandwidth // the same
 
 	entries []*entry
 	nodes   [2][]*node
@@ -160,11 +172,11 @@ type Match struct {
 	last    []byte
 }
 
-// Find sets m.Rules to the rules of a request: those of fewer segments first, then
-// in the order of the configuration. path is escaped, as it was sent. It does not
+// Find sets m.Rules to the rules of a request, and m.Bandwidths to the bandwidths of its
+// answer: those of fewer segments first, then in the order of the configuration. path is escaped, as it was sent. It does not
 // allocate once m has grown to what it needs.
 func (s *Set) Find(m *Match, method, path string) {
-	m.entries, m.Rules = m.entries[:0], m.Rules[:0]
+	m.entries, m.Rules, m.Bandwidths = m.entries[:0], m.Rules[:0], m.Bandwidths[:0]
 	if plain(path) {
 		m.path = append(m.path[:0], path...)
 		s.walk(m, method)
@@ -186,6 +198,9 @@ func (s *Set) Find(m *Match, method, path string) {
 	for _, e := range m.entries {
 		if e != previous {
 			m.Rules = append(m.Rules, e.rules...)
+			if e.bandwidth != nil {
+				m.Bandwidths = append(m.Bandwidths, e.bandwidth)
+			}
 		}
 		previous = e
 	}
@@ -252,6 +267,7 @@ func (s *Set) ClientIP(req *Request) netip.Addr { return s.identity.ClientIP(req
 type Explanation struct {
 	Rule *Rule
 	Key  string // of who makes the request; empty for All
+	Cost int64  // of the request
 }
 
 // Explain returns how the request would be judged, in order. It counts nothing.
@@ -260,7 +276,7 @@ func (s *Set) Explain(req *Request) []Explanation {
 	s.Find(&m, req.Method, req.Path)
 	explained := make([]Explanation, len(m.Rules))
 	for i, r := range m.Rules {
-		explained[i] = Explanation{r, string(r.AppendKey(nil, req, s.ClientIP(req)))}
+		explained[i] = Explanation{r, string(r.AppendKey(nil, req, s.ClientIP(req))), s.CostOf(r, req)}
 	}
 	return explained
 }
