@@ -26,7 +26,7 @@ import (
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	a, redis := l.inForce()
 	j := l.judgements.Get().(*judgement)
-	j.active, j.request, j.held = a, r, false
+	j.active, j.request, j.held, j.owed = a, r, false, false
 	j.verdicts, j.here, j.there = j.verdicts[:0], j.here.reset(), j.there.reset()
 	d := Decision{Allowed: true, j: j, use: j.use.Load()}
 	a.set.Find(&j.match, r.Method, r.Path)
@@ -34,6 +34,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 		return d, nil
 	}
 	now := l.local.Now()
+	j.began = now
 	d.Degraded = j.fill(now, redis)
 	if j.queues {
 		if err := readSmallBody(r.HTTP); err != nil {
@@ -65,7 +66,9 @@ func (l *Limiter) inForce() (a *active, redis bool) {
 
 // Explain returns which rules would judge the request now, in their order, and the
 // keys that it would be counted under. It counts nothing.
-func (l *Limiter) Explain(r Request) []rule.Explanation { return l.active.Load().set.Explain(&r) }
+func (l *Limiter) Explain(r Request) []rule.Explanation {
+	return l.active.Load().set.Explain(withCosts(&r))
+}
 
 // charges are those of one store.
 type charges struct {
@@ -80,8 +83,8 @@ type charges struct {
 
 func (c charges) reset() charges { return charges{c.list[:0], c.rule[:0], c.ends[:0], c.silent[:0]} }
 
-func (c *charges) add(counters limit.Counters, rule, end int, shadow, silent bool) {
-	c.list = append(c.list, limit.Charge{Counters: counters, Cost: 1, Shadow: shadow})
+func (c *charges) add(counters limit.Counters, cost int64, rule, end int, shadow, silent bool) {
+	c.list = append(c.list, limit.Charge{Counters: counters, Cost: cost, Shadow: shadow})
 	c.rule = append(c.rule, rule)
 	c.ends = append(c.ends, end)
 	c.silent = append(c.silent, silent)
@@ -106,15 +109,19 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 			}
 			j.keys = r.AppendKey(j.keys, &j.request, ip)
 		}
+		cost := r.Cost.N
+		if r.Cost.Header != "" {
+			cost = j.active.set.CostOf(r, withCosts(&j.request))
+		}
 		shadow := r.Mode == rule.Shadow
 		switch {
 		case inRedis:
-			j.there.add(e.global, i, len(j.keys), shadow, false)
+			j.there.add(e.global, cost, i, len(j.keys), shadow, false)
 			if e.warm {
-				j.here.add(e.counters, i, len(j.keys), shadow || now > e.both, true)
+				j.here.add(e.counters, cost, i, len(j.keys), shadow || now > e.both, true)
 			}
 		case e.counters != nil:
-			j.here.add(e.counters, i, len(j.keys), shadow, false)
+			j.here.add(e.counters, cost, i, len(j.keys), shadow, false)
 			j.queues = j.queues || !shadow && queues(r)
 		}
 	}
@@ -234,5 +241,8 @@ func (j *judgement) count(d *Decision, v *Verdict) {
 	default:
 		t.allowed.Add(1)
 	}
-	j.held = j.held || d.Allowed && v.Allowed && v.Rule.Algorithm.Held
+	if d.Allowed && v.Allowed {
+		j.held = j.held || v.Rule.Algorithm.Held
+		j.owed = j.owed || len(v.Rule.Charge) > 0
+	}
 }

@@ -5,6 +5,7 @@ package rule
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 )
 
 // Bounds of Bandwidth.Rate.
@@ -25,6 +26,21 @@ type Bandwidth struct {
 	Counters string  // names what is counted: equal in two Sets if the counts mean the same
 
 	who []chain
+}
+
+// String returns the bandwidth as in "50k", or "50k by device" if it is shared.
+func (b *Bandwidth) String() string {
+	text := strconv.FormatInt(b.Rate, 10)
+	switch {
+	case b.Rate%1_000_000 == 0:
+		text = strconv.FormatInt(b.Rate/1_000_000, 10) + "m"
+	case b.Rate%1_000 == 0:
+		text = strconv.FormatInt(b.Rate/1_000, 10) + "k"
+	}
+	if b.Shared() {
+		text += " by " + actorText(b.Actor)
+	}
+	return text
 }
 
 // Shared reports whether the answers of an actor share the bandwidth.

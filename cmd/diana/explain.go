@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net/netip"
 	"strconv"
@@ -46,14 +47,27 @@ func (c *explainCommand) Run(o *output) error {
 		o.complainf("diana: the configuration centre of %s is not asked, these are its local limits\n", s)
 	}
 	what := request.Method + " " + request.URL.EscapedPath()
-	explained := set.Explain(&rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request})
+	judged := rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request}
+	explained := set.Explain(&judged)
 	if len(explained) == 0 {
 		o.printf("%s is judged by no rule of %s.\n", what, s)
-		return nil
+	} else {
+		o.printf("%s is judged by %s of %s, in this order:\n\n", what, rules(len(explained)), s)
+		o.printf("%s", table(explained))
 	}
-	o.printf("%s is judged by %s of %s, in this order:\n\n", what, rules(len(explained)), s)
-	o.printf("%s", table(explained))
+	for _, e := range set.ExplainBandwidths(&judged) {
+		o.printf("%s\n", bandwidthText(e))
+	}
 	return nil
+}
+
+// bandwidthText says how the answer is slowed.
+func bandwidthText(e rule.BandwidthExplanation) string {
+	text := "The answer is sent at no more than " + e.Bandwidth.String() + " bytes a second (" + legible(e.Bandwidth.URL.String()) + ")"
+	if e.Bandwidth.Shared() {
+		text += ", shared under the key " + keyText(e.Key)
+	}
+	return text + "."
 }
 
 // table returns the rules and keys in columns.
@@ -64,19 +78,30 @@ func table(explained []rule.Explanation) string {
 	row("", "URL", "RULE", "ALGO", "LIMIT", "SCOPE", "MODE", "KEY")
 	for i, e := range explained {
 		r := e.Rule
-		row(strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), limitText(r),
+		row(strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), limitText(e),
 			r.Scope.String(), r.Mode.String(), keyText(e.Key))
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return b.String()
 }
 
-func limitText(r *rule.Rule) string {
-	n := strconv.FormatInt(r.Limit.N, 10)
+// limitText says what a rule allows, and what the request takes of it if that is not the
+// usual one.
+func limitText(e rule.Explanation) string {
+	r := e.Rule
+	text := strconv.FormatInt(r.Limit.N, 10)
 	if r.Algorithm.Held {
-		return n + " at once"
+		text += " at once"
+	} else {
+		text += "/" + rule.UnitName(r.Limit.Unit)
 	}
-	return n + "/" + rule.UnitName(r.Limit.Unit)
+	if e.Cost != 1 || r.Cost.Header != "" {
+		text += fmt.Sprintf(", costs %d", e.Cost)
+	}
+	if len(r.Charge) > 0 {
+		text += fmt.Sprintf(", charged for %v", r.Charge)
+	}
+	return text
 }
 
 // keyText returns a counter's key as it is printed.
