@@ -103,9 +103,10 @@ func (j *judgement) paced(w http.ResponseWriter, r *http.Request) *paced {
 // the buffers of the server, unless it is the end. The error is that of writing, or the
 // context's if that ends first.
 func (p *paced) Write(b []byte) (n int, err error) {
+	few := len(b) < int(p.piece) && !p.last
 	for len(b) > 0 {
 		size := min(len(b), int(p.piece))
-		if err := p.await(int64(size)); err != nil {
+		if err := p.await(int64(size), few); err != nil {
 			return n, err
 		}
 		k, err := p.to.Write(b[:size])
@@ -120,14 +121,20 @@ func (p *paced) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// await waits until n bytes may be sent, and counts them.
-func (p *paced) await(n int64) error {
-	if p.own > 0 {
-		for now := p.store.Now(); p.own.Look(p.state, now, n).Wait > 0; now = p.store.Now() {
-			// For a whole piece, or small writes would each have a wake-up.
-			if err := p.sleep(p.own.Look(p.state, now, p.piece).Wait); err != nil {
-				return err
-			}
+// await waits until n bytes may be sent, and counts them. If they are few and more are to
+// come, it waits for as many as a piece has: small writes are not to have a wake-up each.
+func (p *paced) await(n int64, few bool) error {
+	for p.own > 0 {
+		now := p.store.Now()
+		wait := p.own.Look(p.state, now, n).Wait
+		if wait == 0 {
+			break
+		}
+		if few {
+			wait = p.own.Look(p.state, now, p.piece).Wait
+		}
+		if err := p.sleep(wait); err != nil {
+			return err
 		}
 	}
 	if len(p.shared) > 0 {
