@@ -17,9 +17,9 @@ import (
 // in a leaky bucket, at which that moment lies no further ahead than bandwidthBurst:
 //
 //	promise   in no interval of length t more than rate * (t + a quarter of a second)
-//	burst     rate * 1/5 s, so that a timer may be late without anyone noticing
-//	piece     rate * 1/6 s: one wake-up each, 6 a second, and what the bucket gains while
-//	          the wake-up is late still fits into it
+//	piece     rate * 1/5 s: one wake-up each
+//	burst     rate * 9/40 s: what the bucket gains while a wake-up is late still fits into
+//	          it, and the writing may be late as well
 //
 // An answer that does not share its bandwidth has the state for itself. Others have it in
 // the store of this process, and wait there in line. Only this process is meant: a pace of all
@@ -27,8 +27,8 @@ import (
 type bandwidth int64
 
 const (
-	bandwidthBurst = time.Second / 5
-	piecesASecond  = 6
+	bandwidthBurst = time.Second * 9 / 40
+	piecesASecond  = 5
 )
 
 // piece returns the most bytes that are sent at once.

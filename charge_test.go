@@ -268,7 +268,7 @@ func TestChargeKeepsThePromise(t *testing.T) {
 						took, most := failed[j]-failed[i], n
 						switch {
 						case algo == "TB":
-							most = 2*n + int(took*n/unit)
+							took, most = failed[j], n+int(failed[j]*n/unit)+i
 						case algo == "W" && (offset+failed[i])/unit != (offset+failed[j])/unit, took >= unit:
 							most = len(failed)
 						}

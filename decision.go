@@ -80,7 +80,6 @@ type judgement struct {
 	verdicts []Verdict // of each of match.Rules
 	body     []byte
 	which    []int // rules that the fields tell of
-	began    int64 // by the local clock
 	held     bool  // a charge is to be given back at the end
 	owed     bool  // a charge may be to be given back when the status is known
 	queues   bool  // a rule may let the request wait
@@ -113,22 +112,18 @@ func (j *judgement) heldOf(c *charges) []limit.Charge {
 // giveBack gives back what the request was charged under rules that do not count the status
 // of its answer.
 func (j *judgement) giveBack(status int) {
-	late := j.limiter.local.Now() - j.began
-	j.limiter.local.Give(j.notCharged(&j.here, status, late))
-	if back := j.notCharged(&j.there, status, late); len(back) > 0 {
+	j.limiter.local.Give(j.notCharged(&j.here, status))
+	if back := j.notCharged(&j.there, status); len(back) > 0 {
 		j.active.global.Give(back)
 	}
 }
 
-// notCharged returns the charges that an answer with that status gives back, so long after
-// the request came. What Redis does not count is not counted here either.
-func (j *judgement) notCharged(c *charges, status int, late int64) (back []limit.Charge) {
+// notCharged returns the charges that an answer with that status gives back. What Redis does
+// not count is not counted here either.
+func (j *judgement) notCharged(c *charges, status int) (back []limit.Charge) {
 	for i := range c.list {
 		r := j.match.Rules[c.rule[i]]
-		if len(r.Charge) == 0 || slices.Contains(r.Charge, status) {
-			continue
-		}
-		if f, ok := r.Meter.(limit.Fading); !ok || late < f.Faded() {
+		if len(r.Charge) > 0 && !slices.Contains(r.Charge, status) {
 			back = append(back, c.list[i])
 		}
 	}

@@ -34,7 +34,6 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 		return d, nil
 	}
 	now := l.local.Now()
-	j.began = now
 	d.Degraded = j.fill(now, redis)
 	if j.queues {
 		if err := readSmallBody(r.HTTP); err != nil {

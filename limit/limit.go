@@ -164,17 +164,6 @@ type Queue interface {
 	Delay(s State, d int64) uint64
 }
 
-// Fading is a Meter whose states do not tell when something was taken, so that Give would
-// also give back what time has made up for already. Which Meters are one is told by this
-// interface.
-type Fading interface {
-	Meter
-
-	// Faded returns after how many microseconds what was taken is not to be given back
-	// any more.
-	Faded() int64
-}
-
 // Outcome is what becomes of a request. From [Meter.Look] it describes the state
 // before the request is charged, from a [Store] the state after.
 type Outcome struct {

@@ -33,12 +33,11 @@ import "fmt"
 //
 // Give moves the moment back: it puts tokens into the bucket, whenever they were
 // taken, and what does not fit is lost. Whether one has dripped in since in their
-// place is not known from one moment. So what is given back should be given soon: in the
-// long run no more than N per Unit stay taken all the same, but what is given back
-// can be a burst of its own. With what is given back before an empty bucket would be full,
-// which is what Faded asks for, at most 2 Burst + N*t/Unit stay taken in an interval of
-// length t. Rejected: a count of the tokens that may come back, which must then also
-// be told of those that do not, and be held by leases in Redis.
+// place is not known from one moment. So in any time since an actor's first request at most
+// Burst + N*t/Unit stay taken, as no token comes from nowhere; but what was held for long and
+// is given back at once can be a burst of its own. What is given back should be given soon.
+// Rejected: to count the tokens that may come back and let none drip in for them, which must
+// then also be told of those that stay taken, and be held by leases in Redis.
 //
 // Cost: one addition and two comparisons. Source: GCRA, ITU-T I.371; the bucket
 // without a thread is source 001's.
@@ -128,8 +127,5 @@ func (b *tokenBucket) Take(s State, now, n int64) uint64 {
 func (b *tokenBucket) Give(s State, _, n int64) uint64 {
 	return b.store(s, b.sub(b.load(s), n))
 }
-
-// Faded implements Fading: it is how long an empty bucket takes to fill.
-func (b *tokenBucket) Faded() int64 { return b.fill.until(0) }
 
 func (b *tokenBucket) Expiry(s State) int64 { return b.load(s).until(0) }
