@@ -296,6 +296,8 @@ func TestChargeGlobal(t *testing.T) {
   rules: [{unit: day, rpu: 20, algo: SW, scope: global, charge: [401]}]
 - url: /tb
   rules: [{unit: day, rpu: 10, scope: global, charge: [401], cost: 2}]
+- url: /dear
+  rules: [{unit: day, rpu: 4, cost: 3, scope: global}]
 - url: /both
   rules: [{unit: day, rpu: 10, algo: W, charge: [401]}]
 `)
@@ -335,6 +337,9 @@ func TestChargeGlobal(t *testing.T) {
 		poll(t, func() bool { return l.Status().Degraded })
 		if !ask(t, l, diana.Request{Path: "/"}).Allowed {
 			t.Error("successes count where Redis is out of reach")
+		}
+		if got := count(t, l, 5, diana.Request{Path: "/dear"}); got != 1 {
+			t.Errorf("%d that cost more than the share of 2 pass, want 1", got)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (c *explainCommand) Run(o *output) error {
 
 // bandwidthText says how the answer is slowed.
 func bandwidthText(e rule.BandwidthExplanation) string {
-	text := "The answer is sent at no more than " + e.Bandwidth.String() + " bytes a second (" + legible(e.Bandwidth.URL.String()) + ")"
+	text := "The answer is slowed to a bandwidth of " + legible(e.Bandwidth.String()) + " (" + legible(e.Bandwidth.URL.String()) + ")"
 	if e.Bandwidth.Shared() {
 		text += ", shared under the key " + keyText(e.Key)
 	}
