@@ -261,7 +261,11 @@ func (l *Limiter) counters(r *rule.Rule, gateways int) (limit.Counters, error) {
 		return l.local.Counters("closed "+r.Counters, m)
 	case rule.Share:
 		var err error
-		if m, err = r.Algorithm.New(share(r.Limit, gateways, r.Cost.N)); err != nil {
+		cost := r.Cost.N
+		if queues(r) {
+			cost = 1 // a turn is never too short for it
+		}
+		if m, err = r.Algorithm.New(share(r.Limit, gateways, cost)); err != nil {
 			return nil, err
 		}
 	}
@@ -279,8 +283,10 @@ func share(l limit.Limit, gateways int, cost int64) limit.Limit {
 			*n = max(*n/int64(gateways), min(*n, least))
 		}
 	}
+	if part(&l.Burst, cost); l.Burst > 0 {
+		cost = 1 // there is room for it, and the rate need not be more for that
+	}
 	part(&l.N, cost)
-	part(&l.Burst, cost)
 	part(&l.Queue, 1)
 	return l
 }
