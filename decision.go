@@ -3,6 +3,7 @@
 package diana
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,17 @@ func (d *Decision) Done() {
 	d.j, d.Verdicts = nil, nil
 }
 
+// Answered tells the status that the request is answered with, as far as it was allowed.
+// It is charged to none of the rules that count other statuses alone. Without it the request
+// stays charged to all, as nothing is known of its outcome. It should be called as soon as
+// the status is known, once, and before Done. A server that uses Handler has no need for it.
+func (d *Decision) Answered(status int) {
+	if j := d.j; j != nil && j.use.Load() == d.use && j.owed {
+		j.owed = false
+		j.giveBack(status)
+	}
+}
+
 // judgement is the memory that judging a request takes. It is used again for others.
 type judgement struct {
 	use      atomic.Uint64 // goes up when it is given back, so that a second Done finds out
@@ -71,6 +83,7 @@ type judgement struct {
 	values   values
 	which    []int // rules that the fields tell of
 	held     bool  // a charge is to be given back at the end
+	owed     bool  // a charge may be to be given back when the status is known
 	queues   bool  // a rule may let the request wait
 	excepted bool  // a rule does not judge the request: its verdict has no Rule
 }
@@ -97,4 +110,25 @@ func (j *judgement) heldOf(c *charges) []limit.Charge {
 		}
 	}
 	return held
+}
+
+// giveBack gives back what the request was charged under rules that do not count the status
+// of its answer.
+func (j *judgement) giveBack(status int) {
+	j.limiter.local.Give(j.notCharged(&j.here, status))
+	if back := j.notCharged(&j.there, status); len(back) > 0 {
+		j.active.global.Give(back)
+	}
+}
+
+// notCharged returns the charges that an answer with that status gives back. What Redis does
+// not count is not counted here either.
+func (j *judgement) notCharged(c *charges, status int) (back []limit.Charge) {
+	for i := range c.list {
+		r := j.match.Rules[c.of[i].rule]
+		if len(r.Charge) > 0 && !slices.Contains(r.Charge, status) {
+			back = append(back, c.list[i])
+		}
+	}
+	return back
 }

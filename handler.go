@@ -20,6 +20,14 @@ import (
 // leaky bucket a body of up to 64 KiB is read before the request joins the queue; one
 // that leaves while a larger body is still unread keeps its place.
 //
+// Under rules that count certain statuses alone, a request is charged before and given back
+// as soon as its status is known. It stays charged if next panics before that, or if the
+// client is gone by then. A connection that next takes over (Hijack) counts as 101.
+//
+// Where an entry has a bandwidth, what next writes is held up to keep it, until the request's
+// context ends; not so after Hijack. As in net/http, small pieces are gathered until next
+// calls Flush or returns. A WriteTimeout of the server must leave time for it.
+//
 // A request line with a URL that has no path, such as "x:http://host/admin", is answered
 // with 400: what a server behind makes of it cannot be known.
 func (l *Limiter) Handler(next http.Handler) http.Handler {
@@ -37,7 +45,13 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 			d.refuse(w)
 			return
 		}
-		next.ServeHTTP(w, r)
+		if !d.j.owed && (len(d.j.match.Bandwidths) == 0 || r.Method == http.MethodHead) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		a := d.answer(w, r)
+		next.ServeHTTP(a.abilities(), r)
+		a.finish()
 	})
 }
 

@@ -86,7 +86,8 @@ const apart = time.Second
 type active struct {
 	config   *config.Config
 	set      *rule.Set
-	enforced []enforced // by rule.Index, those of variants too
+	enforced []enforced       // by rule.Index, those of variants too
+	shared   []limit.Counters // by rule.Bandwidth.Index; nil: each answer has it for itself
 	since    time.Time
 	global   *redisstore.Store // nil: no Redis
 	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
@@ -215,6 +216,17 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 			a.degraded = &now
 		}
 	}
+	for _, b := range a.set.Bandwidths {
+		var c limit.Counters
+		if b.Shared() {
+			c, err = l.local.Counters(b.Counters, bandwidth(b.Rate))
+		}
+		a.shared = append(a.shared, c)
+		if err != nil {
+			l.retire(a)
+			return err
+		}
+	}
 	old := l.active.Load()
 	if a.degraded != nil && old != nil && old.degraded != nil {
 		a.degraded = old.degraded
@@ -232,6 +244,11 @@ func (l *Limiter) retire(a *active) {
 	for _, e := range a.enforced {
 		if e.counters != nil {
 			l.local.Retire(e.counters)
+		}
+	}
+	for _, c := range a.shared {
+		if c != nil {
+			l.local.Retire(c)
 		}
 	}
 }
@@ -262,22 +279,32 @@ func (l *Limiter) counters(r *rule.Rule, gateways int) (limit.Counters, error) {
 		return l.local.Counters("closed "+r.Counters, m)
 	case rule.Share:
 		var err error
-		if m, err = r.Algorithm.New(share(r.Limit, gateways)); err != nil {
+		cost := r.Cost.N
+		if queues(r) {
+			cost = 1 // a turn is never too short for it
+		}
+		if m, err = r.Algorithm.New(share(r.Limit, gateways, cost)); err != nil {
 			return nil, err
 		}
 	}
 	return l.local.Counters("global "+m.Layout()+" "+r.Counters, m)
 }
 
-// share returns what one of so many gateways may use of a limit, at least 1.
-func share(l limit.Limit, gateways int) limit.Limit {
+// share returns what one of so many gateways may use of a limit: at least one request of
+// that cost.
+func share(l limit.Limit, gateways int, cost int64) limit.Limit {
 	if gateways < 2 {
 		return l
 	}
-	for _, n := range []*int64{&l.N, &l.Burst, &l.Queue} {
+	part := func(n *int64, least int64) {
 		if *n > 0 {
-			*n = max(*n/int64(gateways), 1)
+			*n = max(*n/int64(gateways), min(*n, least))
 		}
 	}
+	if part(&l.Burst, cost); l.Burst > 0 {
+		cost = 1 // there is room for it, and the rate need not be more for that
+	}
+	part(&l.N, cost)
+	part(&l.Queue, 1)
 	return l
 }

@@ -134,7 +134,7 @@ func (l *Limiter) compose(local *config.Config, c *centre) error {
 	for _, w := range next.Warnings {
 		l.options.Logger.Warn("configuration", "warning", w.String())
 	}
-	if c != nil && c.document == nil && len(l.active.Load().set.Rules) == 0 {
+	if c != nil && c.document == nil && len(next.Limits) == 0 {
 		l.options.Logger.Warn("nothing is limited: there is no document of the configuration centre, and the file has no limits", "centre", c.where)
 	}
 	return nil

@@ -27,7 +27,7 @@ import (
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	a, redis := l.inForce()
 	j := l.judgements.Get().(*judgement)
-	j.active, j.request, j.held = a, r, false
+	j.active, j.request, j.held, j.owed = a, r, false, false
 	d := Decision{Allowed: true, j: j, use: j.use.Load()}
 	a.set.Find(&j.match, r.Method, r.Path)
 	if len(j.match.Rules) == 0 {
@@ -65,7 +65,9 @@ func (l *Limiter) inForce() (a *active, redis bool) {
 
 // Explain returns which rules would judge the request now, in their order, and the
 // keys that it would be counted under. It counts nothing.
-func (l *Limiter) Explain(r Request) []rule.Explanation { return l.active.Load().set.Explain(&r) }
+func (l *Limiter) Explain(r Request) []rule.Explanation {
+	return l.active.Load().set.Explain(withCosts(&r))
+}
 
 // charges are those of one store.
 type charges struct {
@@ -85,8 +87,8 @@ type origin struct {
 
 func (c *charges) reset() { c.list, c.of = c.list[:0], c.of[:0] }
 
-func (c *charges) add(counters limit.Counters, shadow bool, o origin) {
-	c.list = append(c.list, limit.Charge{Counters: counters, Cost: 1, Shadow: shadow})
+func (c *charges) add(counters limit.Counters, cost int64, shadow bool, o origin) {
+	c.list = append(c.list, limit.Charge{Counters: counters, Cost: cost, Shadow: shadow})
 	c.of = append(c.of, o)
 }
 
@@ -114,15 +116,19 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		degraded = degraded || r.Scope == rule.Global && !inRedis
 		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
 		e := &j.active.enforced[r.Index]
+		cost := r.Cost.N
+		if r.Cost.Header != "" {
+			cost = j.active.set.CostOf(r, withCosts(&j.request))
+		}
 		shadow := r.Mode == rule.Shadow
 		switch {
 		case inRedis:
-			j.there.add(e.global, shadow, origin{i, len(j.keys), false})
+			j.there.add(e.global, cost, shadow, origin{i, len(j.keys), false})
 			if e.warm {
-				j.here.add(e.counters, shadow || now > e.both, origin{i, len(j.keys), true})
+				j.here.add(e.counters, cost, shadow || now > e.both, origin{i, len(j.keys), true})
 			}
 		case e.counters != nil:
-			j.here.add(e.counters, shadow, origin{i, len(j.keys), false})
+			j.here.add(e.counters, cost, shadow, origin{i, len(j.keys), false})
 			j.queues = j.queues || !shadow && queues(r)
 		}
 	}
@@ -254,5 +260,8 @@ func (j *judgement) count(d *Decision, v *Verdict) {
 	default:
 		t.allowed.Add(1)
 	}
-	j.held = j.held || d.Allowed && v.Allowed && v.Rule.Algorithm.Held
+	if d.Allowed && v.Allowed {
+		j.held = j.held || v.Rule.Algorithm.Held
+		j.owed = j.owed || len(v.Rule.Charge) > 0
+	}
 }

@@ -90,6 +90,62 @@ func TestRuleRows(t *testing.T) {
 	}
 }
 
+// What a request costs, and by which answers it counts.
+func TestPriceRows(t *testing.T) {
+	t.Parallel()
+	for fields, want := range map[string]string{
+		`rpu: 5`:                                   "1 []",
+		`rpu: 5, cost: 1`:                          "1 []",
+		`rpu: 5, cost: 5`:                          "5 []",
+		`rpu: 5, burst: 1000000, cost: 1000000`:    "1000000 []",
+		`rpu: 0, cost: 5`:                          "5 []",
+		`rpu: 5, algo: C, cost: 5`:                 "5 []",
+		`rpu: 5, algo: LB, cost: 50`:               "50 []",
+		`rpu: 5, cost: header:x-cost`:              "header:X-Cost []",
+		`rpu: 5, cost: 'client:X-Cost'`:            "client:X-Cost []",
+		`rpu: 5, charge: [401]`:                    "1 [401]",
+		`rpu: 5, charge: [599, 100]`:               "1 [599 100]",
+		`rpu: 5, algo: W, charge: [401, 403]`:      "1 [401 403]",
+		`rpu: 5, algo: SW, charge: [401], cost: 2`: "2 [401]",
+		`rpu: 5, algo: SL, charge: [401]`:          "1 [401]",
+	} {
+		r := oneRule(t, fields)
+		if got := fmt.Sprint(r.Cost, " ", r.Charge); got != want {
+			t.Errorf("%s: %s, want %s", fields, got, want)
+		}
+	}
+}
+
+// How fast answers may be. An entry that says so needs no rules.
+func TestBandwidthRows(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"50k":                               "50k",
+		"1k":                                "1k",
+		"1000":                              "1k",
+		"1234":                              "1234",
+		"1000m":                             "1000m",
+		"1000000k":                          "1000m",
+		"1000000000":                        "1000m",
+		"'2m'":                              "2m",
+		"{rate: 50k}":                       "50k",
+		"{rate: 50k, actor: device}":        "50k by device",
+		"{rate: 50k, actor: all}":           "50k by all",
+		"{rate: 5000, actor: [ip, device]}": "5k by ip+device",
+	} {
+		for _, rules := range []string{"", ", rules: [{rpu: 1}]"} {
+			c, err := Parse("x", []byte("{url: /, bandwidth: "+text+rules+"}"), words())
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if got := c.Limits[0].Bandwidth.String(); got != want {
+				t.Errorf("%s: %s, want %s", text, got, want)
+			}
+		}
+	}
+}
+
 // Each algorithm has two names, whose letter case does not matter.
 func TestAlgorithmNames(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ import (
 //	rule "login": rpu 10 → 20, mode enforce → shadow
 //	rule "export" added: /export, account, TB 10 per minute
 //	entry /b moved behind /c
+//	entry /b: bandwidth none → 50k by device
 //	rule "old" removed
 //
 // They show no secret.
@@ -52,7 +53,7 @@ func (c Changes) String() string {
 func (c Changes) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // Diff returns what must be changed to make b of a: settings first, then rules and entries
-// in the order of b, then what is in a alone. Rules are the same if their names are, or
+// in the order of b, then bandwidths, then what is in a alone. Rules are the same if their names are, or
 // if they say the same. A name that is made of what a rule says changes with that; so rules
 // without a given name are also the same if they have url, actor and algorithm in common,
 // in the order in which they stand.
@@ -78,6 +79,7 @@ func Diff(a, b *Config) Changes {
 			c = append(c, text)
 		}
 	}
+	c = append(c, changedBandwidths(a.Limits, b.Limits)...)
 	for _, r := range old {
 		if r.partner == nil {
 			c = append(c, fmt.Sprintf("rule %q removed", r.name))
@@ -301,6 +303,8 @@ func (r *placedRule) fields() []setting {
 		plainSetting("scope", r.Scope.String()),
 		plainSetting("on_error", r.OnError.String()),
 		plainSetting("mode", r.Mode.String()),
+		plainSetting("cost", r.Cost.String()),
+		plainSetting("charge", strings.Join(numbers(r.Charge), ", ")),
 	}
 }
 
@@ -313,6 +317,13 @@ func orRPU(n int64) string {
 		return "0"
 	}
 	return strconv.FormatInt(n, 10)
+}
+
+func numbers(list []int) (texts []string) {
+	for _, n := range list {
+		texts = append(texts, strconv.Itoa(n))
+	}
+	return texts
 }
 
 func (r *placedRule) actor() string {
@@ -374,6 +385,33 @@ func (r *placedRule) changed(moved string) string {
 		return ""
 	}
 	return fmt.Sprintf("rule %q: %s", r.partner.name, strings.Join(parts, ", "))
+}
+
+// changedBandwidths tells of entries whose bandwidth is another than before, in the order of
+// now, and then of those that are gone and had one.
+func changedBandwidths(old, now []rule.Entry) (c []string) {
+	was := map[string]*rule.Bandwidth{}
+	for _, e := range old {
+		was[e.URL.Same()] = e.Bandwidth
+	}
+	tell := func(e rule.Entry, is *rule.Bandwidth) {
+		c = append(c, bandwidthSetting(was[e.URL.Same()]).changes(bandwidthSetting(is), "entry "+legible(e.URL.String())+": ")...)
+		delete(was, e.URL.Same())
+	}
+	for _, e := range now {
+		tell(e, e.Bandwidth)
+	}
+	for _, e := range old {
+		tell(e, nil)
+	}
+	return c
+}
+
+func bandwidthSetting(b *rule.Bandwidth) setting {
+	if b == nil {
+		return plainSetting("bandwidth", "")
+	}
+	return plainSetting("bandwidth", b.String())
 }
 
 // movedEntries tells of each entry of now whether it has another place among those that

@@ -196,6 +196,7 @@ func everything() *Config {
 				Limit:     limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2},
 				Except:    []rule.Who{{Value: "e", Network: netip.MustParsePrefix("10.0.0.0/8")}},
 				Overrides: []rule.Override{{Who: rule.Who{Value: "o", Network: netip.MustParsePrefix("10.0.0.0/8")}, N: 1, Burst: 1, Queue: 1}},
+				Charge:    []int{401},
 			}},
 		}},
 	}
@@ -210,6 +211,7 @@ var notConfigured = map[string]string{
 	"Limits.Rules.URL":      "set by Compile",
 	"Limits.Rules.Meter":    "set by Compile",
 	"Limits.Rules.Counters": "set by Compile",
+	"Limits.Bandwidth":      "it is no rule's: see TestDiffBandwidths",
 }
 
 // No field can be changed, now or when it is added one day, without a difference.
@@ -241,6 +243,11 @@ func TestDiffKnowsAllFields(t *testing.T) {
 			return
 		case reflect.TypeFor[netip.Prefix]():
 			try(name, at, func(v reflect.Value) { v.Set(reflect.ValueOf(netip.MustParsePrefix("11.0.0.0/8"))) })
+			return
+		case reflect.TypeFor[rule.Cost](): // whose fields mean nothing to one another
+			for _, cost := range []rule.Cost{{N: 2}, {Header: "X"}, {Header: "X", Client: true}} {
+				try(name, at, func(v reflect.Value) { v.Set(reflect.ValueOf(cost)) })
+			}
 			return
 		case reflect.TypeFor[limit.Algorithm]():
 			try(name, at, func(v reflect.Value) { v.Set(reflect.ValueOf(limit.FixedWindow())) })
@@ -311,5 +318,25 @@ func TestLongestRise(t *testing.T) {
 		if got != want {
 			t.Fatalf("%v: %d of them, want %d", numbers, got, want)
 		}
+	}
+}
+
+func TestDiffBandwidths(t *testing.T) {
+	t.Parallel()
+	read := func(text string) *Config {
+		c, err := Parse("x", []byte(text), words())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	old := read(`[{url: /a, bandwidth: 50k}, {url: /b, rules: [{rpu: 1}]}, {url: /c, bandwidth: {rate: 1m, actor: [ip, device]}}, {url: /same, bandwidth: 1001}]`)
+	now := read(`[{url: /a/, bandwidth: {rate: 50000, actor: all}}, {url: /b, rules: [{rpu: 1}], bandwidth: 1m}, {url: /d, bandwidth: 1000000k}, {url: /same, bandwidth: 1001}]`)
+	want := `entry /a: bandwidth 50k → 50k by all; entry /b: bandwidth none → 1m; entry /d: bandwidth none → 1000m; entry /c: bandwidth 1m by ip+device → none`
+	if got := Diff(old, now).String(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if d := Diff(old, old); len(d) > 0 {
+		t.Errorf("of the same: %s", d)
 	}
 }

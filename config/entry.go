@@ -21,7 +21,7 @@ const (
 	longestActor = 256
 )
 
-var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup"} // see limit.Algorithm.Keys
+var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup", "charge"} // see limit.Algorithm.Keys
 
 // actorKinds are those that a vocabulary need not have.
 var actorKinds = []string{"all", "account", "device", "ip"}
@@ -41,7 +41,10 @@ func (v value) entries() {
 func (v value) entry() {
 	v.form = entryKeys
 	m := v.mapping()
-	e := rule.Entry{URL: m.get("url").pattern()}
+	if m.fields != nil && !m.get("rules").given() && !m.get("bandwidth").given() {
+		m.fail("an entry lacks rules")
+	}
+	e := rule.Entry{URL: m.get("url").pattern(), Bandwidth: m.get("bandwidth").bandwidth()}
 	items := m.get("rules").list()
 	e.Rules = make([]rule.Rule, len(items))
 	for i, item := range items {
@@ -100,6 +103,8 @@ func (v value) rule() rule.Rule {
 		Scope:   choice[rule.Scope](m.get("scope")),
 		OnError: choice[rule.OnError](m.get("on_error")),
 		Mode:    choice[rule.Mode](m.get("mode")),
+		Cost:    m.get("cost").cost(),
+		Charge:  m.get("charge").statuses(),
 	}
 	except, overrides := m.exceptions(made.Actor)
 	if scope := m.get("scope"); m.get("on_error").given() && (!scope.given() || scope.is("local")) {
@@ -120,11 +125,15 @@ func (v value) rule() rule.Rule {
 	if len(v.r.errs) > before {
 		return made
 	}
-	if _, err := algo.New(made.Limit); err != nil {
+	meter, err := algo.New(made.Limit)
+	if err != nil {
 		v.fail("algo %s cannot keep this rule: %s", algo.Name(), strings.TrimPrefix(err.Error(), "limit: "))
 		return made
 	}
 	made.Except, made.Overrides = except, kept(overrides, &made)
+	if n := made.Cost.N; n > 1 && made.Limit.N > 0 && !meter.Look(limit.State{}, someTime, n).Allowed {
+		m.get("cost").fail("cost: no request that costs %d is ever within the limit of this rule, expected a lower cost or a larger limit", n)
+	}
 	m.advise(&made)
 	return made
 }

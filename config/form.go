@@ -300,6 +300,38 @@ func (f actorForm) draw(d *drawing) object {
 // something says that a mapping is not empty.
 func something(*drawing) object { return object{"minProperties": 1} }
 
+// costForm is the form of what a request counts.
+type costForm struct{}
+
+func (costForm) draw(*drawing) object {
+	return object{"default": 1, "anyOf": []object{
+		{"type": "integer", "minimum": 1, "maximum": rule.MaxCost},
+		{"type": "string", "maxLength": longestActor, "pattern": "^(header|client):[" + tokens + "]+$"},
+	}}
+}
+
+// rateForm is the form of a number of bytes a second.
+type rateForm struct{}
+
+func (rateForm) draw(*drawing) object {
+	return object{"anyOf": []object{
+		{"type": "integer", "minimum": rule.MinBandwidth, "maximum": rule.MaxBandwidth},
+		{"type": "string", "pattern": "^[1-9][0-9]{0,5}k$|^(1000|[1-9][0-9]{0,2})m$|^1000000k$"},
+	}}
+}
+
+// bandwidthForm is the form of a rate, alone or with whose answers share it.
+type bandwidthForm struct{}
+
+func (bandwidthForm) draw(d *drawing) object {
+	return object{"anyOf": []object{rateForm{}.draw(d), bandwidthKeys.draw(d)}}
+}
+
+// rulesOrBandwidth says that an entry has a purpose.
+func rulesOrBandwidth(*drawing) object {
+	return object{"anyOf": []object{{"required": []string{"rules"}}, {"required": []string{"bandwidth"}}}}
+}
+
 // meaningless says which keys of a rule, and of its overrides, mean nothing to its algorithm.
 func meaningless(d *drawing) object {
 	var all []object

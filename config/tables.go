@@ -41,6 +41,7 @@ var (
 	deviceForm    = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Device-Id"}}
 	hosts         = listForm{of: "host:port", item: hostForm, nonempty: true, distinct: true}
 	statusForm    = wholeForm{400, 599, 503}
+	statusesForm  = listForm{of: "statuses", item: wholeForm{least: 100, most: 599}, nonempty: true, distinct: true}
 	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
 	headersForm   = truthForm{true}
 	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
@@ -68,6 +69,8 @@ var (
 		{name: "warmup", form: warmupForm, about: "TB: in which the rate climbs from a third to the whole after idleness, 0 to 10m; 0: no warm-up."},
 		{name: "on_error", form: choiceForm[rule.OnError]{rule.Share, rule.Whole, rule.Open, rule.Closed}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
 		{name: "mode", form: choiceForm[rule.Mode]{rule.Enforce, rule.Shadow}, about: "shadow: counted, and refuses nothing."},
+		{name: "cost", form: costForm{}, about: "What a request counts: a number, header:NAME for one that a trusted proxy or an earlier filter writes, or client:NAME for one that anyone may write."},
+		{name: "charge", form: statusesForm, about: "Statuses of answers: only requests that are answered with one of them count. Default: all count."},
 		{name: "except", form: listForm{of: "values, addresses and networks", item: whoForm, distinct: true}, about: "Whom the rule does not judge: values of its actor, and addresses or networks of clients."},
 		{name: "overrides", form: mapForm{whoForm, overrideKeys}, about: "Who has another limit: values of the rule's actor, and addresses or networks of clients."},
 	}}
@@ -78,9 +81,15 @@ var (
 		{name: "queue", form: wholeForm{least: 0, most: limit.MaxN}, about: "LB: most requests that wait at once. Default: the rule's, or rpu if that says none."},
 	}}
 
-	entryKeys = keys{of: "an entry", name: "entry", list: []key{
+	bandwidthKeys = keys{of: "bandwidth", name: "bandwidth", list: []key{
+		{name: "rate", form: rateForm{}, required: true, about: "Bytes a second; k is 1,000 and m 1,000,000."},
+		{name: "actor", form: anyActor, about: "Whose answers share the rate, in this process. Default: each answer has it for itself."},
+	}}
+
+	entryKeys = keys{of: "an entry", name: "entry", together: rulesOrBandwidth, list: []key{
 		{name: "url", also: "Url", form: patternForm, required: true, about: "Path that is limited, with all below it. {name} stands for one segment. A method may stand in front, as in POST /login."},
-		{name: "rules", form: listForm{of: "rules", called: "rule", item: ruleKeys, nonempty: true}, required: true, about: "Rules that judge each request to the url."},
+		{name: "rules", form: listForm{of: "rules", called: "rule", item: ruleKeys, nonempty: true}, about: "Rules that judge each request to the url."},
+		{name: "bandwidth", form: bandwidthForm{}, about: "How fast the answers are sent at most, in bytes a second: a rate such as 50k, or a rate and whose answers share it."},
 	}}
 	entriesForm = listForm{of: "entries", called: "entry", item: entryKeys}
 

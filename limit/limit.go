@@ -76,7 +76,8 @@ type Algorithm struct {
 	Names []string
 
 	// Keys are the keys of a rule, besides rpu, that mean something to it:
-	// "unit", "burst", "queue", "slices", "align", "warmup". Giving any other is an error.
+	// "unit", "burst", "queue", "slices", "align", "warmup", and "charge" if what was taken
+	// can be given back later. Giving any other is an error.
 	Keys []string
 
 	// Held says that what a request takes is given back when it is finished.

@@ -33,7 +33,11 @@ import "fmt"
 //
 // Give moves the moment back: it puts tokens into the bucket, whenever they were
 // taken, and what does not fit is lost. Whether one has dripped in since in their
-// place is not known from one moment; so what is given back should be given soon.
+// place is not known from one moment. So in any time since an actor's first request at most
+// Burst + N*t/Unit stay taken, as no token comes from nowhere; but what was held for long and
+// is given back at once can be a burst of its own. What is given back should be given soon.
+// Rejected: to count the tokens that may come back and let none drip in for them, which must
+// then also be told of those that stay taken, and be held by leases in Redis.
 //
 // With a Warmup the bucket also grows cold: see [warmth].
 //
@@ -42,7 +46,7 @@ import "fmt"
 func TokenBucket() Algorithm {
 	return Algorithm{
 		Names: []string{"TB", "token bucket"},
-		Keys:  []string{"unit", "burst", "warmup"},
+		Keys:  []string{"unit", "burst", "warmup", "charge"},
 		New:   newTokenBucket,
 	}
 }

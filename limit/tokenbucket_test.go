@@ -189,3 +189,40 @@ func TestTokenBucketTooSlow(t *testing.T) {
 	}
 	newMeter(t, TokenBucket(), Limit{N: 10, Unit: 24 * time.Hour, Burst: 365_000})
 }
+
+// Whatever is given back, and whenever: since the first no more stay taken than the limit
+// allows.
+func TestTokenBucketGivesLate(t *testing.T) {
+	t.Parallel()
+	check(t, func(t *rapid.T) {
+		l := Limit{
+			N:     rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 100_000)).Draw(t, "N"),
+			Unit:  rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 7 * time.Millisecond}).Draw(t, "Unit"),
+			Burst: rapid.Int64Range(1, 20).Draw(t, "Burst"),
+		}
+		m := newMeter(t, TokenBucket(), l)
+		s := State{Cells: make([]uint64, m.Cells(State{}, 1))}
+		rate, now := newTokens(l).rate, epoch2026
+		var taken history
+		stay := int64(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 2*l.Unit.Microseconds()/l.N), rapid.Int64Range(0, l.Unit.Microseconds())).Draw(t, "span")
+			if n := rapid.Int64Range(1, 3).Draw(t, "cost"); m.Look(s, now, n).Allowed {
+				s.Head = m.Take(s, now, n)
+				taken = append(taken, moment{now, n})
+				stay += n
+			}
+			if i := rapid.IntRange(0, 60).Draw(t, "give"); i < len(taken) {
+				s.Head = m.Give(s, taken[i].at, taken[i].n)
+				stay -= taken[i].n
+				taken = append(taken[:i], taken[i+1:]...)
+			}
+			if most := rate(now - epoch2026); most.Add(most, big.NewRat(l.Burst, 1)).Cmp(big.NewRat(stay, 1)) < 0 {
+				t.Fatalf("%d stay taken after %d µs", stay, now-epoch2026)
+			}
+			if out := m.Look(s, now, 1); out.Remaining > l.Burst {
+				t.Fatalf("%+v of a bucket of %d", out, l.Burst)
+			}
+		}
+	})
+}

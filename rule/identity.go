@@ -102,7 +102,13 @@ type Request struct {
 	// before what HTTP says.
 	Actors map[string]string
 
-	// HTTP is where actors are found that Actors does not name. May be nil.
+	// Costs holds what the caller knows of what the request costs, for rules that go by a
+	// header, by the header's canonical name. It is believed, and goes before what HTTP
+	// says.
+	Costs map[string]int64
+
+	// HTTP is where actors and costs are found that Actors and Costs do not name. May be
+	// nil.
 	HTTP *http.Request
 }
 
@@ -188,7 +194,7 @@ const maxIdentity = 256
 // It returns the rule as it holds for them: r itself, one of Set.Variants if they have an
 // override, or nil if they are excepted.
 func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) ([]byte, *Rule) {
-	key, value := r.appendKey(key, req, ip)
+	key, value := appendKey(key, r.who, req, ip)
 	if r.exceptions != nil {
 		r = r.exceptions.of(r, value, ip)
 	}
@@ -196,9 +202,9 @@ func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) ([]byte, *Rule
 }
 
 // appendKey appends the key, and returns the value in it, of the last part that has one.
-func (r *Rule) appendKey(key []byte, req *Request, ip netip.Addr) (with []byte, value string) {
+func appendKey(key []byte, who []chain, req *Request, ip netip.Addr) (with []byte, value string) {
 chains:
-	for _, c := range r.who {
+	for _, c := range who {
 		for i := range c {
 			if c[i].text == "" {
 				break

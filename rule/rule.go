@@ -59,6 +59,8 @@ type Rule struct {
 	Mode      Mode
 	Except    []Who // whom it does not judge, as if it were not there; goes before Overrides
 	Overrides []Override
+	Cost      Cost
+	Charge    []int // statuses of answers whose requests stay counted; empty: all are
 
 	// The rest is set by Compile.
 
@@ -71,10 +73,11 @@ type Rule struct {
 	exceptions *exceptions // nil: none
 }
 
-// Entry is a URL and its rules.
+// Entry is a URL, its rules, and how fast answers may be.
 type Entry struct {
-	URL   Pattern
-	Rules []Rule
+	URL       Pattern
+	Rules     []Rule
+	Bandwidth *Bandwidth // nil: as fast as it goes
 }
 
 // UnitName returns the unit of l as configurations write it.

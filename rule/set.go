@@ -13,10 +13,11 @@ import (
 // Set is a compiled configuration: it finds the rules of a request. It never
 // changes and is safe for concurrent use.
 type Set struct {
-	Rules    []*Rule // by Index
-	Variants []*Rule // the rules with the limits of their Overrides; by Index, behind Rules
-	identity Identity
-	root     node
+	Rules      []*Rule      // by Index
+	Variants   []*Rule      // the rules with the limits of their Overrides; by Index, behind Rules
+	Bandwidths []*Bandwidth // by Index
+	identity   Identity
+	root       node
 }
 
 // node is a segment of the tree of URLs.
@@ -31,6 +32,8 @@ type entry struct {
 	depth int // segments
 	order int // in the configuration
 	rules []*Rule
+
+	bandwidth *Bandwidth // nil: none
 }
 
 // Compile makes a Set. The error names every rule that cannot be kept. v is the
@@ -72,6 +75,13 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 			}
 			s.Rules = append(s.Rules, &r)
 			compiled.rules = append(compiled.rules, &r)
+		}
+		if e.Bandwidth != nil {
+			b := *e.Bandwidth
+			b.URL, compiled.bandwidth = e.URL, &b
+			if err := s.bindBandwidth(&b, v); err != nil {
+				errs = append(errs, err)
+			}
 		}
 		s.insert(compiled)
 	}
@@ -127,6 +137,7 @@ func (s *Set) bind(r *Rule, v Vocabulary) (err error) {
 	if r.Meter, err = r.Algorithm.New(r.Limit); err != nil {
 		return err
 	}
+	r.Cost.N = max(r.Cost.N, 1)
 	r.who, err = s.identity.chains(v, r.Actor)
 	return err
 }
@@ -161,7 +172,8 @@ func (s *Set) insert(e *entry) {
 // Match is room for finding the rules of requests, one after another. The zero
 // value is ready. It is not safe for concurrent use.
 type Match struct {
-	Rules []*Rule // found by Find
+	Rules      []*Rule      // found by Find
+	Bandwidths []*Bandwidth // the same
 
 	entries []*entry
 	nodes   [2][]*node
@@ -169,11 +181,11 @@ type Match struct {
 	last    []byte
 }
 
-// Find sets m.Rules to the rules of a request: those of fewer segments first, then
-// in the order of the configuration. path is escaped, as it was sent. It does not
+// Find sets m.Rules to the rules of a request, and m.Bandwidths to the bandwidths of its
+// answer: those of fewer segments first, then in the order of the configuration. path is escaped, as it was sent. It does not
 // allocate once m has grown to what it needs.
 func (s *Set) Find(m *Match, method, path string) {
-	m.entries, m.Rules = m.entries[:0], m.Rules[:0]
+	m.entries, m.Rules, m.Bandwidths = m.entries[:0], m.Rules[:0], m.Bandwidths[:0]
 	if plain(path) {
 		s.walk(m, method, path)
 	} else {
@@ -194,6 +206,9 @@ func (s *Set) Find(m *Match, method, path string) {
 	for _, e := range m.entries {
 		if e != previous {
 			m.Rules = append(m.Rules, e.rules...)
+			if e.bandwidth != nil {
+				m.Bandwidths = append(m.Bandwidths, e.bandwidth)
+			}
 		}
 		previous = e
 	}
@@ -256,6 +271,7 @@ func (s *Set) ClientIP(req *Request) netip.Addr { return s.identity.ClientIP(req
 type Explanation struct {
 	Rule     *Rule  // as it holds for who makes the request
 	Key      string // of who makes the request; empty for All
+	Cost     int64  // of the request
 	Excepted bool   // it does not judge the request
 	By       Who    // of the rule's Except or Overrides; its zero value: none
 }
@@ -266,8 +282,8 @@ func (s *Set) Explain(req *Request) []Explanation {
 	s.Find(&m, req.Method, req.Path)
 	explained := make([]Explanation, len(m.Rules))
 	for i, r := range m.Rules {
-		key, value := r.appendKey(nil, req, s.ClientIP(req))
-		explained[i] = Explanation{Rule: r, Key: string(key)}
+		key, value := appendKey(nil, r.who, req, s.ClientIP(req))
+		explained[i] = Explanation{Rule: r, Key: string(key), Cost: s.CostOf(r, req)}
 		if r.exceptions != nil {
 			explained[i].except(value, s.ClientIP(req))
 		}

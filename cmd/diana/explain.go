@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net/netip"
 	"strconv"
@@ -46,9 +47,9 @@ func (c *explainCommand) Run(o *output) error {
 		o.complainf("diana: the configuration centre of %s is not asked, these are its local limits\n", s)
 	}
 	what := request.Method + " " + request.URL.EscapedPath()
-	explained := set.Explain(&rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request})
+	judged := rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request}
 	var judging, excepted []rule.Explanation
-	for _, e := range explained {
+	for _, e := range set.Explain(&judged) {
 		if e.Excepted {
 			excepted = append(excepted, e)
 		} else {
@@ -61,6 +62,9 @@ func (c *explainCommand) Run(o *output) error {
 		o.printf("%s is judged by %s of %s, in this order:\n\n", what, rules(len(judging)), s)
 		o.printf("%s", table(judging))
 	}
+	for _, e := range set.ExplainBandwidths(&judged) {
+		o.printf("%s\n", bandwidthText(e))
+	}
 	for i, e := range excepted {
 		if i == 0 {
 			o.printf("\n")
@@ -68,6 +72,15 @@ func (c *explainCommand) Run(o *output) error {
 		o.printf("%s excepts %s.\n", legible(e.Rule.Name), legible(e.By.String()))
 	}
 	return nil
+}
+
+// bandwidthText says how the answer is slowed.
+func bandwidthText(e rule.BandwidthExplanation) string {
+	text := "The answer is slowed to a bandwidth of " + legible(e.Bandwidth.String()) + " (" + legible(e.Bandwidth.URL.String()) + ")"
+	if e.Bandwidth.Shared() {
+		text += ", shared under the key " + keyText(e.Key)
+	}
+	return text + "."
 }
 
 // table returns the rules and keys in columns.
@@ -78,7 +91,7 @@ func table(explained []rule.Explanation) string {
 	row("", "URL", "RULE", "ALGO", "LIMIT", "SCOPE", "MODE", "KEY")
 	for i, e := range explained {
 		r := e.Rule
-		l := limitText(r)
+		l := limitText(e)
 		if e.By != (rule.Who{}) {
 			l += " for " + legible(e.By.String())
 		}
@@ -89,12 +102,23 @@ func table(explained []rule.Explanation) string {
 	return b.String()
 }
 
-func limitText(r *rule.Rule) string {
-	n := strconv.FormatInt(r.Limit.N, 10)
+// limitText says what a rule allows, and what the request takes of it if that is not the
+// usual one.
+func limitText(e rule.Explanation) string {
+	r := e.Rule
+	text := strconv.FormatInt(r.Limit.N, 10)
 	if r.Algorithm.Held {
-		return n + " at once"
+		text += " at once"
+	} else {
+		text += "/" + rule.UnitName(r.Limit.Unit)
 	}
-	return n + "/" + rule.UnitName(r.Limit.Unit)
+	if e.Cost != 1 || r.Cost.Header != "" {
+		text += fmt.Sprintf(", costs %d", e.Cost)
+	}
+	if len(r.Charge) > 0 {
+		text += fmt.Sprintf(", charged for %v", r.Charge)
+	}
+	return text
 }
 
 // keyText returns a counter's key as it is printed.

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+)
+
+// gathered is how many bytes of small writes are put together before they are paced.
+const gathered = 4 << 10
+
+// answer is the ResponseWriter of a request whose status decides what it is charged, or
+// whose body has a bandwidth. It has the abilities of the one that it stands for.
+type answer struct {
+	http.ResponseWriter
+	decision Decision
+	ctx      context.Context // the request's
+	status   int             // 0 until there is one
+	paced    *paced          // nil: as fast as it goes
+	gathered *bufio.Writer   // in front of paced
+}
+
+func (d *Decision) answer(w http.ResponseWriter, r *http.Request) *answer {
+	a := &answer{ResponseWriter: w, decision: *d, ctx: r.Context()}
+	if len(d.j.match.Bandwidths) > 0 && r.Method != http.MethodHead {
+		a.paced = d.j.paced(w, r)
+		a.gathered = bufio.NewWriterSize(a.paced, gathered)
+	}
+	return a
+}
+
+// abilities returns a as what can do what w can: who asks whether a connection can be taken
+// over, or HTTP/2 can push, finds out by the type.
+func (a *answer) abilities() http.ResponseWriter {
+	switch a.ResponseWriter.(type) {
+	case http.Hijacker:
+		return hijacker{a}
+	case http.Pusher:
+		return pusher{a}
+	}
+	return a
+}
+
+type hijacker struct{ *answer }
+
+type pusher struct{ *answer }
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader notes the status, unless it is one that another will follow.
+func (a *answer) WriteHeader(status int) {
+	a.ResponseWriter.WriteHeader(status)
+	if a.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		a.answered(status)
+	}
+}
+
+// answered tells the status. That of an answer which nobody waits for any more is not
+// told: who leaves before it is known gains nothing by that.
+func (a *answer) answered(status int) {
+	a.status = status
+	if a.ctx.Err() == nil {
+		a.decision.Answered(status)
+	}
+}
+
+// begin sets the status that an answer has whose handler has set none.
+func (a *answer) begin() {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK) // in time, also if the body is still being gathered
+	}
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.begin()
+	if a.paced != nil {
+		return a.gathered.Write(b)
+	}
+	return a.ResponseWriter.Write(b)
+}
+
+// ReadFrom lets a file be sent without being copied through this program, where that need
+// not be paced.
+func (a *answer) ReadFrom(from io.Reader) (int64, error) {
+	a.begin()
+	if a.paced != nil {
+		return io.Copy(struct{ io.Writer }{a}, from)
+	}
+	return io.Copy(a.ResponseWriter, from)
+}
+
+// Flush sends what has been written.
+func (a *answer) Flush() { _ = a.FlushError() }
+
+// FlushError is Flush for http.ResponseController.
+func (a *answer) FlushError() error {
+	a.begin()
+	if a.paced != nil {
+		if err := a.gathered.Flush(); err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Hijack hands the connection over, which is then neither paced nor watched. What takes
+// connections over changes the protocol, and few say so by WriteHeader.
+func (a hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if a.paced != nil {
+		if err := a.gathered.Flush(); err != nil {
+			return nil, nil, err
+		}
+	}
+	conn, rw, err := a.ResponseWriter.(http.Hijacker).Hijack()
+	if err == nil && a.status == 0 {
+		a.answered(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}
+
+// Push implements http.Pusher.
+func (a pusher) Push(target string, o *http.PushOptions) error {
+	return a.ResponseWriter.(http.Pusher).Push(target, o)
+}
+
+// finish ends the answer, when its handler has returned.
+func (a *answer) finish() {
+	if a.status == 0 {
+		a.answered(http.StatusOK)
+	}
+	if a.paced != nil {
+		a.paced.last = true
+		_ = a.gathered.Flush() // a client that is gone needs no more
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// someTime is a moment at which a limit is tried that nobody has used. Any will do.
+const someTime = 1e15
+
+// cost reads what a request counts under a rule.
+func (v value) cost() rule.Cost {
+	if !v.given() {
+		return rule.Cost{N: 1}
+	}
+	text := v.node.Value
+	if v.scalar() && len(text) <= longestActor && text[:min(len(text), 1)] != "0" && (!v.quoted() || strings.Contains(text, ":")) {
+		if c, err := rule.ParseCost(text); err == nil {
+			return c
+		}
+	}
+	v.expected("1 to " + strconv.Itoa(rule.MaxCost) + ", header:NAME or client:NAME")
+	return rule.Cost{N: 1}
+}
+
+// statuses reads a list of statuses, each of which may be there once.
+func (v value) statuses() (statuses []int) {
+	for _, item := range v.list() {
+		before := len(v.r.errs)
+		status := int(item.whole())
+		switch {
+		case len(v.r.errs) > before:
+		case slices.Contains(statuses, status):
+			item.fail("%s: expected each once, found %d again", item.key, status)
+		default:
+			statuses = append(statuses, status)
+		}
+	}
+	return statuses
+}
+
+// bandwidth reads how fast answers may be: a rate, or a rate and whose answers share it.
+func (v value) bandwidth() *rule.Bandwidth {
+	switch {
+	case !v.given():
+		return nil
+	case v.node.Kind != yaml.MappingNode:
+		return &rule.Bandwidth{Rate: v.rate()}
+	}
+	v.form = bandwidthKeys
+	m := v.mapping()
+	b := &rule.Bandwidth{Rate: m.get("rate").rate()}
+	if actor := m.get("actor"); actor.given() {
+		b.Actor = actor.actor()
+	}
+	return b
+}
+
+// rate reads bytes a second: digits, and k for thousands or m for millions.
+func (v value) rate() int64 {
+	if !v.given() {
+		return rule.MinBandwidth
+	}
+	digits, unit := v.node.Value, int64(1)
+	if rest, ok := strings.CutSuffix(digits, "k"); ok {
+		digits, unit = rest, 1_000
+	} else if rest, ok := strings.CutSuffix(digits, "m"); ok {
+		digits, unit = rest, 1_000_000
+	}
+	if v.scalar() && digits != "" && digits[0] != '0' && strings.Trim(digits, "0123456789") == "" && (!v.quoted() || unit > 1) {
+		if n, err := strconv.ParseInt(digits, 10, 32); err == nil && n*unit >= rule.MinBandwidth && n*unit <= rule.MaxBandwidth {
+			return n * unit
+		}
+	}
+	v.expected("bytes a second such as 50k or 2m, 1k to 1000m")
+	return rule.MinBandwidth
+}
