@@ -69,7 +69,10 @@ type judgement struct {
 	body     []byte
 	which    []int // rules that the fields tell of
 	held     bool  // a charge is to be given back at the end
-	queues   bool  // a rule may let the request wait
+	queues   bool  // a leaky bucket may let the request wait
+	waits    bool  // a rule has a wait
+	waiter   waiter
+	waited   string // Counters of the rule in whose line the request stood last; empty: in none
 }
 
 // end gives back what the request held, and the judgement.

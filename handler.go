@@ -17,8 +17,9 @@ import (
 //
 // A request that must wait for its turn waits here, until its context ends. net/http
 // notices that a client has gone only once the request's body has been read. So under a
-// leaky bucket a body of up to 64 KiB is read before the request joins the queue; one
-// that leaves while a larger body is still unread keeps its place.
+// leaky bucket, or where a rule's wait lets the request wait, a body of up to 64 KiB is
+// read before the request joins the queue; one that leaves while a larger body is still
+// unread keeps its place.
 //
 // A request line with a URL that has no path, such as "x:http://host/admin", is answered
 // with 400: what a server behind makes of it cannot be known.
@@ -47,7 +48,7 @@ const smallBody = 64 << 10
 // readSmallBody reads a body that is small, so that net/http watches whether the client
 // is still there. A client that sends it slowly keeps nobody waiting but itself.
 func readSmallBody(r *http.Request) error {
-	if r == nil || r.Body == nil || r.ContentLength <= 0 || r.ContentLength > smallBody || r.Header.Get("Expect") != "" {
+	if !hasSmallBody(r) {
 		return nil
 	}
 	body, err := io.ReadAll(r.Body)
@@ -59,6 +60,10 @@ func readSmallBody(r *http.Request) error {
 		io.Closer
 	}{bytes.NewReader(body), r.Body}
 	return nil
+}
+
+func hasSmallBody(r *http.Request) bool {
+	return r != nil && r.Body != nil && r.ContentLength > 0 && r.ContentLength <= smallBody && r.Header.Get("Expect") == ""
 }
 
 // refuse answers a request that may not go on, with a problem of RFC 9457.

@@ -48,6 +48,8 @@ type Limiter struct {
 	local      *memstore.Store
 	active     atomic.Pointer[active]
 	judgements sync.Pool
+	lines      lines
+	nobody     limit.Counters // refuse all; see judgement.look
 	leaving    sync.WaitGroup // connections to Redis that are being closed
 	closing    context.Context
 	end        context.CancelFunc // of closing
@@ -90,6 +92,7 @@ type enforced struct {
 	global   limit.Counters // of a global rule, in Redis; nil: there is no Redis
 	counters limit.Counters // here: of a local rule, or while Redis is out of reach; nil: every request passes
 	warm     bool           // counters are kept up to date while Redis counts
+	wait     int64          // how long a request waits for its turn, in microseconds; 0: not at all
 	both     int64          // the moment until which counters decide along with Redis
 	tally    *tally
 	policy   string // its member of RateLimit-Policy
@@ -107,6 +110,13 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 	}
 	l.closing, l.end = context.WithCancel(context.Background())
 	l.judgements.New = func() any { return &judgement{limiter: l} }
+	none, err := limit.FixedWindow().New(limit.Limit{Unit: time.Second})
+	if err == nil {
+		l.nobody, err = l.local.Counters("nobody", none)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := l.settle(c); err != nil {
 		l.end()
 		return nil, err
@@ -175,6 +185,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 			tallies[r.Name] = &tally{}
 		}
 		e := enforced{
+			wait:   waitOf(r),
 			tally:  tallies[r.Name],
 			policy: policyMember(r),
 			quoted: quote(r.Name),
@@ -204,6 +215,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	l.tallies, l.redis = tallies, n
 	l.local.SetMaxKeys(a.config.MaxKeys)
 	l.active.Store(a)
+	l.lines.wakeAll()
 	if old != nil {
 		l.retire(old)
 	}
@@ -222,6 +234,15 @@ func (l *Limiter) retire(a *active) {
 func queues(r *rule.Rule) bool {
 	_, ok := r.Meter.(limit.Queue)
 	return ok
+}
+
+// waitOf returns how long requests wait under a rule, in microseconds. Where no time is known
+// after which one would be let in, or none is refused, nobody waits.
+func waitOf(r *rule.Rule) int64 {
+	if r.Limit.N == 0 || r.Mode == rule.Shadow {
+		return 0
+	}
+	return r.Wait.Microseconds()
 }
 
 // counters returns what a rule is counted by in this process, one of so many gateways.

@@ -14,7 +14,8 @@ import (
 )
 
 // Take judges a request and counts it, under all rules that cover it or, if one
-// refuses, under none. Where a leaky bucket says so it waits for the request's turn.
+// refuses, under none. Where a leaky bucket or a rule's wait says so it waits for the
+// request's turn.
 // For global rules it waits for Redis, for redis.timeout at most, and does without it if
 // it is out of reach.
 //
@@ -26,7 +27,7 @@ import (
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	a, redis := l.inForce()
 	j := l.judgements.Get().(*judgement)
-	j.active, j.request, j.held = a, r, false
+	j.active, j.request, j.held, j.waited = a, r, false, ""
 	j.verdicts, j.here, j.there = j.verdicts[:0], j.here.reset(), j.there.reset()
 	d := Decision{Allowed: true, j: j, use: j.use.Load()}
 	a.set.Find(&j.match, r.Method, r.Path)
@@ -41,7 +42,12 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 			return d, err
 		}
 	}
-	err := j.decide(ctx, now, &d)
+	var err error
+	if j.waits {
+		err = j.takeTurn(ctx, now, &d)
+	} else {
+		err = j.decide(ctx, now, &d)
+	}
 	if err == nil && d.Allowed {
 		err = j.await(ctx, now, &d)
 	}
@@ -91,7 +97,7 @@ func (c *charges) add(counters limit.Counters, rule, end int, shadow, silent boo
 // those for this process. It reports whether a global rule is judged without Redis.
 func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 	j.here, j.there = j.here.reset(), j.there.reset()
-	j.verdicts, j.keys, j.starts, j.queues = j.verdicts[:0], j.keys[:0], j.starts[:0], false
+	j.verdicts, j.keys, j.starts, j.queues, j.waits = j.verdicts[:0], j.keys[:0], j.starts[:0], false, false
 	var ip netip.Addr
 	haveIP := false
 	for i, r := range j.match.Rules {
@@ -99,6 +105,7 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		degraded = degraded || r.Scope == rule.Global && !inRedis
 		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
 		e := &j.active.enforced[r.Index]
+		j.waits = j.waits || e.wait > 0
 		j.starts = append(j.starts, len(j.keys))
 		if !r.CountsAll() {
 			if !haveIP {
@@ -229,7 +236,7 @@ func (j *judgement) count(d *Decision, v *Verdict) {
 	case !v.Allowed:
 		t.shadowRefused.Add(1)
 	case !d.Allowed: // another rule refused: this one has not been charged
-	case v.Wait > 0 && v.Rule.Mode == rule.Enforce:
+	case v.Wait > 0 && v.Rule.Mode == rule.Enforce, j.waited != "" && j.waited == v.Rule.Counters:
 		t.delayed.Add(1)
 	default:
 		t.allowed.Add(1)

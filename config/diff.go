@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/diana-limiter/diana/limit"
@@ -309,7 +310,15 @@ func (r *placedRule) fields() []setting {
 		plainSetting("scope", r.Scope.String()),
 		plainSetting("on_error", r.OnError.String()),
 		plainSetting("mode", r.Mode.String()),
+		plainSetting("wait", waitText(r.Wait)),
 	}
+}
+
+func waitText(wait time.Duration) string {
+	if wait == 0 {
+		return ""
+	}
+	return wait.String()
 }
 
 func (r *placedRule) actor() string {

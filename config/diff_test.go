@@ -74,6 +74,9 @@ func TestDiff(t *testing.T) {
 		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 10}]", `rule "a": renamed "/ all TB 10/second"`},
 		{"url: /\nrules: [{rpu: 10, algo: SW}]", "url: /\nrules: [{rpu: 10, algo: SW, slices: 10}]", ""},
 
+		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 10, name: a, wait: 1.5s}, {rpu: 1, name: b, wait: 2m}]",
+			"rule \"a\": wait none → 1.5s\nrule \"b\" added: /, all, TB 1 per second, wait 2m0s"},
+
 		// rules without a name
 		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 20}]", `rule "/ all TB 10/second": rpu 10 → 20`},
 		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 10, unit: minute, scope: global}]",

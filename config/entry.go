@@ -21,7 +21,7 @@ const (
 	longestActor = 256
 )
 
-var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align"} // see limit.Algorithm.Keys
+var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "wait"} // see limit.Algorithm.Keys
 
 // actorKinds are those that a vocabulary need not have.
 var actorKinds = []string{"all", "account", "device", "ip"}
@@ -99,6 +99,7 @@ func (v value) rule() rule.Rule {
 		Scope:   choice[rule.Scope](m.get("scope")),
 		OnError: choice[rule.OnError](m.get("on_error")),
 		Mode:    choice[rule.Mode](m.get("mode")),
+		Wait:    m.get("wait").duration(),
 	}
 	if scope := m.get("scope"); m.get("on_error").given() && (!scope.given() || scope.is("local")) {
 		m.failKey("on_error", "on_error has no meaning for scope local; it is for scope global")

@@ -175,7 +175,11 @@ type durationForm struct{ least, most, otherwise time.Duration }
 const durationPattern = `^[+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 
 func (f durationForm) draw(*drawing) object {
-	return object{"type": "string", "pattern": durationPattern, "default": f.otherwise.String()}
+	drawn := object{"type": "string", "pattern": durationPattern}
+	if f.otherwise != 0 {
+		drawn["default"] = f.otherwise.String()
+	}
+	return drawn
 }
 
 // truthForm is the form of true and false.

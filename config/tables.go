@@ -42,6 +42,7 @@ var (
 	statusForm    = wholeForm{400, 599, 503}
 	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
 	headersForm   = truthForm{true}
+	waitForm      = durationForm{least: time.Millisecond, most: rule.MaxWait}
 	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
 )
 
@@ -65,6 +66,7 @@ var (
 		{name: "align", form: choiceForm[align]{align(limit.AlignClock), align(limit.AlignFirst)}, about: "W: windows start at multiples of the unit since 1970, UTC (clock), or at the first request (first)."},
 		{name: "on_error", form: choiceForm[rule.OnError]{rule.Share, rule.Whole, rule.Open, rule.Closed}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
 		{name: "mode", form: choiceForm[rule.Mode]{rule.Enforce, rule.Shadow}, about: "shadow: counted, and refuses nothing."},
+		{name: "wait", form: waitForm, about: "TB, W, SW, SL: how long a request over the limit waits for its turn before it is refused, 1ms to 10m. Default: not at all."},
 	}}
 
 	entryKeys = keys{of: "an entry", name: "entry", list: []key{

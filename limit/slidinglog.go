@@ -28,7 +28,7 @@ import "fmt"
 func SlidingLog() Algorithm {
 	return Algorithm{
 		Names: []string{"SL", "sliding log"},
-		Keys:  []string{"unit"},
+		Keys:  []string{"unit", "wait"},
 		New:   newSlidingLog,
 	}
 }

@@ -40,7 +40,7 @@ import "fmt"
 func TokenBucket() Algorithm {
 	return Algorithm{
 		Names: []string{"TB", "token bucket"},
-		Keys:  []string{"unit", "burst"},
+		Keys:  []string{"unit", "burst", "wait"},
 		New:   newTokenBucket,
 	}
 }

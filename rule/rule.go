@@ -58,6 +58,10 @@ type Rule struct {
 	OnError   OnError // of a Global rule
 	Mode      Mode
 
+	// Wait is how long a request over the limit waits for its turn, at most, before it is
+	// refused; 0 to MaxWait, and 0 for algorithms without the key "wait".
+	Wait time.Duration
+
 	// The rest is set by Compile.
 
 	Index    int         // in Set.Rules
@@ -67,6 +71,9 @@ type Rule struct {
 
 	who []chain
 }
+
+// MaxWait is the longest Wait.
+const MaxWait = 10 * time.Minute
 
 // Entry is a URL and its rules.
 type Entry struct {

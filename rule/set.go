@@ -117,6 +117,9 @@ func (s *Set) bind(r *Rule, v Vocabulary) (err error) {
 	if r.Meter, err = r.Algorithm.New(r.Limit); err != nil {
 		return err
 	}
+	if r.Wait < 0 || r.Wait > MaxWait || r.Wait > 0 && !r.Algorithm.Uses("wait") {
+		return fmt.Errorf("wait is %v, expected 0 to %v, and 0 for an algorithm without it", r.Wait, MaxWait)
+	}
 	r.Counters = r.countersName()
 	r.who, err = s.identity.chains(v, r.Actor)
 	return err

@@ -76,7 +76,11 @@ func limitText(r *rule.Rule) string {
 	if r.Algorithm.Held {
 		return n + " at once"
 	}
-	return n + "/" + rule.UnitName(r.Limit.Unit)
+	n += "/" + rule.UnitName(r.Limit.Unit)
+	if r.Wait > 0 {
+		n += ", wait " + r.Wait.String()
+	}
+	return n
 }
 
 // keyText returns a counter's key as it is printed.
