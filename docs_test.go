@@ -23,7 +23,7 @@ var (
 // are parts of the example that extends Diana, which tests itself; the links lead somewhere.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	examples := unindent(string(mustRead(t, "example_test.go")))
+	examples := unindent(string(mustRead(t, "example_test.go")) + string(mustRead(t, "client/example_test.go")))
 	extension := map[string]string{} // by language
 	for _, pattern := range []string{"*", "testdata/*"} {
 		files, _ := filepath.Glob("examples/extension/" + pattern + ".*")
