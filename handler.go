@@ -11,7 +11,7 @@ import (
 )
 
 // Handler returns a handler that judges each request and calls next for those that
-// are allowed. It belongs in front of all other filters: what is refused has then
+// are allowed. Others get a refusal, or what their entry diverts them to. It belongs in front of all other filters: what is refused has then
 // cost nothing but the refusal. Places held under rules of concurrency are free
 // again when next returns, or panics.
 //
@@ -35,6 +35,13 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 			d.j.setFields(w.Header())
 		}
 		if err != nil || !d.Allowed {
+			h := w.Header()
+			h["Retry-After"] = []string{strconv.FormatInt(seconds(d.RetryAfter), 10)}
+			h["Cache-Control"] = []string{"no-store"}
+			if v := d.diversion(); v != nil && err == nil {
+				v.ServeHTTP(w, r)
+				return
+			}
 			d.refuse(w)
 			return
 		}
@@ -70,10 +77,7 @@ func hasSmallBody(r *http.Request) bool {
 func (d *Decision) refuse(w http.ResponseWriter) {
 	j := d.j
 	status := j.active.config.Response.Status
-	retry := strconv.FormatInt(seconds(d.RetryAfter), 10)
 	h := w.Header()
-	h["Retry-After"] = []string{retry}
-	h["Cache-Control"] = []string{"no-store"}
 	h["Content-Type"] = []string{"application/problem+json"}
 	w.WriteHeader(status)
 
@@ -85,7 +89,7 @@ func (d *Decision) refuse(w http.ResponseWriter) {
 	b = append(b, `","status":`...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	b = append(b, `,"detail":"This request is more than the limits allow. It may be repeated in `...)
-	b = append(b, retry...)
+	b = strconv.AppendInt(b, seconds(d.RetryAfter), 10)
 	b = append(b, ` s.","violated-policies":[`...)
 	comma := false
 	for i := range d.Verdicts {

@@ -5,6 +5,8 @@ package diana
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +29,10 @@ type Options struct {
 	// goroutine that made it. May be nil.
 	RedisObserved func(time.Duration)
 
+	// Upstream returns what passes requests on to a server that an entry diverts them to. Nil
+	// means an httputil.ReverseProxy, which tells X-Forwarded-For, -Host and -Proto.
+	Upstream func(*url.URL) http.Handler
+
 	// Logger gets one line for each change of state. Nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -34,6 +40,9 @@ type Options struct {
 func (o Options) filled() Options {
 	if len(o.Vocabulary.Algorithms) == 0 {
 		o.Vocabulary = Vocabulary()
+	}
+	if o.Upstream == nil {
+		o.Upstream = passTo
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -85,6 +94,8 @@ type active struct {
 	global   *redisstore.Store // nil: no Redis
 	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
 	policies policies
+
+	diversions map[*rule.Divert]*diversion
 }
 
 // enforced is how a rule is kept.
@@ -152,6 +163,10 @@ func (l *Limiter) use(c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	diversions, err := l.diversions(c.Limits)
+	if err != nil {
+		return err
+	}
 	o, err := redisOptions(c.Redis)
 	if err != nil {
 		return err
@@ -163,7 +178,7 @@ func (l *Limiter) use(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	err = l.enforce(&active{config: c, set: set, since: time.Now()}, n)
+	err = l.enforce(&active{config: c, set: set, since: time.Now(), diversions: diversions}, n)
 	switch {
 	case n == old:
 	case err != nil:

@@ -174,7 +174,7 @@ func TestNoRefusal(t *testing.T) {
 					s := newServer(t, "{url: /, rules: ["+tc.rules+"]}", tc.change)
 					tr := &Transport{Base: s.slow(uint64(callers)), MaxWait: time.Hour}
 					began := time.Now()
-					const calls = 2000
+					const calls = 600
 					crowd(t, tr, "http://server/", callers, calls)
 					took := time.Since(began).Seconds()
 					if s.refused.Load() > 0 || s.served.Load()+s.early.Load() != calls {
@@ -227,6 +227,9 @@ func TestNoRefusalByRealServer(t *testing.T) {
 		{"older", "{rpu: 2500, algo: W}", older},
 	} {
 		for _, callers := range []int{1, 16} {
+			if callers == 1 && tc.change != nil {
+				continue // they are read the same
+			}
 			t.Run(fmt.Sprintf("%s/%d", tc.name, callers), func(t *testing.T) {
 				t.Parallel()
 				s := newServer(t, "{url: /, rules: ["+tc.rules+"]}", tc.change)

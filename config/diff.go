@@ -240,7 +240,7 @@ func rulesOf(entries []rule.Entry) []*placedRule {
 	var rules []*placedRule
 	for i, e := range entries {
 		for _, r := range e.Rules {
-			r.URL = e.URL
+			r.URL, r.Divert = e.URL, e.Divert
 			rules = append(rules, &placedRule{Rule: r, name: names[len(rules)], entry: i})
 		}
 	}
@@ -311,6 +311,7 @@ func (r *placedRule) fields() []setting {
 		plainSetting("on_error", r.OnError.String()),
 		plainSetting("mode", r.Mode.String()),
 		plainSetting("wait", waitText(r.Wait)),
+		setting{key: "divert", shown: legible(r.Divert.String()), is: divertText(r.Divert)},
 	}
 }
 
@@ -319,6 +320,13 @@ func waitText(wait time.Duration) string {
 		return ""
 	}
 	return wait.String()
+}
+
+func divertText(d *rule.Divert) string {
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %q %q %q %v", d.Status, d.Type, d.Body, d.File, d.Upstream)
 }
 
 func (r *placedRule) actor() string {

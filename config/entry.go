@@ -41,7 +41,7 @@ func (v value) entries() {
 func (v value) entry() {
 	v.form = entryKeys
 	m := v.mapping()
-	e := rule.Entry{URL: m.get("url").pattern()}
+	e := rule.Entry{URL: m.get("url").pattern(), Divert: m.get("divert").divert()}
 	items := m.get("rules").list()
 	e.Rules = make([]rule.Rule, len(items))
 	for i, item := range items {

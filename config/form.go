@@ -309,6 +309,20 @@ func meaningless(d *drawing) object {
 	return object{"allOf": append(all, object{"if": object{"required": []string{"on_error"}}, "then": global})}
 }
 
+// divertTogether says that there is one answer, and what means nothing to an upstream's.
+func divertTogether(*drawing) object {
+	var ways []object
+	for _, way := range divertWays {
+		ways = append(ways, object{"required": []string{way}})
+	}
+	return object{
+		"oneOf":      ways,
+		"properties": object{"status": object{"not": object{"enum": bodyless}}},
+		"if":         object{"required": []string{"upstream"}},
+		"then":       object{"properties": object{"status": false, "type": false}},
+	}
+}
+
 // redisTogether says that there is one address, and nothing beside a URL that it says.
 func redisTogether(*drawing) object {
 	var ways []object

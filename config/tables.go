@@ -26,6 +26,9 @@ var (
 	patternForm  = textForm{longest: longestURL, pattern: `^((/([^ /?#{}]*|\{[^ /?#{}]+\}))+|[` + capitals + `]+ +(/([^/?#{}]*|\{[^/?#{}]+\}))+)$`}
 	hostForm     = textForm{longest: longestAddress, pattern: `^(\[[^\] /@]+\]|[^\[\]: /@]+):[0-9]+$`}
 	redisURLForm = textForm{longest: longestAddress, pattern: `^[Rr][Ee][Dd][Ii][Ss][Ss]?://([^/?#]*@)?(\[[^/?#@]*\]|[^/?#@:\[\]]+)(:(0*[1-9][0-9]*)?)?(/*|/(0|[1-9][0-9]*))$`}
+	upstreamForm = textForm{longest: longestAddress, pattern: `^[Hh][Tt][Tt][Pp][Ss]?://(\[[^\[\]/?#@]+\]|[^/?#@:\[\]]+)(:[0-9]*)?(/[^?#]*)?$`}
+	mediaForm    = textForm{longest: longestName, pattern: `^[` + tokens + `]+/[` + tokens + `]+([ \t]*;[ -~\t]*)?$`}
+	answerForm   = textForm{longest: longestAnswer}
 	networkForm  = textForm{longest: longestAddress, pattern: `^[0-9A-Fa-f:.]+(/[0-9]+)?$`}
 	pathForm     = textForm{longest: longestPath}
 	pemForm      = textForm{longest: longestPath, not: `-----BEGIN|[\n\x00]`}
@@ -39,6 +42,7 @@ var (
 	accountForm   = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Account-Id"}}
 	deviceForm    = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Device-Id"}}
 	hosts         = listForm{of: "host:port", item: hostForm, nonempty: true, distinct: true}
+	divertStatus  = wholeForm{200, 599, 200}
 	statusForm    = wholeForm{400, 599, 503}
 	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
 	headersForm   = truthForm{true}
@@ -69,9 +73,18 @@ var (
 		{name: "wait", form: waitForm, about: "TB, W, SW, SL: how long a request over the limit waits for its turn before it is refused, 1ms to 10m. Default: not at all."},
 	}}
 
+	divertKeys = keys{of: "divert", name: "divert", together: divertTogether, list: []key{
+		{name: "status", form: divertStatus, about: "Status of the answer, 200 to 599 but for 204, 205 and 304, which have no body."},
+		{name: "type", form: mediaForm, about: "Media type of the answer. Default: text/plain; of a file by its name, else by what is in it."},
+		{name: "body", form: answerForm, about: "Text of the answer."},
+		{name: "file", form: pathForm, about: "File that holds the answer, of at most 1 MiB, which is read with the configuration. Not in a configuration centre."},
+		{name: "upstream", form: upstreamForm, about: "http:// or https:// URL of a server that is asked instead. Not in a configuration centre."},
+	}}
+
 	entryKeys = keys{of: "an entry", name: "entry", list: []key{
 		{name: "url", also: "Url", form: patternForm, required: true, about: "Path that is limited, with all below it. {name} stands for one segment. A method may stand in front, as in POST /login."},
 		{name: "rules", form: listForm{of: "rules", called: "rule", item: ruleKeys, nonempty: true}, required: true, about: "Rules that judge each request to the url."},
+		{name: "divert", form: divertKeys, about: "What a request gets instead of a refusal by a rule of this entry: one of body, file and upstream."},
 	}}
 	entriesForm = listForm{of: "entries", called: "entry", item: entryKeys}
 
@@ -129,6 +142,9 @@ var (
 		{name: "limits", form: entriesForm, about: "What is limited."},
 	}, together: func(*drawing) object { return object{"minProperties": 1} }}
 )
+
+// divertWays are the keys of which divert has one.
+var divertWays = []string{"body", "file", "upstream"}
 
 // redisWays are the keys of which redis has one.
 var redisWays = []string{"url", "cluster", "sentinel"}

@@ -7,6 +7,7 @@ package rule
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -66,6 +67,7 @@ type Rule struct {
 
 	Index    int         // in Set.Rules
 	URL      Pattern     // that it stands under
+	Divert   *Divert     // of the entry that it stands in
 	Meter    limit.Meter // keeps Limit
 	Counters string      // names what is counted: equal in two Sets if the counts mean the same
 
@@ -77,8 +79,31 @@ const MaxWait = 10 * time.Minute
 
 // Entry is a URL and its rules.
 type Entry struct {
-	URL   Pattern
-	Rules []Rule
+	URL    Pattern
+	Rules  []Rule
+	Divert *Divert // what a request gets that a rule of this entry refuses; nil: a refusal
+}
+
+// Divert is a cheaper answer than what was asked for. One of Body, File and Upstream is set.
+type Divert struct {
+	Status   int      // of the answer, 200 to 599; not with Upstream
+	Type     string   // media type of the answer; empty: of a file by its name, else by what is in it
+	Body     string   // text of the answer
+	File     string   // a file that holds it
+	Upstream *url.URL // server that is asked instead
+}
+
+// String returns the answer in a few words.
+func (d *Divert) String() string {
+	switch {
+	case d == nil:
+		return ""
+	case d.Upstream != nil:
+		return "to " + d.Upstream.String()
+	case d.File != "":
+		return fmt.Sprintf("%d with %s", d.Status, d.File)
+	}
+	return fmt.Sprintf("%d with a text of %d bytes", d.Status, len(d.Body))
 }
 
 // UnitName returns the unit of l as configurations write it.

@@ -47,7 +47,7 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 		}
 		compiled := &entry{url: e.URL, order: order}
 		for _, r := range e.Rules {
-			r.URL = e.URL
+			r.URL, r.Divert = e.URL, e.Divert
 			r.Index = len(s.Rules)
 			if r.Name != "" && given[r.Name] {
 				errs = append(errs, fmt.Errorf("two rules have the name %q", r.Name))

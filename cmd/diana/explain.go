@@ -53,6 +53,11 @@ func (c *explainCommand) Run(o *output) error {
 	}
 	o.printf("%s is judged by %s of %s, in this order:\n\n", what, rules(len(explained)), s)
 	o.printf("%s", table(explained))
+	for i, e := range explained {
+		if e.Rule.Divert != nil && (i == 0 || explained[i-1].Rule.Divert != e.Rule.Divert) {
+			o.printf("\nWhat a rule of %s refuses is diverted: %s.\n", legible(e.Rule.URL.String()), legible(e.Rule.Divert.String()))
+		}
+	}
 	return nil
 }
 
