@@ -23,7 +23,7 @@ import (
 func TestDivert(t *testing.T) {
 	t.Parallel()
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s %s from %s", r.Method, r.URL, r.Header.Get("X-Forwarded-Host"))
+		_, _ = fmt.Fprintf(w, "%s %s from %s", r.Method, r.URL, r.Header.Get("X-Forwarded-Host"))
 	}))
 	defer other.Close()
 	f := newFolder(t)

@@ -68,9 +68,9 @@ const (
 	// whose wait is over when its turn has just come.
 	handover = 10_000
 
-	// How long at least the first of a line leaves Redis alone. A limit of thousands a
-	// second loses nothing by it, as many go on then.
-	redisPause = 1000
+	// How long at least the first of a line leaves Redis alone, or a meter that knows no time. A
+	// limit of thousands a second loses nothing by it, as many go on then.
+	pause = 1000
 )
 
 // takeTurn is decide for requests under a rule with a wait: one that is over such a limit,
@@ -194,7 +194,7 @@ func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 		for i := range c.list {
 			ch, wait := &c.list[i], j.wait(c, i)
 			refused := !ch.Outcome.Allowed
-			if ch.Shadow || !refused && !(behind && wait > 0) {
+			if ch.Shadow || !refused && (!behind || wait == 0) {
 				continue
 			}
 			if wait == 0 {
@@ -204,8 +204,8 @@ func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 			turn := int64(-1)
 			if refused {
 				turn = now + ch.Outcome.Wait
-				if c == &j.there {
-					turn = now + max(ch.Outcome.Wait, redisPause)
+				if c == &j.there || ch.Outcome.Wait == 0 {
+					turn = max(turn, now+pause)
 				}
 			}
 			if ahead, first := l.of(j.counters(c, i), ch.Key).ahead(w); ahead > 0 {

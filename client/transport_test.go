@@ -52,12 +52,21 @@ func says(status int, header ...string) *http.Response {
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader("body"))}
 }
 
-func get(ctx context.Context, t *Transport, url string) (*http.Response, error) {
+// get makes a call, and does with its answer what is asked.
+func get(ctx context.Context, t *Transport, url string, with ...func(*http.Response)) error {
 	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return t.RoundTrip(r)
+	a, err := t.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	for _, do := range with {
+		do(a)
+	}
+	return nil
 }
 
 // server is one behind Diana, and counts what it refuses.
@@ -201,18 +210,17 @@ func crowd(t *testing.T, tr *Transport, url string, callers, calls int) {
 	for range callers {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
-				r, err := get(context.Background(), tr, url)
-				if err != nil {
+				if err := get(context.Background(), tr, url, readAll); err != nil {
 					t.Error(err)
 					return
 				}
-				_, _ = io.Copy(io.Discard, r.Body)
-				_ = r.Body.Close()
 			}
 		})
 	}
 	wg.Wait()
 }
+
+func readAll(r *http.Response) { _, _ = io.Copy(io.Discard, r.Body) }
 
 // The same over loopback, with a real server.
 func TestNoRefusalByRealServer(t *testing.T) {
@@ -267,7 +275,11 @@ func TestNoRefusalWithFailures(t *testing.T) {
 		var late sync.WaitGroup
 		tr := &Transport{MaxWait: time.Hour, Base: base(func(r *http.Request) (*http.Response, error) {
 			if n.Add(1)%10 == 0 {
-				late.Go(func() { _, _ = way(r) })
+				late.Go(func() {
+					if a, err := way(r); err == nil {
+						_ = a.Body.Close()
+					}
+				})
 				time.Sleep(10 * time.Millisecond)
 				failed.Add(1)
 				return nil, io.ErrUnexpectedEOF
@@ -278,7 +290,7 @@ func TestNoRefusalWithFailures(t *testing.T) {
 		for range 16 {
 			wg.Go(func() {
 				for range 200 {
-					if _, err := get(context.Background(), tr, "http://server/"); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+					if err := get(context.Background(), tr, "http://server/"); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 						t.Error(err)
 					}
 				}
@@ -376,10 +388,10 @@ func TestApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tr := &Transport{MaxWait: -1, Base: base(func(r *http.Request) (*http.Response, error) {
-			switch {
-			case r.URL.Path == "/login":
+			switch r.URL.Path {
+			case "/login":
 				return says(200, `RateLimit: "all";r=50;t=1, "login";r=0;t=600`), nil
-			case r.URL.Path == "/off":
+			case "/off":
 				return says(503, "Retry-After: 60"), nil
 			}
 			return says(200, `RateLimit: "all";r=50;t=1`), nil
@@ -400,7 +412,7 @@ func TestApart(t *testing.T) {
 			{"http://three/data/1", 60 * time.Second},
 			{"http://one/data/3", -1},
 		} {
-			_, err := get(t.Context(), tr, step.url)
+			err := get(t.Context(), tr, step.url)
 			var refused *RefusedError
 			switch {
 			case step.want < 0 && err != nil:
@@ -487,7 +499,7 @@ func TestContract(t *testing.T) {
 		})},
 	} {
 		if name == "refused by a server" {
-			if _, err := get(t.Context(), tr, "http://x/"); err != nil {
+			if err := get(t.Context(), tr, "http://x/"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -499,6 +511,9 @@ func TestContract(t *testing.T) {
 		r.ContentLength = 4
 		before := fmt.Sprintf("%+v", r)
 		a, err := tr.RoundTrip(r)
+		if err == nil {
+			_ = a.Body.Close()
+		}
 		var refused *RefusedError
 		if a != nil || !errors.As(err, &refused) && !errors.Is(err, failure) {
 			t.Errorf("%s: %v, %v", name, a, err)
@@ -513,7 +528,7 @@ func TestContract(t *testing.T) {
 	// The context goes first.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := get(ctx, &Transport{}, "http://x/"); !errors.Is(err, context.Canceled) {
+	if err := get(ctx, &Transport{}, "http://x/"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that was given up: %v", err)
 	}
 }
@@ -534,24 +549,25 @@ func TestPlaces(t *testing.T) {
 	}
 	for _, end := range []func(*http.Response){
 		func(r *http.Response) { _ = r.Body.Close(); _ = r.Body.Close() },
-		func(r *http.Response) { _, _ = io.ReadAll(r.Body) },
+		readAll,
 	} {
-		r, err := get(t.Context(), tr, "http://x/")
+		err := get(t.Context(), tr, "http://x/", func(r *http.Response) {
+			if err := get(t.Context(), tr, "http://x/"); err == nil {
+				t.Error("two are inside")
+			}
+			end(r)
+			fail = true
+			for range 3 {
+				var refused *RefusedError
+				if err := get(t.Context(), tr, "http://x/"); err == nil || errors.As(err, &refused) {
+					t.Errorf("%v, want that it failed", err)
+				}
+			}
+			fail = false
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := get(t.Context(), tr, "http://x/"); err == nil {
-			t.Error("two are inside")
-		}
-		end(r)
-		fail = true
-		for range 3 {
-			var refused *RefusedError
-			if _, err := get(t.Context(), tr, "http://x/"); err == nil || errors.As(err, &refused) {
-				t.Errorf("%v, want that it failed", err)
-			}
-		}
-		fail = false
 	}
 }
 
@@ -564,13 +580,13 @@ func TestPatience(t *testing.T) {
 			return says(200, "RateLimit-Remaining: 0", "RateLimit-Reset: 10"), nil
 		})}
 		start := time.Now()
-		if _, err := get(t.Context(), tr, "http://x/"); err != nil {
+		if err := get(t.Context(), tr, "http://x/"); err != nil {
 			t.Fatal(err)
 		}
 		var refused *RefusedError
 		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 		defer cancel()
-		if _, err := get(ctx, tr, "http://x/"); !errors.As(err, &refused) || refused.RetryAfter != 10*time.Second || time.Since(start) != 0 {
+		if err := get(ctx, tr, "http://x/"); !errors.As(err, &refused) || refused.RetryAfter != 10*time.Second || time.Since(start) != 0 {
 			t.Errorf("after %v: %v, want a refusal at once", time.Since(start), err)
 		}
 		leaving, leave := context.WithCancel(t.Context())
@@ -581,7 +597,7 @@ func TestPatience(t *testing.T) {
 				ctx = leaving
 			}
 			wg.Go(func() {
-				_, err := get(ctx, tr, "http://x/")
+				err := get(ctx, tr, "http://x/")
 				switch since := time.Since(start); {
 				case i%2 == 1 && (!errors.Is(err, context.Canceled) || since != time.Second):
 					t.Errorf("%d after %v: %v", i, since, err)
@@ -599,7 +615,7 @@ func TestPatience(t *testing.T) {
 			wg.Go(func() {
 				var refused *RefusedError
 				began := time.Now()
-				_, err := get(t.Context(), tr, "http://x/")
+				err := get(t.Context(), tr, "http://x/")
 				if took := time.Since(began); errors.As(err, &refused) != (i == 6) || took > time.Minute {
 					t.Errorf("%d after %v: %v", i, took, err)
 				}
@@ -619,10 +635,10 @@ func TestBounds(t *testing.T) {
 		return says(200, fmt.Sprintf(`RateLimit: "p%d";r=5;t=100, "q%d";r=%d`, n, n, n)), nil
 	})}
 	for i := range 3000 {
-		if _, err := get(t.Context(), tr, fmt.Sprintf("http://h%d/", i)); err != nil {
+		if err := get(t.Context(), tr, fmt.Sprintf("http://h%d/", i)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := get(t.Context(), tr, fmt.Sprintf("http://one/%d/", i)); err != nil {
+		if err := get(t.Context(), tr, fmt.Sprintf("http://one/%d/", i)); err != nil {
 			t.Fatal(err)
 		}
 	}

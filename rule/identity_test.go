@@ -43,7 +43,7 @@ func key(t testing.TB, r *Request, actors ...string) string {
 		}
 		rule.Actor = append(rule.Actor, a)
 	}
-	s, err := Compile([]Entry{{pattern(t, "/"), []Rule{rule}}}, identity(t), Default())
+	s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{rule}}}, identity(t), Default())
 	if err != nil {
 		t.Fatal(err)
 	}

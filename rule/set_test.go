@@ -168,9 +168,9 @@ func TestCompileRefuses(t *testing.T) {
 		entries []Entry
 		want    string
 	}{
-		{[]Entry{{pattern(t, "/a/{x}"), []Rule{r}}, {pattern(t, "/a/{y}"), []Rule{r}}}, `two entries have the url "/a/{y}"`},
-		{[]Entry{{pattern(t, "/"), []Rule{named, named}}}, `two rules have the name "x"`},
-		{[]Entry{{pattern(t, "/"), []Rule{bad}}}, "unit is 0s"},
+		{[]Entry{{URL: pattern(t, "/a/{x}"), Rules: []Rule{r}}, {URL: pattern(t, "/a/{y}"), Rules: []Rule{r}}}, `two entries have the url "/a/{y}"`},
+		{[]Entry{{URL: pattern(t, "/"), Rules: []Rule{named, named}}}, `two rules have the name "x"`},
+		{[]Entry{{URL: pattern(t, "/"), Rules: []Rule{bad}}}, "unit is 0s"},
 	} {
 		if _, err := Compile(tc.entries, Identity{}, Default()); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("error %v, want one with %q", err, tc.want)
@@ -182,7 +182,7 @@ func TestNamesAndCounters(t *testing.T) {
 	t.Parallel()
 	tb := Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 10, Unit: time.Second}, Actor: []Actor{{Kind: "device"}}}
 	c := Rule{Algorithm: limit.Concurrency(), Limit: limit.Limit{N: 3}}
-	s, err := Compile([]Entry{{pattern(t, "POST /a"), []Rule{tb, tb, c}}}, Identity{}, Default())
+	s, err := Compile([]Entry{{URL: pattern(t, "POST /a"), Rules: []Rule{tb, tb, c}}}, Identity{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestNamesAndCounters(t *testing.T) {
 	counters := func(change func(*Rule)) string {
 		r := tb
 		change(&r)
-		s, err := Compile([]Entry{{pattern(t, "/a"), []Rule{r}}}, Identity{}, Default())
+		s, err := Compile([]Entry{{URL: pattern(t, "/a"), Rules: []Rule{r}}}, Identity{}, Default())
 		if err != nil {
 			t.Fatal(err)
 		}
