@@ -6,7 +6,7 @@ MODULES := . source/etcd source/etcd/etcdtest cmd/diana bench examples/extension
 FUZZTIME ?= 100000x
 
 # package:target of every fuzz test
-FUZZ := rule:FuzzParseWho rule:FuzzCleanPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack
+FUZZ := rule:FuzzParseWho rule:FuzzCleanPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
@@ -37,7 +37,7 @@ tidy:
 
 ## build386: no place relies on 64-bit integers
 build386:
-	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rate ./rule ./memstore ./config ./replay
+	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rate ./rule ./memstore ./config ./replay ./client
 
 ## outside: the example builds and passes its tests outside the repository
 outside: deps

@@ -84,8 +84,11 @@ type judgement struct {
 	which    []int // rules that the fields tell of
 	held     bool  // a charge is to be given back at the end
 	owed     bool  // a charge may be to be given back when the status is known
-	queues   bool  // a rule may let the request wait
+	queues   bool  // a leaky bucket may let the request wait
 	excepted bool  // a rule does not judge the request: its verdict has no Rule
+	waits    bool  // a rule has a wait
+	waiter   waiter
+	waited   string // Counters of the rule in whose line the request stood last; empty: in none
 }
 
 // end gives back what the request held, and the judgement.

@@ -23,7 +23,10 @@ var (
 // are parts of an example in a folder, which is tested there; the links lead somewhere.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	examples := unindent(string(mustRead(t, "example_test.go")) + string(mustRead(t, "rate/example_test.go")))
+	var examples string
+	for _, file := range []string{"example_test.go", "rate/example_test.go", "client/example_test.go"} {
+		examples += unindent(string(mustRead(t, file)))
+	}
 	extension := map[string]string{} // by language
 	for _, pattern := range []string{"extension/*", "extension/testdata/*", "replay/*"} {
 		files, _ := filepath.Glob("examples/" + pattern + ".*")

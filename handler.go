@@ -11,14 +11,15 @@ import (
 )
 
 // Handler returns a handler that judges each request and calls next for those that
-// are allowed. It belongs in front of all other filters: what is refused has then
+// are allowed. Others get a refusal, or what their entry diverts them to. It belongs in front of all other filters: what is refused has then
 // cost nothing but the refusal. Places held under rules of concurrency are free
 // again when next returns, or panics.
 //
 // A request that must wait for its turn waits here, until its context ends. net/http
 // notices that a client has gone only once the request's body has been read. So under a
-// leaky bucket a body of up to 64 KiB is read before the request joins the queue; one
-// that leaves while a larger body is still unread keeps its place.
+// leaky bucket, or where a rule's wait lets the request wait, a body of up to 64 KiB is
+// read before the request joins the queue; one that leaves while a larger body is still
+// unread keeps its place.
 //
 // Under rules that count certain statuses alone, a request is charged before and given back
 // as soon as its status is known. It stays charged if next panics before that, or if the
@@ -42,6 +43,13 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 			d.j.setFields(w.Header())
 		}
 		if err != nil || !d.Allowed {
+			h := w.Header()
+			h["Retry-After"] = []string{strconv.FormatInt(seconds(d.RetryAfter), 10)}
+			h["Cache-Control"] = []string{"no-store"}
+			if v := d.diversion(); v != nil && err == nil {
+				v.ServeHTTP(w, r)
+				return
+			}
 			d.refuse(w)
 			return
 		}
@@ -61,7 +69,7 @@ const smallBody = 64 << 10
 // readSmallBody reads a body that is small, so that net/http watches whether the client
 // is still there. A client that sends it slowly keeps nobody waiting but itself.
 func readSmallBody(r *http.Request) error {
-	if r == nil || r.Body == nil || r.ContentLength <= 0 || r.ContentLength > smallBody || r.Header.Get("Expect") != "" {
+	if !hasSmallBody(r) {
 		return nil
 	}
 	body, err := io.ReadAll(r.Body)
@@ -75,14 +83,15 @@ func readSmallBody(r *http.Request) error {
 	return nil
 }
 
+func hasSmallBody(r *http.Request) bool {
+	return r != nil && r.Body != nil && r.ContentLength > 0 && r.ContentLength <= smallBody && r.Header.Get("Expect") == ""
+}
+
 // refuse answers a request that may not go on, with a problem of RFC 9457.
 func (d *Decision) refuse(w http.ResponseWriter) {
 	j := d.j
 	status := j.active.config.Response.Status
-	retry := strconv.FormatInt(seconds(d.RetryAfter), 10)
 	h := w.Header()
-	h["Retry-After"] = j.values.of(retry)
-	h["Cache-Control"] = noStore
 	h["Content-Type"] = problemJSON
 	w.WriteHeader(status)
 
@@ -94,7 +103,7 @@ func (d *Decision) refuse(w http.ResponseWriter) {
 	b = append(b, `","status":`...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	b = append(b, `,"detail":"This request is more than the limits allow. It may be repeated in `...)
-	b = append(b, retry...)
+	b = strconv.AppendInt(b, seconds(d.RetryAfter), 10)
 	b = append(b, ` s.","violated-policies":[`...)
 	comma := false
 	for i := range d.Verdicts {

@@ -5,6 +5,8 @@ package diana
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,9 +32,13 @@ type Options struct {
 
 	// Now takes the place of the system's clock, as for replaying what has been and for
 	// tests. Nil means time.Now. With one no request is held that is to wait for its turn:
-	// Decision.Delayed says for how long it would be, and is all that comes of it. Redis
-	// goes by its own clock.
+	// Decision.Delayed says for how long it would be, and is all that comes of it; and the
+	// wait of a rule has no effect. Redis goes by its own clock.
 	Now func() time.Time
+
+	// Upstream returns what passes requests on to a server that an entry diverts them to. Nil
+	// means an httputil.ReverseProxy, which tells X-Forwarded-For, -Host and -Proto.
+	Upstream func(*url.URL) http.Handler
 
 	// Logger gets one line for each change of state. Nil means slog.Default().
 	Logger *slog.Logger
@@ -41,6 +47,9 @@ type Options struct {
 func (o Options) filled() Options {
 	if len(o.Vocabulary.Algorithms) == 0 {
 		o.Vocabulary = Vocabulary()
+	}
+	if o.Upstream == nil {
+		o.Upstream = passTo
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -55,7 +64,9 @@ type Limiter struct {
 	local      *memstore.Store
 	active     atomic.Pointer[active]
 	judgements sync.Pool
-	judges     atomic.Uint32  // judgements that were made
+	judges     atomic.Uint32 // judgements that were made
+	lines      lines
+	nobody     limit.Counters // refuse all; see judgement.look
 	leaving    sync.WaitGroup // connections to Redis that are being closed
 	closing    context.Context
 	end        context.CancelFunc // of closing
@@ -92,6 +103,8 @@ type active struct {
 	global   *redisstore.Store // nil: no Redis
 	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
 	policies policies
+
+	diversions map[*rule.Divert]*diversion
 }
 
 // enforced is how a rule is kept.
@@ -99,6 +112,7 @@ type enforced struct {
 	global   limit.Counters // of a global rule, in Redis; nil: there is no Redis
 	counters limit.Counters // here: of a local rule, or while Redis is out of reach; nil: every request passes
 	warm     bool           // counters are kept up to date while Redis counts
+	wait     int64          // how long a request waits for its turn, in microseconds; 0: not at all
 	both     int64          // the moment until which counters decide along with Redis
 	tally    tally
 	policy   string // its member of RateLimit-Policy
@@ -116,6 +130,13 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 	}
 	l.closing, l.end = context.WithCancel(context.Background())
 	l.judgements.New = func() any { return &judgement{limiter: l, nth: l.judges.Add(1)} }
+	none, err := limit.FixedWindow().New(limit.Limit{Unit: time.Second})
+	if err == nil {
+		l.nobody, err = l.local.Counters("nobody", none)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := l.settle(c); err != nil {
 		l.end()
 		return nil, err
@@ -159,6 +180,10 @@ func (l *Limiter) use(c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	diversions, err := l.diversions(c.Limits)
+	if err != nil {
+		return err
+	}
 	o, err := redisOptions(c.Redis)
 	if err != nil {
 		return err
@@ -170,7 +195,7 @@ func (l *Limiter) use(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	err = l.enforce(&active{config: c, set: set, since: l.now()}, n)
+	err = l.enforce(&active{config: c, set: set, since: l.now(), diversions: diversions}, n)
 	switch {
 	case n == old:
 	case err != nil:
@@ -194,6 +219,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 			tallies[r.Name] = newTally()
 		}
 		e := enforced{
+			wait:   waitOf(r),
 			tally:  tallies[r.Name],
 			policy: policyMember(r),
 			quoted: quote(r.Name),
@@ -234,6 +260,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	l.tallies, l.redis = tallies, n
 	l.local.SetMaxKeys(a.config.MaxKeys)
 	l.active.Store(a)
+	l.lines.wakeAll()
 	if old != nil {
 		l.retire(old)
 	}
@@ -257,6 +284,15 @@ func (l *Limiter) retire(a *active) {
 func queues(r *rule.Rule) bool {
 	_, ok := r.Meter.(limit.Queue)
 	return ok
+}
+
+// waitOf returns how long requests wait under a rule, in microseconds. Where no time is known
+// after which one would be let in, or none is refused, nobody waits.
+func waitOf(r *rule.Rule) int64 {
+	if r.Limit.N == 0 || r.Mode == rule.Shadow {
+		return 0
+	}
+	return r.Wait.Microseconds()
 }
 
 // counters returns what a rule is counted by in this process, one of so many gateways.

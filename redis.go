@@ -87,7 +87,7 @@ func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
 		n.returned = l.local.Now()
 	}
 	a := l.active.Load()
-	if err := l.enforce(&active{config: a.config, set: a.set, since: a.since}, n); err != nil {
+	if err := l.enforce(&active{config: a.config, set: a.set, since: a.since, diversions: a.diversions}, n); err != nil {
 		l.options.Logger.Error("limits not changed", "gateways", h.Gateways, "error", err)
 	}
 	switch {

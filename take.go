@@ -15,7 +15,8 @@ import (
 )
 
 // Take judges a request and counts it, under all rules that cover it or, if one
-// refuses, under none. Where a leaky bucket says so it waits for the request's turn.
+// refuses, under none. Where a leaky bucket or a rule's wait says so it waits for the
+// request's turn.
 // For global rules it waits for Redis, for redis.timeout at most, and does without it if
 // it is out of reach.
 //
@@ -27,7 +28,7 @@ import (
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	a, redis := l.inForce()
 	j := l.judgements.Get().(*judgement)
-	j.active, j.request, j.held, j.owed = a, r, false, false
+	j.active, j.request, j.held, j.owed, j.waited = a, r, false, false, ""
 	d := Decision{Allowed: true, j: j, use: j.use.Load()}
 	a.set.Find(&j.match, r.Method, r.Path)
 	if len(j.match.Rules) == 0 {
@@ -41,7 +42,12 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 			return d, err
 		}
 	}
-	err := j.decide(ctx, now, &d)
+	var err error
+	if j.waits && l.options.Now == nil {
+		err = j.takeTurn(ctx, now, &d)
+	} else {
+		err = j.decide(ctx, now, &d)
+	}
 	if err == nil && d.Allowed {
 		err = j.await(ctx, now, &d)
 	}
@@ -98,7 +104,7 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 	j.here.reset()
 	j.there.reset()
 	j.verdicts, j.keys, j.starts = j.verdicts[:0], j.keys[:0], j.starts[:0]
-	j.queues, j.excepted = false, false
+	j.queues, j.waits, j.excepted = false, false, false
 	var ip netip.Addr
 	haveIP := false
 	for i, r := range j.match.Rules {
@@ -116,6 +122,7 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		degraded = degraded || r.Scope == rule.Global && !inRedis
 		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
 		e := &j.active.enforced[r.Index]
+		j.waits = j.waits || e.wait > 0
 		cost := r.Cost.N
 		if r.Cost.Header != "" {
 			cost = j.active.set.CostOf(r, withCosts(&j.request))
@@ -255,7 +262,7 @@ func (j *judgement) count(d *Decision, v *Verdict) {
 	case !v.Allowed:
 		t.shadowRefused.Add(1)
 	case !d.Allowed: // another rule refused: this one has not been charged
-	case v.Wait > 0 && v.Rule.Mode == rule.Enforce:
+	case v.Wait > 0 && v.Rule.Mode == rule.Enforce, j.waited != "" && j.waited == v.Rule.Counters:
 		t.delayed.Add(1)
 	default:
 		t.allowed.Add(1)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/diana-limiter/diana/limit"
@@ -241,7 +242,7 @@ func rulesOf(entries []rule.Entry) []*placedRule {
 	var rules []*placedRule
 	for i, e := range entries {
 		for _, r := range e.Rules {
-			r.URL = e.URL
+			r.URL, r.Divert = e.URL, e.Divert
 			rules = append(rules, &placedRule{Rule: r, name: names[len(rules)], entry: i})
 		}
 	}
@@ -305,6 +306,8 @@ func (r *placedRule) fields() []setting {
 		plainSetting("mode", r.Mode.String()),
 		plainSetting("cost", r.Cost.String()),
 		plainSetting("charge", strings.Join(numbers(r.Charge), ", ")),
+		plainSetting("wait", waitText(r.Wait)),
+		setting{key: "divert", shown: legible(r.Divert.String()), is: divertText(r.Divert)},
 	}
 }
 
@@ -324,6 +327,20 @@ func numbers(list []int) (texts []string) {
 		texts = append(texts, strconv.Itoa(n))
 	}
 	return texts
+}
+
+func waitText(wait time.Duration) string {
+	if wait == 0 {
+		return ""
+	}
+	return wait.String()
+}
+
+func divertText(d *rule.Divert) string {
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %q %q %q %v", d.Status, d.Type, d.Body, d.File, d.Upstream)
 }
 
 func (r *placedRule) actor() string {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -89,6 +90,15 @@ func TestDiff(t *testing.T) {
 			"url: /\nrules: [{rpu: 10, name: a, except: [10.0.0.2, 10.0.0.3, 10.0.0.4, 10.0.0.5, 10.0.0.6, 10.0.0.7, 10.0.0.8, 10.0.0.9, 10.0.1.0, 10.0.1.1, 10.0.1.2]}]",
 			`rule "a": for 10.0.0.2: none → excepted, for 10.0.0.3: none → excepted, for 10.0.0.4: none → excepted, for 10.0.0.5: none → excepted, for 10.0.0.6: none → excepted, ` +
 				`for 10.0.0.7: none → excepted, for 10.0.0.8: none → excepted, for 10.0.0.9: none → excepted, for 10.0.1.0: none → excepted, for 10.0.1.1: none → excepted, and 2 others`},
+		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 10, name: a, wait: 1.5s}, {rpu: 1, name: b, wait: 2m}]",
+			"rule \"a\": wait none → 1.5s\nrule \"b\" added: /, all, TB 1 per second, wait 2m0s"},
+
+		{"url: /\nrules: [{rpu: 1}]", "url: /\nrules: [{rpu: 1}]\ndivert: {body: busy}",
+			`rule "/ all TB 1/second": divert none → 200 with a text of 4 bytes`},
+		{"url: /\nrules: [{rpu: 1}]\ndivert: {body: busy}", "url: /\nrules: [{rpu: 1}]\ndivert: {body: free}",
+			`rule "/ all TB 1/second": divert changed, in what is not shown`},
+		{"url: /\nrules: [{rpu: 1}]\ndivert: {file: f, status: 503}", "url: /\nrules: [{rpu: 1}, {rpu: 2, name: n}]\ndivert: {upstream: 'http://h'}",
+			"rule \"/ all TB 1/second\": divert 503 with f → to http://h\nrule \"n\" added: /, all, TB 2 per second, divert to http://h"},
 
 		// rules without a name
 		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 20}]", `rule "/ all TB 10/second": rpu 10 → 20`},
@@ -190,7 +200,8 @@ func everything() *Config {
 		Response: Response{Status: 503, Headers: true},
 		MaxKeys:  1,
 		Limits: []rule.Entry{{
-			URL: rule.Pattern{Method: "GET", Path: "/"},
+			URL:    rule.Pattern{Method: "GET", Path: "/"},
+			Divert: &rule.Divert{Status: 200, Type: "t/t", Body: "b", File: "f", Upstream: &url.URL{Host: "h"}},
 			Rules: []rule.Rule{{
 				Name: "n", Actor: []rule.Actor{{Kind: "cookie", Name: "r"}}, Algorithm: limit.TokenBucket(),
 				Limit:     limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2},
@@ -209,6 +220,7 @@ var notConfigured = map[string]string{
 	"Warnings":              "made of the rest",
 	"Limits.Rules.Index":    "set by Compile",
 	"Limits.Rules.URL":      "set by Compile",
+	"Limits.Rules.Divert":   "set by Compile",
 	"Limits.Rules.Meter":    "set by Compile",
 	"Limits.Rules.Counters": "set by Compile",
 	"Limits.Bandwidth":      "it is no rule's: see TestDiffBandwidths",
@@ -248,6 +260,9 @@ func TestDiffKnowsAllFields(t *testing.T) {
 			for _, cost := range []rule.Cost{{N: 2}, {Header: "X"}, {Header: "X", Client: true}} {
 				try(name, at, func(v reflect.Value) { v.Set(reflect.ValueOf(cost)) })
 			}
+			return
+		case reflect.TypeFor[url.URL]():
+			try(name, at, func(v reflect.Value) { v.Set(reflect.ValueOf(url.URL{Host: "other"})) })
 			return
 		case reflect.TypeFor[limit.Algorithm]():
 			try(name, at, func(v reflect.Value) { v.Set(reflect.ValueOf(limit.FixedWindow())) })

@@ -21,7 +21,7 @@ const (
 	longestActor = 256
 )
 
-var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup", "charge"} // see limit.Algorithm.Keys
+var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup", "charge", "wait"} // see limit.Algorithm.Keys
 
 // actorKinds are those that a vocabulary need not have.
 var actorKinds = []string{"all", "account", "device", "ip"}
@@ -44,7 +44,7 @@ func (v value) entry() {
 	if m.fields != nil && !m.get("rules").given() && !m.get("bandwidth").given() {
 		m.fail("an entry lacks rules")
 	}
-	e := rule.Entry{URL: m.get("url").pattern(), Bandwidth: m.get("bandwidth").bandwidth()}
+	e := rule.Entry{URL: m.get("url").pattern(), Bandwidth: m.get("bandwidth").bandwidth(), Divert: m.get("divert").divert()}
 	items := m.get("rules").list()
 	e.Rules = make([]rule.Rule, len(items))
 	for i, item := range items {
@@ -105,6 +105,7 @@ func (v value) rule() rule.Rule {
 		Mode:    choice[rule.Mode](m.get("mode")),
 		Cost:    m.get("cost").cost(),
 		Charge:  m.get("charge").statuses(),
+		Wait:    m.get("wait").duration(),
 	}
 	except, overrides := m.exceptions(made.Actor)
 	if scope := m.get("scope"); m.get("on_error").given() && (!scope.given() || scope.is("local")) {

@@ -184,9 +184,11 @@ const durationPattern = `^[+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s
 func (f durationForm) draw(*drawing) object {
 	drawn := object{"type": "string", "pattern": durationPattern}
 	if f.least == 0 { // which needs no unit, and so is a number to YAML
-		drawn = object{"anyOf": []object{{"enum": []any{0, "0"}}, drawn}}
+		return object{"anyOf": []object{{"enum": []any{0, "0"}}, drawn}, "default": f.otherwise.String()}
 	}
-	drawn["default"] = f.otherwise.String()
+	if f.otherwise != 0 {
+		drawn["default"] = f.otherwise.String()
+	}
 	return drawn
 }
 
@@ -351,6 +353,20 @@ func meaningless(d *drawing) object {
 	}
 	global := object{"required": []string{"scope"}, "properties": object{"scope": object{"const": rule.Global.String()}}}
 	return object{"allOf": append(all, object{"if": object{"required": []string{"on_error"}}, "then": global})}
+}
+
+// divertTogether says that there is one answer, and what means nothing to an upstream's.
+func divertTogether(*drawing) object {
+	var ways []object
+	for _, way := range divertWays {
+		ways = append(ways, object{"required": []string{way}})
+	}
+	return object{
+		"oneOf":      ways,
+		"properties": object{"status": object{"not": object{"enum": bodyless}}},
+		"if":         object{"required": []string{"upstream"}},
+		"then":       object{"properties": object{"status": false, "type": false}},
+	}
 }
 
 // redisTogether says that there is one address, and nothing beside a URL that it says.

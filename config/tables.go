@@ -26,6 +26,9 @@ var (
 	patternForm  = textForm{longest: longestURL, pattern: `^((/([^ /?#{}]*|\{[^ /?#{}]+\}))+|[` + capitals + `]+ +(/([^/?#{}]*|\{[^/?#{}]+\}))+)$`}
 	hostForm     = textForm{longest: longestAddress, pattern: `^(\[[^\] /@]+\]|[^\[\]: /@]+):[0-9]+$`}
 	redisURLForm = textForm{longest: longestAddress, pattern: `^[Rr][Ee][Dd][Ii][Ss][Ss]?://([^/?#]*@)?(\[[^/?#@]*\]|[^/?#@:\[\]]+)(:(0*[1-9][0-9]*)?)?(/*|/(0|[1-9][0-9]*))$`}
+	upstreamForm = textForm{longest: longestAddress, pattern: `^[Hh][Tt][Tt][Pp][Ss]?://(\[[^\[\]/?#@]+\]|[^/?#@:\[\]]+)(:[0-9]*)?(/[^?#]*)?$`}
+	mediaForm    = textForm{longest: longestName, pattern: `^[` + tokens + `]+/[` + tokens + `]+([ \t]*;[ -~\t]*)?$`}
+	answerForm   = textForm{longest: longestAnswer}
 	networkForm  = textForm{longest: longestAddress, pattern: `^[0-9A-Fa-f:.]+(/[0-9]+)?$`}
 	pathForm     = textForm{longest: longestPath}
 	pemForm      = textForm{longest: longestPath, not: `-----BEGIN|[\n\x00]`}
@@ -40,10 +43,12 @@ var (
 	accountForm   = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Account-Id"}}
 	deviceForm    = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Device-Id"}}
 	hosts         = listForm{of: "host:port", item: hostForm, nonempty: true, distinct: true}
+	divertStatus  = wholeForm{200, 599, 200}
 	statusForm    = wholeForm{400, 599, 503}
 	statusesForm  = listForm{of: "statuses", item: wholeForm{least: 100, most: 599}, nonempty: true, distinct: true}
 	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
 	headersForm   = truthForm{true}
+	waitForm      = durationForm{least: time.Millisecond, most: rule.MaxWait}
 	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
 	warmupForm    = durationForm{0, limit.MaxWarmup, 0}
 )
@@ -71,8 +76,17 @@ var (
 		{name: "mode", form: choiceForm[rule.Mode]{rule.Enforce, rule.Shadow}, about: "shadow: counted, and refuses nothing."},
 		{name: "cost", form: costForm{}, about: "What a request counts: a number, header:NAME for one that a trusted proxy or an earlier filter writes, or client:NAME for one that anyone may write."},
 		{name: "charge", form: statusesForm, about: "Statuses of answers: only requests that are answered with one of them count. Default: all count."},
+		{name: "wait", form: waitForm, about: "TB, W, SW, SL: how long a request over the limit waits for its turn before it is refused, 1ms to 10m. Default: not at all."},
 		{name: "except", form: listForm{of: "values, addresses and networks", item: whoForm, distinct: true}, about: "Whom the rule does not judge: values of its actor, and addresses or networks of clients."},
 		{name: "overrides", form: mapForm{whoForm, overrideKeys}, about: "Who has another limit: values of the rule's actor, and addresses or networks of clients."},
+	}}
+
+	divertKeys = keys{of: "divert", name: "divert", together: divertTogether, list: []key{
+		{name: "status", form: divertStatus, about: "Status of the answer, 200 to 599 but for 204, 205 and 304, which have no body."},
+		{name: "type", form: mediaForm, about: "Media type of the answer. Default: text/plain; of a file by its name, else by what is in it."},
+		{name: "body", form: answerForm, about: "Text of the answer."},
+		{name: "file", form: pathForm, about: "File that holds the answer, of at most 1 MiB, which is read with the configuration. Not in a configuration centre."},
+		{name: "upstream", form: upstreamForm, about: "http:// or https:// URL of a server that is asked instead. Not in a configuration centre."},
 	}}
 
 	overrideKeys = keys{of: "an override", name: "override", together: something, list: []key{
@@ -90,6 +104,7 @@ var (
 		{name: "url", also: "Url", form: patternForm, required: true, about: "Path that is limited, with all below it. {name} stands for one segment. A method may stand in front, as in POST /login."},
 		{name: "rules", form: listForm{of: "rules", called: "rule", item: ruleKeys, nonempty: true}, about: "Rules that judge each request to the url."},
 		{name: "bandwidth", form: bandwidthForm{}, about: "How fast the answers are sent at most, in bytes a second: a rate such as 50k, or a rate and whose answers share it."},
+		{name: "divert", form: divertKeys, about: "What a request gets instead of a refusal by a rule of this entry: one of body, file and upstream."},
 	}}
 	entriesForm = listForm{of: "entries", called: "entry", item: entryKeys}
 
@@ -147,6 +162,9 @@ var (
 		{name: "limits", form: entriesForm, about: "What is limited."},
 	}, together: something}
 )
+
+// divertWays are the keys of which divert has one.
+var divertWays = []string{"body", "file", "upstream"}
 
 // redisWays are the keys of which redis has one.
 var redisWays = []string{"url", "cluster", "sentinel"}

@@ -29,7 +29,7 @@ import (
 func FixedWindow() Algorithm {
 	return Algorithm{
 		Names: []string{"W", "window"},
-		Keys:  []string{"unit", "align", "charge"},
+		Keys:  []string{"unit", "align", "charge", "wait"},
 		New:   newFixedWindow,
 	}
 }

@@ -76,8 +76,10 @@ type Algorithm struct {
 	Names []string
 
 	// Keys are the keys of a rule, besides rpu, that mean something to it:
-	// "unit", "burst", "queue", "slices", "align", "warmup", and "charge" if what was taken
-	// can be given back later. Giving any other is an error.
+	// "unit", "burst", "queue", "slices", "align", "warmup", "wait", and "charge" if what was
+	// taken can be given back later. Giving any other is an error. With "wait", what is used
+	// comes back one by one, n a unit, if there is "burst", and otherwise at most n at a time
+	// and not sooner than a unit after.
 	Keys []string
 
 	// Held says that what a request takes is given back when it is finished.

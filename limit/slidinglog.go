@@ -28,7 +28,7 @@ import "fmt"
 func SlidingLog() Algorithm {
 	return Algorithm{
 		Names: []string{"SL", "sliding log"},
-		Keys:  []string{"unit", "charge"},
+		Keys:  []string{"unit", "charge", "wait"},
 		New:   newSlidingLog,
 	}
 }

@@ -34,7 +34,7 @@ import "fmt"
 func SlidingWindow() Algorithm {
 	return Algorithm{
 		Names: []string{"SW", "sliding window"},
-		Keys:  []string{"unit", "slices", "charge"},
+		Keys:  []string{"unit", "slices", "charge", "wait"},
 		New:   newSlidingWindow,
 	}
 }

@@ -46,7 +46,7 @@ import "fmt"
 func TokenBucket() Algorithm {
 	return Algorithm{
 		Names: []string{"TB", "token bucket"},
-		Keys:  []string{"unit", "burst", "warmup", "charge"},
+		Keys:  []string{"unit", "burst", "warmup", "charge", "wait"},
 		New:   newTokenBucket,
 	}
 }

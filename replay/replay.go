@@ -48,8 +48,8 @@
 //
 // and, under a configuration,
 //
-//	TIME METHOD URL [WHO=VALUE]... [lasts=D] allowed [remaining=N,...] [wait=D]
-//	TIME METHOD URL [WHO=VALUE]... [lasts=D] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] allowed [remaining=N,...] [wait=D]
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
 //
 // TIME is an offset from [Start] such as 1m30s, of up to 50 years. Times may repeat,
 // be negative, and go backwards as clocks do. N is the cost of the request, ACTOR

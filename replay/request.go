@@ -19,6 +19,7 @@ type Request struct {
 	Header []string          // NAME: VALUE
 	Actors map[string]string // by their text, as in rule.Request
 	Lasts  time.Duration     // how long it is inside
+	Answer int               // status of its answer; 0 if the script tells none
 }
 
 // Answer is what becomes of a Request.
@@ -28,7 +29,7 @@ type Answer struct {
 	Remaining []int64  // of each rule that judges, in their order
 	Wait      time.Duration
 	Retry     time.Duration
-	Status    int // of a refusal
+	Status    int // of what is sent instead of what was asked for
 }
 
 // Gateway judges requests by a configuration, at the moments that they tell. An error means
@@ -75,6 +76,8 @@ func (l *line) who(r *Request, key string, value word) {
 		}
 	case key == "lasts":
 		r.Lasts = time.Duration(l.duration(value)) * time.Microsecond
+	case key == "answer":
+		r.Answer = int(l.count(value, 100, 599))
 	case kind == "header":
 		r.Header = append(r.Header, name+": "+value.text)
 	case kind == "cookie":

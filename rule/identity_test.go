@@ -79,6 +79,9 @@ func TestKeys(t *testing.T) {
 		{"header", request("X-Key", "k"), []string{"header:x-key"}, "header:X-Key=1:k;"},
 		{"header by ip", request(), []string{"header:x-key"}, "ip=192.0.2.1;"},
 		{"host", request(), []string{"header:host"}, "header:Host=11:example.com;"},
+		{"host as an actor", request(), []string{"host"}, "host=11:example.com;"},
+		{"host and address", request(), []string{"host", "ip"}, "host=11:example.com;ip=192.0.2.1;"},
+		{"no host", &Request{}, []string{"host"}, "ip=none;"},
 		{"cookie", request("Cookie", "s=1"), []string{"cookie:s"}, "cookie:s=1:1;"},
 		{"query", request(), []string{"query:key"}, "query:key=3:k y;"},
 		{"query by ip", request(), []string{"query:none"}, "ip=192.0.2.1;"},
@@ -98,6 +101,19 @@ func TestKeys(t *testing.T) {
 		}
 		if got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// A host has many spellings.
+func TestHost(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]string{
+		"": "", "example.com": "example.com", "Example.COM:443": "example.com", "example.com.:80": "example.com",
+		"example.com:8080": "example.com:8080", "[::1]:80": "[::1]", "[2001:DB8::1]": "[2001:db8::1]", "b:8443": "b:8443",
+	} {
+		if got := Host(host); got != want {
+			t.Errorf("Host(%q) = %q, want %q", host, got, want)
 		}
 	}
 }
@@ -188,7 +204,7 @@ func TestParseActor(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":           `unknown actor "", expected all, account, device, ip, header:NAME, cookie:NAME, query:NAME or tenant`,
+		"":           `unknown actor "", expected all, account, device, ip, header:NAME, cookie:NAME, query:NAME, host or tenant`,
 		"Device":     "unknown actor",
 		"header":     "lacks a name, expected header:NAME",
 		"header:":    "lacks a name",

@@ -7,6 +7,7 @@ package rule
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -62,10 +63,15 @@ type Rule struct {
 	Cost      Cost
 	Charge    []int // statuses of answers whose requests stay counted; empty: all are
 
+	// Wait is how long a request over the limit waits for its turn, at most, before it is
+	// refused; 0 to MaxWait, and 0 for algorithms without the key "wait".
+	Wait time.Duration
+
 	// The rest is set by Compile.
 
 	Index    int         // in Set.Rules, or behind them, in Set.Variants
 	URL      Pattern     // that it stands under
+	Divert   *Divert     // of the entry that it stands in
 	Meter    limit.Meter // keeps Limit
 	Counters string      // names what is counted: equal in two Sets if the counts mean the same
 
@@ -73,11 +79,37 @@ type Rule struct {
 	exceptions *exceptions // nil: none
 }
 
+// MaxWait is the longest Wait.
+const MaxWait = 10 * time.Minute
+
 // Entry is a URL, its rules, and how fast answers may be.
 type Entry struct {
 	URL       Pattern
 	Rules     []Rule
 	Bandwidth *Bandwidth // nil: as fast as it goes
+	Divert    *Divert    // what a request gets that a rule of this entry refuses; nil: a refusal
+}
+
+// Divert is a cheaper answer than what was asked for. One of Body, File and Upstream is set.
+type Divert struct {
+	Status   int      // of the answer, 200 to 599; not with Upstream
+	Type     string   // media type of the answer; empty: of a file by its name, else by what is in it
+	Body     string   // text of the answer
+	File     string   // a file that holds it
+	Upstream *url.URL // server that is asked instead
+}
+
+// String returns the answer in a few words.
+func (d *Divert) String() string {
+	switch {
+	case d == nil:
+		return ""
+	case d.Upstream != nil:
+		return "to " + d.Upstream.String()
+	case d.File != "":
+		return fmt.Sprintf("%d with %s", d.Status, d.File)
+	}
+	return fmt.Sprintf("%d with a text of %d bytes", d.Status, len(d.Body))
 }
 
 // UnitName returns the unit of l as configurations write it.

@@ -51,7 +51,7 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 		}
 		compiled := &entry{url: e.URL, order: order}
 		for _, r := range e.Rules {
-			r.URL = e.URL
+			r.URL, r.Divert = e.URL, e.Divert
 			r.Index = len(s.Rules)
 			if r.Name != "" && given[r.Name] {
 				errs = append(errs, fmt.Errorf("two rules have the name %q", r.Name))
@@ -138,6 +138,9 @@ func (s *Set) bind(r *Rule, v Vocabulary) (err error) {
 		return err
 	}
 	r.Cost.N = max(r.Cost.N, 1)
+	if r.Wait < 0 || r.Wait > MaxWait || r.Wait > 0 && !r.Algorithm.Uses("wait") {
+		return fmt.Errorf("wait is %v, expected 0 to %v, and 0 for an algorithm without it", r.Wait, MaxWait)
+	}
 	r.who, err = s.identity.chains(v, r.Actor)
 	return err
 }

@@ -60,6 +60,7 @@ func Default() Vocabulary {
 			{Kind: "header", Named: true, Find: headerValue},
 			{Kind: "cookie", Named: true, Find: cookieValue},
 			{Kind: "query", Named: true, Find: queryValue},
+			{Kind: "host", Find: hostValue},
 		},
 	}
 }
@@ -84,6 +85,16 @@ func queryValue(r *http.Request, name string) string {
 		return ""
 	}
 	return r.URL.Query().Get(name)
+}
+
+func hostValue(r *http.Request, _ string) string { return Host(r.Host) }
+
+// Host returns a host, with or without a port, as the actor "host" counts it: in small
+// letters, without the dot of the root, and without port 80 or 443. It allocates only for
+// capitals.
+func Host(host string) string {
+	host = strings.TrimSuffix(strings.TrimSuffix(host, ":80"), ":443")
+	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
 // Algorithm returns the algorithm of that name.

@@ -71,6 +71,11 @@ func (c *explainCommand) Run(o *output) error {
 		}
 		o.printf("%s excepts %s.\n", legible(e.Rule.Name), legible(e.By.String()))
 	}
+	for i, e := range judging {
+		if e.Rule.Divert != nil && (i == 0 || judging[i-1].Rule.Divert != e.Rule.Divert) {
+			o.printf("\nWhat a rule of %s refuses is diverted: %s.\n", legible(e.Rule.URL.String()), legible(e.Rule.Divert.String()))
+		}
+	}
 	return nil
 }
 
@@ -111,6 +116,9 @@ func limitText(e rule.Explanation) string {
 		text += " at once"
 	} else {
 		text += "/" + rule.UnitName(r.Limit.Unit)
+	}
+	if r.Wait > 0 {
+		text += ", wait " + r.Wait.String()
 	}
 	if e.Cost != 1 || r.Cost.Header != "" {
 		text += fmt.Sprintf(", costs %d", e.Cost)

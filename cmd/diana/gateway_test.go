@@ -62,9 +62,11 @@ func startTo(t *testing.T, text, upstream string) *running {
 	}
 	r := &running{t: t, signals: make(chan os.Signal, 2), ended: make(chan error, 1)}
 	logger := slog.New(slog.NewTextHandler(&r.log, nil))
-	if r.limiter, err = (diana.Options{Logger: logger}).New(c); err != nil {
+	elsewhere := newDiverted(logger)
+	if r.limiter, err = (diana.Options{Logger: logger, Upstream: elsewhere.to}).New(c); err != nil {
 		t.Fatal(err)
 	}
+	elsewhere.limiter = r.limiter
 	r.gateway = newGateway(r.limiter, target, logger, newRegistry(r.limiter, newRedisSeconds()))
 	if err := r.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)

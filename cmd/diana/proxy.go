@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -54,6 +55,23 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *r
 		}
 		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, withBody(r))
 	})
+}
+
+// diverted passes requests on that the configuration diverts to other servers, as those to the
+// upstream are.
+type diverted struct {
+	limiter   *diana.Limiter // must be set before the first request
+	transport http.RoundTripper
+	logger    *slog.Logger
+}
+
+func newDiverted(logger *slog.Logger) *diverted {
+	return &diverted{transport: newTransport(), logger: logger}
+}
+
+// to is for diana.Options.
+func (d *diverted) to(u *url.URL) http.Handler {
+	return newProxy(u, d.transport, func() *rule.Identity { return &d.limiter.Config().Identity }, d.logger)
 }
 
 // dropUpgrade leaves no change of protocol but to WebSocket. Any other, such as h2c,

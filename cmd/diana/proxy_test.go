@@ -400,3 +400,26 @@ func TestConnectionsAreReused(t *testing.T) {
 		t.Errorf("%d connections for 800 requests, 16 at a time", n)
 	}
 }
+
+// What is refused can go to another server, by the same proxy.
+func TestDivert(t *testing.T) {
+	t.Parallel()
+	cheap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, r.URL.Path+" "+r.Header.Get("X-Forwarded-For")+" "+r.Header.Get("Forwarded"))
+	}))
+	defer cheap.Close()
+	r := start(t, "{url: /, rules: [{unit: day, rpu: 1, algo: SL}], divert: {upstream: '"+cheap.URL+"/cheap'}}", http.NotFoundHandler())
+	if a := r.get("/a"); a.status != http.StatusNotFound {
+		t.Error(a)
+	}
+	a := r.get("/a%2Fb", "Forwarded: for=forged", "X-Forwarded-For: 192.0.2.9")
+	if a.status != http.StatusAccepted || a.body != "/cheap/a/b 127.0.0.1 " || a.header.Get("Retry-After") == "" {
+		t.Error(a)
+	}
+	cheap.Close()
+	if a := r.get("/a"); a.status != http.StatusBadGateway {
+		t.Error(a)
+	}
+}

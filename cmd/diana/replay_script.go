@@ -70,17 +70,20 @@ func (o *output) openGateway(name string) (replay.Gateway, error) {
 		}
 		at := r.At.UnixMicro()
 		d, err := t.Take(at, request)
-		defer t.Leave(&d, at+r.Lasts.Microseconds())
+		defer t.Leave(&d, at+r.Lasts.Microseconds(), r.Answer)
 		a := replay.Answer{Allowed: d.Allowed, Wait: d.Delayed, Retry: d.RetryAfter}
-		if !d.Allowed {
-			a.Status = loaded.Response.Status
-		}
 		for i := range d.Verdicts {
 			v := &d.Verdicts[i]
 			a.Remaining = append(a.Remaining, v.Remaining)
 			if v.Refused() {
+				if v.Rule.Divert != nil && a.Status == 0 {
+					a.Status = v.Rule.Divert.Status
+				}
 				a.By = append(a.By, v.Rule.Name)
 			}
+		}
+		if !d.Allowed && a.Status == 0 {
+			a.Status = loaded.Response.Status
 		}
 		return a, err
 	}, nil

@@ -127,6 +127,7 @@ var badWithSchema = map[string]string{
 	"overrides-merge-key.bad.yaml":  "how it is written: editors may know merge keys, which are not of YAML 1.2",
 	"syntax-merge-key.bad.yaml":     "how it is written: editors may know merge keys, which are not of YAML 1.2",
 	"syntax-tag-directive.bad.yaml": "how it is written: with a directive",
+	"remote/divert.bad.yaml":        "good for a file, and not for a centre",
 	"remote/no-limits.bad.yaml":     "good for a file, and not for a centre",
 }
 

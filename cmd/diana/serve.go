@@ -42,8 +42,13 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	logger := slog.New(slog.NewTextHandler(o.err, nil))
 	s := chosen(c.Config)
 	redis := newRedisSeconds()
+	diverted := newDiverted(logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
-		return s.open(logger, func(d time.Duration) { redis.Observe(d.Seconds()) })
+		return s.open(diana.Options{
+			Logger:        logger,
+			RedisObserved: func(d time.Duration) { redis.Observe(d.Seconds()) },
+			Upstream:      diverted.to,
+		})
 	})
 	switch {
 	case errors.Is(err, errStopped):
@@ -53,6 +58,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 		return o.faults(s, err)
 	}
 	defer func() { _ = limiter.Close() }() // it has nothing to lose
+	diverted.limiter = limiter
 	if s.builtIn() {
 		logger.Info("no --config and no " + usualFile + " here: using the " + demoSource)
 	}

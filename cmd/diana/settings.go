@@ -6,9 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"os"
-	"time"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
@@ -67,8 +65,8 @@ func (s settings) load() (*config.Config, error) {
 }
 
 // open returns a limiter that follows the settings.
-func (s settings) open(logger *slog.Logger, redisObserved func(time.Duration)) (*diana.Limiter, error) {
-	options := diana.Options{Vocabulary: vocabulary(), Logger: logger, RedisObserved: redisObserved}
+func (s settings) open(options diana.Options) (*diana.Limiter, error) {
+	options.Vocabulary = vocabulary()
 	if !s.builtIn() {
 		return options.Open(s.file)
 	}

@@ -17,17 +17,19 @@ import (
 
 // seen is what entries have told, to say in the end what they have not.
 type seen struct {
-	headers   []bool
-	first     int64 // time
-	last      int64
-	host      bool
-	query     bool
-	n         int64
-	answered  int64 // requests that a server in Go answers by itself
-	whole     int64 // times in whole seconds
-	unending  int64 // without a duration
-	homeless  int64 // without an address
-	keyValues int64
+	headers  []bool
+	first    int64 // time
+	last     int64
+	host     bool
+	query    bool
+	n        int64
+	answered int64 // requests that a server in Go answers by itself
+	whole    int64 // times in whole seconds
+	unending int64 // without a duration
+	homeless int64 // without an address
+
+	unanswered int64 // without a status
+	keyValues  int64
 }
 
 func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
@@ -45,6 +47,9 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	}
 	if e.Duration == accesslog.Unknown {
 		s.unending++
+	}
+	if e.Status == 0 {
+		s.unanswered++
 	}
 	if !isAddress(e.Remote) {
 		s.homeless++
@@ -74,6 +79,11 @@ func Headers(c *config.Config) (names []string) {
 	}
 	if len(c.Identity.TrustedProxies) > 0 {
 		names = append(names, "X-Forwarded-For")
+	}
+	for _, r := range rulesOf(c) {
+		if r.Cost.Header != "" {
+			names = append(names, r.Cost.Header)
+		}
 	}
 	return names
 }
@@ -118,11 +128,15 @@ func (s *seen) told(a rule.Actor, names *accesslog.Names) bool {
 func (c *Comparison) notes(of *Count) (notes []string) {
 	s, names := &c.seen, c.requests.names
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	held, global, quick := false, false, false
+	held, global, quick, charged := false, false, false, false
 	status := of.trial.limiter.Status().Rules
 	for i, r := range rulesOf(of.config) {
 		held = held || r.Algorithm.Held
+		charged = charged || len(r.Charge) > 0
 		global = global || r.Scope == rule.Global
+		if r.Wait > 0 {
+			add("%q is judged as if it had no wait: who is over the limit is refused.", status[i].Name)
+		}
 		quick = quick || r.Algorithm.Uses("unit") && r.Limit.Unit < 10*time.Second
 		for _, a := range r.Actor {
 			if missing := s.missing(a, &of.config.Identity, names); len(missing) > 0 {
@@ -138,6 +152,9 @@ func (c *Comparison) notes(of *Count) (notes []string) {
 	}
 	if s.unending > 0 && held {
 		add("%d of %d requests do not tell how long they took: under rules of concurrency they are over at once.", s.unending, s.n)
+	}
+	if s.unanswered > 0 && charged {
+		add("%d of %d requests do not tell their status: they stay counted under rules with charge.", s.unanswered, s.n)
 	}
 	if of.trial.early > 0 {
 		add("More than %d requests were inside at once: %d have been let out before their time.", mostInside, of.trial.early)

@@ -62,28 +62,36 @@ func (t *Trial) Take(at int64, r diana.Request) (diana.Decision, error) {
 	return t.limiter.Take(context.Background(), r) // fails only where something waits
 }
 
-// Leave tells when a request is finished.
-func (t *Trial) Leave(d *diana.Decision, until int64) {
+// Leave tells when a request is finished, and with which status it is answered; 0 if that is
+// not known.
+func (t *Trial) Leave(d *diana.Decision, until int64, status int) {
 	if until <= t.now.UnixMicro() || !holds(d) {
-		d.Done()
+		end(d, status)
 		return
 	}
 	if len(t.inside) >= mostInside {
 		t.endFirst()
 		t.early++
 	}
-	heap.Push(&t.inside, stay{until, *d})
+	heap.Push(&t.inside, stay{until, *d, status})
 }
 
 func (t *Trial) endFirst() {
 	s := heap.Pop(&t.inside).(stay)
-	s.decision.Done()
+	end(&s.decision, s.status)
 }
 
-// holds reports whether a request holds a place until it is finished.
+func end(d *diana.Decision, status int) {
+	if status != 0 {
+		d.Answered(status)
+	}
+	d.Done()
+}
+
+// holds reports whether a request holds something until it is finished.
 func holds(d *diana.Decision) bool {
 	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; v.Allowed && v.Rule.Algorithm.Held {
+		if v := &d.Verdicts[i]; v.Allowed && (v.Rule.Algorithm.Held || len(v.Rule.Charge) > 0) {
 			return d.Allowed
 		}
 	}
@@ -97,6 +105,7 @@ const mostInside = 1 << 16
 type stay struct {
 	until    int64
 	decision diana.Decision
+	status   int
 }
 
 // stays is a heap, the first to end on top.

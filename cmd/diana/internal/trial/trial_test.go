@@ -162,7 +162,7 @@ func TestInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.trial.Leave(&d, at+lasts)
+		defer c.trial.Leave(&d, at+lasts, 0)
 		return d.Allowed
 	}
 	for i, tc := range []struct {

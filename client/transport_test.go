@@ -1,0 +1,651 @@
+// SPDX-License-Identifier: MIT
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
+)
+
+// limiter returns a Limiter for a configuration.
+func limiter(t testing.TB, yaml string) *diana.Limiter {
+	t.Helper()
+	c, err := config.Parse("test.yaml", []byte(yaml), diana.Vocabulary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := diana.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// base is a RoundTripper.
+type base func(*http.Request) (*http.Response, error)
+
+func (b base) RoundTrip(r *http.Request) (*http.Response, error) { return b(r) }
+
+// says is an answer of a server with these lines.
+func says(status int, header ...string) *http.Response {
+	h := http.Header{}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		h.Add(name, value)
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader("body"))}
+}
+
+// get makes a call, and does with its answer what is asked.
+func get(ctx context.Context, t *Transport, url string, with ...func(*http.Response)) error {
+	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		return err
+	}
+	a, err := t.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	for _, do := range with {
+		do(a)
+	}
+	return nil
+}
+
+// server is one behind Diana, and counts what it refuses.
+type server struct {
+	handler http.Handler
+	first   atomic.Bool // a first answer has come
+	early   atomic.Int64
+	refused atomic.Int64
+	served  atomic.Int64
+}
+
+// newServer returns a server with limits. change makes other fields of those of its answers.
+func newServer(t *testing.T, yaml string, change func(http.Header)) *server {
+	l := limiter(t, yaml)
+	s := &server{}
+	h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, r)
+		if change != nil {
+			change(rec.Header())
+		}
+		for k, v := range rec.Header() {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(rec.Code)
+		_, _ = w.Write(rec.Body.Bytes())
+	})
+	return s
+}
+
+// judge counts an answer to a call that was sent when it was known, or not, what the first one said.
+func (s *server) judge(r *http.Response, known bool) {
+	switch {
+	case r.StatusCode == 200:
+		s.served.Add(1)
+	case known:
+		s.refused.Add(1)
+	default:
+		s.early.Add(1)
+	}
+}
+
+// slow returns a way to the server on which calls and answers overtake one another.
+func (s *server) slow(seed uint64) base {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 1))
+	pause := func() {
+		mu.Lock()
+		d := time.Duration(random.ExpFloat64() * float64(20*time.Millisecond))
+		mu.Unlock()
+		time.Sleep(d)
+	}
+	return func(r *http.Request) (*http.Response, error) {
+		known := s.first.Load()
+		pause()
+		rec := httptest.NewRecorder()
+		s.handler.ServeHTTP(rec, r)
+		pause()
+		s.judge(rec.Result(), known)
+		s.first.Store(true)
+		return rec.Result(), nil
+	}
+}
+
+// older makes the fields of older drafts of those of the newest.
+func older(h http.Header) {
+	var left, reset int64 = longest, 0
+	for _, f := range limits(h, time.Now()) {
+		left, reset = min(left, f.left), max(reset, int64(f.resets/time.Second))
+	}
+	h.Del("RateLimit")
+	h.Del("RateLimit-Policy")
+	h.Set("RateLimit-Limit", "100")
+	h.Set("RateLimit-Remaining", fmt.Sprint(left))
+	h.Set("RateLimit-Reset", fmt.Sprint(reset))
+}
+
+// epoch has the fields that some servers have, with a moment.
+func epoch(h http.Header) {
+	older(h)
+	n, _, _ := number(h.Get("RateLimit-Reset"))
+	h.Set("X-RateLimit-Remaining", h.Get("RateLimit-Remaining"))
+	h.Set("X-RateLimit-Reset", fmt.Sprint(time.Now().Unix()+n))
+	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	h.Del("RateLimit-Remaining")
+	h.Del("RateLimit-Reset")
+}
+
+// Over a network on which everything overtakes everything, no call is refused after the
+// first answer, and most of what the server allows is used.
+func TestNoRefusal(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, rules string
+		change      func(http.Header)
+		rate        float64 // that the server allows, a second
+		used        float64 // of it, at least
+	}{
+		{"W", "{rpu: 100, algo: W}", nil, 100, 0.8},
+		{"TB", "{rpu: 100}", nil, 100, 0.8},
+		{"SW", "{rpu: 100, algo: SW}", nil, 100, 0.6},
+		{"SL", "{rpu: 100, algo: SL}", nil, 100, 0.6},
+		{"several", "{rpu: 100, algo: W}, {rpu: 800, unit: 10s, algo: SL}", nil, 80, 0.6},
+		{"few", "{rpu: 5, algo: W}", nil, 5, 0.5},
+		{"older", "{rpu: 100, algo: W}", older, 100, 0.8},
+		{"epoch", "{rpu: 100, algo: W}", epoch, 100, 0.3},
+		{"TB of one", "{rpu: 100, burst: 1}", nil, 1, 0.7},
+	} {
+		for _, callers := range []int{1, 16, 100} {
+			t.Run(fmt.Sprintf("%s/%d", tc.name, callers), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s := newServer(t, "{url: /, rules: ["+tc.rules+"]}", tc.change)
+					tr := &Transport{Base: s.slow(uint64(callers)), MaxWait: time.Hour}
+					began := time.Now()
+					const calls = 600
+					crowd(t, tr, "http://server/", callers, calls)
+					took := time.Since(began).Seconds()
+					if s.refused.Load() > 0 || s.served.Load()+s.early.Load() != calls {
+						t.Errorf("%d were refused, %d before the first answer, %d served", s.refused.Load(), s.early.Load(), s.served.Load())
+					}
+					most := min(tc.rate, float64(callers)/0.04) // by how slow the network is
+					if got := calls / took; got < tc.used*most {
+						t.Errorf("%.1f calls a second of %.1f", got, most)
+					} else {
+						t.Logf("%.1f calls a second of %.1f", got, most)
+					}
+				})
+			})
+		}
+	}
+}
+
+// crowd makes calls, many at a time, and reads the answers.
+func crowd(t *testing.T, tr *Transport, url string, callers, calls int) {
+	t.Helper()
+	var left atomic.Int64
+	left.Store(int64(calls))
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := get(context.Background(), tr, url, readAll); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func readAll(r *http.Response) { _, _ = io.Copy(io.Discard, r.Body) }
+
+// The same over loopback, with a real server.
+func TestNoRefusalByRealServer(t *testing.T) {
+	t.Parallel()
+	const calls, rate = 10_000, 2500
+	for _, tc := range []struct {
+		name, rules string
+		change      func(http.Header)
+	}{
+		{"W", "{rpu: 2500, algo: W}", nil},
+		{"TB", "{rpu: 2500}", nil},
+		{"older", "{rpu: 2500, algo: W}", older},
+	} {
+		for _, callers := range []int{1, 16} {
+			if callers == 1 && tc.change != nil {
+				continue // they are read the same
+			}
+			t.Run(fmt.Sprintf("%s/%d", tc.name, callers), func(t *testing.T) {
+				t.Parallel()
+				s := newServer(t, "{url: /, rules: ["+tc.rules+"]}", tc.change)
+				real := httptest.NewServer(s.handler)
+				defer real.Close()
+				pool := &http.Transport{MaxIdleConnsPerHost: callers}
+				defer pool.CloseIdleConnections()
+				tr := &Transport{Base: base(func(r *http.Request) (*http.Response, error) {
+					known := s.first.Load()
+					a, err := pool.RoundTrip(r)
+					if err == nil {
+						s.judge(a, known)
+						s.first.Store(true)
+					}
+					return a, err
+				})}
+				began := time.Now()
+				crowd(t, tr, real.URL, callers, calls)
+				t.Logf("%.0f calls a second of %d", calls/time.Since(began).Seconds(), rate)
+				if s.refused.Load() > 0 || s.early.Load() > 0 || s.served.Load() != calls {
+					t.Errorf("%d and %d were refused, %d served", s.early.Load(), s.refused.Load(), s.served.Load())
+				}
+			})
+		}
+	}
+}
+
+// Calls that fail may have been counted by the server, also long after they have failed.
+func TestNoRefusalWithFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, "{url: /, rules: [{rpu: 100, algo: W}]}", nil)
+		way := s.slow(7)
+		var n, failed atomic.Int64
+		var late sync.WaitGroup
+		tr := &Transport{MaxWait: time.Hour, Base: base(func(r *http.Request) (*http.Response, error) {
+			if n.Add(1)%10 == 0 {
+				late.Go(func() {
+					if a, err := way(r); err == nil {
+						_ = a.Body.Close()
+					}
+				})
+				time.Sleep(10 * time.Millisecond)
+				failed.Add(1)
+				return nil, io.ErrUnexpectedEOF
+			}
+			return way(r)
+		})}
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				for range 200 {
+					if err := get(context.Background(), tr, "http://server/"); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		late.Wait()
+		if s.refused.Load() > 0 || failed.Load() != 320 {
+			t.Errorf("%d were refused, %d failed", s.refused.Load(), failed.Load())
+		}
+	})
+}
+
+// While the server wants no call the own rules count none: else they would all go on
+// together when it does.
+func TestOwnRulesAfterRetryAfter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		var sent []time.Duration
+		tr := &Transport{
+			Limiter: limiter(t, "{url: /, rules: [{rpu: 2, algo: LB, queue: 100}]}"),
+			Base: base(func(*http.Request) (*http.Response, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				sent = append(sent, time.Since(start))
+				if len(sent) == 1 {
+					return says(429, "Retry-After: 30"), nil
+				}
+				return says(200), nil
+			}),
+		}
+		crowd(t, tr, "http://server/", 1, 1)
+		crowd(t, tr, "http://server/", 6, 6)
+		if got, want := fmt.Sprint(sent), "[0s 30s 30.5s 31s 31.5s 32s 32.5s]"; got != want {
+			t.Errorf("sent at %s, want %s", got, want)
+		}
+	})
+}
+
+// A server that only refuses: none is sent while it wants none, and then one.
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		status int
+		header func() string
+		want   time.Duration
+	}{
+		{"seconds", 429, func() string { return "Retry-After: 7" }, 7 * time.Second},
+		{"503", 503, func() string { return "Retry-After: 7" }, 7 * time.Second},
+		{"nothing", 429, func() string { return "Server: x" }, time.Second},
+		{"503 with nothing", 503, func() string { return "Server: x" }, 0},
+		{"date", 429, func() string {
+			return "Retry-After: " + time.Now().Add(5*time.Second).UTC().Format(http.TimeFormat)
+		}, 6 * time.Second},
+		{"junk", 429, func() string { return "Retry-After: soon" }, time.Second},
+		{"not a refusal", 200, func() string { return "Retry-After: 7" }, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var sent []time.Duration
+				start := time.Now()
+				tr := &Transport{Base: base(func(*http.Request) (*http.Response, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					sent = append(sent, time.Since(start))
+					if len(sent) == 1 {
+						return says(tc.status, tc.header()), nil
+					}
+					mu.Unlock()
+					time.Sleep(50 * time.Millisecond)
+					mu.Lock()
+					return says(200), nil
+				})}
+				crowd(t, tr, "http://server/", 1, 1)
+				crowd(t, tr, "http://server/", 3, 3)
+				want := []time.Duration{0, tc.want, tc.want + 50*time.Millisecond, tc.want + 50*time.Millisecond}
+				if tc.want == 0 {
+					want = []time.Duration{0, 0, 0, 0}
+				}
+				if fmt.Sprint(sent) != fmt.Sprint(want) {
+					t.Errorf("sent at %v, want %v", sent, want)
+				}
+			})
+		})
+	}
+}
+
+// One server is not the other, nor one part of it another that has been called before.
+func TestApart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := &Transport{MaxWait: -1, Base: base(func(r *http.Request) (*http.Response, error) {
+			switch r.URL.Path {
+			case "/login":
+				return says(200, `RateLimit: "all";r=50;t=1, "login";r=0;t=600`), nil
+			case "/off":
+				return says(503, "Retry-After: 60"), nil
+			}
+			return says(200, `RateLimit: "all";r=50;t=1`), nil
+		})}
+		for _, step := range []struct {
+			url  string
+			want time.Duration // -1: it goes
+		}{
+			{"http://one/data/1", -1},
+			{"http://one/login", -1},
+			{"http://one/login", 600 * time.Second},
+			{"http://one/data/2", -1},
+			{"http://one/new/", 600 * time.Second}, // may be under login, too
+			{"http://two/login", -1},
+			{"http://ONE:80/login", 600 * time.Second},
+			{"http://one:81/login", -1},
+			{"http://three/off", -1},
+			{"http://three/data/1", 60 * time.Second},
+			{"http://one/data/3", -1},
+		} {
+			err := get(t.Context(), tr, step.url)
+			var refused *RefusedError
+			switch {
+			case step.want < 0 && err != nil:
+				t.Errorf("%s: %v", step.url, err)
+			case step.want >= 0 && (!errors.As(err, &refused) || refused.RetryAfter != step.want || len(refused.Rules) != 0):
+				t.Errorf("%s: %v, want a refusal for %v", step.url, err, step.want)
+			}
+		}
+	})
+}
+
+// The program's own rules: who is refused, who waits, and what the error says.
+func TestOwnRules(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, `
+- url: /
+  rules: [{name: each host, actor: host, rpu: 1, algo: W, wait: 500ms}]
+- url: POST /slow
+  rules: [{name: slow, actor: [host, header:X-Key], unit: minute, rpu: 1, algo: SL}]
+`)
+		start := time.Now()
+		tr := &Transport{Limiter: l, Base: base(func(r *http.Request) (*http.Response, error) {
+			if r.Host != "" && r.Host != r.URL.Host {
+				t.Errorf("host %q", r.Host)
+			}
+			return says(200), nil
+		})}
+		c := &http.Client{Transport: tr}
+		for _, step := range []struct {
+			method, url string
+			at          time.Duration
+			want        string
+		}{
+			{"GET", "http://a/x", 0, ""},
+			{"GET", "http://b/x", 0, ""},
+			{"GET", "http://A:80/x", 0, `Get "http://A:80/x": client: no call to a: it would be more than allowed by each host; it may be repeated in 1s`},
+			{"POST", "http://c/slow", 500 * time.Millisecond, ""},
+			{"GET", "http://c/slow", 1 * time.Second, ""},
+			{"POST", "http://c/slow", 2 * time.Second, `Post "http://c/slow": client: no call to c: it would be more than allowed by slow; it may be repeated in 58.5s`},
+		} {
+			time.Sleep(step.at - time.Since(start))
+			if step.url == "http://c/slow" && step.method == "GET" {
+				step.at = time.Second
+			}
+			r, err := http.NewRequestWithContext(t.Context(), step.method, step.url, strings.NewReader("body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := c.Do(r)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			} else {
+				_ = a.Body.Close()
+			}
+			if since := time.Since(start); got != step.want || since != step.at {
+				t.Errorf("%s %s after %v: %s", step.method, step.url, since, got)
+			}
+		}
+	})
+}
+
+// closer tells whether it was closed.
+type closer struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closer) Close() error { c.closed = true; return nil }
+
+// What http.RoundTripper asks: the body is closed also when no call is made, and the
+// request stays as it is.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	failure := errors.New("failed")
+	for name, tr := range map[string]*Transport{
+		"refused by a rule":   {Limiter: limiter(t, "{url: /, rules: [{rpu: 0}]}")},
+		"refused by LB":       {Limiter: limiter(t, "{url: /, rules: [{rpu: 0, algo: LB}]}")},
+		"refused by a server": {MaxWait: -1, Base: base(func(*http.Request) (*http.Response, error) { return says(429), nil })},
+		"failed": {Base: base(func(r *http.Request) (*http.Response, error) {
+			_ = r.Body.Close()
+			return nil, failure
+		})},
+	} {
+		if name == "refused by a server" {
+			if err := get(t.Context(), tr, "http://x/"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		body := &closer{Reader: strings.NewReader("body")}
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://x/y", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ContentLength = 4
+		before := fmt.Sprintf("%+v", r)
+		a, err := tr.RoundTrip(r)
+		if err == nil {
+			_ = a.Body.Close()
+		}
+		var refused *RefusedError
+		if a != nil || !errors.As(err, &refused) && !errors.Is(err, failure) {
+			t.Errorf("%s: %v, %v", name, a, err)
+		}
+		if !body.closed {
+			t.Errorf("%s: the body is open", name)
+		}
+		if after := fmt.Sprintf("%+v", r); after != before {
+			t.Errorf("%s: the request was %s and is %s", name, before, after)
+		}
+	}
+	// The context goes first.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := get(ctx, &Transport{}, "http://x/"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that was given up: %v", err)
+	}
+}
+
+// A place under a rule of concurrency is free when the answer has been read, or closed, or
+// has not come.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	fail := false
+	tr := &Transport{
+		Limiter: limiter(t, "{url: /, rules: [{rpu: 1, algo: C}]}"),
+		Base: base(func(*http.Request) (*http.Response, error) {
+			if fail {
+				return nil, errors.New("failed")
+			}
+			return says(200), nil
+		}),
+	}
+	for _, end := range []func(*http.Response){
+		func(r *http.Response) { _ = r.Body.Close(); _ = r.Body.Close() },
+		readAll,
+	} {
+		err := get(t.Context(), tr, "http://x/", func(r *http.Response) {
+			if err := get(t.Context(), tr, "http://x/"); err == nil {
+				t.Error("two are inside")
+			}
+			end(r)
+			fail = true
+			for range 3 {
+				var refused *RefusedError
+				if err := get(t.Context(), tr, "http://x/"); err == nil || errors.As(err, &refused) {
+					t.Errorf("%v, want that it failed", err)
+				}
+			}
+			fail = false
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Calls that wait for the server are given up when their context ends, and at once when it
+// is too short; their places go to others.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := &Transport{Base: base(func(*http.Request) (*http.Response, error) {
+			return says(200, "RateLimit-Remaining: 0", "RateLimit-Reset: 10"), nil
+		})}
+		start := time.Now()
+		if err := get(t.Context(), tr, "http://x/"); err != nil {
+			t.Fatal(err)
+		}
+		var refused *RefusedError
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+		defer cancel()
+		if err := get(ctx, tr, "http://x/"); !errors.As(err, &refused) || refused.RetryAfter != 10*time.Second || time.Since(start) != 0 {
+			t.Errorf("after %v: %v, want a refusal at once", time.Since(start), err)
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 10 {
+			ctx := t.Context()
+			if i%2 == 1 {
+				ctx = leaving
+			}
+			wg.Go(func() {
+				err := get(ctx, tr, "http://x/")
+				switch since := time.Since(start); {
+				case i%2 == 1 && (!errors.Is(err, context.Canceled) || since != time.Second):
+					t.Errorf("%d after %v: %v", i, since, err)
+				case i%2 == 0 && (err != nil || since != time.Duration(i/2+1)*10*time.Second):
+					t.Errorf("%d after %v: %v", i, since, err)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		leave()
+		wg.Wait()
+		// The seventh would be made after a minute and ten seconds.
+		for i := range 7 {
+			wg.Go(func() {
+				var refused *RefusedError
+				began := time.Now()
+				err := get(t.Context(), tr, "http://x/")
+				if took := time.Since(began); errors.As(err, &refused) != (i == 6) || took > time.Minute {
+					t.Errorf("%d after %v: %v", i, took, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+	})
+}
+
+// The memory is bounded, whatever hosts are called and whatever they say.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	n := 0
+	tr := &Transport{MaxWait: -1, Base: base(func(*http.Request) (*http.Response, error) {
+		n++
+		return says(200, fmt.Sprintf(`RateLimit: "p%d";r=5;t=100, "q%d";r=%d`, n, n, n)), nil
+	})}
+	for i := range 3000 {
+		if err := get(t.Context(), tr, fmt.Sprintf("http://h%d/", i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := get(t.Context(), tr, fmt.Sprintf("http://one/%d/", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(tr.hosts) != mostHosts || tr.hosts["h2999"] == nil || tr.hosts["one"] == nil || tr.hosts["h1"] != nil {
+		t.Errorf("%d hosts", len(tr.hosts))
+	}
+	if got := len(tr.hosts["one"].folders); got > mostFolders {
+		t.Errorf("%d folders", got)
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"mime"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// longestAnswer bounds the text that is an answer, in bytes; in a file there is more room.
+const longestAnswer = 64 << 10
+
+// bodyless are the statuses of answers that have no body.
+var bodyless = []int{204, 205, 304}
+
+// divert reads a cheaper answer than what was asked for. No file is read.
+//
+// What a centre holds can name neither a file nor a server: who may write limits there could
+// have any file of the gateways published, or all requests with what is secret in them sent to
+// a server of his own.
+func (v value) divert() *rule.Divert {
+	if !v.given() {
+		return nil
+	}
+	m := v.mapping()
+	if m.fields == nil {
+		return nil
+	}
+	first := ""
+	for _, way := range divertWays {
+		switch {
+		case !m.get(way).given():
+		case v.r.remote && way != "body":
+			m.failKey(way, "%s has no meaning here, expected body; files and servers come from the local file", way)
+			first = way
+		case first == "":
+			first = way
+		default:
+			m.failKey(way, "divert has %s and %s, expected one of body, file and upstream", first, way)
+		}
+	}
+	if first == "" {
+		m.fail("divert lacks an answer, expected one of body, file and upstream")
+	}
+	for _, key := range []string{"status", "type"} {
+		if m.get("upstream").given() && m.get(key).given() {
+			m.failKey(key, "%s has no meaning beside upstream, which gives its own", key)
+		}
+	}
+	d := &rule.Divert{
+		Status:   int(m.get("status").whole()),
+		Type:     m.get("type").media(),
+		Upstream: m.get("upstream").upstream(),
+	}
+	if d.Upstream != nil {
+		d.Status = 0
+	}
+	if slices.Contains(bodyless, d.Status) {
+		m.get("status").fail("status: expected one of answers that have a body, found %d", d.Status)
+	}
+	d.Body, _ = m.get("body").text()
+	d.File, _ = m.get("file").text()
+	return d
+}
+
+// media reads a media type.
+func (v value) media() string {
+	text, ok := v.text()
+	if !ok {
+		return ""
+	}
+	if kind, _, err := mime.ParseMediaType(text); err != nil || !strings.Contains(kind, "/") {
+		v.expected("a media type such as text/html; charset=utf-8")
+	}
+	return text
+}
+
+// upstream reads the URL of a server.
+func (v value) upstream() *url.URL {
+	text, ok := v.text()
+	if !ok {
+		return nil
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "" || u.Port() != "" && !isPort(u.Port()):
+		v.fail("%s: expected http://HOST or https://HOST, and perhaps a path", v.key)
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		v.fail("%s: expected neither a user name nor what stands behind ? or #", v.key)
+	}
+	return u
+}

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: MIT
+
+package diana_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/redistest"
+)
+
+// An event is what became of a request, and when.
+type event struct {
+	who     string
+	at      time.Duration
+	allowed bool
+}
+
+func (e event) String() string {
+	if e.allowed {
+		return fmt.Sprintf("%s %v", e.who, e.at)
+	}
+	return fmt.Sprintf("%s refused %v", e.who, e.at)
+}
+
+// street is where requests of a test come along, in fake time, one after another.
+type street struct {
+	t     *testing.T
+	l     *diana.Limiter
+	start time.Time
+
+	mu     sync.Mutex
+	events []event
+	wg     sync.WaitGroup
+}
+
+func newStreet(t *testing.T, yaml string) *street {
+	return &street{t: t, l: limiter(t, yaml), start: time.Now()}
+}
+
+// come has a request come now, and returns when it waits or has been judged.
+func (s *street) come(ctx context.Context, who string, r diana.Request) {
+	s.wg.Go(func() {
+		came := time.Now()
+		d, err := s.l.Take(ctx, r)
+		if err != nil && !errors.Is(err, ctx.Err()) {
+			s.t.Error(err)
+		}
+		if waited := time.Since(came); d.Allowed && d.Delayed != waited {
+			s.t.Errorf("%s: delayed %v after %v", who, d.Delayed, waited)
+		}
+		s.mu.Lock()
+		s.events = append(s.events, event{who, time.Since(s.start), d.Allowed})
+		s.mu.Unlock()
+		d.Done()
+	})
+	synctest.Wait()
+}
+
+// want waits until all is over and compares what became of the requests.
+func (s *street) want(want ...string) {
+	s.t.Helper()
+	s.wg.Wait()
+	var got []string
+	for _, e := range s.events {
+		got = append(got, e.String())
+	}
+	if !slices.Equal(got, want) {
+		s.t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), strings.Join(want, ", "))
+	}
+	s.events = nil
+}
+
+// The moments at which requests go on that come all at once, by algorithm.
+func TestWaitMoments(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ rule, want string }{
+		// One each 100 ms; the sixth behind the first would have its turn at 600 ms.
+		{"rpu: 10, burst: 1, wait: 500ms", "1 0s, 7 refused 0s, 8 refused 0s, 2 100ms, 3 200ms, 4 300ms, 5 400ms, 6 500ms"},
+		{"rpu: 10, burst: 3, wait: 250ms", "1 0s, 2 0s, 3 0s, 6 refused 0s, 7 refused 0s, 8 refused 0s, 4 100ms, 5 200ms"},
+		{"rpu: 10, burst: 1, wait: 99ms", "1 0s, 2 refused 0s, 3 refused 0s, 4 refused 0s, 5 refused 0s, 6 refused 0s, 7 refused 0s, 8 refused 0s"},
+		// The clock of synctest starts with a second.
+		{"rpu: 2, algo: W, wait: 2s", "1 0s, 2 0s, 7 refused 0s, 8 refused 0s, 3 1s, 4 1s, 5 2s, 6 2s"},
+		{"rpu: 2, algo: SL, wait: 2s", "1 0s, 2 0s, 7 refused 0s, 8 refused 0s, 3 1s, 4 1s, 5 2s, 6 2s"},
+		{"rpu: 3, algo: SW, slices: 2, wait: 1500ms", "1 0s, 2 0s, 3 0s, 7 refused 0s, 8 refused 0s, 4 1.5s, 5 1.5s, 6 1.5s"},
+		{"rpu: 0, wait: 10s", "1 refused 0s, 2 refused 0s, 3 refused 0s, 4 refused 0s, 5 refused 0s, 6 refused 0s, 7 refused 0s, 8 refused 0s"},
+		{"rpu: 1, wait: 10s, mode: shadow", "1 0s, 2 0s, 3 0s, 4 0s, 5 0s, 6 0s, 7 0s, 8 0s"},
+		{"rpu: 1, scope: global, on_error: closed, wait: 10s", "1 refused 0s, 2 refused 0s, 3 refused 0s, 4 refused 0s, 5 refused 0s, 6 refused 0s, 7 refused 0s, 8 refused 0s"},
+		{"rpu: 10, burst: 1, scope: global, wait: 100ms", "1 0s, 3 refused 0s, 4 refused 0s, 5 refused 0s, 6 refused 0s, 7 refused 0s, 8 refused 0s, 2 100ms"},
+	} {
+		t.Run(tc.rule, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStreet(t, "{url: /, rules: [{"+tc.rule+"}]}")
+				for i := range 8 {
+					s.come(t.Context(), fmt.Sprint(i+1), diana.Request{})
+				}
+				s.want(strings.Split(tc.want, ", ")...)
+			})
+		})
+	}
+}
+
+// Whoever comes while others wait goes to the end, also when the moment has come at which
+// the first of them goes on; other actors are not concerned.
+func TestWaitOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, "{url: /, rules: [{actor: device, rpu: 2, algo: W, wait: 2s}]}")
+		time.Sleep(500 * time.Millisecond)
+		s.start = time.Now()
+		for i := range 4 {
+			s.come(t.Context(), fmt.Sprint("x", i+1), device("/", "x"))
+		}
+		s.come(t.Context(), "y1", device("/", "y"))
+		time.Sleep(500 * time.Millisecond) // the window of x3 and x4 begins
+		s.come(t.Context(), "x5", device("/", "x"))
+		s.come(t.Context(), "y2", device("/", "y"))
+		s.want("x1 0s", "x2 0s", "y1 0s", "x3 500ms", "x4 500ms", "y2 500ms", "x5 1.5s")
+	})
+}
+
+// A client that leaves frees its place, and those behind move up.
+func TestWaitLeaver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, "{url: /, rules: [{name: r, rpu: 10, burst: 1, wait: 300ms}]}")
+		ctx, leave := context.WithCancel(t.Context())
+		s.come(t.Context(), "1", diana.Request{})
+		s.come(ctx, "2", diana.Request{})
+		s.come(t.Context(), "3", diana.Request{})
+		s.come(t.Context(), "4", diana.Request{})
+		s.come(t.Context(), "5", diana.Request{})
+		time.Sleep(50 * time.Millisecond)
+		leave()
+		synctest.Wait()
+		s.come(t.Context(), "6", diana.Request{})
+		s.want("1 0s", "5 refused 0s", "2 refused 50ms", "3 100ms", "4 200ms", "6 300ms")
+		if c := s.l.Status().Rules[0].Counts; c != (diana.Counts{Allowed: 1, Refused: 1, Delayed: 3}) {
+			t.Errorf("counts %+v", c)
+		}
+	})
+}
+
+// What is refused tells when its turn would be.
+func TestWaitRefusal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, `
+- url: /
+  rules: [{name: wide, unit: minute, rpu: 3, burst: 1, wait: 45s}, {name: all, rpu: 100}]
+`)
+		for i := range 3 {
+			s.come(t.Context(), fmt.Sprint(i+1), diana.Request{})
+		}
+		d, err := s.l.Take(t.Context(), diana.Request{})
+		if err != nil || d.Allowed || d.RetryAfter != time.Minute {
+			t.Errorf("%v %+v, want a refusal for a minute", err, d)
+		}
+		if v := d.Verdicts; !v[0].Refused() || v[1].Refused() {
+			t.Errorf("verdicts %+v", v)
+		}
+		d.Done()
+		s.want("1 0s", "2 20s", "3 40s")
+	})
+}
+
+// Several rules: a request waits for all that refuse it, and is charged to all at once.
+func TestWaitSeveralRules(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, `
+- url: /
+  rules:
+    - {name: all, rpu: 10, burst: 1, wait: 1s}
+    - {name: own, actor: device, rpu: 1, wait: 1s}
+    - {name: hard, actor: "header:X-Hard", unit: hour, rpu: 2}
+`)
+		request := func(device, hard string) diana.Request {
+			return diana.Request{Actors: map[string]string{"device": device, "header:X-Hard": hard}}
+		}
+		s.come(t.Context(), "x1", request("x", "a"))
+		s.come(t.Context(), "x2", request("x", "a")) // in the line of own, for a second
+		s.come(t.Context(), "y1", request("y", "b")) // is not held up by it
+		s.come(t.Context(), "z1", request("z", "b"))
+		s.come(t.Context(), "x3", request("x", "c")) // could have its turn in two seconds
+		s.come(t.Context(), "v1", request("v", "b")) // is in the line of all, as nobody knows yet that b is used up
+		s.come(t.Context(), "w1", request("w", "d"))
+		time.Sleep(250 * time.Millisecond)
+		s.come(t.Context(), "u1", request("u", "b")) // b is used up: it takes no place
+		s.want("x1 0s", "x3 refused 0s", "y1 100ms", "z1 200ms", "v1 refused 200ms", "u1 refused 250ms", "w1 300ms", "x2 1s")
+		var got []string
+		for _, r := range s.l.Status().Rules {
+			got = append(got, fmt.Sprintf("%s %+v", r.Name, r.Counts))
+		}
+		want := "all {Allowed:2 Refused:3 ShadowRefused:0 Delayed:3}, own {Allowed:4 Refused:1 ShadowRefused:0 Delayed:1}, hard {Allowed:5 Refused:2 ShadowRefused:0 Delayed:0}"
+		if s := strings.Join(got, ", "); s != want {
+			t.Errorf("counts %s\nwant   %s", s, want)
+		}
+	})
+}
+
+// One that waits for its own rule and then for that of all keeps its place by when it came.
+func TestWaitChangesLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, `
+- url: /
+  rules:
+    - {name: all, rpu: 1, algo: W, unit: 2s, wait: 10s}
+    - {name: own, actor: device, rpu: 1, algo: W, unit: 1s, wait: 10s}
+`)
+		s.come(t.Context(), "x1", device("/", "x"))
+		time.Sleep(1500 * time.Millisecond)
+		s.come(t.Context(), "x2", device("/", "x"))
+		s.come(t.Context(), "y1", device("/", "y"))
+		s.come(t.Context(), "x3", device("/", "x"))
+		time.Sleep(400 * time.Millisecond)
+		s.come(t.Context(), "y2", device("/", "y"))
+		s.want("x1 0s", "x2 2s", "y1 4s", "x3 6s", "y2 8s")
+	})
+}
+
+// A leaky bucket beside: first the wait, then the turn.
+func TestWaitAndLeakyBucket(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, `
+- url: /
+  rules:
+    - {rpu: 3, algo: W, wait: 1s}
+    - {rpu: 10, algo: LB}
+`)
+		for i := range 5 {
+			s.come(t.Context(), fmt.Sprint(i+1), diana.Request{})
+		}
+		s.want("1 0s", "2 100ms", "3 200ms", "4 1s", "5 1.1s")
+	})
+}
+
+// Those who wait are judged by the configuration that is in force then.
+func TestWaitReload(t *testing.T) {
+	t.Parallel()
+	const before = "{url: /, rules: [{name: r, unit: hour, rpu: 3, algo: W, wait: 10m}]}"
+	for _, tc := range []struct{ name, after, want string }{
+		{"more", "{url: /, rules: [{name: r, unit: hour, rpu: 5, algo: W, wait: 10m}]}", "4 1m0s, 5 1m0s, 6 5m0s"},
+		{"no rule", "{url: /other, rules: [{rpu: 1}]}", "4 1m0s, 5 1m0s, 6 1m0s"},
+		{"no wait", "{url: /, rules: [{name: r, unit: hour, rpu: 4, algo: W}]}", "4 1m0s, 5 refused 1m0s, 6 refused 1m0s"},
+		{"another rule", "{url: /, rules: [{name: s, unit: minute, rpu: 1, algo: SL, wait: 5m}]}", "4 1m0s, 5 2m0s, 6 3m0s"},
+		{"the same", before, "4 5m0s, 5 5m0s, 6 5m0s"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFolder(t)
+				s := &street{t: t, l: open(t, quiet, f.write("diana.yaml", before))}
+				time.Sleep(55 * time.Minute)
+				s.start = time.Now()
+				for i := range 6 {
+					s.come(t.Context(), fmt.Sprint(i+1), diana.Request{Path: "/"})
+				}
+				time.Sleep(time.Minute)
+				f.write("diana.yaml", tc.after)
+				if err := s.l.Reload(); err != nil {
+					t.Fatal(err)
+				}
+				s.want(strings.Split("1 0s, 2 0s, 3 0s, "+tc.want, ", ")...)
+			})
+		})
+	}
+}
+
+// However many come at once, no interval gets more than the rule promises, all who are let
+// pass have waited for no longer than the rule says, and a server is used up.
+func TestWaitConcurrently(t *testing.T) {
+	t.Parallel()
+	for _, algo := range []string{"TB, burst: 25", "SL", "SW", "W"} {
+		t.Run(algo, func(t *testing.T) {
+			t.Parallel()
+			l := limiter(t, "{url: /, rules: [{rpu: 50, unit: 200ms, algo: "+algo+", wait: 600ms}, {actor: device, rpu: 1000, wait: 100ms}]}")
+			var mu sync.Mutex
+			began := time.Now()
+			var passed []time.Time
+			var refused atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 300 {
+				wg.Go(func() {
+					d, err := l.Take(context.Background(), device("/", fmt.Sprint(i%3)))
+					if err != nil {
+						t.Error(err)
+					}
+					if d.Allowed {
+						mu.Lock()
+						passed = append(passed, time.Now())
+						mu.Unlock()
+					} else {
+						refused.Add(1)
+					}
+					d.Done()
+				})
+			}
+			wg.Wait()
+			// Three units and what was there at the start, less what waking up late costs.
+			n, most := len(passed), 100+50*int(time.Since(began)/(200*time.Millisecond))
+			if n < 100 || n > most || n+int(refused.Load()) != 300 {
+				t.Errorf("%d passed, of at most %d, and %d were refused of 300", n, most, refused.Load())
+			}
+			if algo != "W" { // in which two windows meet at an edge
+				slices.SortFunc(passed, time.Time.Compare)
+				for i := range n - 100 {
+					if d := passed[i+100].Sub(passed[i]); d < 180*time.Millisecond {
+						t.Errorf("101 passed within %v, twice what a unit allows", d)
+					}
+				}
+			}
+			for _, r := range l.Status().Rules {
+				if got := r.Allowed + r.Delayed; got != int64(len(passed)) {
+					t.Errorf("%s: %d are counted as passed, want %d", r.Name, got, len(passed))
+				}
+			}
+			if !l.Idle() {
+				t.Error("someone stands in a line still")
+			}
+		})
+	}
+}
+
+// Under churn - leavers, reloads, several rules - nobody hangs and nothing is left.
+func TestWaitChurn(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	text := func(n int) string {
+		return fmt.Sprintf("{url: /, rules: [{rpu: %d, unit: 100ms, wait: 50ms}, {actor: device, rpu: 20, unit: 100ms, algo: SL, wait: 30ms}]}", n)
+	}
+	file := f.write("diana.yaml", text(30))
+	l := open(t, quiet, file)
+	var wg sync.WaitGroup
+	var passed atomic.Int64
+	began := time.Now()
+	for i := range 64 {
+		wg.Go(func() {
+			for n := range 60 {
+				ctx, leave := context.WithTimeout(context.Background(), time.Duration((i*7+n*13)%70)*time.Millisecond)
+				d, err := l.Take(ctx, device("/", fmt.Sprint(i%4)))
+				if err == nil && d.Allowed {
+					passed.Add(1)
+				}
+				d.Done()
+				leave()
+			}
+		})
+	}
+	for i := range 10 {
+		f.write("diana.yaml", text(30+i%2))
+		if err := l.Reload(); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	took := time.Since(began)
+	if n, most := passed.Load(), 31+31*int64(took/(100*time.Millisecond)+1); n == 0 || n > most {
+		t.Errorf("%d passed in %v, want at most %d", n, took, most)
+	}
+	if !l.Idle() {
+		t.Error("someone stands in a line still")
+	}
+}
+
+// The number of those who wait is bounded, all actors together.
+func TestWaitBound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, "{url: /, rules: [{actor: device, rpu: 1, wait: 10s}]}")
+		ctx, leave := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		var refused atomic.Int64
+		const actors = 1500
+		for i := range actors * 9 {
+			wg.Go(func() {
+				d, err := l.Take(ctx, device("/", fmt.Sprint(i%actors)))
+				if err == nil && !d.Allowed {
+					refused.Add(1)
+				}
+				d.Done()
+			})
+		}
+		synctest.Wait()
+		if got := refused.Load(); got != actors*8-diana.MostWaiting {
+			t.Errorf("%d are refused, want all but %d of those who would wait", got, diana.MostWaiting)
+		}
+		leave()
+		wg.Wait()
+		if !l.Idle() {
+			t.Error("someone stands in a line still")
+		}
+	})
+}
+
+// A body is read before the request waits, so that a client that leaves is noticed.
+func TestWaitWithBody(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /, rules: [{unit: minute, rpu: 1, algo: W, align: first, wait: 10m}]}")
+	server := httptest.NewServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	})))
+	defer server.Close()
+	ask(t, l, diana.Request{})
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		r, err := http.NewRequestWithContext(ctx, "POST", server.URL, strings.NewReader("hello"))
+		if err != nil {
+			t.Error(err)
+		}
+		if answer, err := http.DefaultClient.Do(r); err == nil {
+			answer.Body.Close()
+			t.Errorf("answered with %d, want it to wait", answer.StatusCode)
+		}
+	}()
+	poll(t, func() bool { return !l.Idle() })
+	leave()
+	<-gone
+	poll(t, l.Idle)
+}
+
+// A global rule: those who wait, in any gateway, get what the others leave, and not more.
+func TestWaitGlobal(t *testing.T) {
+	t.Parallel()
+	all := gateways(t, 2, redistest.Start(t).URL(), "10s", `
+- url: /
+  rules: [{name: r, unit: 200ms, rpu: 20, burst: 20, algo: TB, scope: global, wait: 1m}]
+`)
+	began := time.Now()
+	got := crowd(t, all, 60, 1, diana.Request{Path: "/"})
+	took := time.Since(began)
+	if sum(got) != 120 {
+		t.Errorf("%v passed, want all 120", got)
+	}
+	// The first 20 at once and the rest at 100 a second; Redis' clock counts.
+	if took < 980*time.Millisecond {
+		t.Errorf("120 passed within %v, want a second", took)
+	}
+	delayed := all[0].Status().Rules[0].Delayed + all[1].Status().Rules[0].Delayed
+	if delayed < 90 || delayed > 100 {
+		t.Errorf("%d were delayed, want 100", delayed)
+	}
+	if !all[0].Idle() || !all[1].Idle() {
+		t.Error("someone stands in a line still")
+	}
+}
+
+// Redis fails while requests wait for it: they are judged without, and nobody hangs.
+func TestWaitRedisGoes(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	l := gateways(t, 1, r.URL(), "100ms", `
+- url: /
+  rules: [{unit: minute, rpu: 600, burst: 1, scope: global, on_error: open, wait: 10s}]
+`)[0]
+	ask(t, l, diana.Request{Path: "/"})
+	done := make(chan []int)
+	go func() { done <- crowd(t, []*diana.Limiter{l}, 50, 1, diana.Request{Path: "/"}) }()
+	poll(t, func() bool { return !l.Idle() })
+	r.Kill()
+	if got := <-done; got[0] != 50 {
+		t.Errorf("%d passed, want all 50", got[0])
+	}
+}
