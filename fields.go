@@ -38,7 +38,7 @@ func (j *judgement) setFields(h http.Header) {
 		if len(left) > 0 {
 			left = append(left, ", "...)
 		}
-		which = append(which, v.Rule.Index)
+		which = append(which, v.Rule.Slot)
 		left = appendLeft(append(left, j.active.enforced[v.Rule.Index].quoted...), v.Outcome)
 	}
 	j.which, j.body = which, left

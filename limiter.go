@@ -97,7 +97,7 @@ const apart = time.Second
 type active struct {
 	config   *config.Config
 	set      *rule.Set
-	enforced []enforced       // by rule.Index, those of variants too
+	enforced []enforced       // by rule.Slot
 	shared   []limit.Counters // by rule.Bandwidth.Index; nil: each answer has it for itself
 	since    time.Time
 	global   *redisstore.Store // nil: no Redis

@@ -121,7 +121,7 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		inRedis := redis && r.Scope == rule.Global
 		degraded = degraded || r.Scope == rule.Global && !inRedis
 		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
-		e := &j.active.enforced[r.Index]
+		e := &j.active.enforced[r.Slot]
 		j.waits = j.waits || e.wait > 0
 		cost := r.Cost.N
 		if r.Cost.Header != "" {

@@ -173,7 +173,7 @@ func (j *judgement) wait(c *charges, i int) int64 {
 	if c == &j.here && r.Scope == rule.Global && r.OnError == rule.Closed {
 		return 0 // it is refused for want of Redis, and not for a while
 	}
-	return j.active.enforced[r.Index].wait
+	return j.active.enforced[r.Slot].wait
 }
 
 // ruleOf returns the rule of a charge, as it holds for who makes the request.

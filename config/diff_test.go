@@ -218,6 +218,7 @@ var notConfigured = map[string]string{
 	"Source":                "where it was read",
 	"Version":               "made of the text",
 	"Warnings":              "made of the rest",
+	"Limits.Rules.Slot":     "set by Compile",
 	"Limits.Rules.Index":    "set by Compile",
 	"Limits.Rules.URL":      "set by Compile",
 	"Limits.Rules.Divert":   "set by Compile",

@@ -278,8 +278,8 @@ func TestVariants(t *testing.T) {
 	}
 	byName := map[string]*Rule{} // of counters
 	for i, r := range append(append([]*Rule{}, s.Rules...), s.Variants...) {
-		if r.Index != i {
-			t.Errorf("rule %d has the index %d", i, r.Index)
+		if r.Slot != i || s.Rules[r.Index].Name != r.Name {
+			t.Errorf("rule %d has the slot %d, and is of rule %d", i, r.Slot, r.Index)
 		}
 		if other := byName[r.Counters]; other != nil && (other.Name != r.Name || other.Meter.Layout() != r.Meter.Layout()) {
 			t.Errorf("%s and %s count by %q", other.Name, r.Name, r.Counters)

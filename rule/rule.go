@@ -69,7 +69,8 @@ type Rule struct {
 
 	// The rest is set by Compile.
 
-	Index    int         // in Set.Rules, or behind them, in Set.Variants
+	Index    int         // in Set.Rules; a variant has that of its rule
+	Slot     int         // of each rule and variant another: Index, or behind those in Set.Variants
 	URL      Pattern     // that it stands under
 	Divert   *Divert     // of the entry that it stands in
 	Meter    limit.Meter // keeps Limit

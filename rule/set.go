@@ -14,7 +14,7 @@ import (
 // changes and is safe for concurrent use.
 type Set struct {
 	Rules      []*Rule      // by Index
-	Variants   []*Rule      // the rules with the limits of their Overrides; by Index, behind Rules
+	Variants   []*Rule      // the rules with the limits of their Overrides; by Slot, behind Rules
 	Bandwidths []*Bandwidth // by Index
 	identity   Identity
 	root       node
@@ -52,7 +52,7 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 		compiled := &entry{url: e.URL, order: order}
 		for _, r := range e.Rules {
 			r.URL, r.Divert = e.URL, e.Divert
-			r.Index = len(s.Rules)
+			r.Index, r.Slot = len(s.Rules), len(s.Rules)
 			if r.Name != "" && given[r.Name] {
 				errs = append(errs, fmt.Errorf("two rules have the name %q", r.Name))
 			}
@@ -86,7 +86,7 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 		s.insert(compiled)
 	}
 	for i, v := range s.Variants {
-		v.Index = len(s.Rules) + i
+		v.Slot = len(s.Rules) + i
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

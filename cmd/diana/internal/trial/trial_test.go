@@ -184,3 +184,21 @@ func TestInside(t *testing.T) {
 		t.Errorf("%d are remembered, %d were let out early", len(c.trial.inside), c.trial.early)
 	}
 }
+
+// What an override refuses its rule has refused.
+func TestOverridesCompared(t *testing.T) {
+	t.Parallel()
+	names := accesslog.NewNames(nil)
+	old := newCount(t, "{url: /, rules: [{name: each, actor: ip, rpu: 5}]}")
+	next := newCount(t, "{url: /, rules: [{name: each, actor: ip, rpu: 5, except: [192.0.2.9], overrides: {192.0.2.1: {rpu: 0}, 192.0.2.2: {rpu: 1}}}]}")
+	c := NewComparison(names, old, next)
+	for i := range 24 {
+		e := &accesslog.Entry{Method: "GET", Target: "/", Remote: []string{"192.0.2.1", "192.0.2.2", "192.0.2.9"}[i%3]}
+		if _, err := c.Play(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if old.rules[0].n != 3*3 || next.rules[0].n != 8+7 || c.onlyN != [2]int64{3, 5 + 4} || c.only[1][0].n != 5+4 {
+		t.Errorf("%d and %d are refused, %v by one alone", old.rules[0].n, next.rules[0].n, c.onlyN)
+	}
+}
