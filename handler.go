@@ -44,8 +44,8 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		}
 		if err != nil || !d.Allowed {
 			h := w.Header()
-			h["Retry-After"] = []string{strconv.FormatInt(seconds(d.RetryAfter), 10)}
-			h["Cache-Control"] = []string{"no-store"}
+			h["Retry-After"] = d.j.values.of(strconv.FormatInt(seconds(d.RetryAfter), 10))
+			h["Cache-Control"] = noStore
 			if v := d.diversion(); v != nil && err == nil {
 				v.ServeHTTP(w, r)
 				return
