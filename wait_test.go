@@ -454,8 +454,8 @@ func TestWaitGlobal(t *testing.T) {
 		t.Errorf("120 passed within %v, want a second", took)
 	}
 	delayed := all[0].Status().Rules[0].Delayed + all[1].Status().Rules[0].Delayed
-	if delayed < 90 || delayed > 100 {
-		t.Errorf("%d were delayed, want 100", delayed)
+	if delayed < 90 { // who comes behind others waits, too, though there may be something left just then
+		t.Errorf("%d were delayed, want 100 or more", delayed)
 	}
 	if !all[0].Idle() || !all[1].Idle() {
 		t.Error("someone stands in a line still")

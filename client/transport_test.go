@@ -235,8 +235,8 @@ func TestNoRefusalByRealServer(t *testing.T) {
 		{"older", "{rpu: 2500, algo: W}", older},
 	} {
 		for _, callers := range []int{1, 16} {
-			if callers == 1 && tc.change != nil {
-				continue // they are read the same
+			if callers == 1 && tc.name != "W" {
+				continue // one by one they are the same
 			}
 			t.Run(fmt.Sprintf("%s/%d", tc.name, callers), func(t *testing.T) {
 				t.Parallel()
