@@ -192,7 +192,7 @@ func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *accesslog.Entr
 		if !v.Refused() {
 			continue
 		}
-		of := &c.only[which][v.Rule.Index]
+		of := &c.only[which][c.counts[which].index[v.Rule.Name]]
 		if *of == nil {
 			*of = newRefusals(len(c.only[which]))
 		}

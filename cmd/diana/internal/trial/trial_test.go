@@ -184,3 +184,25 @@ func TestInside(t *testing.T) {
 		t.Errorf("%d are remembered, %d were let out early", len(c.trial.inside), c.trial.early)
 	}
 }
+
+// What one configuration refuses by the limit of an override, and the other does not, is the
+// rule's.
+func TestOnlyRefusedByOverride(t *testing.T) {
+	t.Parallel()
+	const rules = "{url: /, rules: [{name: each, actor: ip, unit: day, rpu: %d, overrides: {192.0.2.1: {rpu: %d}}}]}"
+	names := accesslog.NewNames(nil)
+	c := NewComparison(names, newCount(t, fmt.Sprintf(rules, 5, 1)), newCount(t, fmt.Sprintf(rules, 5, 3)))
+	for i := range int64(4) {
+		e := &accesslog.Entry{Start: i, Duration: accesslog.Unknown, Method: "GET", Target: "/", Remote: "192.0.2.1"}
+		if _, err := c.Play(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := c.Report([]accesslog.File{{Name: "log"}})
+	if only := r.OnlyConfig; only.Requests != 2 || len(only.Rules) != 1 || only.Rules[0].Name != "each" || only.Rules[0].Refused != 2 {
+		t.Errorf("only the first refuses %+v", *only)
+	}
+	if only := r.OnlyAgainst; only.Requests != 0 || len(only.Rules) != 0 {
+		t.Errorf("only the second refuses %+v", *only)
+	}
+}
