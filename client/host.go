@@ -31,9 +31,9 @@ type host struct {
 	name        string
 	used, users uint64 // guarded by Transport.mu
 
-	mu       sync.Mutex // guards the rest
-	events   uint64     // sendings and answers, which are numbered together
-	underWay int        // calls that have not been answered
+	mu       sync.Mutex         // guards the rest
+	events   uint64             // sendings and answers, which are numbered together
+	underWay map[*call]struct{} // calls that have not been answered
 
 	// Each policy of the server has a number below mostPolicies: its place here, and its
 	// bit in a set.
@@ -219,6 +219,10 @@ func (h *host) admit(now time.Time) {
 		if !s.looks {
 			h.events++
 			s.call.sent, s.call.when = h.events, now
+			if h.underWay == nil {
+				h.underWay = map[*call]struct{}{}
+			}
+			h.underWay[s.call] = struct{}{}
 			h.count(may, 1)
 		}
 		s.look()
@@ -260,7 +264,7 @@ func (h *host) allows(may set, now time.Time) (ok bool, until time.Time) {
 	if now.Before(h.until) {
 		return false, h.until
 	}
-	ok = h.refused == 0 || h.underWay == 0
+	ok = h.refused == 0 || len(h.underWay) == 0
 	for i := range h.policies {
 		p := &h.policies[i]
 		if p.name == "" || !may.has(i) {
@@ -281,18 +285,20 @@ func (h *host) allows(may set, now time.Time) (ok bool, until time.Time) {
 	return ok, until
 }
 
-// count adds to the calls that are under way.
-func (h *host) count(may set, n int) {
-	h.underWay += n
+// count adds to the calls under way that may count under these policies.
+func (h *host) count(may set, n int64) {
 	for i := range h.pending {
 		if may.has(i) {
-			h.pending[i] += int64(n)
+			h.pending[i] += n
 		}
 	}
 }
 
 // finish tells that a call is no longer under way, and was not counted by the server.
-func (h *host) finish(c *call) { h.count(c.may, -1) }
+func (h *host) finish(c *call) {
+	delete(h.underWay, c)
+	h.count(c.may, -1)
+}
 
 // answered notes what a server has answered to a call; nil: nothing.
 func (h *host) answered(c *call, r *http.Response) {
@@ -361,6 +367,7 @@ func (h *host) policy(name string) int {
 
 // place notes which policies were told of a call to a folder. Not all calls there may
 // count under the same; so others stay, unless there is reason to think that they are gone.
+// Calls there that are under way may count under what is new as well.
 func (h *host) place(folder string, told set, now time.Time) {
 	was, ok := h.folders[folder]
 	for i := range h.policies {
@@ -372,4 +379,13 @@ func (h *host) place(folder string, told set, now time.Time) {
 		h.folders = map[string]set{}
 	}
 	h.folders[folder] = told
+	if ok && told&^was == 0 {
+		return
+	}
+	for c := range h.underWay {
+		if c.folder == folder {
+			h.count(told&^c.may, 1)
+			c.may |= told
+		}
+	}
 }

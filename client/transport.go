@@ -85,6 +85,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer, err := t.base().RoundTrip(r)
 	h.answered(c, answer)
+	if err == nil {
+		d.Answered(answer.StatusCode)
+	}
 	if err != nil || len(d.Verdicts) == 0 || answer.Body == nil || answer.Body == http.NoBody {
 		d.Done()
 		return answer, err

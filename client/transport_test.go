@@ -649,3 +649,66 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d folders", got)
 	}
 }
+
+// A call counts under a rule with charge only if its answer has one of the statuses.
+func TestCharge(t *testing.T) {
+	t.Parallel()
+	status := 200
+	tr := &Transport{
+		Limiter: limiter(t, "{url: /, rules: [{unit: hour, rpu: 2, charge: [401]}]}"),
+		Base:    base(func(*http.Request) (*http.Response, error) { return says(status), nil }),
+	}
+	for i, row := range []struct {
+		status int
+		goes   bool
+	}{{200, true}, {200, true}, {200, true}, {401, true}, {200, true}, {401, true}, {200, false}} {
+		status = row.status
+		if err := get(t.Context(), tr, "http://server/"); (err == nil) != row.goes {
+			t.Errorf("call %d: %v, want it to go: %v", i, err, row.goes)
+		}
+	}
+}
+
+// A limit that is told for the first time is used up by the calls of that folder as well that
+// are under way.
+func TestLimitOfCallsUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		left, refused := 10, 0
+		var mu sync.Mutex
+		tr := &Transport{Base: base(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/a/x" {
+				return says(200, `RateLimit: "all";r=1000;t=1`), nil
+			}
+			var n int
+			_, _ = fmt.Sscanf(r.URL.RawQuery, "%d", &n)
+			time.Sleep(time.Duration(n) * time.Second) // there
+			mu.Lock()
+			defer mu.Unlock()
+			if left--; left < 0 {
+				refused++
+			}
+			return says(200, fmt.Sprintf(`RateLimit: "all";r=1000;t=1, "few";r=%d;t=3600`, max(left, 0))), nil
+		})}
+		if err := get(t.Context(), tr, "http://server/a/x"); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				n := 1 // one is answered while eight are under way, and eleven come later
+				if i > 0 {
+					n = 10
+				}
+				if i > 8 {
+					time.Sleep(2 * time.Second)
+				}
+				_ = get(t.Context(), tr, fmt.Sprintf("http://server/a/y?%d", n))
+			})
+		}
+		wg.Wait()
+		if refused > 0 || left > 0 {
+			t.Errorf("%d were refused, %d are left", refused, left)
+		}
+	})
+}

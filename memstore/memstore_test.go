@@ -389,3 +389,43 @@ func BenchmarkTake(b *testing.B) {
 		})
 	}
 }
+
+// A refusal tells the outcome of every charge, also while records move.
+func TestOutcomesWhileMoving(t *testing.T) {
+	t.Parallel()
+	for _, other := range []limit.Algorithm{limit.TokenBucket(), limit.SlidingLog()} { // one word, and more
+		s := New(Options{MaxKeys: 8})
+		c := []limit.Counters{
+			named(t, s, "full", limit.TokenBucket(), limit.Limit{N: 0, Unit: time.Hour}),
+			named(t, s, "other", other, limit.Limit{N: 10, Unit: time.Hour}),
+		}
+		take(t, s, c[1], s.Now(), "x")
+		stop := make(chan struct{})
+		var moves sync.WaitGroup
+		moves.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					s.shards[0].sweep(s)
+				}
+			}
+		})
+		wrong := 0
+		for range churn {
+			charges := []limit.Charge{{Counters: c[0], Key: []byte("x"), Cost: 1}, {Counters: c[1], Key: []byte("x"), Cost: 1}}
+			if ok, err := s.Take(t.Context(), s.Now(), charges); ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if !charges[1].Outcome.Allowed {
+				wrong++
+			}
+		}
+		close(stop)
+		moves.Wait()
+		if wrong > 0 {
+			t.Errorf("%s: %d of %d refusals are said to be of a rule that has room", other.Name(), wrong, churn)
+		}
+	}
+}

@@ -84,7 +84,7 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 			}
 			head, ok := it.read()
 			if !ok {
-				continue
+				return false // it has moved: its outcome is not known
 			}
 			it.head = head
 		}
@@ -100,10 +100,12 @@ func (s *Store) peek(now int64, items []item) (refused bool) {
 		if it.c.plain || it.record == nil {
 			continue
 		}
-		if head, ok := it.lock(); ok {
-			it.charge.Outcome = it.c.look(s.cells.state(head), now, it.charge)
-			it.unlock(head)
+		if !s.acquire(it) {
+			it.charge.Outcome = it.c.look(limit.State{}, now, it.charge)
+			continue
 		}
+		it.charge.Outcome = it.c.look(it.state(s), now, it.charge)
+		it.unlock(it.head)
 	}
 	return true
 }

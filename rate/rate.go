@@ -66,6 +66,7 @@ type Limiter struct {
 
 	force   atomic.Pointer[force]
 	charges sync.Pool // of *[1]limit.Charge
+	closed  sync.Once
 
 	mu    sync.Mutex     // guards the rest, changes of force, and an own store
 	ahead []*Reservation // those whose turn has not come when last looked, in its order
@@ -186,8 +187,8 @@ func (l *Limiter) empty(layout string) error {
 }
 
 // Close tells that the Limiter is no longer used, so that its Store may forget the rate when
-// no other Limiter uses it. One without a Store needs no closing.
-func (l *Limiter) Close() { l.store.Retire(l.force.Load().counters) }
+// no other Limiter uses it. One without a Store needs no closing. Further calls do nothing.
+func (l *Limiter) Close() { l.closed.Do(func() { l.store.Retire(l.force.Load().counters) }) }
 
 // Wait waits until n may go on, and returns for how long it was told to. If ctx ends
 // meanwhile it gives back what it can, see [Reservation.Cancel], and returns ctx's error. A

@@ -439,3 +439,38 @@ func TestAllocs(t *testing.T) {
 		}
 	}
 }
+
+// To close a Limiter twice does not close another of the same name.
+func TestCloseTwice(t *testing.T) {
+	t.Parallel()
+	store := memstore.New(memstore.Options{})
+	day := limit.Limit{N: 1, Unit: 24 * time.Hour}
+	a := newLimiter(t, day, rate.Options{Store: store, Name: "x"})
+	b := newLimiter(t, day, rate.Options{Store: store, Name: "x"})
+	for range 3 { // what is stored, and one ahead
+		_, _ = b.TryWait(t.Context(), 1, 0)
+	}
+	a.Close()
+	a.Close()
+	others, err := store.Counters("others", mustMeter(t, limit.TokenBucket(), perSecond(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100_000 { // tables grow, and forget what is retired
+		if _, err := store.Take(t.Context(), store.Now(), []limit.Charge{{Counters: others, Key: fmt.Append(nil, i), Cost: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ok, err := b.TryWait(t.Context(), 1, 0); ok || err != nil {
+		t.Errorf("%v, %v, want it to be too early", ok, err)
+	}
+}
+
+func mustMeter(t testing.TB, a limit.Algorithm, l limit.Limit) limit.Meter {
+	t.Helper()
+	m, err := a.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}

@@ -235,6 +235,53 @@ func TestLeasesAfterOutage(t *testing.T) {
 	}
 }
 
+// A place is free that is given back when the numbers have been told after an outage, and
+// Redis is not in use yet.
+func TestLeasesGivenBackLate(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	var s *Store
+	var late atomic.Pointer[[]limit.Charge]
+	s, err := Open(Options{URL: r.URL(), Timeout: 500 * time.Millisecond, Changed: func(h Health) {
+		ch := late.Load()
+		if !h.Up || ch == nil || !late.CompareAndSwap(ch, nil) {
+			return
+		}
+		s.Give(*ch)
+		for lost := 0; lost == 0; time.Sleep(time.Millisecond) { // by a call that is not made
+			s.leases.mu.Lock()
+			lost = len(s.leases.lost)
+			s.leases.mu.Unlock()
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	eventually(t, s.Up)
+	c := s.at(t, limit.Concurrency(), limit.Limit{N: 2})
+	enter := func() ([]limit.Charge, bool) {
+		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+		ok, err := s.Take(context.Background(), 0, ch)
+		return ch, ok && err == nil
+	}
+	inside, ok := enter()
+	if _, second := enter(); !ok || !second {
+		t.Fatal("refused while there was a place")
+	}
+	r.Freeze()
+	if _, ok := enter(); ok {
+		t.Fatal("a frozen Redis answered")
+	}
+	late.Store(&inside)
+	r.Thaw()
+	eventually(t, s.Up)
+	eventually(t, func() bool { _, ok := enter(); return ok })
+	if _, ok := enter(); ok {
+		t.Error("three places of two")
+	}
+}
+
 // Redis that has forgotten the places, and no call had failed, is told of them again.
 func TestLeasesForgotten(t *testing.T) {
 	t.Parallel()

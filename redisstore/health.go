@@ -96,9 +96,12 @@ func (s *Store) watch() {
 		wait := announceEvery
 		if !s.link.up.Load() {
 			wait = probeEvery
-		} else if time.Since(renewed) > leaseTime*time.Microsecond/4 {
-			renewed = time.Now()
-			_ = s.renewLeases(false) // a call that fails has told s.link
+		} else {
+			_ = s.renewLost() // a call that fails has told s.link
+			if time.Since(renewed) > leaseTime*time.Microsecond/4 {
+				renewed = time.Now()
+				_ = s.renewLeases(false)
+			}
 		}
 		tick.Reset(wait*9/10 + rand.N(wait/5)) // so that gateways do not come all at once
 	}

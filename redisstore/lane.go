@@ -103,7 +103,7 @@ func (l *lane) free() *batch {
 		return nil
 	}
 	l.busy++
-	l.alone = renews
+	l.alone = renews || len(l.next.gives) > 0 // and who comes after them is judged after them
 	l.store.done.Add(1)
 	b := l.next
 	l.next, l.sent = newBatch(l, l.sent), nil

@@ -3,6 +3,7 @@
 package redisstore
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -80,8 +81,20 @@ func (l *leases) actors(exact bool) []actor {
 // renewLeases says that this gateway still holds what it holds. After an outage, before
 // any request is judged, the numbers are exact: what has been given back meanwhile was
 // not heard of.
-func (s *Store) renewLeases(exact bool) error {
-	for some := range slices.Chunk(s.leases.actors(exact), renewAtOnce) {
+func (s *Store) renewLeases(exact bool) error { return s.renewAll(s.leases.actors(exact), exact) }
+
+// renewLost says the exact numbers of those of whom a call has failed since, as one does that
+// comes when the numbers have been told and Redis is not in use yet.
+func (s *Store) renewLost() error {
+	l := &s.leases
+	l.mu.Lock()
+	all := slices.Collect(maps.Keys(l.lost))
+	l.mu.Unlock()
+	return s.renewAll(all, true)
+}
+
+func (s *Store) renewAll(all []actor, exact bool) error {
+	for some := range slices.Chunk(all, renewAtOnce) {
 		for b := range s.renew(some, exact) {
 			if <-b.done; b.err != nil {
 				return b.err

@@ -18,8 +18,7 @@ type Count struct {
 	key    []byte
 
 	requests, refused, delayed, unruled int64
-	index                               map[string]int // of a rule and its variants, by name
-	rules                               []*refusals    // by index
+	rules                               []*refusals // by rule.Index
 	timeline                            *timeline
 }
 
@@ -41,7 +40,7 @@ type First struct {
 	Line   int
 }
 
-// Columns of a timeline. A rule's is firstRule and its index.
+// Columns of a timeline. A rule's is firstRule and its Index.
 const (
 	allRequests = iota
 	allRefused
@@ -58,13 +57,9 @@ func NewCount(c *config.Config, v rule.Vocabulary) (*Count, error) {
 	if err != nil {
 		return nil, err
 	}
-	index := map[string]int{}
-	for i, r := range t.limiter.Status().Rules {
-		index[r.Name] = i
-	}
-	n := len(index)
+	n := len(t.limiter.Status().Rules)
 	return &Count{
-		trial: t, config: c, index: index, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
+		trial: t, config: c, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
 	}, nil
 }
 
@@ -90,7 +85,7 @@ func (c *Count) judge(e *accesslog.Entry, r diana.Request) (diana.Decision, erro
 	}
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed {
-			index := c.index[v.Rule.Name]
+			index := v.Rule.Index
 			c.timeline.add(span, firstRule+index)
 			if c.rules[index] == nil {
 				c.rules[index] = newRefusals(len(c.rules))

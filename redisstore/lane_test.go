@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/limit"
+)
+
+// Nothing goes beside a call that gives back: it could overtake that one, and whoever has
+// given a place back be refused it.
+func TestNothingOvertakesGives(t *testing.T) {
+	t.Parallel()
+	p := redistest.StartProxy(t, redistest.Start(t).Addr())
+	s := openThrough(t, p)
+	c := s.at(t, limit.Concurrency(), limit.Limit{N: 1})
+	take := func(i int) []limit.Charge {
+		ch := []limit.Charge{{Counters: c, Key: fmt.Append(nil, i), Cost: 1}}
+		if ok, err := s.Take(context.Background(), 0, ch); !ok || err != nil {
+			t.Errorf("%d: %v, %v, want it admitted", i, ok, err)
+		}
+		return ch
+	}
+	inside := take(0)
+	p.Freeze()
+	s.Give(inside)
+	var wg sync.WaitGroup
+	for i := range 2 * much {
+		wg.Go(func() { take(i) })
+	}
+	eventually(t, func() bool {
+		l := s.lanes[0]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.next.groups) == 2*much
+	})
+	p.Resume()
+	wg.Wait()
+}
