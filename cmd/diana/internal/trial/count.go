@@ -192,10 +192,11 @@ func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *accesslog.Entr
 		if !v.Refused() {
 			continue
 		}
-		of := &c.only[which][v.Rule.Index]
+		count := c.counts[which]
+		of := &c.only[which][count.index[v.Rule.Name]]
 		if *of == nil {
 			*of = newRefusals(len(c.only[which]))
 		}
-		(*of).add(v.Rule, c.counts[which].keyOf(v.Rule, r), e)
+		(*of).add(v.Rule, count.keyOf(v.Rule, r), e)
 	}
 }

@@ -184,3 +184,39 @@ func TestInside(t *testing.T) {
 		t.Errorf("%d are remembered, %d were let out early", len(c.trial.inside), c.trial.early)
 	}
 }
+
+// A request that only one configuration refuses counts under the rule, also where that has
+// another limit for who makes it.
+func TestComparisonOverrides(t *testing.T) {
+	t.Parallel()
+	c := NewComparison(accesslog.NewNames(nil),
+		newCount(t, "{url: /, rules: [{name: first, rpu: 50}, {name: r, actor: ip, rpu: 5, overrides: {192.0.2.1: {rpu: 0}}}]}"),
+		newCount(t, "{url: /, rules: [{name: r, actor: ip, rpu: 5}]}"))
+	if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1"}); err != nil {
+		t.Fatal(err)
+	}
+	r := c.Report([]accesslog.File{{Name: "log"}})
+	if only := r.OnlyConfig; only.Requests != 1 || len(only.Rules) != 1 || only.Rules[0].Name != "r" || only.Rules[0].Refused != 1 {
+		t.Errorf("only the first refuses %+v, want one request by r", only)
+	}
+}
+
+// A file that refused requests would get need not be where logs are.
+func TestTrialOfDivert(t *testing.T) {
+	t.Parallel()
+	newCount(t, "{url: /, rules: [{rpu: 1}], divert: {status: 200, file: /nowhere/to/be/found.html}}")
+}
+
+// Where no line tells the host, those who read the result are told.
+func TestNoteOfHost(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]int{"": 1, "example.org": 0} {
+		c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{actor: host, unit: minute, rpu: 1}]}"))
+		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Host: host}); err != nil {
+			t.Fatal(err)
+		}
+		if notes := c.notes(c.counts[0]); len(notes) != want {
+			t.Errorf("host %q: notes %q, want %d", host, notes, want)
+		}
+	}
+}
