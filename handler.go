@@ -45,7 +45,7 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		if err != nil || !d.Allowed {
 			h := w.Header()
 			h["Retry-After"] = []string{strconv.FormatInt(seconds(d.RetryAfter), 10)}
-			h["Cache-Control"] = []string{"no-store"}
+			h["Cache-Control"] = noStore
 			if v := d.diversion(); v != nil && err == nil {
 				v.ServeHTTP(w, r)
 				return
@@ -53,7 +53,7 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 			d.refuse(w)
 			return
 		}
-		if !d.j.owed && (len(d.j.match.Bandwidths) == 0 || r.Method == http.MethodHead) {
+		if !d.j.owed && !d.paces(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
