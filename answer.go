@@ -26,23 +26,44 @@ type answer struct {
 
 func (d *Decision) answer(w http.ResponseWriter, r *http.Request) *answer {
 	a := &answer{ResponseWriter: w, decision: *d, ctx: r.Context()}
-	if len(d.j.match.Bandwidths) > 0 && r.Method != http.MethodHead {
+	if d.paces(r) {
 		a.paced = d.j.paced(w, r)
 		a.gathered = bufio.NewWriterSize(a.paced, gathered)
 	}
 	return a
 }
 
+// paces reports whether the answer has a bandwidth. With a clock that a program sets none
+// has: no timer knows when that gets anywhere.
+func (d *Decision) paces(r *http.Request) bool {
+	return len(d.j.match.Bandwidths) > 0 && r.Method != http.MethodHead && d.j.limiter.options.Now == nil
+}
+
 // abilities returns a as what can do what w can: who asks whether a connection can be taken
 // over, or HTTP/2 can push, finds out by the type.
 func (a *answer) abilities() http.ResponseWriter {
-	switch a.ResponseWriter.(type) {
-	case http.Hijacker:
+	if hijacks(a.ResponseWriter) {
 		return hijacker{a}
-	case http.Pusher:
+	}
+	if _, ok := a.ResponseWriter.(http.Pusher); ok {
 		return pusher{a}
 	}
 	return a
+}
+
+// hijacks reports whether http.ResponseController could take the connection over, which must
+// not get past a.
+func hijacks(w http.ResponseWriter) bool {
+	for {
+		if _, ok := w.(http.Hijacker); ok {
+			return true
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = u.Unwrap()
+	}
 }
 
 type hijacker struct{ *answer }
@@ -116,7 +137,7 @@ func (a hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 			return nil, nil, err
 		}
 	}
-	conn, rw, err := a.ResponseWriter.(http.Hijacker).Hijack()
+	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err == nil && a.status == 0 {
 		a.answered(http.StatusSwitchingProtocols)
 	}

@@ -220,6 +220,46 @@ func TestChargeOfHijacked(t *testing.T) {
 	}
 }
 
+// unwrapped is a ResponseWriter that leaves it to http.ResponseController to find out what can
+// be done.
+type unwrapped struct{ inner http.ResponseWriter }
+
+func (u unwrapped) Header() http.Header         { return u.inner.Header() }
+func (u unwrapped) Write(b []byte) (int, error) { return u.inner.Write(b) }
+func (u unwrapped) WriteHeader(status int)      { u.inner.WriteHeader(status) }
+func (u unwrapped) Unwrap() http.ResponseWriter { return u.inner }
+
+// It also is where a filter in front leaves that to http.ResponseController.
+func TestChargeOfHijackedBehindFilter(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /, rules: [{algo: W, unit: day, rpu: 1, charge: [200]}]}")
+	h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"))
+		conn.Close()
+	}))
+	done := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(done)
+		h.ServeHTTP(unwrapped{w}, r)
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = conn.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"))
+	<-done
+	if !ask(t, l, diana.Request{}).Allowed {
+		t.Error("the connection is charged as an answer with 200")
+	}
+}
+
 // Whatever the statuses and however long the answers take: what stays charged keeps the
 // promise of the algorithm, over all intervals, and so does all that is charged at a time.
 func TestChargeKeepsThePromise(t *testing.T) {

@@ -4,6 +4,8 @@ package diana_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,4 +120,23 @@ func TestClockHoldsNobody(t *testing.T) {
 			t.Errorf("%+v: nothing was delayed or refused, so nothing is shown", r.Counts)
 		}
 	}
+}
+
+// With a clock that is set no answer is slowed: nobody knows when it gets anywhere.
+func TestClockSlowsNoAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+		for _, bandwidth := range []string{"1k", "{rate: 1k, actor: ip}"} {
+			l := clocked(t, "{url: /, rules: [{rpu: 10, charge: [404]}], bandwidth: "+bandwidth+"}", &now)
+			h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 5000)) }))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			start, w := time.Now(), httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+			if took := time.Since(start); took > 0 || w.Body.Len() != 5000 {
+				t.Errorf("%s: %d bytes after %v, want 5000 at once", bandwidth, w.Body.Len(), took)
+			}
+		}
+	})
 }

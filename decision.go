@@ -122,14 +122,19 @@ func (j *judgement) giveBack(status int) {
 	if back := j.notCharged(&j.there, status); len(back) > 0 {
 		j.active.global.Give(back)
 	}
+	j.freed(status)
+}
+
+// givesBack reports whether a rule does not count requests that are answered with a status.
+func givesBack(r *rule.Rule, status int) bool {
+	return len(r.Charge) > 0 && !slices.Contains(r.Charge, status)
 }
 
 // notCharged returns the charges that an answer with that status gives back. What Redis does
 // not count is not counted here either.
 func (j *judgement) notCharged(c *charges, status int) (back []limit.Charge) {
 	for i := range c.list {
-		r := j.match.Rules[c.of[i].rule]
-		if len(r.Charge) > 0 && !slices.Contains(r.Charge, status) {
+		if givesBack(j.match.Rules[c.of[i].rule], status) {
 			back = append(back, c.list[i])
 		}
 	}

@@ -53,7 +53,7 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 			d.refuse(w)
 			return
 		}
-		if !d.j.owed && (len(d.j.match.Bandwidths) == 0 || r.Method == http.MethodHead) {
+		if !d.j.owed && !d.paces(r) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -33,7 +33,7 @@ type Options struct {
 	// Now takes the place of the system's clock, as for replaying what has been and for
 	// tests. Nil means time.Now. With one no request is held that is to wait for its turn:
 	// Decision.Delayed says for how long it would be, and is all that comes of it; and the
-	// wait of a rule has no effect. Redis goes by its own clock.
+	// wait of a rule and a bandwidth have no effect. Redis goes by its own clock.
 	Now func() time.Time
 
 	// Upstream returns what passes requests on to a server that an entry diverts them to. Nil
@@ -111,6 +111,7 @@ type active struct {
 type enforced struct {
 	global   limit.Counters // of a global rule, in Redis; nil: there is no Redis
 	counters limit.Counters // here: of a local rule, or while Redis is out of reach; nil: every request passes
+	meter    limit.Meter    // that counters are judged by
 	warm     bool           // counters are kept up to date while Redis counts
 	wait     int64          // how long a request waits for its turn, in microseconds; 0: not at all
 	both     int64          // the moment until which counters decide along with Redis
@@ -225,7 +226,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 			quoted: quote(r.Name),
 			json:   jsonString(r.Name),
 		}
-		if e.counters, err = l.counters(r, n.health.Gateways); err == nil && r.Scope == rule.Global && n.store != nil {
+		if e.counters, e.meter, err = l.counters(r, n.health.Gateways); err == nil && r.Scope == rule.Global && n.store != nil {
 			e.global, err = n.store.Counters(r.Counters, r.Meter)
 			e.warm = e.counters != nil && r.OnError != rule.Closed && !r.Algorithm.Held && !queues(r)
 			if r.OnError == rule.Share && r.Limit.Unit <= longestBoth {
@@ -295,35 +296,35 @@ func waitOf(r *rule.Rule) int64 {
 	return r.Wait.Microseconds()
 }
 
-// counters returns what a rule is counted by in this process, one of so many gateways.
-// l.mu is held.
-func (l *Limiter) counters(r *rule.Rule, gateways int) (limit.Counters, error) {
-	if r.Scope == rule.Local {
-		return l.local.Counters(r.Counters, r.Meter)
-	}
-	m := r.Meter
-	switch r.OnError {
-	case rule.Open:
-		return nil, nil
-	case rule.Closed:
+// counters returns what a rule is counted by in this process, one of so many gateways, and
+// the meter of it. l.mu is held.
+func (l *Limiter) counters(r *rule.Rule, gateways int) (c limit.Counters, m limit.Meter, err error) {
+	name, m := r.Counters, r.Meter
+	switch {
+	case r.Scope == rule.Local:
+	case r.OnError == rule.Open:
+		return nil, nil, nil
+	case r.OnError == rule.Closed:
 		none := r.Limit
 		none.N = 0
-		m, err := r.Algorithm.New(none)
-		if err != nil {
-			return nil, err
+		if m, err = r.Algorithm.New(none); err != nil {
+			return nil, nil, err
 		}
-		return l.local.Counters("closed "+r.Counters, m)
-	case rule.Share:
-		var err error
-		cost := r.Cost.N
-		if queues(r) {
-			cost = 1 // a turn is never too short for it
+		name = "closed " + name
+	default:
+		if r.OnError == rule.Share {
+			cost := r.Cost.N
+			if queues(r) {
+				cost = 1 // a turn is never too short for it
+			}
+			if m, err = r.Algorithm.New(share(r.Limit, gateways, cost)); err != nil {
+				return nil, nil, err
+			}
 		}
-		if m, err = r.Algorithm.New(share(r.Limit, gateways, cost)); err != nil {
-			return nil, err
-		}
+		name = "global " + m.Layout() + " " + name
 	}
-	return l.local.Counters("global "+m.Layout()+" "+r.Counters, m)
+	c, err = l.local.Counters(name, m)
+	return c, m, err
 }
 
 // share returns what one of so many gateways may use of a limit: at least one request of

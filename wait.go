@@ -54,7 +54,7 @@ type waiter struct {
 	arrival uint64 // its place among all that came
 	key     lineKey
 	line    *line // nil: in none
-	until   int64 // moment at which it is worth while to ask, once it is the first
+	until   int64 // moment at which it is worth while to ask, once it is the first, or in none
 	leaves  int64 // moment at which it gives up, unless it is the first
 }
 
@@ -98,7 +98,8 @@ func (j *judgement) takeTurn(ctx context.Context, now int64, d *Decision) error 
 			return err
 		}
 		lines.arrive(w, w.began)
-		if !j.stand(w, now, behind) {
+		gone := behind && !j.someWait() // those that it would wait for
+		if !gone && !j.stand(w, now, behind) {
 			return nil
 		}
 	}
@@ -179,13 +180,24 @@ func (j *judgement) wait(c *charges, i int) int64 {
 // ruleOf returns the rule of a charge, as it holds for who makes the request.
 func (j *judgement) ruleOf(c *charges, i int) *rule.Rule { return j.verdicts[c.of[i].rule].Rule }
 
+// never reports whether a charge costs more than is ever allowed.
+func (j *judgement) never(c *charges, i int, now int64) bool {
+	r := j.ruleOf(c, i)
+	m := r.Meter
+	if c == &j.here {
+		m = j.active.enforced[r.Index].meter
+	}
+	cost := c.list[i].Cost
+	return cost > 1 && !m.Look(limit.State{}, now, cost).Allowed
+}
+
 // counters names what a charge is counted by.
 func (j *judgement) counters(c *charges, i int) string { return j.ruleOf(c, i).Counters }
 
 // stand puts a request that was judged at the moment now, and refused, into the line in
 // which it has to wait longest. It reports false if a rule refuses it that lets nobody
-// wait, or not for so long as it would take; then it stands in none. With behind it also
-// counts as refused where others wait.
+// wait, or not for so long as it would take, or for ever; then it stands in none. With behind
+// it also counts as refused where others wait.
 func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 	l := &j.limiter.lines
 	l.mu.Lock()
@@ -200,7 +212,7 @@ func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 			if ch.Shadow || !refused && (!behind || wait == 0) {
 				continue
 			}
-			if wait == 0 {
+			if wait == 0 || refused && j.never(c, i, now) {
 				l.leaveLocked(w)
 				return false
 			}
@@ -279,7 +291,7 @@ func (l *lines) arrive(w *waiter, began int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.arrivals++
-	w.arrival, w.began, w.key = l.arrivals, began, lineKey{}
+	w.arrival, w.began, w.key, w.until = l.arrivals, began, lineKey{}, 0
 }
 
 // of returns the line of an actor, or nil. l.mu is held.
@@ -365,8 +377,38 @@ func (l *lines) wakeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, line := range l.by {
-		line.waiters[0].until = 0
-		line.waiters[0].look()
+		line.ask()
+	}
+}
+
+// ask has the first of a line ask at once.
+func (l *line) ask() {
+	l.waiters[0].until = 0
+	l.waiters[0].look()
+}
+
+// freed has those ask at once who are first where a request has given something back.
+func (j *judgement) freed(status int) {
+	l := &j.limiter.lines
+	if l.some.Load() == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range []*charges{&j.here, &j.there} {
+		for i := range c.list {
+			r := j.match.Rules[c.of[i].rule]
+			if !givesBack(r, status) {
+				continue
+			}
+			for k := range j.verdicts { // the one that holds for who made the request
+				if of := j.verdicts[k].Rule; of.Name != r.Name {
+					continue
+				} else if line := l.of(of.Counters, c.list[i].Key); line != nil {
+					line.ask()
+				}
+			}
+		}
 	}
 }
 

@@ -462,6 +462,91 @@ func TestWaitGlobal(t *testing.T) {
 	}
 }
 
+// What costs more than the limit ever allows is refused at once: its turn never comes, and
+// it must not hold up those behind.
+func TestWaitCostsTooMuch(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{
+		"rpu: 10, burst: 2", "rpu: 10, burst: 2, warmup: 1s", "rpu: 2, algo: W", "rpu: 2, algo: SW", "rpu: 2, algo: SL",
+		"rpu: 9, overrides: {x: {rpu: 2}}, algo: W", "rpu: 2, algo: W, scope: global",
+	} {
+		t.Run(limit, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStreet(t, "{url: /, rules: [{actor: device, wait: 10s, cost: 'header:X-Cost', "+limit+"}]}")
+				request := func(cost int64) diana.Request {
+					r := device("/", "x")
+					r.Costs = map[string]int64{"X-Cost": cost}
+					return r
+				}
+				s.come(t.Context(), "1", request(3))
+				s.come(t.Context(), "2", request(2))
+				s.come(t.Context(), "3", request(4))
+				s.want("1 refused 0s", "2 0s", "3 refused 0s")
+			})
+		})
+	}
+}
+
+// What is given back while others wait lets the first of them go on.
+func TestWaitGivenBack(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{"algo: W", "algo: SW", "algo: SL", "burst: 2", "algo: SW, overrides: {x: {rpu: 2}, y: {rpu: 100000}}"} {
+		t.Run(limit, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStreet(t, "{url: /, rules: [{name: none, rpu: 0, actor: device, except: [x]}, {actor: device, unit: minute, rpu: 2, charge: [401], wait: 5m, "+limit+"}]}")
+				var under [2]diana.Decision
+				for i := range under {
+					var err error
+					if under[i], err = s.l.Take(t.Context(), device("/", "x")); err != nil || !under[i].Allowed {
+						t.Fatal("the first two are not allowed", err)
+					}
+				}
+				s.come(t.Context(), "1", device("/", "x"))
+				s.come(t.Context(), "2", device("/", "x"))
+				time.Sleep(time.Second)
+				for i, status := range []int{200, 404} {
+					time.Sleep(time.Second)
+					under[i].Answered(status)
+					under[i].Done()
+					synctest.Wait()
+				}
+				s.want("1 2s", "2 3s")
+			})
+		})
+	}
+}
+
+// Who finds the line empty, after all, does not wait for what the request before it in the same
+// memory waited for.
+func TestWaitNotForOthersMemory(t *testing.T) {
+	t.Parallel()
+	if diana.WaitsBefore(1_000_000) {
+		t.Error("it waits")
+	}
+}
+
+// When those in front leave while a request's body is read, it goes on as soon as it can.
+func TestWaitBodyBehindLeaver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, "{url: /, rules: [{unit: minute, rpu: 1, burst: 1, wait: 5m}]}")
+		ctx, leave := context.WithCancel(t.Context())
+		body, rest := io.Pipe()
+		slow := httptest.NewRequest("POST", "/", body)
+		slow.ContentLength = 4
+		s.come(t.Context(), "1", diana.Request{})
+		s.come(ctx, "2", diana.Request{})
+		s.come(t.Context(), "3", diana.Request{Path: "/", HTTP: slow})
+		leave()
+		synctest.Wait()
+		_, _ = rest.Write([]byte("body"))
+		rest.Close()
+		s.want("1 0s", "2 refused 0s", "3 1m0s")
+	})
+}
+
 // Redis fails while requests wait for it: they are judged without, and nobody hangs.
 func TestWaitRedisGoes(t *testing.T) {
 	t.Parallel()

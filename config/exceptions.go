@@ -102,8 +102,13 @@ func kept(overrides []override, r *rule.Rule) (list []rule.Override) {
 		o := &overrides[i]
 		l := o.limit(r.Limit)
 		if !good[l] {
-			if _, err := r.Algorithm.New(l); err != nil {
+			m, err := r.Algorithm.New(l)
+			if err != nil {
 				o.fail("algo %s cannot keep this override: %s", r.Algorithm.Name(), strings.TrimPrefix(err.Error(), "limit: "))
+				continue
+			}
+			if n := r.Cost.N; n > 1 && l.N > 0 && !m.Look(limit.State{}, someTime, n).Allowed {
+				o.fail("override: no request that costs %d is ever within this limit, expected a lower cost or a larger limit", n)
 				continue
 			}
 			good[l] = true

@@ -108,3 +108,15 @@ func TestCostOf(t *testing.T) {
 		}
 	}
 }
+
+// What an algorithm could give back twice, or not at all, is refused.
+func TestChargeFits(t *testing.T) {
+	t.Parallel()
+	for _, a := range limit.Algorithms() {
+		r := Rule{Algorithm: a, Limit: limit.Limit{N: 1, Unit: time.Second}, Charge: []int{401}}
+		_, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Default())
+		if fits := a.Uses("charge"); fits != (err == nil) {
+			t.Errorf("%s: %v", a.Name(), err)
+		}
+	}
+}

@@ -141,6 +141,9 @@ func (s *Set) bind(r *Rule, v Vocabulary) (err error) {
 	if r.Wait < 0 || r.Wait > MaxWait || r.Wait > 0 && !r.Algorithm.Uses("wait") {
 		return fmt.Errorf("wait is %v, expected 0 to %v, and 0 for an algorithm without it", r.Wait, MaxWait)
 	}
+	if len(r.Charge) > 0 && !r.Algorithm.Uses("charge") {
+		return fmt.Errorf("charge is %v, expected none for an algorithm without it", r.Charge)
+	}
 	r.who, err = s.identity.chains(v, r.Actor)
 	return err
 }

@@ -118,6 +118,7 @@ var badWithSchema = map[string]string{
 	"centre-url-8.bad.yaml":         "the same",
 	"centre-url-9.bad.yaml":         "the same",
 	"cost-over-limit.bad.yaml":      "what a limit allows at most is known to its algorithm's code",
+	"cost-over-override.bad.yaml":   "the same",
 	"duplicate-name.bad.yaml":       "two rules that are apart",
 	"duplicate-url.bad.yaml":        "two entries that are apart",
 	"settings-twice.bad.yaml":       "two documents",

@@ -113,6 +113,8 @@ func (s *seen) told(a rule.Actor, names *accesslog.Names) bool {
 		return s.query
 	case "cookie":
 		header = "Cookie"
+	case "host":
+		return s.host
 	case "header":
 		if header == "Host" {
 			return s.host

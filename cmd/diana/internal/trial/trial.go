@@ -47,6 +47,11 @@ func alone(c *config.Config) *config.Config {
 			rules[i].Scope = rule.Local
 		}
 		e.Rules = rules
+		if e.Divert != nil { // nobody reads the file, which may be elsewhere
+			d := *e.Divert
+			d.File = ""
+			e.Divert = &d
+		}
 		a.Limits = append(a.Limits, e)
 	}
 	return &a

@@ -202,3 +202,23 @@ func TestOverridesCompared(t *testing.T) {
 		t.Errorf("%d and %d are refused, %v by one alone", old.rules[0].n, next.rules[0].n, c.onlyN)
 	}
 }
+
+// A file that refused requests would get need not be where logs are.
+func TestTrialOfDivert(t *testing.T) {
+	t.Parallel()
+	newCount(t, "{url: /, rules: [{rpu: 1}], divert: {status: 200, file: /nowhere/to/be/found.html}}")
+}
+
+// Where no line tells the host, those who read the result are told.
+func TestNoteOfHost(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]int{"": 1, "example.org": 0} {
+		c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{actor: host, unit: minute, rpu: 1}]}"))
+		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Host: host}); err != nil {
+			t.Fatal(err)
+		}
+		if notes := c.notes(c.counts[0]); len(notes) != want {
+			t.Errorf("host %q: notes %q, want %d", host, notes, want)
+		}
+	}
+}
