@@ -16,7 +16,7 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
 )
 
-var replaySize = flag.Int64("replaysize", 4, "MiB of the log that TestReplaySize makes, in each form")
+var replaySize = flag.Int64("replaysize", 2, "MiB of the log that TestReplaySize makes, in each form")
 
 const replayRules = `
 limits:
