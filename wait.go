@@ -185,7 +185,7 @@ func (j *judgement) never(c *charges, i int, now int64) bool {
 	r := j.ruleOf(c, i)
 	m := r.Meter
 	if c == &j.here {
-		m = j.active.enforced[r.Index].meter
+		m = j.active.enforced[r.Slot].meter
 	}
 	cost := c.list[i].Cost
 	return cost > 1 && !m.Look(limit.State{}, now, cost).Allowed

@@ -77,6 +77,8 @@ func (s *street) want(want ...string) {
 	for _, e := range s.events {
 		got = append(got, e.String())
 	}
+	slices.Sort(got) // those who go on at the same moment write it down in any order
+	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		s.t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), strings.Join(want, ", "))
 	}
