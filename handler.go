@@ -11,9 +11,9 @@ import (
 )
 
 // Handler returns a handler that judges each request and calls next for those that
-// are allowed. Others get a refusal, or what their entry diverts them to. It belongs in front of all other filters: what is refused has then
-// cost nothing but the refusal. Places held under rules of concurrency are free
-// again when next returns, or panics.
+// are allowed. Others get a refusal, or what their entry diverts them to. It belongs in
+// front of all other filters: what is refused has then cost nothing but the refusal. Places
+// held under rules of concurrency are free again when next returns, or panics.
 //
 // A request that must wait for its turn waits here, until its context ends. net/http
 // notices that a client has gone only once the request's body has been read. So under a

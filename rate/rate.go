@@ -129,8 +129,8 @@ func (l *Limiter) Limit() limit.Limit { return l.force.Load().limit }
 // SetLimit changes the limit, also while others wait: they keep their turns. What is owed and
 // what is stored stay as much time as they were; by default a second's worth is stored, so
 // that a limit is as full, in proportion, as before. One that gets a Warmup begins wholly cold,
-// one that loses it with nothing stored. Of a rate that is shared, this changes what this Limiter says it is. The error is
-// as New's; then nothing has changed.
+// one that loses it with nothing stored. Of a rate that is shared, this changes what this
+// Limiter says it is. The error is as New's; then nothing has changed.
 func (l *Limiter) SetLimit(to limit.Limit) error {
 	open := to
 	if open.N == 0 { // is not asked for; what is stored and owed is for later

@@ -188,8 +188,9 @@ type Match struct {
 }
 
 // Find sets m.Rules to the rules of a request, and m.Bandwidths to the bandwidths of its
-// answer: those of fewer segments first, then in the order of the configuration. path is escaped, as it was sent. It does not
-// allocate once m has grown to what it needs.
+// answer: those of fewer segments first, then in the order of the configuration. path is
+// escaped, as it was sent. Once m has grown to what it needs, only a path that is spelled
+// strangely allocates.
 func (s *Set) Find(m *Match, method, path string) {
 	m.entries, m.Rules, m.Bandwidths = m.entries[:0], m.Rules[:0], m.Bandwidths[:0]
 	if plain(path) {

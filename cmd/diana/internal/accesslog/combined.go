@@ -4,6 +4,7 @@ package accesslog
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -116,9 +117,8 @@ func unescape(s string) string {
 			c = '\r'
 		case 'x':
 			if i+2 < len(s) {
-				hi, lo := unhex(s[i+1]), unhex(s[i+2])
-				if hi >= 0 && lo >= 0 {
-					c = byte(hi<<4 | lo)
+				if v, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+					c = byte(v)
 					i += 2
 				}
 			}
@@ -126,16 +126,4 @@ func unescape(s string) string {
 		b = append(b, c)
 	}
 	return string(b)
-}
-
-func unhex(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
 }
