@@ -108,7 +108,7 @@ func (j *judgement) end() {
 func (j *judgement) heldOf(c *charges) []limit.Charge {
 	held := c.list[:0]
 	for i := range c.list {
-		if !c.of[i].silent && j.match.Rules[c.of[i].rule].Algorithm.Held {
+		if !c.of[i].silent && c.of[i].rule.Algorithm.Held {
 			held = append(held, c.list[i])
 		}
 	}
@@ -134,7 +134,7 @@ func givesBack(r *rule.Rule, status int) bool {
 // not count is not counted here either.
 func (j *judgement) notCharged(c *charges, status int) (back []limit.Charge) {
 	for i := range c.list {
-		if givesBack(j.match.Rules[c.of[i].rule], status) {
+		if givesBack(c.of[i].rule, status) {
 			back = append(back, c.list[i])
 		}
 	}

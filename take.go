@@ -83,8 +83,9 @@ type charges struct {
 
 // origin tells what a charge is for.
 type origin struct {
-	rule int // index in match.Rules
-	end  int // of its key in judgement.keys
+	rule  *rule.Rule // as it holds for who makes the request
+	index int        // of its verdict, and in match.Rules
+	end   int        // of its key in judgement.keys
 
 	// silent marks a charge to the counters in this process while Redis counts: they are
 	// kept warm by a shadow, or, when Redis has just come back, decide as well.
@@ -130,12 +131,12 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		shadow := r.Mode == rule.Shadow
 		switch {
 		case inRedis:
-			j.there.add(e.global, cost, shadow, origin{i, len(j.keys), false})
+			j.there.add(e.global, cost, shadow, origin{r, i, len(j.keys), false})
 			if e.warm {
-				j.here.add(e.counters, cost, shadow || now > e.both, origin{i, len(j.keys), true})
+				j.here.add(e.counters, cost, shadow || now > e.both, origin{r, i, len(j.keys), true})
 			}
 		case e.counters != nil:
-			j.here.add(e.counters, cost, shadow, origin{i, len(j.keys), false})
+			j.here.add(e.counters, cost, shadow, origin{r, i, len(j.keys), false})
 			j.queues = j.queues || !shadow && queues(r)
 		}
 	}
@@ -147,7 +148,7 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 // setKeys gives the charges their keys, when j.keys no longer moves.
 func (j *judgement) setKeys(c *charges) {
 	for i, o := range c.of {
-		c.list[i].Key = j.keys[j.starts[o.rule]:o.end]
+		c.list[i].Key = j.keys[j.starts[o.index]:o.end]
 	}
 }
 
@@ -238,7 +239,7 @@ func (j *judgement) report(d *Decision, left bool) {
 			if c.of[i].silent && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
 				continue // Redis' word counts
 			}
-			v := &j.verdicts[c.of[i].rule]
+			v := &j.verdicts[c.of[i].index]
 			v.Outcome = c.list[i].Outcome
 			if !left {
 				j.count(d, v)

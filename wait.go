@@ -160,7 +160,7 @@ func (j *judgement) someWait() bool {
 	defer l.mu.Unlock()
 	for _, c := range []*charges{&j.here, &j.there} {
 		for i := range c.list {
-			if j.wait(c, i) > 0 && l.of(j.counters(c, i), c.list[i].Key) != nil {
+			if j.wait(c, i) > 0 && l.of(c.of[i].rule.Counters, c.list[i].Key) != nil {
 				return true
 			}
 		}
@@ -170,19 +170,16 @@ func (j *judgement) someWait() bool {
 
 // wait returns how long the rule of a charge lets requests wait, in microseconds.
 func (j *judgement) wait(c *charges, i int) int64 {
-	r := j.ruleOf(c, i)
+	r := c.of[i].rule
 	if c == &j.here && r.Scope == rule.Global && r.OnError == rule.Closed {
 		return 0 // it is refused for want of Redis, and not for a while
 	}
 	return j.active.enforced[r.Slot].wait
 }
 
-// ruleOf returns the rule of a charge, as it holds for who makes the request.
-func (j *judgement) ruleOf(c *charges, i int) *rule.Rule { return j.verdicts[c.of[i].rule].Rule }
-
 // never reports whether a charge costs more than is ever allowed.
 func (j *judgement) never(c *charges, i int, now int64) bool {
-	r := j.ruleOf(c, i)
+	r := c.of[i].rule
 	m := r.Meter
 	if c == &j.here {
 		m = j.active.enforced[r.Slot].meter
@@ -190,9 +187,6 @@ func (j *judgement) never(c *charges, i int, now int64) bool {
 	cost := c.list[i].Cost
 	return cost > 1 && !m.Look(limit.State{}, now, cost).Allowed
 }
-
-// counters names what a charge is counted by.
-func (j *judgement) counters(c *charges, i int) string { return j.ruleOf(c, i).Counters }
 
 // stand puts a request that was judged at the moment now, and refused, into the line in
 // which it has to wait longest. It reports false if a rule refuses it that lets nobody
@@ -223,8 +217,8 @@ func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 					turn = max(turn, now+pause)
 				}
 			}
-			if ahead, first := l.of(j.counters(c, i), ch.Key).ahead(w); ahead > 0 {
-				turn = max(turn, max(first, j.limiter.local.Now())+spacing(j.ruleOf(c, i), ahead))
+			if ahead, first := l.of(c.of[i].rule.Counters, ch.Key).ahead(w); ahead > 0 {
+				turn = max(turn, max(first, j.limiter.local.Now())+spacing(c.of[i].rule, ahead))
 				refuse(ch, turn-now)
 			}
 			switch {
@@ -233,7 +227,7 @@ func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 				l.leaveLocked(w)
 				return false
 			case turn > last:
-				last, lastWait, counters, actor = turn, wait, j.counters(c, i), ch.Key
+				last, lastWait, counters, actor = turn, wait, c.of[i].rule.Counters, ch.Key
 			}
 		}
 	}
@@ -254,9 +248,9 @@ func (j *judgement) giveUp(w *waiter) {
 	for _, c := range []*charges{&j.here, &j.there} {
 		for i := range c.list {
 			ch := &c.list[i]
-			if j.counters(c, i) == w.key.counters && string(ch.Key) == w.key.actor && !ch.Shadow {
+			if c.of[i].rule.Counters == w.key.counters && string(ch.Key) == w.key.actor && !ch.Shadow {
 				ahead, first := w.line.ahead(w)
-				refuse(ch, max(first-j.limiter.local.Now(), 0)+spacing(j.ruleOf(c, i), ahead))
+				refuse(ch, max(first-j.limiter.local.Now(), 0)+spacing(c.of[i].rule, ahead))
 			}
 		}
 	}
@@ -397,16 +391,12 @@ func (j *judgement) freed(status int) {
 	defer l.mu.Unlock()
 	for _, c := range []*charges{&j.here, &j.there} {
 		for i := range c.list {
-			r := j.match.Rules[c.of[i].rule]
+			r := c.of[i].rule
 			if !givesBack(r, status) {
 				continue
 			}
-			for k := range j.verdicts { // the one that holds for who made the request
-				if of := j.verdicts[k].Rule; of.Name != r.Name {
-					continue
-				} else if line := l.of(of.Counters, c.list[i].Key); line != nil {
-					line.ask()
-				}
+			if line := l.of(r.Counters, c.list[i].Key); line != nil {
+				line.ask()
 			}
 		}
 	}
