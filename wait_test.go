@@ -553,7 +553,7 @@ func TestWaitBodyBehindLeaver(t *testing.T) {
 func TestWaitRedisGoes(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	l := gateways(t, 1, r.URL(), "100ms", `
+	l := gateways(t, 1, r.URL(), "5s", `
 - url: /
   rules: [{unit: minute, rpu: 600, burst: 1, scope: global, on_error: open, wait: 10s}]
 `)[0]
