@@ -56,7 +56,8 @@ func TestGroups(t *testing.T) {
 			if g.name == "huge" { // too much for a quick run
 				return
 			}
-			if len(saved.Rows) == 0 || len(saved.Targets) == 0 && g.name != "growth" {
+			noTargets := g.name == "growth" || g.name == "bandwidth" // that has them in a whole run only
+			if len(saved.Rows) == 0 || len(saved.Targets) == 0 && !noTargets {
 				t.Errorf("%d rows and %d targets were saved", len(saved.Rows), len(saved.Targets))
 			}
 			for _, m := range saved.Rows {

@@ -72,9 +72,6 @@ var gatewayPath = fmt.Sprintf("/api/v%d/orders", urlAsked)
 
 // gatewayNeeds finds the programs that this group takes, before anything is measured.
 func gatewayNeeds(r *run) error {
-	missing := func(program string) error {
-		return fmt.Errorf("%s is missing: install it (Debian: apt-get install %[1]s)", program)
-	}
 	if _, err := exec.LookPath("wrk"); err != nil {
 		return missing("wrk")
 	}
@@ -82,6 +79,10 @@ func gatewayNeeds(r *run) error {
 		return missing("nginx")
 	}
 	return nil
+}
+
+func missing(program string) error {
+	return fmt.Errorf("%s is missing: install it (Debian: apt-get install %[1]s)", program)
 }
 
 func measureGateway(ctx context.Context, r *run) (err error) {
@@ -99,7 +100,7 @@ func (r *run) gateway(ctx context.Context, y *yard) error {
 		r.report.Machine.Nginx = versionOf(nginxProgram(), "-v")
 	}
 	r.note("  building diana")
-	if err := y.prepare(ctx); err != nil {
+	if err := y.prepare(ctx, "upstream"); err != nil {
 		return err
 	}
 	var systems []*httpSystem

@@ -26,7 +26,7 @@ daemon off;
 master_process off;
 pid DIR/nginx.pid;
 error_log /dev/null crit;
-events { worker_connections 1024; }
+events { worker_connections 4096; }
 http {
 	client_body_temp_path DIR/body;
 	proxy_temp_path DIR/proxy;

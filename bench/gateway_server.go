@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -17,6 +18,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,15 +26,15 @@ import (
 
 // serverCommand is the hidden subcommand that is a server:
 //
-//	bench http-server ADDRESS upstream|proxy|503|copy URL
+//	bench http-server ADDRESS upstream|proxy|503|copy|bytes URL|FILE
 const serverCommand = "http-server"
 
 // runServer serves until ctx ends.
 func runServer(ctx context.Context, args []string) error {
 	if len(args) != 3 {
-		return usageError{fmt.Errorf("%s: expected an address, what to be, and a URL", serverCommand)}
+		return usageError{fmt.Errorf("%s: expected an address, what to be, and a URL or a file", serverCommand)}
 	}
-	h, err := serverHandler(args[1], args[2])
+	h, err := serverHandler(ctx, args[1], args[2])
 	if err != nil {
 		return err
 	}
@@ -51,8 +53,18 @@ func runServer(ctx context.Context, args []string) error {
 	return nil
 }
 
-func serverHandler(what, other string) (http.Handler, error) {
+func serverHandler(ctx context.Context, what, other string) (http.Handler, error) {
 	switch what {
+	case "bytes":
+		if other == "" {
+			return http.HandlerFunc(sendBytes), nil
+		}
+		text, err := os.ReadFile(other)
+		if err != nil {
+			return nil, err
+		}
+		h, _, err := openHandler(ctx, string(text), http.HandlerFunc(sendBytes))
+		return h, err
 	case "upstream":
 		body := []byte("What stands behind the gateway answers a few words.\n")
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }), nil
@@ -69,6 +81,16 @@ func serverHandler(what, other string) (http.Handler, error) {
 	}
 	return nil, usageError{fmt.Errorf("%s: unknown %q", serverCommand, what)}
 }
+
+// sendBytes answers as many bytes as it is asked for, without a copy of them for each.
+func sendBytes(w http.ResponseWriter, r *http.Request) {
+	n, _ := strconv.Atoi(r.URL.Query().Get("bytes")) // 0 if it is not asked
+	n = min(n, len(megabyte))
+	w.Header().Set("Content-Length", strconv.Itoa(n))
+	_, _ = w.Write(megabyte[:n])
+}
+
+var megabyte = bytes.Repeat([]byte("0123456789"), 100_000)
 
 // copyRefusal returns a handler that answers all what another server answers when it
 // refuses.

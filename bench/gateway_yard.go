@@ -31,8 +31,8 @@ type yard struct {
 // commander returns the program, with its arguments, that serves at an address.
 type commander func(y *yard, address string) ([]string, error)
 
-// prepare builds Diana and starts the upstream.
-func (y *yard) prepare(ctx context.Context) (err error) {
+// prepare builds Diana and starts the upstream, which is a server of this program.
+func (y *yard) prepare(ctx context.Context, upstream string) (err error) {
 	if y.self, err = os.Executable(); err != nil {
 		return err
 	}
@@ -44,11 +44,11 @@ func (y *yard) prepare(ctx context.Context) (err error) {
 	if out, err := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "cmd", "diana"), "build", "-o", y.diana, ".").CombinedOutput(); err != nil {
 		return fmt.Errorf("building diana, which must be done in the folder bench: %w\n%s", err, out)
 	}
-	upstream, err := y.start(ownCommand("upstream"))
+	behind, err := y.start(ownCommand(upstream))
 	if err != nil {
 		return err
 	}
-	y.upstream = "http://" + upstream.address
+	y.upstream = "http://" + behind.address
 	return nil
 }
 

@@ -169,6 +169,7 @@ func headlines() []headline {
 		{"Redis, a lone request: p50", aloneWorkload, dianaOne, p50, bareOne},
 		{"gateway, passing on: requests/s", passedWorkload, dianaServe, requestRate, plainProxy},
 		{"gateway, refusing: requests/s", refusedByServer, dianaServe, requestRate, bare503},
+		{"gateway, 1,000 slow answers at once: of a core", slowedWorkload, slowedServe, coreShare, ""},
 	}
 }
 

@@ -36,6 +36,7 @@ var columns = []column{
 	{figure: p99, format: secondsText, judges: true},
 	{figure: redisTime, format: secondsText, judges: true},
 	{figure: serverTime, format: secondsText, judges: true},
+	{figure: coreShare, format: percentText, judges: true},
 	{figure: requestCalls, format: plainText, judges: true},
 	{figure: admitted, format: plainText, counts: true},
 	{figure: promised, format: plainText},
@@ -183,5 +184,10 @@ func secondsText(v float64) string {
 	if v < 0.001 {
 		return plainText(v*1e6) + " µs"
 	}
-	return plainText(v*1e3) + " ms"
+	if v < 1 {
+		return plainText(v*1e3) + " ms"
+	}
+	return plainText(v) + " s"
 }
+
+func percentText(v float64) string { return plainText(v) + " %" }
