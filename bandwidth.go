@@ -17,9 +17,11 @@ import (
 // in a leaky bucket, at which that moment lies no further ahead than bandwidthBurst:
 //
 //	promise   in no interval of length t more than rate * (t + a quarter of a second)
-//	piece     rate * 1/5 s: one wake-up each
-//	burst     rate * 9/40 s: what the bucket gains while a wake-up is late still fits into
+//	piece     rate * 225 ms: one wake-up each
+//	burst     rate * 240 ms: what the bucket gains while a wake-up is late still fits into
 //	          it, and the writing may be late as well
+//	beat      10 ms: answers wake up at whole ones, many of them together, which costs less
+//	          than each by itself
 //
 // An answer that does not share its bandwidth has the state for itself. Others have it in
 // the store of this process, and wait there in line. Only this process is meant: a pace of all
@@ -27,12 +29,12 @@ import (
 type bandwidth int64
 
 const (
-	bandwidthBurst = time.Second * 9 / 40
-	piecesASecond  = 5
+	bandwidthBurst = 240 * time.Millisecond
+	beat           = 10_000 // microseconds
 )
 
 // piece returns the most bytes that are sent at once.
-func (b bandwidth) piece() int64 { return int64(b) / piecesASecond }
+func (b bandwidth) piece() int64 { return int64(b) * 9 / 40 }
 
 // lasts returns how many nanoseconds n bytes take. n is at most a piece.
 func (b bandwidth) lasts(n int64) int64 { return (n*int64(time.Second) + int64(b) - 1) / int64(b) }
@@ -148,7 +150,9 @@ func (p *paced) await(n int64, few bool) error {
 	return nil
 }
 
+// sleep waits for so many microseconds, and on to the next beat.
 func (p *paced) sleep(wait int64) error {
+	wait += beat - 1 - (p.store.Now()+wait-1)%beat
 	d := time.Duration(wait) * time.Microsecond
 	if p.timer == nil {
 		p.timer = time.NewTimer(d)
