@@ -60,8 +60,8 @@ type Counts struct {
 type Reload struct{ Source, Result string }
 
 // tally holds the counts of a rule. A rule keeps it from one configuration to the
-// next, so that metrics do not fall. It is in parts of a cache line each, or the cores would take turns to count; a
-// judgement, which one core uses most of the time, counts in one of them.
+// next, so that metrics do not fall. It is in parts of a cache line each, or the cores would
+// take turns to count; a judgement, which one core uses most of the time, counts in one of them.
 type tally []part
 
 type part struct {

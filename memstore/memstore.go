@@ -49,7 +49,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-
 	"sync"
 	"sync/atomic"
 	"time"
