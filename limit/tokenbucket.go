@@ -56,6 +56,7 @@ type tokenBucket struct {
 	capacity int64
 	fill     point // capacity steps: how long an empty bucket takes to fill
 	last     point // capacity-1 steps: how long one takes that has one token
+	drip     int64 // one step, in microseconds, rounded up
 }
 
 func newTokenBucket(l Limit) (Meter, error) {
@@ -76,7 +77,7 @@ func newTokenBucket(l Limit) (Meter, error) {
 	if l.Warmup > 0 {
 		return &warmBucket{newWarmth(b.pace, l.Warmup), b.capacity, fill}, nil
 	}
-	b.fill, b.last = fill, b.sub(fill, 1)
+	b.fill, b.last, b.drip = fill, b.sub(fill, 1), b.add(point{}, 1).until(0)
 	return b, nil
 }
 
@@ -85,20 +86,17 @@ func (b *tokenBucket) Cells(State, int64) int { return b.cells() }
 
 // full returns the moment at which the bucket is full, not before now.
 func (b *tokenBucket) full(s State, now int64) point {
-	full := b.load(s)
-	if full.at < now {
-		return point{now, 0}
-	}
-	return full
+	lack := b.lack(s, now)
+	return point{now + lack.at, lack.frac}
 }
 
 // lack returns how long it is until the bucket is full.
 func (b *tokenBucket) lack(s State, now int64) point {
-	full := b.load(s)
-	if full.at < now {
+	lack := b.load(s)
+	if lack.at -= now; lack.at < 0 {
 		return point{}
 	}
-	return point{full.at - now, full.frac}
+	return lack
 }
 
 func (b *tokenBucket) Look(s State, now, n int64) Outcome {
@@ -132,7 +130,12 @@ func (b *tokenBucket) remaining(lack point) int64 {
 
 // reset returns the span in which no more than r tokens should be counted on: as
 // long as they take to drip in, so that r/reset never promises more than the rate.
-func (b *tokenBucket) reset(r int64) int64 { return b.add(point{}, max(r, 1)).until(0) }
+func (b *tokenBucket) reset(r int64) int64 {
+	if r <= 1 {
+		return b.drip
+	}
+	return b.add(point{}, r).until(0)
+}
 
 func (b *tokenBucket) Take(s State, now, n int64) uint64 {
 	return b.store(s, b.add(b.full(s, now), n))
