@@ -44,20 +44,30 @@ func (j *judgement) setFields(h http.Header) {
 	j.which, j.body = which, left
 	if len(which) > 0 {
 		h[policyField] = j.active.policies.of(which, j.active.enforced)
-		h[limitField] = j.values.of(string(left))
+		h[limitField] = j.values.of(left)
 	}
 }
 
-// values makes values of fields: a list of one string each. Many of them share one
-// allocation, which lives as long as the last of them; so they are not many.
-type values []string
+// values makes values of fields: a list of one string each. Some of them share one
+// allocation for the lists, and others one for the texts, which live as long as the last
+// of them; so they are not many.
+type values struct {
+	lists []string
+	texts strings.Builder
+}
 
-func (v *values) of(s string) []string {
-	if len(*v) == 0 {
-		*v = make([]string, 16)
+func (v *values) of(text []byte) []string {
+	if len(v.lists) == 0 {
+		v.lists = make([]string, 16)
 	}
-	one := (*v)[:1:1]
-	one[0], *v = s, (*v)[1:]
+	if v.texts.Cap()-v.texts.Len() < len(text) { // it would move, and leave the others behind
+		v.texts.Reset()
+		v.texts.Grow(max(1024, len(text)))
+	}
+	from := v.texts.Len()
+	v.texts.Write(text)
+	one := v.lists[:1:1]
+	one[0], v.lists = v.texts.String()[from:], v.lists[1:]
 	return one
 }
 

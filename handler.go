@@ -44,7 +44,8 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		}
 		if err != nil || !d.Allowed {
 			h := w.Header()
-			h["Retry-After"] = d.j.values.of(strconv.FormatInt(seconds(d.RetryAfter), 10))
+			d.j.body = strconv.AppendInt(d.j.body[:0], seconds(d.RetryAfter), 10)
+			h["Retry-After"] = d.j.values.of(d.j.body)
 			h["Cache-Control"] = noStore
 			if v := d.diversion(); v != nil && err == nil {
 				v.ServeHTTP(w, r)
