@@ -3,6 +3,7 @@
 package diana
 
 import (
+	"errors"
 	"time"
 
 	"github.com/diana-limiter/diana/config"
@@ -31,7 +32,9 @@ func (o Options) Open(file string) (*Limiter, error) {
 		return nil, err
 	}
 	l.awaitReloads("file")
-	l.file = watch(file, text, l.load)
+	if l.file, err = watch(file, text, l.load); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	return l, nil
 }
 

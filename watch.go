@@ -4,27 +4,28 @@ package diana
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
+	"path/filepath"
 	"sync"
-	"time"
+	"syscall"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/source"
 )
 
-// watchedFile follows the contents of a file.
+// watchedFile follows the contents of a file: it looks at them as the kind of centre does
+// that is a file, see source.File.
 //
-// It looks four times a second. Rejected: notification by the kernel, which costs a
-// dependency, is not there on every file system, and must be taught again for every
-// way a file is replaced. A ConfigMap, for one, changes by a swap of a symbolic link
-// two directories up. Looking sees them all.
-//
-// A text counts when it has been read twice in a row, so that one that is just being
-// written is not taken for a shorter one.
+// Rejected: notification by the kernel, which costs a dependency, is not there on every
+// file system, and must be taught again for every way a file is replaced. A ConfigMap, for
+// one, changes by a swap of a symbolic link two directories up. Looking sees them all.
 type watchedFile struct {
 	name string
-	stop chan struct{}
+	stop context.CancelFunc
 	done chan struct{}
 
 	mu     sync.Mutex // guards the rest, and orders the calls of handle
@@ -33,95 +34,56 @@ type watchedFile struct {
 	gone   bool   // it could not be read, which has been handled
 }
 
-const (
-	watchEvery = 250 * time.Millisecond
-
-	// A file changed so recently may change again without a new time stamp.
-	watchRecent = 2 * time.Second
-)
-
 // watch calls handle whenever the file's contents are no longer text, until close.
-func watch(name string, text []byte, handle func(string, []byte, error) error) *watchedFile {
-	f := &watchedFile{
-		name: name, handle: handle, text: text,
-		stop: make(chan struct{}), done: make(chan struct{}),
+func watch(name string, text []byte, handle func(string, []byte, error) error) (*watchedFile, error) {
+	looked, err := source.File().Open(source.Options{URL: &url.URL{Path: filepath.ToSlash(name)}})
+	if err != nil {
+		return nil, err
 	}
-	go f.run()
-	return f
+	ctx, stop := context.WithCancel(context.Background())
+	f := &watchedFile{name: name, handle: handle, text: text, stop: stop, done: make(chan struct{})}
+	go f.run(ctx, looked, source.Document{Text: text, Exists: true})
+	return f, nil
 }
 
 func (f *watchedFile) close() {
-	select {
-	case <-f.stop:
-	default:
-		close(f.stop)
-	}
+	f.stop()
 	<-f.done
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.handle = func(string, []byte, error) error { return nil } // for a read that comes late
 }
 
-func (f *watchedFile) run() {
+func (f *watchedFile) run(ctx context.Context, looked source.Source, d source.Document) {
 	defer close(f.done)
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	var info fs.FileInfo // of the last look
-	var seen []byte      // read at the last look; nil if nothing new was
 	for {
-		select {
-		case <-f.stop:
+		err := looked.Wait(ctx, d)
+		if err == nil {
+			d, err = looked.Get(ctx)
+		}
+		if ctx.Err() != nil {
 			return
-		case <-tick.C:
 		}
-		last := info
-		var err error
-		if info, err = os.Stat(f.name); err == nil && same(last, info) && seen == nil &&
-			time.Since(info.ModTime()) > watchRecent {
-			continue
+		if err == nil && !d.Exists {
+			err = &fs.PathError{Op: "open", Path: f.name, Err: syscall.ENOENT}
 		}
-		text, err := readFile(f.name, config.MaxSize)
-		switch {
-		case err != nil:
-			f.lost(err)
-		case f.handled(text):
-			seen = nil
-		case seen == nil || !bytes.Equal(seen, text):
-			seen = append([]byte{}, text...)
-		default:
-			seen = nil
-			_ = f.take(text) // logged by handle
-		}
+		f.seen(d.Text, err)
 	}
 }
 
-func same(a, b fs.FileInfo) bool {
-	return a != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
-}
-
-// handled reports whether text is what has been handled last.
-func (f *watchedFile) handled(text []byte) bool {
+// seen handles what is in the file, or why it cannot be read, if it is not what was handled
+// last.
+func (f *watchedFile) seen(text []byte, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.gone = false
-	return bytes.Equal(f.text, text)
-}
-
-// lost handles that the file cannot be read, once.
-func (f *watchedFile) lost(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.gone {
-		f.gone = true
-		_ = f.handle(f.name, nil, err)
+	was := f.gone
+	if f.gone = err != nil; f.gone && was || !f.gone && bytes.Equal(f.text, text) {
+		return
 	}
-}
-
-func (f *watchedFile) take(text []byte) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.text = text
-	return f.handle(f.name, text, nil)
+	if err == nil {
+		f.text = text
+	}
+	_ = f.handle(f.name, text, err) // logs it
 }
 
 // read handles the file's contents as they are now, also if they are no others.

@@ -21,8 +21,8 @@ import (
 // the file there is no document, without the folder the centre is out of reach, as it is
 // when a volume is not mounted.
 //
-// It is watched as the configuration's own file is: by looking four times a second, which
-// sees every way of replacing a file on every file system. A text counts when it has been
+// It is watched by looking four times a second, which sees every way of replacing a file on
+// every file system; so is the configuration's own file. A text counts when it has been
 // read twice and nothing was written between, so that one that is just being written is not
 // taken for a shorter one. So does its absence, because some replace a file by removing it
 // first.
