@@ -141,7 +141,7 @@ func passOn(upstream *url.URL, logger *slog.Logger) http.Handler {
 			MaxIdleConnsPerHost:   1024,
 			DisableCompression:    true,
 		},
-		FlushInterval: -1,
+		FlushInterval: 10 * time.Millisecond,
 		BufferPool:    &proxyBuffers{},
 		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		Rewrite: func(pr *httputil.ProxyRequest) {

@@ -24,11 +24,12 @@ import (
 // the spelling it was sent in. Only characters that no path may hold come out
 // percent-encoded, so that the upstream reads the path that the limiter has judged.
 // Host is the upstream's own, as with nginx's proxy_pass; the one that the client
-// asked for is in X-Forwarded-Host. Answers stream: each piece goes on as it comes.
+// asked for is in X-Forwarded-Host. Answers stream: each piece goes on as it comes, or within
+// flushWithin if it is known how long the answer is.
 func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *rule.Identity, logger *slog.Logger) http.Handler {
 	reverse := &httputil.ReverseProxy{
 		Transport:     transport,
-		FlushInterval: -1,
+		FlushInterval: flushWithin,
 		BufferPool:    &buffers{},
 		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		ErrorHandler:  proxyErrors(logger),
@@ -56,6 +57,11 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *r
 		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, withBody(r))
 	})
 }
+
+// flushWithin is how long a piece of an answer may wait for the next one. ReverseProxy waits for
+// none where the answer has no length, as that of a stream. To have it wait for none at all
+// takes a goroutine and a write for the header of each answer, a fifth of the processor's time.
+const flushWithin = 10 * time.Millisecond
 
 // diverted passes requests on that the configuration diverts to other servers, as those to the
 // upstream are.
