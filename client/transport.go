@@ -5,6 +5,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -120,7 +121,7 @@ func (t *Transport) base() http.RoundTripper {
 // admit waits until the call may be made. First it waits for the server, without a promise;
 // else the own rules would count calls that go on only later, all together.
 func (t *Transport) admit(r *http.Request, h *host) (d diana.Decision, c *call, err error) {
-	ctx, path := r.Context(), r.Method+" "+folder(r.URL)
+	ctx, path := r.Context(), method(r)+" "+folder(r.URL)
 	patience := t.MaxWait
 	switch {
 	case patience == 0:
@@ -150,7 +151,7 @@ func (t *Transport) take(ctx context.Context, r *http.Request, host string) (dia
 		seen.Host = r.URL.Host
 	}
 	d, err := t.Limiter.Take(ctx, diana.Request{
-		Method: r.Method, Path: path(r.URL), HTTP: seen, Actors: map[string]string{"host": host},
+		Method: method(r), Path: path(r.URL), HTTP: seen, Actors: map[string]string{"host": host},
 	})
 	if err != nil || d.Allowed {
 		return d, err
@@ -163,6 +164,9 @@ func (t *Transport) take(ctx context.Context, r *http.Request, host string) (dia
 	}
 	return d, e
 }
+
+// method returns the method of a call as it is sent.
+func method(r *http.Request) string { return cmp.Or(r.Method, http.MethodGet) }
 
 // path returns the path of a URL as it is sent.
 func path(u *url.URL) string {

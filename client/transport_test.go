@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -711,4 +712,25 @@ func TestLimitOfCallsUnderWay(t *testing.T) {
 			t.Errorf("%d were refused, %d are left", refused, left)
 		}
 	})
+}
+
+// A request without a method is a GET.
+func TestNoMethod(t *testing.T) {
+	t.Parallel()
+	tr := &Transport{
+		Limiter: limiter(t, "{url: GET /x, rules: [{rpu: 0}]}"),
+		Base:    base(func(*http.Request) (*http.Response, error) { return says(200), nil }),
+	}
+	u, err := url.Parse("http://server/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *RefusedError
+	a, err := (&http.Client{Transport: tr}).Do((&http.Request{URL: u}).WithContext(t.Context()))
+	if err == nil {
+		_ = a.Body.Close()
+	}
+	if !errors.As(err, &refused) {
+		t.Errorf("%v, want a refusal", err)
+	}
 }
