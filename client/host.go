@@ -77,6 +77,7 @@ type policy struct {
 type losses struct {
 	recent, earlier int64
 	since           time.Time // of recent
+	last            time.Time
 }
 
 func (l *losses) add(now time.Time) {
@@ -84,11 +85,15 @@ func (l *losses) add(now time.Time) {
 		l.since = now
 	}
 	l.recent++
+	l.last = now
 }
 
 // forget forgets those that are older than a call that has been answered.
 func (l *losses) forget(sent time.Time) {
-	if sent.Sub(l.since) > lossCounts {
+	switch {
+	case sent.Sub(l.last) > lossCounts:
+		*l = losses{}
+	case sent.Sub(l.since) > lossCounts:
 		l.earlier, l.recent, l.since = l.recent, 0, sent
 	}
 }

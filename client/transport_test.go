@@ -734,3 +734,34 @@ func TestNoMethod(t *testing.T) {
 		t.Errorf("%v, want a refusal", err)
 	}
 }
+
+// Calls that failed a while before one that has been answered do not count any more.
+func TestOldFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fail := false
+		tr := &Transport{MaxWait: -1, Base: base(func(*http.Request) (*http.Response, error) {
+			if fail {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return says(200, `RateLimit: "all";r=5;t=3600`), nil
+		})}
+		if err := get(t.Context(), tr, "http://server/"); err != nil {
+			t.Fatal(err)
+		}
+		fail = true
+		for i := range 6 {
+			var refused *RefusedError
+			if err := get(t.Context(), tr, "http://server/"); errors.As(err, &refused) != (i == 5) {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		fail = false
+		time.Sleep(time.Hour)
+		for range 5 {
+			if err := get(t.Context(), tr, "http://server/"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
