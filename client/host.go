@@ -26,7 +26,7 @@ import (
 // an answer that was overtaken by others can lower the number, and never raises it.
 //
 // A call that fails may have been counted, or may be yet. So it counts until i is a call that
-// was sent a second later, or two.
+// was sent a second later, or two; unless there was no connection to send it by.
 type host struct {
 	name        string
 	used, users uint64 // guarded by Transport.mu
@@ -303,6 +303,15 @@ func (h *host) count(may set, n int64) {
 func (h *host) finish(c *call) {
 	delete(h.underWay, c)
 	h.count(c.may, -1)
+}
+
+// drop tells that a call has not got to the server.
+func (h *host) drop(c *call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.finish(c)
+	h.admit(time.Now())
+	h.rouse()
 }
 
 // answered notes what a server has answered to a call; nil: nothing.

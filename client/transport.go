@@ -7,9 +7,11 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -85,7 +87,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	answer, err := t.base().RoundTrip(r)
-	h.answered(c, answer)
+	if unsent(err) {
+		h.drop(c)
+	} else {
+		h.answered(c, answer)
+	}
 	if err == nil {
 		d.Answered(answer.StatusCode)
 	}
@@ -102,6 +108,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}{held, w}
 	}
 	return answer, nil
+}
+
+// unsent reports whether a call has failed before there was a connection.
+func unsent(err error) bool {
+	var e *net.OpError
+	return errors.As(err, &e) && (e.Op == "dial" || e.Op == "proxyconnect")
 }
 
 // CloseIdleConnections is for http.Client.CloseIdleConnections.

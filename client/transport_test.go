@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -764,4 +765,34 @@ func TestOldFailures(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What has not got to the server it has not counted.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	for name, pool := range map[string]*http.Transport{
+		"server": {DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:0") // where nobody can be
+		}},
+		"proxy": {Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "127.0.0.1:0"})},
+	} {
+		tr := &Transport{MaxWait: -1, Base: base(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/down" {
+				return pool.RoundTrip(r)
+			}
+			return says(200, `RateLimit: "all";r=5;t=3600`), nil
+		})}
+		if err := get(t.Context(), tr, "http://server/"); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			var refused *RefusedError
+			if err := get(t.Context(), tr, "http://server/down"); err == nil || errors.As(err, &refused) {
+				t.Errorf("%s: %v, want that it cannot be reached", name, err)
+			}
+		}
+		if err := get(t.Context(), tr, "http://server/"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
