@@ -796,3 +796,96 @@ func TestUnreachable(t *testing.T) {
 		}
 	}
 }
+
+// A call whose answer is slow holds up no others, when the server said that there is more.
+func TestSlowCall(t *testing.T) {
+	t.Parallel()
+	for name, fields := range map[string]struct {
+		status int
+		header string
+		want   time.Duration
+	}{
+		"used up":     {200, `RateLimit: "all";r=0;t=3`, 3 * time.Second},
+		"retry after": {429, "Retry-After: 3", 3 * time.Second},
+		"at once":     {429, "Retry-After: 0", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n, fast := 0, 0
+				var mu sync.Mutex
+				start := time.Now()
+				tr := &Transport{Base: base(func(r *http.Request) (*http.Response, error) {
+					if r.URL.Path == "/slow" {
+						time.Sleep(10 * time.Minute)
+						return says(200, `RateLimit: "all";r=9;t=1`), nil
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if n++; n == 1 {
+						return says(fields.status, fields.header), nil
+					}
+					if fast++; fast > 1 {
+						t.Error("a second one asks before the first has been answered")
+					}
+					mu.Unlock()
+					time.Sleep(time.Second)
+					mu.Lock()
+					fast--
+					return says(fields.status, fields.header), nil
+				})}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if err := get(t.Context(), tr, "http://server/slow"); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+				if err := get(t.Context(), tr, "http://server/"); err != nil {
+					t.Fatal(err)
+				}
+				for i := range 3 {
+					wg.Go(func() {
+						err := get(t.Context(), tr, "http://server/")
+						want := fields.want + time.Duration(i)*(fields.want+time.Second) + time.Second
+						if since := time.Since(start); err != nil || since != want {
+							t.Errorf("%d after %v, want %v: %v", i, since, want, err)
+						}
+					})
+					synctest.Wait()
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// Where the server does not tell when there is more, as of how many may be inside at once,
+// there can be none before those that are under way have been answered.
+func TestSlowCallWithoutTime(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{`RateLimit: "inside";r=0`, "X-RateLimit-Remaining: 0"} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			tr := &Transport{Base: base(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/slow" {
+					time.Sleep(30 * time.Second)
+				}
+				return says(200, line), nil
+			})}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if err := get(t.Context(), tr, "http://server/slow"); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			for i, want := range []time.Duration{0, 31 * time.Second} {
+				if err := get(t.Context(), tr, "http://server/"); err != nil || time.Since(start) != want {
+					t.Errorf("%s: number %d went after %v, want %v: %v", line, i, time.Since(start), want, err)
+				}
+			}
+			wg.Wait()
+		})
+	}
+}
