@@ -213,6 +213,7 @@ func TestWrongCalls(t *testing.T) {
 		{limit.Limit{N: 1}, rate.Options{}, "unit is 0s"},
 		{limit.Limit{N: 1, Unit: time.Second, Burst: 1, Warmup: 1000}, rate.Options{}, "burst and warmup"},
 		{perSecond(1), rate.Options{Store: memstore.New(memstore.Options{})}, "a Store needs a Name"},
+		{perSecond(1), rate.Options{Store: memstore.New(memstore.Options{}), Name: "a", Workers: -1}, "Workers is -1, expected 0 or more"},
 		{limit.Limit{N: 1, Unit: limit.MaxUnit, Burst: 5000}, rate.Options{}, "over a hundred years"},
 	} {
 		if r, err := rate.New(tc.l, tc.o); r != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
