@@ -102,10 +102,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	held := &body{ReadCloser: answer.Body, decision: d}
 	answer.Body = held
 	if w, ok := held.ReadCloser.(io.Writer); ok { // the connection, of a changed protocol
-		answer.Body = struct {
-			*body
-			io.Writer
-		}{held, w}
+		answer.Body = connection{held, w}
 	}
 	return answer, nil
 }
@@ -262,4 +259,18 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) Close() error {
 	b.once.Do(b.decision.Done)
 	return b.ReadCloser.Close()
+}
+
+// connection is the body of an answer that changes the protocol.
+type connection struct {
+	*body
+	io.Writer
+}
+
+// CloseWrite tells the server that nothing more comes, which may still answer.
+func (c connection) CloseWrite() error {
+	if w, ok := c.Writer.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return fmt.Errorf("client: CloseWrite: %w", http.ErrNotSupported)
 }

@@ -3,6 +3,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
@@ -887,5 +889,46 @@ func TestSlowCallWithoutTime(t *testing.T) {
 			}
 			wg.Wait()
 		})
+	}
+}
+
+// Of a changed protocol one side may end before the other, also through a proxy.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		all, _ := io.ReadAll(rw)
+		_, _ = fmt.Fprintf(c, "you said %s", all)
+	}))
+	defer server.Close()
+	to, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &Transport{Limiter: limiter(t, "{url: /, rules: [{rpu: 1, algo: C}]}"), Base: &http.Transport{}}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Transport: tr, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
+	defer proxy.Close()
+	for range 2 { // the place is free again
+		c, err := net.Dial("tcp", proxy.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		r := bufio.NewReader(c)
+		for line := "-"; err == nil && line != "\r\n"; {
+			line, err = r.ReadString('\n')
+		}
+		_, _ = io.WriteString(c, "hello")
+		_ = c.(*net.TCPConn).CloseWrite()
+		if answer, err := io.ReadAll(r); string(answer) != "you said hello" {
+			t.Errorf("%q, %v", answer, err)
+		}
 	}
 }
