@@ -182,7 +182,8 @@ func path(u *url.URL) string {
 	if u.Opaque == "" {
 		return u.EscapedPath()
 	}
-	_, path, _ := strings.Cut(strings.TrimPrefix(u.Opaque, "//"), "/")
+	opaque, _, _ := strings.Cut(u.Opaque, "?")
+	_, path, _ := strings.Cut(strings.TrimPrefix(opaque, "//"), "/")
 	return "/" + path
 }
 

@@ -932,3 +932,18 @@ func TestUpgrade(t *testing.T) {
 		}
 	}
 }
+
+// The path that is judged is the one that is sent, however the URL has it.
+func TestPath(t *testing.T) {
+	t.Parallel()
+	for want, urls := range map[string][]*url.URL{
+		"/a%2Fb/c": {{RawPath: "/a%2Fb/c", Path: "/a/b/c", RawQuery: "x=/y"}, {Opaque: "//host/a%2Fb/c"}, {Opaque: "/a%2Fb/c?x=/y"}},
+		"/":        {{Opaque: "//host"}, {Opaque: "//host/?/x"}},
+	} {
+		for _, u := range urls {
+			if got := path(u); got != want {
+				t.Errorf("%#v: %q, want %q", u, got, want)
+			}
+		}
+	}
+}
