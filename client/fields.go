@@ -11,9 +11,10 @@ import (
 
 // field is what an answer tells of a limit.
 type field struct {
-	name   string
-	left   int64         // calls
-	resets time.Duration // after which there may be more
+	name     string
+	left     int64         // calls
+	resets   time.Duration // after which there may be more
+	timeless bool          // nothing tells when there is more
 }
 
 // Bounds of what is read, and believed.
@@ -35,14 +36,14 @@ func limits(h http.Header, now time.Time) []field {
 		if !ok {
 			continue
 		}
-		resets := second
+		f := field{"\x00" + prefix, left, second, true} // no policy has such a name
 		if n, fraction, ok := number(h.Get(prefix + "Reset")); ok {
 			if fraction {
 				n++
 			}
-			resets = fromReset(n, date(h, now))
+			f.resets, f.timeless = fromReset(n, date(h, now)), false
 		}
-		return []field{{"\x00" + prefix, left, resets}} // no policy has such a name
+		return []field{f}
 	}
 	return nil
 }
@@ -60,7 +61,7 @@ func rateLimit(h http.Header) []field {
 		if !ok {
 			continue
 		}
-		f := field{name: it.name, left: left, resets: second}
+		f := field{it.name, left, second, true}
 		t, ok := it.number("t")
 		for _, p := range policies {
 			if p.name != it.name {
@@ -74,7 +75,7 @@ func rateLimit(h http.Header) []field {
 			}
 		}
 		if ok {
-			f.resets = seconds(t)
+			f.resets, f.timeless = seconds(t), false
 		}
 		fields = merge(fields, f)
 	}
@@ -86,7 +87,7 @@ func rateLimit(h http.Header) []field {
 func merge(fields []field, f field) []field {
 	for i := range fields {
 		if g := &fields[i]; g.name == f.name {
-			g.left, g.resets = min(g.left, f.left), max(g.resets, f.resets)
+			g.left, g.resets, g.timeless = min(g.left, f.left), max(g.resets, f.resets), g.timeless || f.timeless
 			return fields
 		}
 	}

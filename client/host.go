@@ -26,7 +26,7 @@ import (
 // an answer that was overtaken by others can lower the number, and never raises it.
 //
 // A call that fails may have been counted, or may be yet. So it counts until i is a call that
-// was sent a second later, or two.
+// was sent a second later, or two; unless there was no connection to send it by.
 type host struct {
 	name        string
 	used, users uint64 // guarded by Transport.mu
@@ -34,6 +34,7 @@ type host struct {
 	mu       sync.Mutex         // guards the rest
 	events   uint64             // sendings and answers, which are numbered together
 	underWay map[*call]struct{} // calls that have not been answered
+	asks     set                // what these ask
 
 	// Each policy of the server has a number below mostPolicies: its place here, and its
 	// bit in a set.
@@ -46,7 +47,7 @@ type host struct {
 	folders map[string]set
 
 	until    time.Time // moment before which the server wants no call
-	refused  uint64    // event of the answer that said so; until a later call is answered, one goes at a time
+	refused  uint64    // event of the answer that said so; until a later call is answered, one goes ahead
 	sleepers []*sleeper
 }
 
@@ -56,9 +57,12 @@ const (
 	mostFolders  = 256
 )
 
-type set uint16
+type set uint32
 
-const anyPolicy set = 1<<mostPolicies - 1
+const (
+	anyPolicy set = 1<<mostPolicies - 1
+	whole     set = 1 << mostPolicies // the server as such, whatever its policies
+)
 
 func (s set) has(i int) bool { return s>>i&1 != 0 }
 
@@ -77,6 +81,7 @@ type policy struct {
 type losses struct {
 	recent, earlier int64
 	since           time.Time // of recent
+	last            time.Time
 }
 
 func (l *losses) add(now time.Time) {
@@ -84,11 +89,15 @@ func (l *losses) add(now time.Time) {
 		l.since = now
 	}
 	l.recent++
+	l.last = now
 }
 
 // forget forgets those that are older than a call that has been answered.
 func (l *losses) forget(sent time.Time) {
-	if sent.Sub(l.since) > lossCounts {
+	switch {
+	case sent.Sub(l.last) > lossCounts:
+		*l = losses{}
+	case sent.Sub(l.since) > lossCounts:
 		l.earlier, l.recent, l.since = l.recent, 0, sent
 	}
 }
@@ -97,9 +106,10 @@ const lossCounts = time.Second
 
 // answer is what was told of a policy.
 type answer struct {
-	at     uint64 // event
-	left   int64
-	resets time.Time // moment from which there may be more
+	at       uint64 // event
+	left     int64
+	resets   time.Time // moment from which there may be more
+	timeless bool      // which the server has not told
 }
 
 // hear notes an answer to a call.
@@ -122,6 +132,7 @@ type call struct {
 	when   time.Time
 	folder string
 	may    set // be counted under these policies
+	asks   set // whether there is more of these: what no other under way may
 }
 
 // sleeper is a call that waits until it may be sent.
@@ -168,7 +179,7 @@ func (h *host) sleep(ctx context.Context, s *sleeper, patience time.Duration) (*
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		_, until := h.allows(h.may(s.folder), now)
+		_, _, until := h.allows(h.may(s.folder), now)
 		if until.After(end) || !now.Before(end) {
 			return nil, &RefusedError{Host: h.name, RetryAfter: max(until.Sub(now), 0)}
 		}
@@ -211,11 +222,12 @@ func (h *host) admit(now time.Time) {
 		if slices.Contains(not, may) {
 			return false
 		}
-		if ok, _ := h.allows(may, now); !ok {
+		asks, ok, _ := h.allows(may, now)
+		if !ok {
 			not = append(not, may)
 			return false
 		}
-		s.call = &call{folder: s.folder, may: may}
+		s.call = &call{folder: s.folder, may: may, asks: asks}
 		if !s.looks {
 			h.events++
 			s.call.sent, s.call.when = h.events, now
@@ -223,6 +235,7 @@ func (h *host) admit(now time.Time) {
 				h.underWay = map[*call]struct{}{}
 			}
 			h.underWay[s.call] = struct{}{}
+			h.asks |= asks
 			h.count(may, 1)
 		}
 		s.look()
@@ -259,12 +272,17 @@ func (h *host) may(folder string) set {
 }
 
 // allows reports whether a call that can be counted under these policies may be sent, and
-// otherwise the moment from which it may; zero if that depends on an answer to come.
-func (h *host) allows(may set, now time.Time) (ok bool, until time.Time) {
+// otherwise the moment from which it may; zero if that depends on an answer to come. Where
+// there is more but nobody knows how much, one call asks, and the others wait for its answer.
+// They do not wait for those sent before, which can take long: there was room for these.
+func (h *host) allows(may set, now time.Time) (asks set, ok bool, until time.Time) {
 	if now.Before(h.until) {
-		return false, h.until
+		return 0, false, h.until
 	}
-	ok = h.refused == 0 || len(h.underWay) == 0
+	ok = true
+	if h.refused > 0 {
+		asks = whole
+	}
 	for i := range h.policies {
 		p := &h.policies[i]
 		if p.name == "" || !may.has(i) {
@@ -274,15 +292,16 @@ func (h *host) allows(may set, now time.Time) (ok bool, until time.Time) {
 		switch {
 		case least.left-p.lost.recent-p.lost.earlier > h.pending[i]:
 		case now.Before(least.resets):
-			ok = false
 			if least.resets.After(until) {
 				until = least.resets
 			}
-		case h.pending[i] > 0:
+		case least.timeless && h.pending[i] > 0: // until these end there may be no more
 			ok = false
+		default:
+			asks |= 1 << i
 		}
 	}
-	return ok, until
+	return asks, ok && until.IsZero() && asks&h.asks == 0, until
 }
 
 // count adds to the calls under way that may count under these policies.
@@ -297,7 +316,17 @@ func (h *host) count(may set, n int64) {
 // finish tells that a call is no longer under way, and was not counted by the server.
 func (h *host) finish(c *call) {
 	delete(h.underWay, c)
+	h.asks &^= c.asks
 	h.count(c.may, -1)
+}
+
+// drop tells that a call has not got to the server.
+func (h *host) drop(c *call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.finish(c)
+	h.admit(time.Now())
+	h.rouse()
 }
 
 // answered notes what a server has answered to a call; nil: nothing.
@@ -331,7 +360,7 @@ func (h *host) learn(c *call, r *http.Response, now time.Time) {
 			usedUp = true
 		}
 		i := h.policy(f.name)
-		h.policies[i].hear(c, answer{h.events, f.left, now.Add(f.resets)})
+		h.policies[i].hear(c, answer{h.events, f.left, now.Add(f.resets), f.timeless})
 		told |= 1 << i
 	}
 	h.place(c.folder, told, now)

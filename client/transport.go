@@ -5,10 +5,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -84,7 +87,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	answer, err := t.base().RoundTrip(r)
-	h.answered(c, answer)
+	if unsent(err) {
+		h.drop(c)
+	} else {
+		h.answered(c, answer)
+	}
 	if err == nil {
 		d.Answered(answer.StatusCode)
 	}
@@ -95,12 +102,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	held := &body{ReadCloser: answer.Body, decision: d}
 	answer.Body = held
 	if w, ok := held.ReadCloser.(io.Writer); ok { // the connection, of a changed protocol
-		answer.Body = struct {
-			*body
-			io.Writer
-		}{held, w}
+		answer.Body = connection{held, w}
 	}
 	return answer, nil
+}
+
+// unsent reports whether a call has failed before there was a connection.
+func unsent(err error) bool {
+	var e *net.OpError
+	return errors.As(err, &e) && (e.Op == "dial" || e.Op == "proxyconnect")
 }
 
 // CloseIdleConnections is for http.Client.CloseIdleConnections.
@@ -120,7 +130,7 @@ func (t *Transport) base() http.RoundTripper {
 // admit waits until the call may be made. First it waits for the server, without a promise;
 // else the own rules would count calls that go on only later, all together.
 func (t *Transport) admit(r *http.Request, h *host) (d diana.Decision, c *call, err error) {
-	ctx, path := r.Context(), r.Method+" "+folder(r.URL)
+	ctx, path := r.Context(), method(r)+" "+folder(r.URL)
 	patience := t.MaxWait
 	switch {
 	case patience == 0:
@@ -150,7 +160,7 @@ func (t *Transport) take(ctx context.Context, r *http.Request, host string) (dia
 		seen.Host = r.URL.Host
 	}
 	d, err := t.Limiter.Take(ctx, diana.Request{
-		Method: r.Method, Path: path(r.URL), HTTP: seen, Actors: map[string]string{"host": host},
+		Method: method(r), Path: path(r.URL), HTTP: seen, Actors: map[string]string{"host": host},
 	})
 	if err != nil || d.Allowed {
 		return d, err
@@ -164,12 +174,16 @@ func (t *Transport) take(ctx context.Context, r *http.Request, host string) (dia
 	return d, e
 }
 
+// method returns the method of a call as it is sent.
+func method(r *http.Request) string { return cmp.Or(r.Method, http.MethodGet) }
+
 // path returns the path of a URL as it is sent.
 func path(u *url.URL) string {
 	if u.Opaque == "" {
 		return u.EscapedPath()
 	}
-	_, path, _ := strings.Cut(strings.TrimPrefix(u.Opaque, "//"), "/")
+	opaque, _, _ := strings.Cut(u.Opaque, "?")
+	_, path, _ := strings.Cut(strings.TrimPrefix(opaque, "//"), "/")
 	return "/" + path
 }
 
@@ -246,4 +260,18 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) Close() error {
 	b.once.Do(b.decision.Done)
 	return b.ReadCloser.Close()
+}
+
+// connection is the body of an answer that changes the protocol.
+type connection struct {
+	*body
+	io.Writer
+}
+
+// CloseWrite tells the server that nothing more comes, which may still answer.
+func (c connection) CloseWrite() error {
+	if w, ok := c.Writer.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return fmt.Errorf("client: CloseWrite: %w", http.ErrNotSupported)
 }

@@ -3,14 +3,18 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -711,4 +715,235 @@ func TestLimitOfCallsUnderWay(t *testing.T) {
 			t.Errorf("%d were refused, %d are left", refused, left)
 		}
 	})
+}
+
+// A request without a method is a GET.
+func TestNoMethod(t *testing.T) {
+	t.Parallel()
+	tr := &Transport{
+		Limiter: limiter(t, "{url: GET /x, rules: [{rpu: 0}]}"),
+		Base:    base(func(*http.Request) (*http.Response, error) { return says(200), nil }),
+	}
+	u, err := url.Parse("http://server/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *RefusedError
+	a, err := (&http.Client{Transport: tr}).Do((&http.Request{URL: u}).WithContext(t.Context()))
+	if err == nil {
+		_ = a.Body.Close()
+	}
+	if !errors.As(err, &refused) {
+		t.Errorf("%v, want a refusal", err)
+	}
+}
+
+// Calls that failed a while before one that has been answered do not count any more.
+func TestOldFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fail := false
+		tr := &Transport{MaxWait: -1, Base: base(func(*http.Request) (*http.Response, error) {
+			if fail {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return says(200, `RateLimit: "all";r=5;t=3600`), nil
+		})}
+		if err := get(t.Context(), tr, "http://server/"); err != nil {
+			t.Fatal(err)
+		}
+		fail = true
+		for i := range 6 {
+			var refused *RefusedError
+			if err := get(t.Context(), tr, "http://server/"); errors.As(err, &refused) != (i == 5) {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+		fail = false
+		time.Sleep(time.Hour)
+		for range 5 {
+			if err := get(t.Context(), tr, "http://server/"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// What has not got to the server it has not counted.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	for name, pool := range map[string]*http.Transport{
+		"server": {DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:0") // where nobody can be
+		}},
+		"proxy": {Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "127.0.0.1:0"})},
+	} {
+		tr := &Transport{MaxWait: -1, Base: base(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/down" {
+				return pool.RoundTrip(r)
+			}
+			return says(200, `RateLimit: "all";r=5;t=3600`), nil
+		})}
+		if err := get(t.Context(), tr, "http://server/"); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			var refused *RefusedError
+			if err := get(t.Context(), tr, "http://server/down"); err == nil || errors.As(err, &refused) {
+				t.Errorf("%s: %v, want that it cannot be reached", name, err)
+			}
+		}
+		if err := get(t.Context(), tr, "http://server/"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A call whose answer is slow holds up no others, when the server said that there is more.
+func TestSlowCall(t *testing.T) {
+	t.Parallel()
+	for name, fields := range map[string]struct {
+		status int
+		header string
+		want   time.Duration
+	}{
+		"used up":     {200, `RateLimit: "all";r=0;t=3`, 3 * time.Second},
+		"retry after": {429, "Retry-After: 3", 3 * time.Second},
+		"at once":     {429, "Retry-After: 0", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n, fast := 0, 0
+				var mu sync.Mutex
+				start := time.Now()
+				tr := &Transport{Base: base(func(r *http.Request) (*http.Response, error) {
+					if r.URL.Path == "/slow" {
+						time.Sleep(10 * time.Minute)
+						return says(200, `RateLimit: "all";r=9;t=1`), nil
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if n++; n == 1 {
+						return says(fields.status, fields.header), nil
+					}
+					if fast++; fast > 1 {
+						t.Error("a second one asks before the first has been answered")
+					}
+					mu.Unlock()
+					time.Sleep(time.Second)
+					mu.Lock()
+					fast--
+					return says(fields.status, fields.header), nil
+				})}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if err := get(t.Context(), tr, "http://server/slow"); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+				if err := get(t.Context(), tr, "http://server/"); err != nil {
+					t.Fatal(err)
+				}
+				for i := range 3 {
+					wg.Go(func() {
+						err := get(t.Context(), tr, "http://server/")
+						want := fields.want + time.Duration(i)*(fields.want+time.Second) + time.Second
+						if since := time.Since(start); err != nil || since != want {
+							t.Errorf("%d after %v, want %v: %v", i, since, want, err)
+						}
+					})
+					synctest.Wait()
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+// Where the server does not tell when there is more, as of how many may be inside at once,
+// there can be none before those that are under way have been answered.
+func TestSlowCallWithoutTime(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{`RateLimit: "inside";r=0`, "X-RateLimit-Remaining: 0"} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			tr := &Transport{Base: base(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/slow" {
+					time.Sleep(30 * time.Second)
+				}
+				return says(200, line), nil
+			})}
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if err := get(t.Context(), tr, "http://server/slow"); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			for i, want := range []time.Duration{0, 31 * time.Second} {
+				if err := get(t.Context(), tr, "http://server/"); err != nil || time.Since(start) != want {
+					t.Errorf("%s: number %d went after %v, want %v: %v", line, i, time.Since(start), want, err)
+				}
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// Of a changed protocol one side may end before the other, also through a proxy.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		all, _ := io.ReadAll(rw)
+		_, _ = fmt.Fprintf(c, "you said %s", all)
+	}))
+	defer server.Close()
+	to, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &Transport{Limiter: limiter(t, "{url: /, rules: [{rpu: 1, algo: C}]}"), Base: &http.Transport{}}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Transport: tr, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
+	defer proxy.Close()
+	for range 2 { // the place is free again
+		c, err := net.Dial("tcp", proxy.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		r := bufio.NewReader(c)
+		for line := "-"; err == nil && line != "\r\n"; {
+			line, err = r.ReadString('\n')
+		}
+		_, _ = io.WriteString(c, "hello")
+		_ = c.(*net.TCPConn).CloseWrite()
+		if answer, err := io.ReadAll(r); string(answer) != "you said hello" {
+			t.Errorf("%q, %v", answer, err)
+		}
+	}
+}
+
+// The path that is judged is the one that is sent, however the URL has it.
+func TestPath(t *testing.T) {
+	t.Parallel()
+	for want, urls := range map[string][]*url.URL{
+		"/a%2Fb/c": {{RawPath: "/a%2Fb/c", Path: "/a/b/c", RawQuery: "x=/y"}, {Opaque: "//host/a%2Fb/c"}, {Opaque: "/a%2Fb/c?x=/y"}},
+		"/":        {{Opaque: "//host"}, {Opaque: "//host/?/x"}},
+	} {
+		for _, u := range urls {
+			if got := path(u); got != want {
+				t.Errorf("%#v: %q, want %q", u, got, want)
+			}
+		}
+	}
 }

@@ -82,6 +82,9 @@ type force struct {
 // be given. The error is for values out of range, and for a
 // Store that cannot keep the limit.
 func New(l limit.Limit, o Options) (*Limiter, error) {
+	if o.Workers < 0 {
+		return nil, fmt.Errorf("rate: Workers is %d, expected 0 or more", o.Workers)
+	}
 	lim := &Limiter{store: o.Store, key: []byte(o.Name), own: o.Store == nil, workers: o.Workers}
 	lim.charges.New = func() any { return new([1]limit.Charge) }
 	switch clock, tells := o.Store.(interface{ Now() int64 }); {

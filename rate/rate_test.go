@@ -213,6 +213,7 @@ func TestWrongCalls(t *testing.T) {
 		{limit.Limit{N: 1}, rate.Options{}, "unit is 0s"},
 		{limit.Limit{N: 1, Unit: time.Second, Burst: 1, Warmup: 1000}, rate.Options{}, "burst and warmup"},
 		{perSecond(1), rate.Options{Store: memstore.New(memstore.Options{})}, "a Store needs a Name"},
+		{perSecond(1), rate.Options{Store: memstore.New(memstore.Options{}), Name: "a", Workers: -1}, "Workers is -1, expected 0 or more"},
 		{limit.Limit{N: 1, Unit: limit.MaxUnit, Burst: 5000}, rate.Options{}, "over a hundred years"},
 	} {
 		if r, err := rate.New(tc.l, tc.o); r != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -405,6 +406,54 @@ func TestShared(t *testing.T) {
 		}
 		one.Close()
 		two.Close()
+	})
+}
+
+// tardy is a store whose answer can come late.
+type tardy struct {
+	*memstore.Store
+	late time.Duration
+}
+
+func (s *tardy) Take(ctx context.Context, now int64, charges []limit.Charge) (bool, error) {
+	late := s.late
+	ok, err := s.Store.Take(ctx, now, charges)
+	time.Sleep(late)
+	return ok, err
+}
+
+// Who is told its turn late stands where the store has it: when all give up, nothing is left
+// of them.
+func TestCancelAfterLateAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &tardy{Store: memstore.New(memstore.Options{})}
+		r := newLimiter(t, perSecond(1), rate.Options{Store: store, Name: "a"})
+		if _, err := r.Wait(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+		before := next(t, r)
+		var first *rate.Reservation
+		store.late = 5 * time.Second
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			var err error
+			if first, err = r.Reserve(t.Context(), 1); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		store.late = 0
+		second, err := r.Reserve(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		first.Cancel()
+		second.Cancel()
+		if after := next(t, r); after != before-5*time.Second {
+			t.Errorf("after 5 s the next waits %v, and waited %v before", after, before)
+		}
 	})
 }
 

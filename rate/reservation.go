@@ -64,8 +64,11 @@ func (l *Limiter) add(r *Reservation) {
 		l.ahead = slices.DeleteFunc(l.ahead, func(o *Reservation) bool { return o.turn <= now })
 	}
 	i := len(l.ahead) // and behind those who have the same turn
-	for i > 0 && l.ahead[i-1].turn > r.turn {
+	for i > 0 && l.ahead[i-1].place() > r.place() {
 		i--
 	}
 	l.ahead = slices.Insert(l.ahead, i, r)
 }
+
+// place is the turn by the store's clock, as the answers of a store come in any order.
+func (r *Reservation) place() int64 { return r.charge.At + r.charge.Outcome.Wait }
