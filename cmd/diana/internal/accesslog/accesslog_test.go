@@ -353,6 +353,29 @@ func TestReaderHoldsLittle(t *testing.T) {
 	}
 }
 
+// An entry that has been read keeps no text alive: when there is less to hold back than
+// before, each of those that are left over would keep a block of its own.
+func TestReaderLetsGo(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for second := range 600 { // ever fewer
+		for i := range max(200-second/2, 1) {
+			fmt.Fprintf(&text, `{"ts":%d,"method":"GET","path":"/%d","remote_addr":"192.0.2.1","host":"a","args":"b","http_user_agent":"c"}`+"\n", second, i)
+		}
+	}
+	var told []Broken
+	r := open(t, nil, &told, text.String())
+	targets(t, r)
+	if len(r.free) < 1000 {
+		t.Errorf("%d entries were held back, want many", len(r.free))
+	}
+	for _, e := range r.free {
+		if e.Target+e.Method+e.Query+e.Host+e.Remote+strings.Join(e.Headers, "") != "" {
+			t.Fatalf("%+v is kept", e)
+		}
+	}
+}
+
 // No line makes it panic, and what is a request has all that one has.
 func FuzzLine(f *testing.F) {
 	f.Add(line(1, "/a?b=c"))

@@ -124,7 +124,7 @@ func (c *counted) Read(b []byte) (int, error) {
 // Its Start is never before that of the one before it.
 func (r *Reader) Next() *Entry {
 	if r.last != nil {
-		r.free = append(r.free, r.last)
+		r.release(r.last)
 		r.last = nil
 	}
 	for {
@@ -179,7 +179,7 @@ func (r *Reader) advance(f *file) {
 			f.Broken++
 			r.broken(Broken{f.Name, f.Lines, why})
 		}
-		r.free = append(r.free, e)
+		r.release(e)
 	}
 }
 
@@ -191,6 +191,13 @@ func (r *Reader) entry() *Entry {
 		return e
 	}
 	return &Entry{Headers: make([]string, len(r.names.Headers))}
+}
+
+// release takes back an entry, which must not keep the block of its text alive meanwhile.
+func (r *Reader) release(e *Entry) {
+	clear(e.Headers)
+	*e = Entry{Headers: e.Headers}
+	r.free = append(r.free, e)
 }
 
 // choose finds the file whose next entry is the earliest, and until when it is.
