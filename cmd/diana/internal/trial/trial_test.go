@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -182,6 +183,28 @@ func TestInside(t *testing.T) {
 	}
 	if len(c.trial.inside) != mostInside || c.trial.early != 5 {
 		t.Errorf("%d are remembered, %d were let out early", len(c.trial.inside), c.trial.early)
+	}
+}
+
+// Who is inside keeps no text of the log alive. Not parallel: it looks at the memory of all.
+func TestInsideKeepsNoText(t *testing.T) {
+	c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{algo: C, rpu: 100}]}"))
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for range 64 {
+		block := "GET/a" + strings.Repeat("x", 1<<20)
+		e := &accesslog.Entry{Method: block[:3], Target: block[3:5], Remote: "192.0.2.1", Duration: 1}
+		if outcomes, err := c.Play(e); err != nil || !outcomes[0].Allowed {
+			t.Fatal(outcomes, err)
+		}
+	}
+	if kept := heap() - before; len(c.counts[0].trial.inside) != 64 || kept > 16<<20 {
+		t.Errorf("%d inside keep %d MiB", len(c.counts[0].trial.inside), kept>>20)
 	}
 }
 
