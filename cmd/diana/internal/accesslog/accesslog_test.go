@@ -239,8 +239,9 @@ func TestReaderMerges(t *testing.T) {
 		compressed(t, line(1, "/a")+line(2, "/b"))+compressed(t, "\n"+line(12, "/f")), // two of gzip's members
 		"", // empty
 		strings.ReplaceAll(line(13, "/g"), "\n", "\r\n")+strings.TrimSuffix(line(14, "/h"), "\n"),
+		compressed(t, "\uFEFF"+`{"ts":14,"method":"GET","path":"/i"}`),
 	)
-	want := "/a /stdin /b /c /d /e /f /g /h /stdin2"
+	want := "/a /stdin /b /c /d /e /f /g /h /i /stdin2"
 	if got := strings.Join(targets(t, r), " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -248,7 +249,7 @@ func TestReaderMerges(t *testing.T) {
 		t.Errorf("broken: %v", told)
 	}
 	for i, want := range []File{
-		{Lines: 4, Requests: 3, Broken: 1}, {Lines: 4, Requests: 3, Others: 1}, {}, {Lines: 2, Requests: 2}, {Lines: 2, Requests: 2},
+		{Lines: 4, Requests: 3, Broken: 1}, {Lines: 4, Requests: 3, Others: 1}, {}, {Lines: 2, Requests: 2}, {Lines: 1, Requests: 1}, {Lines: 2, Requests: 2},
 	} {
 		got := r.Files[i]
 		got.Name, got.Size = "", 0

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync/atomic"
 )
 
@@ -161,7 +162,9 @@ func (r *Reader) advance(f *file) {
 			}
 			return
 		}
-		f.Lines++
+		if f.Lines++; f.Lines == 1 {
+			line = strings.TrimPrefix(line, "\uFEFF") // the byte order mark of what Windows has written
+		}
 		e := r.entry()
 		e.File, e.Line, e.read = f.index, f.Lines, r.read
 		k, why := broken, "a line of over 64 KiB"
