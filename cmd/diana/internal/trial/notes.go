@@ -4,7 +4,6 @@ package trial
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -51,20 +50,12 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	if e.Status == 0 {
 		s.unanswered++
 	}
-	if !isAddress(e.Remote) {
+	if !(&rule.Identity{}).ClientIP(r).IsValid() {
 		s.homeless++
 	}
 	if e.KeyValue {
 		s.keyValues++
 	}
-}
-
-func isAddress(s string) bool {
-	if _, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
-		return true
-	}
-	_, err := netip.ParseAddrPort(s)
-	return err == nil
 }
 
 // Headers returns the headers that a configuration looks at.

@@ -245,3 +245,17 @@ func TestNoteOfHost(t *testing.T) {
 		}
 	}
 }
+
+// Where addresses cannot be read, those who read the result are told of each.
+func TestNoteOfAddress(t *testing.T) {
+	t.Parallel()
+	c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{actor: ip, rpu: 1}]}"))
+	for _, remote := range []string{"192.0.2.1", "192.0.2.1:80", "::1", "[::1]", "[::1]:80", "fe80::1%eth0", "", "unix:", "name", "[192.0.2.1]", "192.0.2.1,"} {
+		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: remote}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most := c.counts[0].rules[0].top.most(1)[0]; c.seen.homeless != 5 || most.who != "ip=none;" || most.n != 4 {
+		t.Errorf("%d come from no address, and refused most is %+v", c.seen.homeless, most)
+	}
+}
