@@ -25,6 +25,7 @@ type seen struct {
 	answered int64 // requests that a server in Go answers by itself
 	whole    int64 // times in whole seconds
 	unending int64 // without a duration
+	endless  int64 // of over a day
 	homeless int64 // without an address
 
 	unanswered int64 // without a status
@@ -46,6 +47,9 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	}
 	if e.Duration == accesslog.Unknown {
 		s.unending++
+	}
+	if e.Duration > day.Microseconds() {
+		s.endless++
 	}
 	if e.Status == 0 {
 		s.unanswered++
@@ -186,6 +190,9 @@ func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
 	}
 	if s.homeless > 0 {
 		add("%d of %d requests come from no address (a name, or nothing): together they count as one address.", s.homeless, s.n)
+	}
+	if s.endless > 0 {
+		add("%d of %d durations are over a day, and their requests came that much earlier: without a unit a duration is read as seconds.", s.endless, s.n)
 	}
 	if s.answered > 0 {
 		add("%d requests are not judged: the gateway would answer them by itself, as their URL cannot be read.", s.answered)

@@ -259,3 +259,17 @@ func TestNoteOfAddress(t *testing.T) {
 		t.Errorf("%d come from no address, and refused most is %+v", c.seen.homeless, most)
 	}
 }
+
+// Durations that are not in seconds are not believed in silence.
+func TestNoteOfDurations(t *testing.T) {
+	t.Parallel()
+	for duration, want := range map[int64]int{accesslog.Unknown: 0, day.Microseconds(): 0, day.Microseconds() + 1: 1} {
+		c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{rpu: 1}]}"))
+		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Duration: duration}); err != nil {
+			t.Fatal(err)
+		}
+		if notes := c.logNotes(nil); len(notes) != want {
+			t.Errorf("%d µs: notes %q, want %d", duration, notes, want)
+		}
+	}
+}
