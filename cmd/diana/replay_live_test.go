@@ -38,6 +38,8 @@ limits:
   - {name: slower, actor: ip, rpu: 1, algo: LB, queue: 1}
 - url: /reports
   rules: [{name: reports, rpu: 2, algo: C}, {name: report, actor: "header:User-Agent", rpu: 1, algo: C, mode: shadow}]
+- url: /reports/{any}
+  rules: [{name: evenly, rpu: 3, algo: LB, queue: 1}]
 - url: POST /login
   rules: [{name: logins, actor: ip, rpu: 2, unit: hour}]
 - url: /img/{any}

@@ -68,9 +68,8 @@ func (o *output) openGateway(name string) (replay.Gateway, error) {
 		if err != nil {
 			return replay.Answer{}, err
 		}
-		at := r.At.UnixMicro()
-		d, err := t.Take(at, request)
-		defer t.Leave(&d, at+r.Lasts.Microseconds(), r.Answer)
+		d, err := t.Take(r.At.UnixMicro(), request)
+		defer t.Leave(&d, r.Lasts.Microseconds(), r.Answer)
 		a := replay.Answer{Allowed: d.Allowed, Wait: d.Delayed, Retry: d.RetryAfter}
 		var divert *rule.Divert
 		for i := range d.Verdicts {

@@ -75,9 +75,10 @@ func (t *Trial) Take(at int64, r diana.Request) (diana.Decision, error) {
 	return t.limiter.Take(context.Background(), r) // fails only where something waits
 }
 
-// Leave tells when a request is finished, and with which status it is answered; 0 if that is
-// not known.
-func (t *Trial) Leave(d *diana.Decision, until int64, status int) {
+// Leave tells how long a request lasts once it has waited, in microseconds, and with which
+// status it is answered; 0 if that is not known.
+func (t *Trial) Leave(d *diana.Decision, lasts int64, status int) {
+	until := t.now.UnixMicro() + d.Delayed.Microseconds() + lasts
 	if until <= t.now.UnixMicro() || !holds(d) {
 		end(d, status)
 		return

@@ -163,7 +163,7 @@ func TestInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.trial.Leave(&d, at+lasts, 0)
+		defer c.trial.Leave(&d, lasts, 0)
 		return d.Allowed
 	}
 	for i, tc := range []struct {
