@@ -354,6 +354,34 @@ func TestReaderHoldsLittle(t *testing.T) {
 	}
 }
 
+// A line whose clock was far ahead does not take the time of all that come after it.
+func TestReaderForgetsWrongClock(t *testing.T) {
+	t.Parallel()
+	pipe, in := io.Pipe()
+	const n, wrong = 10_000, 100
+	go func() {
+		defer in.Close()
+		long := strings.Repeat("x", 2000)
+		for i := range n { // 20 MB
+			at := 1000 + i/10
+			if i == wrong {
+				at = 1e9
+			}
+			_, _ = io.WriteString(in, line(at, "/"+long))
+		}
+	}()
+	var told []Broken
+	r := open(t, pipe, &told)
+	for e := r.Next(); e != nil; e = r.Next() {
+		if at := int64(1000+(e.Line-1)/10) * 1e6; e.Line != wrong+1 && e.Start != at {
+			t.Fatalf("line %d is judged %d s too late", e.Line, (e.Start-at)/1e6)
+		}
+	}
+	if f := r.Files[0]; f.Requests != n || f.Late != 1 {
+		t.Errorf("%d requests, %d late, want %d and 1", f.Requests, f.Late, n)
+	}
+}
+
 // An entry that has been read keeps no text alive: when there is less to hold back than
 // before, each of those that are left over would keep a block of its own.
 func TestReaderLetsGo(t *testing.T) {

@@ -186,7 +186,7 @@ func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
 		late += f.Late
 	}
 	if late > 0 {
-		add("%d requests stand too late in their file to be put in order: they are judged at the time of those around them.", late)
+		add("%d of %d requests stand too far from where their time belongs in their file: they are judged at the time of those around them.", late, s.n)
 	}
 	if s.homeless > 0 {
 		add("%d of %d requests come from no address (a name, or nothing): together they count as one address.", s.homeless, s.n)
