@@ -69,6 +69,12 @@ func (v value) pattern() rule.Pattern {
 	} else {
 		v.r.urls[p.Same()] = v.node
 	}
+	for segment := range strings.SplitSeq(p.Path, "/") {
+		if strings.Contains(segment, "*") || len(segment) > 1 && segment[0] == ':' { // as others write it
+			v.r.warn(v.node, "url: %s stands for itself alone; a url covers all below it, and {name} is any one segment", quote(segment))
+			break
+		}
+	}
 	return p
 }
 

@@ -23,7 +23,7 @@ func Parse(name string, r io.Reader, algorithms []limit.Algorithm) (*Script, err
 	}
 	p := &parser{script: &Script{name: name}, algorithms: algorithms}
 	number := 0
-	for text := range strings.Lines(string(text)) {
+	for text := range strings.Lines(strings.TrimPrefix(string(text), "\uFEFF")) { // a byte order mark
 		number++
 		p.line(number, strings.TrimRight(text, "\r\n"))
 	}

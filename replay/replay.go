@@ -58,7 +58,7 @@
 // METHOD is in capital letters, and URL a path, perhaps with a query, or a whole URL. WHO tells
 // of the client: ip is its address, 127.0.0.1 if none is given; header:NAME and cookie:NAME are
 // sent; any other, such as account, is an actor that is known without looking at the request.
-// lasts is how long the request is inside, for rules of concurrency.
+// lasts is how long the request is inside when it has waited its turn, for rules of concurrency.
 //
 // What is not written is not judged. Written, it is exact:
 //

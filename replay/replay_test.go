@@ -122,7 +122,7 @@ func TestParseErrors(t *testing.T) {
 var good = []string{
 	"limit a rpu=0",
 	"limit a rpu=1\n0s take 1 allowed",
-	"limit a rpu=1\r\n0s take 1 allowed # yes\r\n0s take 1 refused\r\n",
+	"\uFEFFlimit a rpu=1\r\n0s take 1 allowed # yes\r\n0s take 1 refused\r\n",
 	"limit a unit=second rpu=2 algo=\"token bucket\" burst=3\n0s take 3 allowed remaining=0 wait=0s",
 	"limit a algo=\"Sliding Log\" rpu=1 unit=2h\n-1h take 1 for \"a b\" allowed\n+1h take 1 for \"a b\" allowed",
 	lines(

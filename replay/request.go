@@ -18,7 +18,7 @@ type Request struct {
 	IP     netip.Addr        // 127.0.0.1 if the script tells none
 	Header []string          // NAME: VALUE
 	Actors map[string]string // by their text, as in rule.Request
-	Lasts  time.Duration     // how long it is inside
+	Lasts  time.Duration     // how long it is inside, its wait aside
 	Answer int               // status of its answer; 0 if the script tells none
 }
 

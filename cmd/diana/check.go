@@ -23,6 +23,9 @@ func (checkCommand) Help() string {
 
 // Run checks every file, also after one that is bad.
 func (c *checkCommand) Run(ctx context.Context, o *output) error {
+	if err := named(c.Files...); err != nil {
+		return err
+	}
 	var result error
 	for _, file := range c.Files {
 		local, err := o.check(settings{file})

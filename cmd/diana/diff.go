@@ -17,6 +17,9 @@ func (diffCommand) Help() string {
 
 // Run prints a difference a line.
 func (c *diffCommand) Run(o *output) error {
+	if err := named(c.Old, c.New); err != nil {
+		return err
+	}
 	old, oldErr := o.load(c.Old)
 	now, nowErr := o.load(c.New)
 	if oldErr != nil || nowErr != nil {

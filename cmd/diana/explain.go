@@ -30,6 +30,9 @@ func (explainCommand) Help() string {
 
 // Run prints the rules in the order in which they judge.
 func (c *explainCommand) Run(o *output) error {
+	if !c.RemoteAddr.IsValid() {
+		return usagef("--remote-addr: expected an address, found an empty one")
+	}
 	request, err := c.request()
 	if err != nil {
 		return err

@@ -23,6 +23,9 @@ func (pushCommand) Help() string {
 
 // Run validates and writes.
 func (c *pushCommand) Run(ctx context.Context, o *output) error {
+	if err := named(c.File); err != nil {
+		return err
+	}
 	s := chosen(c.Config)
 	if s.builtIn() {
 		return usagef("no %s here, expected --config with a file that names a configuration centre", usualFile)

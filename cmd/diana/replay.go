@@ -29,6 +29,9 @@ func (replayCommand) Help() string {
 
 // Run plays logs, or scripts.
 func (c *replayCommand) Run(ctx context.Context, o *output) error {
+	if err := named(c.Files...); err != nil {
+		return err
+	}
 	isScript := func(file string) bool { return filepath.Ext(file) == ".replay" }
 	switch {
 	case !slices.ContainsFunc(c.Files, isScript):

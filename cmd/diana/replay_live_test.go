@@ -38,6 +38,12 @@ limits:
   - {name: slower, actor: ip, rpu: 1, algo: LB, queue: 1}
 - url: /reports
   rules: [{name: reports, rpu: 2, algo: C}, {name: report, actor: "header:User-Agent", rpu: 1, algo: C, mode: shadow}]
+- url: /reports/{any}
+  rules: [{name: evenly, rpu: 3, algo: LB, queue: 1}]
+- url: /api
+  rules:
+  - {name: failed, actor: "header:User-Agent", rpu: 4, unit: minute, algo: SW, charge: [401]}
+  - {name: dear, rpu: 40, unit: minute, cost: 3, actor: ["header:User-Agent", ip], overrides: {10.0.0.0/25: {rpu: 5}}, except: [10.0.0.0/28]}
 - url: POST /login
   rules: [{name: logins, actor: ip, rpu: 2, unit: hour}]
 - url: /img/{any}
@@ -67,9 +73,10 @@ func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []trial.O
 			go func() {
 				r, o := &requests[i], &outcomes[i]
 				came := time.Now()
-				upstream := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				upstream := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					o.Allowed, o.Delayed = true, time.Since(came)
 					time.Sleep(r.lasted)
+					w.WriteHeader(r.status)
 				})
 				answer := httptest.NewRecorder()
 				g.inFrontOf(upstream, limiter, logger).ServeHTTP(answer, r.http(t))

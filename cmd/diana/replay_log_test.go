@@ -81,6 +81,9 @@ func (m *madeLog) next() (r madeRequest) {
 	if r.target = madePaths[path%uint64(len(madePaths))]; path >= uint64(len(madePaths)) {
 		r.target += fmt.Sprintf("/%d?page=%d", path, m.random.IntN(50))
 	}
+	if m.random.IntN(4) == 0 {
+		r.status = 401
+	}
 	if r.target == "/login" {
 		r.method = "POST"
 	}

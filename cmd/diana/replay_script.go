@@ -68,22 +68,26 @@ func (o *output) openGateway(name string) (replay.Gateway, error) {
 		if err != nil {
 			return replay.Answer{}, err
 		}
-		at := r.At.UnixMicro()
-		d, err := t.Take(at, request)
-		defer t.Leave(&d, at+r.Lasts.Microseconds(), r.Answer)
+		d, err := t.Take(r.At.UnixMicro(), request)
+		defer t.Leave(&d, r.Lasts.Microseconds(), r.Answer)
 		a := replay.Answer{Allowed: d.Allowed, Wait: d.Delayed, Retry: d.RetryAfter}
+		var divert *rule.Divert
 		for i := range d.Verdicts {
 			v := &d.Verdicts[i]
 			a.Remaining = append(a.Remaining, v.Remaining)
 			if v.Refused() {
-				if v.Rule.Divert != nil && a.Status == 0 {
-					a.Status = v.Rule.Divert.Status
+				if divert == nil {
+					divert = v.Rule.Divert
 				}
 				a.By = append(a.By, v.Rule.Name)
 			}
 		}
-		if !d.Allowed && a.Status == 0 {
+		switch {
+		case d.Allowed:
+		case divert == nil:
 			a.Status = loaded.Response.Status
+		default:
+			a.Status = divert.Status // 0 of a server that is asked instead: who knows
 		}
 		return a, err
 	}, nil

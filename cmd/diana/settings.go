@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
@@ -45,6 +46,15 @@ func chosen(name string) settings {
 		return settings{usualFile}
 	}
 	return settings{}
+}
+
+// named returns an error if one of the files of a command line has no name, as one has that
+// stands in a variable that is not set.
+func named(files ...string) error {
+	if slices.Contains(files, "") {
+		return usagef("the name of a file is empty")
+	}
+	return nil
 }
 
 func (s settings) builtIn() bool { return s.file == "" }

@@ -239,8 +239,9 @@ func TestReaderMerges(t *testing.T) {
 		compressed(t, line(1, "/a")+line(2, "/b"))+compressed(t, "\n"+line(12, "/f")), // two of gzip's members
 		"", // empty
 		strings.ReplaceAll(line(13, "/g"), "\n", "\r\n")+strings.TrimSuffix(line(14, "/h"), "\n"),
+		compressed(t, "\uFEFF"+`{"ts":14,"method":"GET","path":"/i"}`),
 	)
-	want := "/a /stdin /b /c /d /e /f /g /h /stdin2"
+	want := "/a /stdin /b /c /d /e /f /g /h /i /stdin2"
 	if got := strings.Join(targets(t, r), " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -248,7 +249,7 @@ func TestReaderMerges(t *testing.T) {
 		t.Errorf("broken: %v", told)
 	}
 	for i, want := range []File{
-		{Lines: 4, Requests: 3, Broken: 1}, {Lines: 4, Requests: 3, Others: 1}, {}, {Lines: 2, Requests: 2}, {Lines: 2, Requests: 2},
+		{Lines: 4, Requests: 3, Broken: 1}, {Lines: 4, Requests: 3, Others: 1}, {}, {Lines: 2, Requests: 2}, {Lines: 1, Requests: 1}, {Lines: 2, Requests: 2},
 	} {
 		got := r.Files[i]
 		got.Name, got.Size = "", 0
@@ -350,6 +351,57 @@ func TestReaderHoldsLittle(t *testing.T) {
 	}
 	if most*2000 > 3*heldText {
 		t.Errorf("%d lines of 2 kB were held back", most)
+	}
+}
+
+// A line whose clock was far ahead does not take the time of all that come after it.
+func TestReaderForgetsWrongClock(t *testing.T) {
+	t.Parallel()
+	pipe, in := io.Pipe()
+	const n, wrong = 10_000, 100
+	go func() {
+		defer in.Close()
+		long := strings.Repeat("x", 2000)
+		for i := range n { // 20 MB
+			at := 1000 + i/10
+			if i == wrong {
+				at = 1e9
+			}
+			_, _ = io.WriteString(in, line(at, "/"+long))
+		}
+	}()
+	var told []Broken
+	r := open(t, pipe, &told)
+	for e := r.Next(); e != nil; e = r.Next() {
+		if at := int64(1000+(e.Line-1)/10) * 1e6; e.Line != wrong+1 && e.Start != at {
+			t.Fatalf("line %d is judged %d s too late", e.Line, (e.Start-at)/1e6)
+		}
+	}
+	if f := r.Files[0]; f.Requests != n || f.Late != 1 {
+		t.Errorf("%d requests, %d late, want %d and 1", f.Requests, f.Late, n)
+	}
+}
+
+// An entry that has been read keeps no text alive: when there is less to hold back than
+// before, each of those that are left over would keep a block of its own.
+func TestReaderLetsGo(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for second := range 600 { // ever fewer
+		for i := range max(200-second/2, 1) {
+			fmt.Fprintf(&text, `{"ts":%d,"method":"GET","path":"/%d","remote_addr":"192.0.2.1","host":"a","args":"b","http_user_agent":"c"}`+"\n", second, i)
+		}
+	}
+	var told []Broken
+	r := open(t, nil, &told, text.String())
+	targets(t, r)
+	if len(r.free) < 1000 {
+		t.Errorf("%d entries were held back, want many", len(r.free))
+	}
+	for _, e := range r.free {
+		if e.Target+e.Method+e.Query+e.Host+e.Remote+strings.Join(e.Headers, "") != "" {
+			t.Fatalf("%+v is kept", e)
+		}
 	}
 }
 

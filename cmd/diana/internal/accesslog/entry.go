@@ -85,9 +85,7 @@ type parser struct {
 
 // parse reads a line into e. why tells what is wrong with a broken one.
 func (p *parser) parse(line string, e *Entry) (k kind, why string) {
-	for i := range e.Headers {
-		e.Headers[i] = ""
-	}
+	clear(e.Headers)
 	*e = Entry{Duration: Unknown, Headers: e.Headers, File: e.File, Line: e.Line, read: e.read}
 	line = strings.TrimLeft(line, " \t")
 	switch {

@@ -2,7 +2,10 @@
 
 package accesslog
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // order puts entries in order of their time. Servers write a line when a request is
 // finished, so lines are slightly out of order; they are held back until everything that is
@@ -12,6 +15,7 @@ import "time"
 type order struct {
 	heap  []*Entry
 	bar   int64 // what is not later may go
+	high  int64 // the latest that has come since the last sweep
 	sweep int64 // the text that had been read at the last sweep
 	old   int64 // and at the one before
 }
@@ -42,16 +46,38 @@ func (o *order) put(e *Entry) {
 		i = up
 	}
 	o.heap[i] = e
-	o.bar = max(o.bar, e.Start-window)
-	if e.read-o.sweep < heldText {
-		return
+	o.bar, o.high = max(o.bar, e.Start-window), max(o.high, e.Start)
+	if e.read-o.sweep >= heldText {
+		o.clear()
+		o.old, o.sweep, o.high = o.sweep, e.read, 0
 	}
-	for _, held := range o.heap { // what was there at the sweep before, and all in front of it
-		if held.read <= o.old {
-			o.bar = max(o.bar, held.Start)
+}
+
+// clear lets go what was there at the sweep before, and all in front of it. What nothing has
+// come near to since was written by a clock that was wrong: it goes as one that is late, as
+// its time would be that of all who come after it.
+func (o *order) clear() {
+	bar, wrong := o.high-window, false
+	for _, held := range o.heap {
+		switch {
+		case held.read > o.old:
+		case held.Start > o.high+window:
+			held.Start, wrong = earliest, true
+		default:
+			bar = max(bar, held.Start)
 		}
 	}
-	o.old, o.sweep = o.sweep, e.read
+	if !wrong {
+		o.bar = max(o.bar, bar)
+		return
+	}
+	o.bar = bar
+	slices.SortFunc(o.heap, func(a, b *Entry) int { // which is a heap
+		if before(a, b) {
+			return -1
+		}
+		return 1
+	})
 }
 
 // get returns the earliest entry that may go, or nil. All may, when nothing comes any more.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync/atomic"
 )
 
@@ -124,7 +125,7 @@ func (c *counted) Read(b []byte) (int, error) {
 // Its Start is never before that of the one before it.
 func (r *Reader) Next() *Entry {
 	if r.last != nil {
-		r.free = append(r.free, r.last)
+		r.release(r.last)
 		r.last = nil
 	}
 	for {
@@ -161,7 +162,9 @@ func (r *Reader) advance(f *file) {
 			}
 			return
 		}
-		f.Lines++
+		if f.Lines++; f.Lines == 1 {
+			line = strings.TrimPrefix(line, "\uFEFF") // the byte order mark of what Windows has written
+		}
 		e := r.entry()
 		e.File, e.Line, e.read = f.index, f.Lines, r.read
 		k, why := broken, "a line of over 64 KiB"
@@ -179,7 +182,7 @@ func (r *Reader) advance(f *file) {
 			f.Broken++
 			r.broken(Broken{f.Name, f.Lines, why})
 		}
-		r.free = append(r.free, e)
+		r.release(e)
 	}
 }
 
@@ -191,6 +194,13 @@ func (r *Reader) entry() *Entry {
 		return e
 	}
 	return &Entry{Headers: make([]string, len(r.names.Headers))}
+}
+
+// release takes back an entry, which must not keep the block of its text alive meanwhile.
+func (r *Reader) release(e *Entry) {
+	clear(e.Headers)
+	*e = Entry{Headers: e.Headers}
+	r.free = append(r.free, e)
 }
 
 // choose finds the file whose next entry is the earliest, and until when it is.

@@ -98,7 +98,7 @@ func (c *Count) judge(e *accesslog.Entry, r diana.Request) (diana.Decision, erro
 
 // leave ends a request when it is finished.
 func (c *Count) leave(d *diana.Decision, e *accesslog.Entry) {
-	c.trial.Leave(d, e.Start+max(e.Duration, 0), e.Status)
+	c.trial.Leave(d, max(e.Duration, 0), e.Status)
 }
 
 // keyOf returns who made a request, as a rule counts it.

@@ -4,7 +4,6 @@ package trial
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +25,7 @@ type seen struct {
 	answered int64 // requests that a server in Go answers by itself
 	whole    int64 // times in whole seconds
 	unending int64 // without a duration
+	endless  int64 // of over a day
 	homeless int64 // without an address
 
 	unanswered int64 // without a status
@@ -48,23 +48,18 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	if e.Duration == accesslog.Unknown {
 		s.unending++
 	}
+	if e.Duration > day.Microseconds() {
+		s.endless++
+	}
 	if e.Status == 0 {
 		s.unanswered++
 	}
-	if !isAddress(e.Remote) {
+	if !(&rule.Identity{}).ClientIP(r).IsValid() {
 		s.homeless++
 	}
 	if e.KeyValue {
 		s.keyValues++
 	}
-}
-
-func isAddress(s string) bool {
-	if _, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
-		return true
-	}
-	_, err := netip.ParseAddrPort(s)
-	return err == nil
 }
 
 // Headers returns the headers that a configuration looks at.
@@ -191,10 +186,13 @@ func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
 		late += f.Late
 	}
 	if late > 0 {
-		add("%d requests stand too late in their file to be put in order: they are judged at the time of those around them.", late)
+		add("%d of %d requests stand too far from where their time belongs in their file: they are judged at the time of those around them.", late, s.n)
 	}
 	if s.homeless > 0 {
 		add("%d of %d requests come from no address (a name, or nothing): together they count as one address.", s.homeless, s.n)
+	}
+	if s.endless > 0 {
+		add("%d of %d durations are over a day, and their requests came that much earlier: without a unit a duration is read as seconds.", s.endless, s.n)
 	}
 	if s.answered > 0 {
 		add("%d requests are not judged: the gateway would answer them by itself, as their URL cannot be read.", s.answered)

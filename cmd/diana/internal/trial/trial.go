@@ -8,6 +8,7 @@ import (
 	"container/heap"
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/diana-limiter/diana"
@@ -20,6 +21,7 @@ import (
 // Redis is asked, and no configuration centre.
 type Trial struct {
 	limiter *diana.Limiter
+	keeps   bool // requests may stay inside
 	now     time.Time
 	inside  stays
 	early   int64 // how many have been sent away before their time
@@ -28,6 +30,9 @@ type Trial struct {
 // New returns a Trial of a configuration.
 func New(c *config.Config, v rule.Vocabulary) (*Trial, error) {
 	t := &Trial{}
+	for _, r := range rulesOf(c) {
+		t.keeps = t.keeps || keeps(&r)
+	}
 	l, err := diana.Options{
 		Vocabulary: v,
 		Logger:     slog.New(slog.DiscardHandler),
@@ -64,12 +69,16 @@ func (t *Trial) Take(at int64, r diana.Request) (diana.Decision, error) {
 		t.endFirst()
 	}
 	t.now = time.UnixMicro(at)
+	if t.keeps { // the Decision holds on to these, which are parts of a block of the log
+		r.Method, r.Path = strings.Clone(r.Method), strings.Clone(r.Path)
+	}
 	return t.limiter.Take(context.Background(), r) // fails only where something waits
 }
 
-// Leave tells when a request is finished, and with which status it is answered; 0 if that is
-// not known.
-func (t *Trial) Leave(d *diana.Decision, until int64, status int) {
+// Leave tells how long a request lasts once it has waited, in microseconds, and with which
+// status it is answered; 0 if that is not known.
+func (t *Trial) Leave(d *diana.Decision, lasts int64, status int) {
+	until := t.now.UnixMicro() + d.Delayed.Microseconds() + lasts
 	if until <= t.now.UnixMicro() || !holds(d) {
 		end(d, status)
 		return
@@ -96,12 +105,15 @@ func end(d *diana.Decision, status int) {
 // holds reports whether a request holds something until it is finished.
 func holds(d *diana.Decision) bool {
 	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; v.Allowed && (v.Rule.Algorithm.Held || len(v.Rule.Charge) > 0) {
+		if v := &d.Verdicts[i]; v.Allowed && keeps(v.Rule) {
 			return d.Allowed
 		}
 	}
 	return false
 }
+
+// keeps reports whether requests hold something under a rule until they are finished.
+func keeps(r *rule.Rule) bool { return r.Algorithm.Held || len(r.Charge) > 0 }
 
 // mostInside bounds how many requests hold places at a time; each takes some hundred bytes.
 const mostInside = 1 << 16

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +163,7 @@ func TestInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.trial.Leave(&d, at+lasts, 0)
+		defer c.trial.Leave(&d, lasts, 0)
 		return d.Allowed
 	}
 	for i, tc := range []struct {
@@ -182,6 +183,28 @@ func TestInside(t *testing.T) {
 	}
 	if len(c.trial.inside) != mostInside || c.trial.early != 5 {
 		t.Errorf("%d are remembered, %d were let out early", len(c.trial.inside), c.trial.early)
+	}
+}
+
+// Who is inside keeps no text of the log alive. Not parallel: it looks at the memory of all.
+func TestInsideKeepsNoText(t *testing.T) {
+	c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{algo: C, rpu: 100}]}"))
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for range 64 {
+		block := "GET/a" + strings.Repeat("x", 1<<20)
+		e := &accesslog.Entry{Method: block[:3], Target: block[3:5], Remote: "192.0.2.1", Duration: 1}
+		if outcomes, err := c.Play(e); err != nil || !outcomes[0].Allowed {
+			t.Fatal(outcomes, err)
+		}
+	}
+	if kept := heap() - before; len(c.counts[0].trial.inside) != 64 || kept > 16<<20 {
+		t.Errorf("%d inside keep %d MiB", len(c.counts[0].trial.inside), kept>>20)
 	}
 }
 
@@ -219,6 +242,34 @@ func TestNoteOfHost(t *testing.T) {
 		}
 		if notes := c.notes(c.counts[0]); len(notes) != want {
 			t.Errorf("host %q: notes %q, want %d", host, notes, want)
+		}
+	}
+}
+
+// Where addresses cannot be read, those who read the result are told of each.
+func TestNoteOfAddress(t *testing.T) {
+	t.Parallel()
+	c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{actor: ip, rpu: 1}]}"))
+	for _, remote := range []string{"192.0.2.1", "192.0.2.1:80", "::1", "[::1]", "[::1]:80", "fe80::1%eth0", "", "unix:", "name", "[192.0.2.1]", "192.0.2.1,"} {
+		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: remote}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most := c.counts[0].rules[0].top.most(1)[0]; c.seen.homeless != 5 || most.who != "ip=none;" || most.n != 4 {
+		t.Errorf("%d come from no address, and refused most is %+v", c.seen.homeless, most)
+	}
+}
+
+// Durations that are not in seconds are not believed in silence.
+func TestNoteOfDurations(t *testing.T) {
+	t.Parallel()
+	for duration, want := range map[int64]int{accesslog.Unknown: 0, day.Microseconds(): 0, day.Microseconds() + 1: 1} {
+		c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{rpu: 1}]}"))
+		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Duration: duration}); err != nil {
+			t.Fatal(err)
+		}
+		if notes := c.logNotes(nil); len(notes) != want {
+			t.Errorf("%d µs: notes %q, want %d", duration, notes, want)
 		}
 	}
 }
