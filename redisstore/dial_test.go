@@ -20,8 +20,8 @@ func TestDialInTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	_, err = dial(ctx, l.Addr().String(), &net.Dialer{Timeout: 5 * time.Second}, nil)
-	if took := time.Since(begin); err == nil || took > time.Second {
+	_, err = dial(ctx, l.Addr().String(), &net.Dialer{Timeout: time.Minute}, nil)
+	if took := time.Since(begin); err == nil || took > 30*time.Second {
 		t.Errorf("%v after %v, want an error after 20 ms", err, took)
 	}
 }
