@@ -131,6 +131,31 @@ func handle(t *testing.T, s *Store, n int64) limit.Counters {
 	return c
 }
 
+// What is given back was taken under one limit, and another of the same counters has refused:
+// that of an override, or of before a reload.
+func TestGivenUnderAnotherLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t))
+	take := func(c limit.Counters) (bool, []limit.Charge) {
+		t.Helper()
+		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+		ok, err := s.Take(context.Background(), 1, ch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok, ch
+	}
+	one, two := handle(t, s, 1), handle(t, s, 2)
+	_, made := take(two)
+	if ok, _ := take(one); ok {
+		t.Fatal("a second was allowed where there is one")
+	}
+	s.Give(made)
+	if ok, _ := take(one); !ok {
+		t.Error("refused when all had been given back")
+	}
+}
+
 // A limit that a reload has changed is asked anew.
 func TestRefusalsOfAnotherLimit(t *testing.T) {
 	t.Parallel()
