@@ -155,8 +155,8 @@ func TestSlow(t *testing.T) {
 func TestFarReconnects(t *testing.T) {
 	t.Parallel()
 	p := redistest.StartProxy(t, redistest.Start(t).Addr())
-	p.SetLatency(80 * time.Millisecond)
-	w := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: 200 * time.Millisecond})
+	p.SetLatency(150 * time.Millisecond)
+	w := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: 450 * time.Millisecond})
 	p.Refuse()
 	eventually(t, func() bool { return !w.Up() })
 	p.Resume()
