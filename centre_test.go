@@ -56,7 +56,7 @@ func follow(t *testing.T, prepare func(f *followed)) *followed {
 	r := redistest.Start(t)
 	dir := t.TempDir()
 	f := &followed{T: t, redis: r, file: filepath.Join(dir, "diana.yaml"), snapshot: filepath.Join(dir, "snapshot.yaml"), log: &lockedLog{}}
-	f.local("remote: {url: %q, snapshot: %q}\nlimits: [{url: /, rules: [{name: local, unit: hour, rpu: 2, algo: W}]}]", f.url(), f.snapshot)
+	f.local("remote: {url: %q, snapshot: %q}\nlimits: [{url: /, rules: [{name: local, unit: hour, rpu: 2, algo: W, align: first}]}]", f.url(), f.snapshot)
 	if prepare != nil {
 		prepare(f)
 	}
@@ -88,7 +88,7 @@ func (f *followed) open() {
 // put writes a document with one rule of that name.
 func (f *followed) put(rule string, rpu int) {
 	f.Helper()
-	f.redis.Must("SET", key, fmt.Sprintf("{url: /, rules: [{name: %s, unit: hour, rpu: %d, algo: W}]}", rule, rpu))
+	f.redis.Must("SET", key, fmt.Sprintf("{url: /, rules: [{name: %s, unit: hour, rpu: %d, algo: W, align: first}]}", rule, rpu))
 }
 
 // want waits until the rule is in force, and it is for that reason.
@@ -273,7 +273,7 @@ func TestCentreIsDownAtStart(t *testing.T) {
 		"no snapshot":          {func(*followed) {}, "local", "has not been reached: the local limits"},
 		"snapshot":             {snapshot, "old", "has not been reached: its snapshot"},
 		"changed snapshot":     {change("rpu: 3", "rpu: 9"), "local", "has not been reached: the local limits"},
-		"shortened snapshot":   {change("algo: W}]}", ""), "local", "has not been reached: the local limits"},
+		"shortened snapshot":   {change("align: first}]}", ""), "local", "has not been reached: the local limits"},
 		"not a snapshot":       {change("# diana", "# other"), "local", "has not been reached: the local limits"},
 		"another's snapshot":   {change("/0/limits", "/0/others"), "local", "has not been reached: the local limits"},
 		"refused, no snapshot": {func(f *followed) { f.redis.Must("SET", key, "nonsense") }, "local", "not valid: the local limits"},

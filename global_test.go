@@ -182,15 +182,15 @@ func TestWaitsAtOnce(t *testing.T) {
 	l := gateways(t, 1, redistest.Start(t).URL(), "10s", `
 - url: /
   rules:
-    - {name: here, unit: second, rpu: 2, algo: LB}
-    - {name: all, unit: second, rpu: 2, algo: LB, scope: global}
+    - {name: here, unit: second, rpu: 1, queue: 3, algo: LB}
+    - {name: all, unit: second, rpu: 1, queue: 3, algo: LB, scope: global}
 `)[0]
 	var wg sync.WaitGroup
-	for range 3 { // at 0, 0.5 and 1 s
+	for range 4 { // at 0, 1, 2 and 3 s
 		wg.Go(func() {
 			d, err := l.Take(context.Background(), diana.Request{Path: "/"})
-			if err != nil || !d.Allowed || d.Delayed > 1900*time.Millisecond {
-				t.Errorf("allowed %v after %v, %v; want 1 s, and not the sum of both", d.Allowed, d.Delayed, err)
+			if err != nil || !d.Allowed || d.Delayed > 5900*time.Millisecond {
+				t.Errorf("allowed %v after %v, %v; want 3 s, and not the sum of both", d.Allowed, d.Delayed, err)
 			}
 			d.Done()
 		})

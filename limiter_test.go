@@ -336,7 +336,7 @@ func TestFollowsTheFile(t *testing.T) {
 	if err := os.Symlink("..data/diana.yaml", file); err != nil {
 		t.Fatal(err)
 	}
-	publish("1", "{url: /, rules: [{name: r, unit: hour, rpu: 3, algo: W}]}")
+	publish("1", "{url: /, rules: [{name: r, unit: hour, rpu: 3, algo: W, align: first}]}")
 	l, err := quiet.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -347,7 +347,7 @@ func TestFollowsTheFile(t *testing.T) {
 	}
 	version := l.Status().Config.Version
 
-	publish("2", "{url: /, rules: [{name: r, unit: hour, rpu: 5, algo: W}]}")
+	publish("2", "{url: /, rules: [{name: r, unit: hour, rpu: 5, algo: W, align: first}]}")
 	poll(t, func() bool { return l.Status().Config.Version != version })
 	if got := count(t, l, 10, diana.Request{}); got != 2 {
 		t.Errorf("%d more allowed after the limit went from 3 to 5, want 2", got)

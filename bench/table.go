@@ -120,7 +120,7 @@ func printRows(b *strings.Builder, rows []*row) {
 				line += fmt.Sprintf(" %5.0f %%", 100*s.spread())
 			}
 		}
-		if m != rows[0] {
+		if m != rows[0] && !paced(m) {
 			line += shown[0].comparison(rows[0], m)
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
@@ -134,6 +134,10 @@ func (c *column) worth(rows []*row) bool {
 		return s != nil && (c.counts || slices.Max(s.Rounds) > 0)
 	})
 }
+
+// paced reports whether a row is of what is meant to take its time: none is better by being
+// sooner, and what keeps a server busy is compared where both do the same work.
+func paced(m *row) bool { return m.Figures[coreShare] != nil }
 
 // better returns how many times better than another row Diana's is; 0 if that is not known.
 func (c *column) better(ours, other *row) float64 {

@@ -35,7 +35,10 @@ func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 	return conn, nil
 }
 
-var errNotRedis = errors.New("what answers there is not Redis")
+var (
+	errNotRedis = errors.New("what answers there is not Redis")
+	errFull     = errors.New("Redis takes no more connections, see its maxclients")
+)
 
 // meet asks for a PONG, which everybody may, and waits for it until end.
 func meet(conn net.Conn, end time.Time) error {
@@ -56,7 +59,10 @@ func meet(conn net.Conn, end time.Time) error {
 			return errNotRedis
 		}
 	}
-	if !isPong(string(answer[:n])) {
+	switch said := string(answer[:n]); {
+	case said == "-ERR max number of clients reached\r\n":
+		return errFull
+	case !isPong(said):
 		return errNotRedis
 	}
 	return conn.SetDeadline(time.Time{})
@@ -70,7 +76,7 @@ func isPong(answer string) bool {
 	}
 	word, _, _ := strings.Cut(answer, " ")
 	switch word {
-	case "-NOAUTH", "-NOPERM", "-LOADING", "-MASTERDOWN", "-BUSY", "-DENIED":
+	case "-NOAUTH", "-NOPERM", "-LOADING", "-MASTERDOWN", "-BUSY", "-DENIED", "-MISCONF":
 		return strings.Count(answer, "\n") == 1
 	}
 	return false

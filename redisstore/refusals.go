@@ -78,14 +78,15 @@ func (r *refusals) remember(now int64, given uint64, charges []limit.Charge) {
 // at any time, and who reserves may be willing to wait for longer.
 func (c *counters) fleeting() bool { return c.queue || c.reserver || c.held }
 
-// forget is called when something is given back.
+// forget is called when something is given back. It can have been taken under another limit
+// of the same counters than the one that refuses.
 func (r *refusals) forget(ch *limit.Charge) {
 	if c := ch.Counters.(*counters); c.fleeting() {
 		return // never remembered
 	}
 	r.given.Add(1)
 	p := r.place(ch)
-	if f := p.Load(); f != nil && f.of(ch) {
+	if f := p.Load(); f != nil && f.c.name == ch.Counters.(*counters).name && f.key == string(ch.Key) {
 		p.Store(nil)
 	}
 }

@@ -33,19 +33,20 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		if ok, _ := take("x"); ok {
 			t.Fatalf("%s: three of two", a.Name())
 		}
-		before := r.Calls()["evalsha"]
-		for range 100 {
-			now += 10_000
-			ok, ch := take("x")
-			if ok || ch[0].Outcome.Remaining != limit.Unknown {
-				t.Fatalf("%s: %v, %+v", a.Name(), ok, ch)
+		c100 := costOf(r, nil, func() {
+			for range 100 {
+				now += 10_000
+				ok, ch := take("x")
+				if ok || ch[0].Outcome.Remaining != limit.Unknown {
+					t.Fatalf("%s: %v, %+v", a.Name(), ok, ch)
+				}
+				if o := ch[1].Outcome; o.Allowed || o.Wait < time.Hour.Microseconds() || o.Wait > (27*time.Hour).Microseconds() {
+					t.Fatalf("%s: %+v", a.Name(), o)
+				}
 			}
-			if o := ch[1].Outcome; o.Allowed || o.Wait < time.Hour.Microseconds() || o.Wait > (27*time.Hour).Microseconds() {
-				t.Fatalf("%s: %+v", a.Name(), o)
-			}
-		}
-		if n := r.Calls()["evalsha"] - before; n > 3 { // of other tests' gateways there are none; this one says that it lives
-			t.Errorf("%s: 100 refusals took %d calls", a.Name(), n)
+		})
+		if c100.calls != 0 {
+			t.Errorf("%s: 100 refusals took %d calls", a.Name(), c100.calls)
 		}
 		if ok, _ := take("y"); !ok {
 			t.Errorf("%s: someone else was refused", a.Name())
@@ -116,21 +117,49 @@ func TestGivenMeanwhile(t *testing.T) {
 	}
 }
 
+// handle returns a handle of the one counters, for n an hour.
+func handle(t *testing.T, s *Store, n int64) limit.Counters {
+	t.Helper()
+	m, err := limit.SlidingLog().New(limit.Limit{N: n, Unit: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Counters("x", m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// What is given back was taken under one limit, and another of the same counters has refused:
+// that of an override, or of before a reload.
+func TestGivenUnderAnotherLimit(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t))
+	take := func(c limit.Counters) (bool, []limit.Charge) {
+		t.Helper()
+		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+		ok, err := s.Take(context.Background(), 1, ch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok, ch
+	}
+	one, two := handle(t, s, 1), handle(t, s, 2)
+	_, made := take(two)
+	if ok, _ := take(one); ok {
+		t.Fatal("a second was allowed where there is one")
+	}
+	s.Give(made)
+	if ok, _ := take(one); !ok {
+		t.Error("refused when all had been given back")
+	}
+}
+
 // A limit that a reload has changed is asked anew.
 func TestRefusalsOfAnotherLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
-	at := func(n int64) limit.Counters {
-		m, err := limit.SlidingLog().New(limit.Limit{N: n, Unit: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := s.Counters("x", m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
 	take := func(c limit.Counters) bool {
 		ok, err := s.Take(context.Background(), 1, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
 		if err != nil {
@@ -138,11 +167,11 @@ func TestRefusalsOfAnotherLimit(t *testing.T) {
 		}
 		return ok
 	}
-	one := at(1)
+	one := handle(t, s, 1)
 	if !take(one) || take(one) || take(one) {
 		t.Error("a limit of 1 is not kept")
 	}
-	if two := at(2); !take(two) || take(two) {
+	if two := handle(t, s, 2); !take(two) || take(two) {
 		t.Error("a limit of 2 is not kept after one of 1")
 	}
 }

@@ -118,7 +118,7 @@ type counters struct {
 	sum    [sha256.Size]byte // of the name
 	script int               // in Store.scripts, from 1
 	args   []int64
-	salt   uint64 // spreads the actors of several counters apart
+	salt   uint64 // of the name; spreads the actors of several counters apart
 	held   bool   // places, on which this gateway has a lease
 
 	// What tells equal requests apart: each has a turn, in a queue or under a limit.Reserver,
@@ -174,7 +174,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	_, reserver := m.(limit.Reserver)
 	return &counters{
 		name: unique.Make(name), sum: sha256.Sum256([]byte(name)),
-		script: s.number(source.Source), args: source.Args, salt: rand.Uint64(),
+		script: s.number(source.Source), args: source.Args, salt: maphash.String(s.refused.seed, name),
 		held: source.Leased, queue: queue, reserver: reserver, apart: source.Apart,
 	}, nil
 }

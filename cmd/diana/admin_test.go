@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -44,6 +45,10 @@ const everyDecision = `
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testMetrics) // so that the two that are slowed come at the same moment
+}
+
+func testMetrics(t *testing.T) {
 	l := newLimiter(t, everyDecision)
 	for _, path := range []string{"/slow", "/slow", "/"} {
 		d, err := l.Take(t.Context(), diana.Request{Method: http.MethodGet, Path: path})
