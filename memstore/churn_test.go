@@ -195,6 +195,30 @@ func TestTwoQueues(t *testing.T) {
 	})
 }
 
+// One that leaves two queues does not leave the time behind for which the slower had put it
+// off in the faster.
+func TestLeaverOfTwoQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 50)
+		slow := open(t, q.store, limit.LeakyBucket(), limit.Limit{N: 1, Unit: time.Second, Queue: 10})
+		var both [][]limit.Charge
+		for range 3 { // at 0, 1 and 2 s
+			charges := []limit.Charge{{Counters: q.c, Key: []byte("x"), Cost: 1}, {Counters: slow, Cost: 1}}
+			if ok, err := q.store.Take(context.Background(), q.store.Now(), charges); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			both = append(both, charges)
+		}
+		q.arrive("a")
+		for _, charges := range both[1:] {
+			q.store.Give(charges)
+			synctest.Wait()
+		}
+		q.arrive("b")
+		q.expect("a@100", "b@200")
+	})
+}
+
 // An actor that has used the counter of newcomers brings that with it when there is
 // room for a counter of its own; and one counter for all is always its own.
 func TestFromOverflowToOwn(t *testing.T) {
