@@ -137,8 +137,8 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 			}
 		case e.counters != nil:
 			j.here.add(e.counters, cost, shadow, origin{r, i, len(j.keys), false})
-			j.queues = j.queues || !shadow && queues(r)
 		}
+		j.queues = j.queues || !shadow && queues(r)
 	}
 	j.setKeys(&j.here)
 	j.setKeys(&j.there)
