@@ -171,6 +171,7 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 	}
 	local.Give(j.here.list)
 	if !errors.Is(err, redisstore.ErrUnavailable) {
+		j.freed(&j.here, always)
 		for i := range j.here.list {
 			if ch := &j.here.list[i]; ch.Outcome.Allowed {
 				ch.Outcome.Remaining += ch.Cost
@@ -210,6 +211,8 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 		if len(j.there.list) > 0 {
 			j.active.global.Give(j.there.list)
 		}
+		j.freed(&j.here, always)
+		j.freed(&j.there, always)
 		d.Allowed = false
 		return err
 	}
