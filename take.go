@@ -243,6 +243,9 @@ func (j *judgement) report(d *Decision, left bool) {
 				continue // Redis' word counts
 			}
 			v := &j.verdicts[c.of[i].index]
+			if !v.Allowed {
+				continue // the share of this process has refused already
+			}
 			v.Outcome = c.list[i].Outcome
 			if !left {
 				j.count(d, v)

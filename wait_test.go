@@ -624,3 +624,31 @@ func TestWaitForWhatRedisRefuses(t *testing.T) {
 	r.Thaw()
 	wg.Wait()
 }
+
+// The share of this process, which decides beside Redis when that has come back, can be the
+// reason for a refusal, and then is told as that.
+func TestWaitRefusedByTheShare(t *testing.T) {
+	t.Parallel()
+	l := gateways(t, 1, redistest.Start(t).URL(), "10s", `
+- url: /
+  rules: [{unit: 10s, rpu: 1, algo: SL, scope: global, wait: 10s}]
+`)[0]
+	ask(t, l, diana.Request{})
+	ctx, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		d, _ := l.Take(ctx, diana.Request{})
+		d.Done()
+	})
+	poll(t, func() bool { return !l.Idle() })
+	d, err := l.Take(t.Context(), diana.Request{}) // behind the one that waits
+	if err != nil || d.Allowed || !d.Verdicts[0].Refused() {
+		t.Errorf("%v, %+v", err, d.Verdicts)
+	}
+	d.Done()
+	leave()
+	wg.Wait()
+	if got := l.Status().Rules[0].Refused; got != 1 {
+		t.Errorf("%d are counted as refused, want 1", got)
+	}
+}
