@@ -13,6 +13,9 @@ import (
 // gathered is how many bytes of small writes are put together before they are paced.
 const gathered = 4 << 10
 
+// sniffed is how many bytes a server looks at to know the type of an answer.
+const sniffed = 512
+
 // answer is the ResponseWriter of a request whose status decides what it is charged, or
 // whose body has a bandwidth. It has the abilities of the one that it stands for.
 type answer struct {
@@ -106,13 +109,19 @@ func (a *answer) Write(b []byte) (int, error) {
 }
 
 // ReadFrom lets a file be sent without being copied through this program, where that need
-// not be paced.
-func (a *answer) ReadFrom(from io.Reader) (int64, error) {
-	a.begin()
+// not be paced. As in net/http, what cannot be read leaves the status to the handler.
+func (a *answer) ReadFrom(from io.Reader) (n int64, err error) {
+	writer := struct{ io.Writer }{a}
 	if a.paced != nil {
-		return io.Copy(struct{ io.Writer }{a}, from)
+		return io.Copy(writer, from)
 	}
-	return io.Copy(a.ResponseWriter, from)
+	if a.status == 0 {
+		if n, err = io.Copy(writer, io.LimitReader(from, sniffed)); n < sniffed || err != nil {
+			return n, err
+		}
+	}
+	rest, err := io.Copy(a.ResponseWriter, from)
+	return n + rest, err
 }
 
 // Flush sends what has been written.
@@ -127,6 +136,15 @@ func (a *answer) FlushError() error {
 		}
 	}
 	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// CloseNotify is for handlers that are older than the contexts of requests, and frameworks
+// that count on it. Without one behind it the channel stays silent.
+func (a *answer) CloseNotify() <-chan bool {
+	if c, ok := a.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return c.CloseNotify()
+	}
+	return nil
 }
 
 // Hijack hands the connection over, which is then neither paced nor watched. What takes

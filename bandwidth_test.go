@@ -384,8 +384,9 @@ func TestAbilities(t *testing.T) {
 				_, flush := w.(http.Flusher)
 				_, hijack := w.(http.Hijacker)
 				_, push := w.(http.Pusher)
+				_, notify := w.(interface{ CloseNotify() <-chan bool })
 				c := http.NewResponseController(w)
-				return fmt.Sprint(flush, hijack, push, c.SetReadDeadline(time.Now().Add(time.Minute)), c.EnableFullDuplex() == nil)
+				return fmt.Sprint(flush, hijack, push, notify, c.SetReadDeadline(time.Now().Add(time.Minute)), c.EnableFullDuplex() == nil)
 			}
 			var without, with string
 			h := limiter(t, yaml).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { with = abilities(w) }))

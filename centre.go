@@ -92,9 +92,7 @@ func (l *Limiter) openCentre(settings *config.Remote) (c *centre, d source.Docum
 	if err := l.read(c, d); err != nil {
 		l.countReload(c.kind, err)
 		l.options.Logger.Error("configuration not changed", "source", c.where, "error", err)
-		return c, d, nil
 	}
-	l.keep(c, d)
 	return c, d, nil
 }
 

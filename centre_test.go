@@ -345,6 +345,53 @@ func TestCentreIsHeardLater(t *testing.T) {
 	f.want("new", "wins over")
 }
 
+// So is one that was found at the start.
+func TestCentreOfTheStartIsHeardLater(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	remote := dir.write("remote.yaml", "{url: /, rules: [{name: remote, rpu: 1, algo: here, scope: global}]}")
+	text := func(more string) string {
+		return fmt.Sprintf("%s\nremote: {url: 'file://%s'}\nlimits: [{url: /, rules: [{name: local, rpu: 1}]}]", more, remote)
+	}
+	o := quiet
+	o.Vocabulary = diana.Vocabulary()
+	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, onlyHere())
+	l := open(t, o, dir.write("diana.yaml", text("redis: {url: 'redis://127.0.0.1:1'}")))
+	if s := l.Status(); s.Rules[0].Name != "local" || !strings.Contains(s.Config.Centre.Refused, "no script") {
+		t.Fatalf("%+v", s)
+	}
+	dir.write("diana.yaml", text(""))
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if s := l.Status(); s.Rules[0].Name != "remote" || s.Config.Centre.Refused != "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A configuration that names another centre and is refused leaves the snapshot as it is.
+func TestRefusedCentreLeavesTheSnapshot(t *testing.T) {
+	t.Parallel()
+	for _, other := range []string{"other.yaml", "absent.yaml"} {
+		dir := newFolder(t)
+		dir.write("remote.yaml", "{url: /, rules: [{name: remote, rpu: 1}]}")
+		dir.write("other.yaml", "{url: /, rules: [{name: other, rpu: 1}]}")
+		snapshot := filepath.Join(dir.dir, "snapshot.yaml")
+		text := func(remote string) string {
+			return fmt.Sprintf("remote: {url: 'file://%s', snapshot: %s}", filepath.Join(dir.dir, remote), snapshot)
+		}
+		l := open(t, quiet, dir.write("diana.yaml", text("remote.yaml")))
+		before := string(mustRead(t, snapshot))
+		dir.write("diana.yaml", text(other)+"\nredis: {url: 'redis://127.0.0.1:1', password: 'file:/absent'}")
+		if err := l.Reload(); err == nil || l.Status().Rules[0].Name != "remote" {
+			t.Fatalf("reload: %v, %+v", err, l.Status().Rules)
+		}
+		if after, err := os.ReadFile(snapshot); err != nil || string(after) != before {
+			t.Errorf("%s: %v, the snapshot is\n%swas\n%s", other, err, after, before)
+		}
+	}
+}
+
 // Close does not wait for a centre that is being asked for the first time.
 func TestCloseWhileACentreHangs(t *testing.T) {
 	t.Parallel()

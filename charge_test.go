@@ -5,14 +5,17 @@ package diana_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -156,6 +159,15 @@ func TestAnswered(t *testing.T) {
 	new(diana.Decision).Answered(200)
 }
 
+// copyOrFail answers with what there is to read, or with 401 if there is nothing.
+func copyOrFail(from io.Reader) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if n, err := io.Copy(w, struct{ io.Reader }{from}); n == 0 || err != nil {
+			w.WriteHeader(401)
+		}
+	}
+}
+
 // How an answer may end, and whether its request stays charged.
 func TestChargeByEnding(t *testing.T) {
 	t.Parallel()
@@ -174,6 +186,10 @@ func TestChargeByEnding(t *testing.T) {
 		"a failure":        {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, charged: true},
 		"a second status":  {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401); w.WriteHeader(200) }, charged: true},
 		"a hint before":    {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(401) }, charged: true},
+		"nothing to copy":  {answer: copyOrFail(io.MultiReader()), charged: true},
+		"a failed copy":    {answer: copyOrFail(iotest.ErrReader(io.ErrUnexpectedEOF)), charged: true},
+		"a copy":           {answer: copyOrFail(strings.NewReader(strings.Repeat("x", 10_000)))},
+		"a small copy":     {answer: copyOrFail(strings.NewReader("x"))},
 		"the client left":  {ctx: gone, answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }, charged: true},
 		"the client left,": {ctx: gone, answer: func(http.ResponseWriter, *http.Request) {}, charged: true},
 	} {

@@ -119,10 +119,12 @@ func (j *judgement) heldOf(c *charges) []limit.Charge {
 // of its answer.
 func (j *judgement) giveBack(status int) {
 	j.limiter.local.Give(j.notCharged(&j.here, status))
-	if back := j.notCharged(&j.there, status); len(back) > 0 {
-		j.active.global.Give(back)
+	if given := j.notCharged(&j.there, status); len(given) > 0 {
+		j.active.global.Give(given)
 	}
-	j.freed(status)
+	back := func(r *rule.Rule) bool { return givesBack(r, status) }
+	j.freed(&j.here, back)
+	j.freed(&j.there, back)
 }
 
 // givesBack reports whether a rule does not count requests that are answered with a status.

@@ -12,11 +12,13 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/redistest"
 )
 
 // serve answers one request through the limiter.
@@ -240,21 +242,59 @@ func TestLeaverWithBody(t *testing.T) {
 
 // What many answers' fields share is changed by none of them.
 func TestFieldsStay(t *testing.T) {
-	l := limiter(t, "limits: [{url: /, rules: [{name: many, rpu: 400, unit: day}]}]")
-	h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	var told []http.Header
-	for range 500 {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
-		told = append(told, w.Header())
+	synctest.Test(t, func(t *testing.T) {
+		h := limiter(t, "limits: [{url: /, rules: [{name: many, rpu: 400, unit: day}]}]").
+			Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		var told []http.Header
+		for range 500 {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+			told = append(told, w.Header())
+		}
+		for i, header := range told {
+			if want := fmt.Sprintf(`"many";r=%d;`, max(399-i, 0)); !strings.HasPrefix(header.Get("RateLimit"), want) {
+				t.Fatalf("answer %d: RateLimit is %q, want %s...", i, header.Get("RateLimit"), want)
+			}
+			if after := header.Get("Retry-After"); i < 400 && after != "" || i >= 400 && after != "216" {
+				t.Fatalf("answer %d: Retry-After is %q", i, after)
+			}
+		}
+	})
+}
+
+// So it does where the turns are kept in Redis.
+func TestLeaverWithBodyOfGlobalQueue(t *testing.T) {
+	t.Parallel()
+	l := gateways(t, 1, redistest.Start(t).URL(), "10s", "- url: /\n  rules: [{unit: 10s, rpu: 1, algo: LB, scope: global}]")[0]
+	var answered atomic.Int64
+	h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { answered.Add(1) }))
+	came, went := make(chan struct{}, 2), make(chan struct{}, 2)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		came <- struct{}{}
+		h.ServeHTTP(w, r)
+		went <- struct{}{}
+	}))
+	defer server.Close()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	post := func() {
+		r, err := http.NewRequestWithContext(ctx, "POST", server.URL, strings.NewReader("hello"))
+		if err != nil {
+			t.Error(err)
+		}
+		if answer, err := http.DefaultClient.Do(r); err == nil {
+			answer.Body.Close()
+		}
 	}
-	for i, header := range told {
-		if want := fmt.Sprintf(`"many";r=%d;`, max(399-i, 0)); !strings.HasPrefix(header.Get("RateLimit"), want) {
-			t.Fatalf("answer %d: RateLimit is %q, want %s...", i, header.Get("RateLimit"), want)
-		}
-		if after := header.Get("Retry-After"); i < 400 && after != "" || i >= 400 && after != "216" {
-			t.Fatalf("answer %d: Retry-After is %q", i, after)
-		}
+	post()
+	<-came
+	<-went
+	go post() // it would have its turn in ten seconds
+	<-came
+	leave()
+	<-went
+	if n := answered.Load(); n != 1 {
+		t.Errorf("%d requests went on, want the first alone", n)
 	}
 }
 

@@ -94,15 +94,22 @@ func (l *Limiter) settle(local *config.Config) error {
 	if next != nil && (next.trouble != nil || next.refused != nil) && !next.inherit(old) {
 		l.recall(next)
 	}
+	heard := next != nil && next.trouble == nil && next.refused == nil
 	err = l.compose(local, next)
 	if err != nil && next != nil && next.document != nil {
 		l.options.Logger.Error("configuration not changed", "source", next.where, "error", err)
-		next.document, next.refused = nil, err // it is good by itself, but not here
+		next.document, next.refused = nil, err
+		if heard { // it is good by itself, but not here
+			next.pending, heard = &d, false
+		}
 		err = l.compose(local, next)
 	}
 	if err == nil {
 		l.centre = next
 		old.leave() // so that it changes nothing any more
+		if heard {
+			l.keep(next, d)
+		}
 	}
 	l.changing.Unlock()
 	if err != nil {

@@ -242,19 +242,24 @@ redis.tls: open /absent/ca.pem: no such file or directory`; err.Error() != want 
 	}
 }
 
+// onlyHere returns an algorithm that has no script.
+func onlyHere() limit.Algorithm {
+	a := limit.TokenBucket()
+	a.Names = []string{"here"}
+	a.New = func(l limit.Limit) (limit.Meter, error) {
+		m, err := limit.TokenBucket().New(l)
+		return struct{ limit.Meter }{m}, err
+	}
+	return a
+}
+
 // A configuration that changes redis and is refused for something else changes nothing,
 // and leaves no connection behind; nor does one that is accepted.
 func TestRefusedRedis(t *testing.T) {
 	t.Parallel()
 	from, to, f := redistest.Start(t), redistest.Start(t), newFolder(t)
-	onlyHere := limit.TokenBucket()
-	onlyHere.Names = []string{"here"}
-	onlyHere.New = func(l limit.Limit) (limit.Meter, error) {
-		m, err := limit.TokenBucket().New(l)
-		return struct{ limit.Meter }{m}, err // without its script
-	}
 	o := diana.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Vocabulary: rule.Default()}
-	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, onlyHere)
+	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, onlyHere())
 	text := func(r *redistest.Server, algo string) string {
 		return fmt.Sprintf("redis: {url: %q, timeout: 10s}\nlimits: [{url: /, rules: [{unit: day, rpu: 5, algo: %s, scope: global}]}]", r.URL(), algo)
 	}

@@ -137,8 +137,8 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 			}
 		case e.counters != nil:
 			j.here.add(e.counters, cost, shadow, origin{r, i, len(j.keys), false})
-			j.queues = j.queues || !shadow && queues(r)
 		}
+		j.queues = j.queues || !shadow && queues(r)
 	}
 	j.setKeys(&j.here)
 	j.setKeys(&j.there)
@@ -171,6 +171,7 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 	}
 	local.Give(j.here.list)
 	if !errors.Is(err, redisstore.ErrUnavailable) {
+		j.freed(&j.here, always)
 		for i := range j.here.list {
 			if ch := &j.here.list[i]; ch.Outcome.Allowed {
 				ch.Outcome.Remaining += ch.Cost
@@ -210,6 +211,8 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 		if len(j.there.list) > 0 {
 			j.active.global.Give(j.there.list)
 		}
+		j.freed(&j.here, always)
+		j.freed(&j.there, always)
 		d.Allowed = false
 		return err
 	}
@@ -240,6 +243,9 @@ func (j *judgement) report(d *Decision, left bool) {
 				continue // Redis' word counts
 			}
 			v := &j.verdicts[c.of[i].index]
+			if !v.Allowed {
+				continue // the share of this process has refused already
+			}
 			v.Outcome = c.list[i].Outcome
 			if !left {
 				j.count(d, v)

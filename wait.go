@@ -381,26 +381,28 @@ func (l *line) ask() {
 	l.waiters[0].look()
 }
 
-// freed has those ask at once who are first where a request has given something back.
-func (j *judgement) freed(status int) {
+// freed has those ask at once who are first where charges of the request have been given
+// back: those to the rules for which back says so.
+func (j *judgement) freed(c *charges, back func(*rule.Rule) bool) {
 	l := &j.limiter.lines
 	if l.some.Load() == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, c := range []*charges{&j.here, &j.there} {
-		for i := range c.list {
-			r := c.of[i].rule
-			if !givesBack(r, status) {
-				continue
-			}
-			if line := l.of(r.Counters, c.list[i].Key); line != nil {
-				line.ask()
-			}
+	for i := range c.list {
+		r := c.of[i].rule
+		if c.of[i].silent || !c.list[i].Outcome.Allowed || !back(r) {
+			continue
+		}
+		if line := l.of(r.Counters, c.list[i].Key); line != nil {
+			line.ask()
 		}
 	}
 }
+
+// always is for freed: everything has been given back.
+func always(*rule.Rule) bool { return true }
 
 // await waits until w is the first of its line and its moment has come, or until its wait
 // is over.

@@ -252,6 +252,26 @@ func TestWaitAndLeakyBucket(t *testing.T) {
 	})
 }
 
+// What one takes back that leaves the queue of a leaky bucket is there for who waits for it.
+func TestWaitForALeaverOfTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t, `
+- url: /
+  rules:
+    - {rpu: 2, unit: 5m, algo: SL, wait: 10m}
+    - {rpu: 1, unit: 4s, algo: LB, queue: 2}
+`)
+		ctx, leave := context.WithCancel(t.Context())
+		s.come(t.Context(), "1", diana.Request{})
+		s.come(ctx, "2", diana.Request{})
+		s.come(t.Context(), "3", diana.Request{})
+		time.Sleep(2 * time.Second)
+		leave()
+		s.want("1 0s", "2 refused 2s", "3 4s")
+	})
+}
+
 // Those who wait are judged by the configuration that is in force then.
 func TestWaitReload(t *testing.T) {
 	t.Parallel()
@@ -571,5 +591,71 @@ func TestWaitRedisGoes(t *testing.T) {
 	r.Kill()
 	if got := <-done; got[0] != 50 {
 		t.Errorf("%d passed, want all 50", got[0])
+	}
+}
+
+// What Redis refuses is given back here, to who has come to wait for it meanwhile.
+func TestWaitForWhatRedisRefuses(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	l := gateways(t, 1, r.URL(), "10s", `
+- url: /
+  rules: [{actor: device, unit: day, rpu: 1, scope: global}]
+- url: /x
+  rules: [{unit: 10m, rpu: 1, algo: SL, wait: 10m}]
+`)[0]
+	if !ask(t, l, device("/", "a")).Allowed {
+		t.Fatal("the first is refused")
+	}
+	r.Freeze()
+	ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
+	defer leave()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		d, err := l.Take(ctx, device("/x", "a"))
+		if err == nil && d.Allowed {
+			t.Error("Redis lets a second pass")
+		}
+		d.Done()
+	})
+	poll(t, func() bool { return l.Status().Keys == 2 }) // it has taken what there is under /x
+	wg.Go(func() {
+		d, err := l.Take(ctx, device("/x", "b"))
+		if err != nil || !d.Allowed {
+			t.Errorf("%v, allowed: %v", err, d.Allowed)
+		}
+		d.Done()
+		leave()
+	})
+	poll(t, func() bool { return !l.Idle() })
+	r.Thaw()
+	wg.Wait()
+}
+
+// The share of this process, which decides beside Redis when that has come back, can be the
+// reason for a refusal, and then is told as that.
+func TestWaitRefusedByTheShare(t *testing.T) {
+	t.Parallel()
+	l := gateways(t, 1, redistest.Start(t).URL(), "10s", `
+- url: /
+  rules: [{unit: 10s, rpu: 1, algo: SL, scope: global, wait: 10s}]
+`)[0]
+	ask(t, l, diana.Request{})
+	ctx, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		d, _ := l.Take(ctx, diana.Request{})
+		d.Done()
+	})
+	poll(t, func() bool { return !l.Idle() })
+	d, err := l.Take(t.Context(), diana.Request{}) // behind the one that waits
+	if err != nil || d.Allowed || !d.Verdicts[0].Refused() {
+		t.Errorf("%v, %+v", err, d.Verdicts)
+	}
+	d.Done()
+	leave()
+	wg.Wait()
+	if got := l.Status().Rules[0].Refused; got != 1 {
+		t.Errorf("%d are counted as refused, want 1", got)
 	}
 }

@@ -169,7 +169,8 @@ type Queue interface {
 
 	// Delay puts off by d microseconds the turns of all who come from now on, and
 	// returns the new Head. A store calls it when a waiter left later than its turn,
-	// so that those behind still keep their distance.
+	// so that those behind still keep their distance. With a d below 0 it takes back
+	// what it put off.
 	Delay(s State, d int64) uint64
 }
 

@@ -116,6 +116,46 @@ func TestQueueOutlivesRetirement(t *testing.T) {
 	})
 }
 
+// So do the places that are held under a rule, and nobody else's counters get their slot.
+func TestPlacesOutliveRetirement(t *testing.T) {
+	t.Parallel()
+	s := New(Options{})
+	places := func() limit.Counters { return open(t, s, limit.Concurrency(), limit.Limit{N: 2}) }
+	c := places()
+	var held []limit.Charge
+	for range 2 {
+		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+		if ok, err := s.Take(context.Background(), 0, ch); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		held = append(held, ch...)
+	}
+	s.Retire(c)
+	for i := range s.shards {
+		s.shards[i].sweep(s, map[uint64]bool{})
+	}
+	c = places()
+	if take(t, s, c, 0, "x") {
+		t.Error("a third is let in while two are inside")
+	}
+	s.Give(held[:1])
+	if !take(t, s, c, 0, "x") || take(t, s, c, 0, "x") {
+		t.Error("when one has left, want one to be let in")
+	}
+
+	unused := open(t, s, limit.SlidingLog(), limit.Limit{N: 1, Unit: time.Second})
+	for _, retired := range []limit.Counters{c, unused} {
+		s.Retire(retired)
+	}
+	s.lastSlot = maxSlot // as if all names had been used
+	if slot := open(t, s, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Second}).(*counters).slot; slot != unused.(*counters).slot {
+		t.Errorf("slot %d is used again, want that of no record", slot)
+	}
+	if c, err := s.Counters("more", c.(*counters).Meter); err == nil {
+		t.Errorf("slot %d is used again", c.(*counters).slot)
+	}
+}
+
 // A request under two leaky buckets takes its turn in both when it goes on, so that
 // those behind it in either keep their distance.
 func TestTwoQueues(t *testing.T) {
@@ -152,6 +192,30 @@ func TestTwoQueues(t *testing.T) {
 				t.Errorf("request %d went on %d µs after the one before, want 100,000 at least", i, d)
 			}
 		}
+	})
+}
+
+// One that leaves two queues does not leave the time behind for which the slower had put it
+// off in the faster.
+func TestLeaverOfTwoQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, 50)
+		slow := open(t, q.store, limit.LeakyBucket(), limit.Limit{N: 1, Unit: time.Second, Queue: 10})
+		var both [][]limit.Charge
+		for range 3 { // at 0, 1 and 2 s
+			charges := []limit.Charge{{Counters: q.c, Key: []byte("x"), Cost: 1}, {Counters: slow, Cost: 1}}
+			if ok, err := q.store.Take(context.Background(), q.store.Now(), charges); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			both = append(both, charges)
+		}
+		q.arrive("a")
+		for _, charges := range both[1:] {
+			q.store.Give(charges)
+			synctest.Wait()
+		}
+		q.arrive("b")
+		q.expect("a@100", "b@200")
 	})
 }
 

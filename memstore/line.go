@@ -37,6 +37,7 @@ type waiter struct {
 	item               // where the charge was made; for later use by this waiter alone
 	line *line         // nil once it has left
 	turn int64         // moment to go on
+	late int64         // by how much that is put off for its turn in another line
 	wake chan struct{} // gets a value when it has become the first
 }
 
@@ -55,8 +56,8 @@ func (l *lines) get(p *place) *line {
 }
 
 // queue adds a waiter to the line of a record that is locked.
-func (s *Store) queue(it *item, turn int64) *waiter {
-	w := &waiter{item: *it, turn: turn, wake: make(chan struct{}, 1)}
+func (s *Store) queue(it *item, turn, late int64) *waiter {
+	w := &waiter{item: *it, turn: turn, late: late, wake: make(chan struct{}, 1)}
 	w.charge = nil // the caller's memory
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
@@ -180,7 +181,8 @@ func (s *Store) leave(w *waiter, at, n int64) {
 	if w.line == nil {
 		return
 	}
-	gained := s.giveBack(&w.item, at, n)
+	gained := s.giveBack(&w.item, at, n) + w.late
+	w.head = w.c.queue.Delay(limit.State{Head: w.head}, -w.late)
 	i := slices.Index(w.line.waiters, w)
 	for _, behind := range w.line.waiters[i+1:] {
 		behind.turn -= gained

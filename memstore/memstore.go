@@ -246,11 +246,12 @@ func (s *Store) newSlot() (uint64, error) {
 		return s.lastSlot, nil
 	}
 	if len(s.freed) == 0 { // after years of reloads: forget the retired for good
+		left := map[uint64]bool{} // slots that are in a record
 		for i := range s.shards {
-			s.shards[i].sweep(s)
+			s.shards[i].sweep(s, left)
 		}
 		for name, f := range s.families {
-			if f.refs == 0 {
+			if f.refs == 0 && !left[f.slot] {
 				delete(s.families, name)
 				s.freed = append(s.freed, f.slot)
 			}
@@ -269,10 +270,10 @@ func (s *Store) slotOf(slot uint64) *atomic.Pointer[family] {
 }
 
 // retired reports whether a record is of counters that are no longer in use, and no
-// one waits by it.
-func (s *Store) retired(shard *shard, meta uint64) bool {
+// one waits by it or holds a place: the counters can come back before those have gone.
+func (s *Store) retired(shard *shard, meta, head uint64) bool {
 	f := s.slotOf(meta & slotMask).Load()
-	return f.newest.Load() == nil && (!f.queues || !s.lines.exists(shard, meta))
+	return f.newest.Load() == nil && (!f.held || head == 0) && (!f.queues || !s.lines.exists(shard, meta))
 }
 
 // expired reports whether a record means nothing any more. The record is locked.
@@ -283,7 +284,7 @@ func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
 	case f.queues && s.lines.exists(shard, meta):
 		return false
 	case c == nil:
-		return true
+		return !f.held || head == 0
 	case meta == s.locate(c, s.overflow).meta, meta == s.locate(c, s.everyone).meta:
 		return false // there is one a rule, in addition to the bound
 	case f.plain:

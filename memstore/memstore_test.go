@@ -408,7 +408,7 @@ func TestOutcomesWhileMoving(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					s.shards[0].sweep(s)
+					s.shards[0].sweep(s, map[uint64]bool{})
 				}
 			}
 		})

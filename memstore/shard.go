@@ -232,7 +232,7 @@ func (h *shard) rebuild(s *Store) table {
 			continue
 		}
 		head := old[i].freeze()
-		if s.retired(h, meta) {
+		if s.retired(h, meta, head) {
 			s.drop(meta, head)
 			continue
 		}
@@ -265,9 +265,12 @@ func (r *record) freeze() uint64 {
 	}
 }
 
-// sweep removes the records of retired counters.
-func (h *shard) sweep(s *Store) {
+// sweep removes the records of retired counters, and adds the slots of those that are left.
+func (h *shard) sweep(s *Store, left map[uint64]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.rebuild(s)
+	t := h.rebuild(s)
+	for i := range t {
+		left[t[i].meta.Load()&slotMask] = true // of an empty one 0, which is no slot
+	}
 }

@@ -200,10 +200,11 @@ func (s *Store) charge(it *item, now, turn int64) {
 		s.cells.block(it.head)[0] = it.c.Take(state, now, ch.Cost)
 	}
 	if turn > 0 && !ch.Shadow && it.c.queue != nil {
-		it.head = it.c.queue.Delay(limit.State{Head: it.head}, turn-ch.Outcome.Wait)
+		late := turn - ch.Outcome.Wait
+		it.head = it.c.queue.Delay(limit.State{Head: it.head}, late)
 		ch.Outcome.Wait = turn
 		if s.clock == nil {
-			ch.Ticket = s.queue(it, now+turn)
+			ch.Ticket = s.queue(it, now+turn, late)
 		}
 	}
 }

@@ -21,6 +21,8 @@ import (
 //   - what is still encoded after decoding once may be decoded again;
 //   - a dot segment may take back an empty segment in front of it, or an empty one may
 //     be no segment at all;
+//   - matrix parameters may be dropped, and dot segments resolved, before anything is
+//     decoded: what an encoded slash divides is then one segment, or all of it a parameter;
 //   - what stands behind two slashes at the front may be a host, as in a URL.
 //
 // Rejected: choosing one reading by a setting. It is wrong as soon as two servers
@@ -32,12 +34,16 @@ type reading struct {
 	strip bool // matrix parameters are dropped
 	again bool // decode until nothing is left to decode
 	empty bool // empty segments count when dot segments are resolved
+	early bool // matrix parameters are dropped before decoding
 }
 
-// readings are all combinations. The first is the one that CleanPath returns.
-var readings = func() (all [16]reading) {
-	for i := range all {
-		all[i] = reading{i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0}
+// readings are all combinations, but for those without effect: it is where encoded slashes
+// divide that it matters what is early. The first is the one that CleanPath returns.
+var readings = func() (all []reading) {
+	for i := range 32 {
+		if r := (reading{i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0, i&16 > 0}); r.split || !r.early {
+			all = append(all, r)
+		}
 	}
 	return all
 }()
@@ -73,7 +79,51 @@ func plain(path string) bool {
 // dots reports whether s begins with a segment of one or two dots.
 func dots(s string) bool {
 	s, _, _ = strings.Cut(s, "/")
-	return s == "." || s == ".."
+	return dotted(s, false) > 0
+}
+
+// resolved returns path without its dot segments, as what has not decoded it resolves them:
+// those that are written as dots, or, with escaped, as %2e too.
+func resolved(path string, escaped bool) string {
+	var kept []string
+	found := false
+	rest := strings.TrimPrefix(path, "/")
+	for segment := range strings.SplitSeq(rest, "/") {
+		if dotted(segment, escaped) > 0 {
+			found = true
+			break
+		}
+	}
+	if !found {
+		return path
+	}
+	for segment := range strings.SplitSeq(rest, "/") {
+		switch dotted(segment, escaped) {
+		case 0:
+			kept = append(kept, segment)
+		case 2:
+			kept = kept[:max(len(kept)-1, 0)]
+		}
+	}
+	return "/" + strings.Join(kept, "/")
+}
+
+// dotted returns how many dots a segment is, if it is one or two and nothing else, else 0.
+func dotted(segment string, escaped bool) (n int) {
+	for segment != "" {
+		switch {
+		case n == 2:
+			return 0
+		case segment[0] == '.':
+			segment = segment[1:]
+		case escaped && len(segment) >= 3 && (segment[:3] == "%2e" || segment[:3] == "%2E"):
+			segment = segment[3:]
+		default:
+			return 0
+		}
+		n++
+	}
+	return n
 }
 
 // appendClean appends path, as the reading r has it, to b.
@@ -112,6 +162,9 @@ func withoutEmpty(b []byte, start int) []byte {
 func (r reading) appendSegment(b []byte, start int, raw string) []byte {
 	// Decode to behind the end of b, then move the parts into place. Parts only
 	// get longer by the escapes, so they are taken from a copy.
+	if r.early {
+		raw, _, _ = strings.Cut(raw, ";")
+	}
 	var room [128]byte
 	decoded := r.decode(room[:0], raw)
 	for {

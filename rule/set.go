@@ -196,10 +196,10 @@ func (s *Set) Find(m *Match, method, path string) {
 	if plain(path) {
 		s.walk(m, method, path)
 	} else {
-		s.walkReadings(m, method, path)
+		s.walkSpellings(m, method, path)
 		if rest, ok := strings.CutPrefix(path, "//"); ok {
 			if slash := strings.IndexByte(rest, '/'); slash >= 0 {
-				s.walkReadings(m, method, rest[slash:])
+				s.walkSpellings(m, method, rest[slash:])
 			}
 		}
 		slices.SortFunc(m.entries, func(a, b *entry) int {
@@ -221,10 +221,30 @@ func (s *Set) Find(m *Match, method, path string) {
 	}
 }
 
-// walkReadings walks every reading of a path.
-func (s *Set) walkReadings(m *Match, method, path string) {
+// walkSpellings walks every reading of a path, and of what may have been made of it before
+// it is decoded.
+func (s *Set) walkSpellings(m *Match, method, path string) {
+	s.walkReadings(m, method, path, false)
+	if !strings.ContainsAny(path, `%\`) {
+		return
+	}
+	dots := resolved(path, false)
+	if dots != path {
+		s.walkReadings(m, method, dots, true)
+	}
+	if all := resolved(path, true); all != path && all != dots {
+		s.walkReadings(m, method, all, true)
+	}
+}
+
+// walkReadings walks every reading of a path, or those alone in which encoded slashes divide.
+func (s *Set) walkReadings(m *Match, method, path string, split bool) {
+	params := strings.Contains(path, ";")
 	m.last = m.last[:0]
 	for _, r := range readings {
+		if split && !r.split || r.early && !params {
+			continue
+		}
 		m.path = appendClean(m.path[:0], path, r)
 		if string(m.path) != string(m.last) {
 			m.last = append(m.last[:0], m.path...)
