@@ -30,14 +30,20 @@ import (
 // calls Flush or returns. A WriteTimeout of the server must leave time for it.
 //
 // A request line with a URL that has no path, such as "x:http://host/admin", is answered
-// with 400: what a server behind makes of it cannot be known.
+// with 400: what a server behind makes of it cannot be known. A path of over MaxPath bytes is
+// answered with 414.
 func (l *Limiter) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Opaque != "" {
 			http.Error(w, "The request line has a URL without a path.", http.StatusBadRequest)
 			return
 		}
-		d, err := l.Take(r.Context(), Request{Method: r.Method, Path: r.URL.EscapedPath(), HTTP: r})
+		path := r.URL.EscapedPath()
+		if len(path) > MaxPath {
+			http.Error(w, "The path is too long.", http.StatusRequestURITooLong)
+			return
+		}
+		d, err := l.Take(r.Context(), Request{Method: r.Method, Path: path, HTTP: r})
 		defer d.Done()
 		if d.j.active.config.Response.Headers && len(d.Verdicts) > 0 {
 			d.j.setFields(w.Header())
@@ -63,6 +69,12 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		a.finish()
 	})
 }
+
+// MaxPath is the longest path, in bytes as it was sent, of a request that Handler judges. A path
+// that is spelled strangely is judged by all ways to read it, dozens of them, and a flood of long
+// ones would keep a server busy with nothing else. By default nginx and Apache take no more
+// either.
+const MaxPath = 8 << 10
 
 // smallBody is the largest body that is read before a request waits.
 const smallBody = 64 << 10

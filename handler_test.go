@@ -190,6 +190,22 @@ func TestOpaqueURL(t *testing.T) {
 	}
 }
 
+// A path that would take long to read is not read.
+func TestLongPath(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /, rules: [{unit: day, rpu: 1}]}")
+	spelled := func(n int) *http.Request {
+		return httptest.NewRequest("GET", strings.Repeat("/%2e;", n/5)+"/aaaa"[:n%5], nil)
+	}
+	for _, tc := range []struct{ length, status int }{
+		{diana.MaxPath + 1, 414}, {diana.MaxPath, 200}, {diana.MaxPath, 503}, {diana.MaxPath + 1, 414},
+	} {
+		if w := serve(l, spelled(tc.length)); w.Code != tc.status {
+			t.Errorf("%d bytes: status %d, want %d", tc.length, w.Code, tc.status)
+		}
+	}
+}
+
 // A client that leaves frees its place, also if it has sent a body that nobody has read.
 func TestLeaverWithBody(t *testing.T) {
 	t.Parallel()

@@ -153,7 +153,7 @@ type Outcome struct {
 // Play has an entry judged, and returns what becomes of it in each Count.
 func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
 	r, ok := c.requests.of(e)
-	if !ok {
+	if !ok || len(r.Path) > diana.MaxPath {
 		c.seen.answered++
 		return outcomes, nil
 	}

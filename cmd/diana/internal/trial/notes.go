@@ -195,7 +195,7 @@ func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
 		add("%d of %d durations are over a day, and their requests came that much earlier: without a unit a duration is read as seconds.", s.endless, s.n)
 	}
 	if s.answered > 0 {
-		add("%d requests are not judged: the gateway would answer them by itself, as their URL cannot be read.", s.answered)
+		add("%d requests are not judged: the gateway would answer them by itself, as their URL cannot be read, or is too long.", s.answered)
 	}
 	if s.keyValues > 0 {
 		add("What diana serve logs is what it has let through: refusals are only in its metrics.")
