@@ -19,7 +19,8 @@ import (
 // notices that a client has gone only once the request's body has been read. So under a
 // leaky bucket, or where a rule's wait lets the request wait, a body of up to 64 KiB is
 // read before the request joins the queue; one that leaves while a larger body is still
-// unread keeps its place.
+// unread, or one whose length is not known or that is sent only when it is asked for
+// (Expect), keeps its place.
 //
 // Under rules that count certain statuses alone, a request is charged before and given back
 // as soon as its status is known. It stays charged if next panics before that, or if the

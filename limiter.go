@@ -202,7 +202,7 @@ func (l *Limiter) use(c *config.Config) error {
 	case err != nil:
 		l.leave(n)
 	default:
-		l.leave(old)
+		l.leaveUnused(old)
 	}
 	return err
 }

@@ -73,6 +73,14 @@ func (l *Limiter) leave(n *connection) {
 	}
 }
 
+// leaveUnused closes a connection that was in use, when the places are free again that
+// requests hold by it.
+func (l *Limiter) leaveUnused(n *connection) {
+	if n != nil && n.store != nil {
+		l.leaving.Go(func() { n.store.Leave(l.closing) })
+	}
+}
+
 // redisChanged is told when Redis comes within reach or out of it, and when the number
 // of gateways changes, which changes each one's share.
 func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {

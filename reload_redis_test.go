@@ -32,3 +32,40 @@ func TestShareAfterReload(t *testing.T) {
 		t.Errorf("one of two gateways let %d pass, want 250", got)
 	}
 }
+
+// Who is inside under a rule of concurrency is counted on when settings for Redis change.
+func TestPlacesAfterReload(t *testing.T) {
+	t.Parallel()
+	r, f := redistest.Start(t), newFolder(t)
+	text := func(timeout string) string {
+		return fmt.Sprintf("redis: {url: %q, timeout: %s}\nlimits: [{url: /, rules: [{rpu: 1, algo: C, scope: global}]}]", r.URL(), timeout)
+	}
+	l := open(t, quiet, f.write("diana.yaml", text("5s")))
+	poll(t, connected(l))
+	inside, err := l.Take(t.Context(), diana.Request{})
+	if err != nil || !inside.Allowed || inside.Degraded {
+		t.Fatalf("%v, %+v", err, inside)
+	}
+	f.write("diana.yaml", text("6s"))
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, connected(l))
+	left := func() (ms int64) { // of the lease
+		keys, _ := r.Must("KEYS", "*").([]any)
+		for _, key := range keys {
+			if key, _ := key.(string); r.Must("TYPE", key) == "string" {
+				ms, _ = r.Must("PTTL", key).(int64)
+			}
+		}
+		return ms
+	}
+	before := left()
+	poll(t, func() bool { last := before; before = left(); return before > last })
+	if ask(t, l, diana.Request{}).Allowed {
+		t.Error("two are inside")
+	}
+	poll(t, func() bool { return l.Status().Gateways == 1 })
+	inside.Done()
+	poll(t, func() bool { return ask(t, l, diana.Request{}).Allowed })
+}

@@ -27,10 +27,14 @@ const (
 // three seconds, and returns how many there are.
 var announceScript = plainScript(`
 -- KEYS  the set of gateways, by when they last said that they live
--- ARGV  this gateway
+-- ARGV  this gateway; with a minus in front: it lives as another by now
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+if ARGV[1]:sub(1, 1) == '-' then
+  redis.call('ZREM', KEYS[1], ARGV[1]:sub(2))
+else
+  redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - 3000000))
 redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%.0f', now), '+inf') -- the clock was set back
 redis.call('PEXPIRE', KEYS[1], 3000)
@@ -149,7 +153,11 @@ func (s *Store) announce(l *lane) (gateways int, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	answer, err := s.call(ctx, announceScript, []string{s.prefix + ":" + l.tag + "gateways"}, strconv.AppendInt(nil, s.gateway, 10))
+	gateway := s.gateway
+	if s.leaving.Load() {
+		gateway = -gateway
+	}
+	answer, err := s.call(ctx, announceScript, []string{s.prefix + ":" + l.tag + "gateways"}, strconv.AppendInt(nil, gateway, 10))
 	if err != nil {
 		return 0, err
 	}

@@ -49,6 +49,13 @@ func (l *leases) hold(charges []limit.Charge, sign int64) {
 	}
 }
 
+// any reports whether a place is held.
+func (l *leases) any() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held) > 0
+}
+
 // lose notes of whom a call has failed.
 func (l *leases) lose(keys []key) {
 	for i := range keys {

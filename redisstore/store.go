@@ -107,6 +107,8 @@ type Store struct {
 	scripts []string               // sources, by number
 	script  atomic.Pointer[script] // of them all
 
+	leaving atomic.Bool // see Leave
+
 	close sync.Once
 	stop  chan struct{} // closed by Close
 	done  sync.WaitGroup
@@ -159,6 +161,31 @@ func (s *Store) Close() {
 	s.done.Wait()
 	s.link.close()
 }
+
+// Leave is Close when nobody holds a place any more, or when ctx ends. Until then the places
+// are counted, and can be given back; those of a closed Store are free for others when its
+// lease has ended, whoever is inside. It is for a Store that another has taken the place of,
+// and counts no more among the gateways.
+func (s *Store) Leave(ctx context.Context) {
+	defer s.Close()
+	s.leaving.Store(true)
+	tick := time.NewTicker(leaveEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if !s.leases.any() {
+			return
+		}
+	}
+}
+
+// leaveEvery is how often a Store that is left looks whether it is still needed. It has the
+// first of these for what has just been given back.
+const leaveEvery = time.Second
 
 // Up reports whether Redis is within reach: whether it is worth while to Take.
 func (s *Store) Up() bool { return s.link.up.Load() }
