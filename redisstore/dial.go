@@ -37,7 +37,7 @@ func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 
 var (
 	errNotRedis = errors.New("what answers there is not Redis")
-	errFull     = errors.New("Redis takes no more connections, see its maxclients")
+	errFull     = errors.New("there are too many connections, see maxclients")
 )
 
 // meet asks for a PONG, which everybody may, and waits for it until end.
