@@ -56,6 +56,7 @@ func TestLimits(t *testing.T) {
 		{"for ever", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 999999999999999"}, `"\x00X-Ratelimit-" 0 744h0m0s`},
 		{"too many digits", []string{"X-RateLimit-Remaining: 9999999999999999"}, ""},
 		{"no number", []string{"X-RateLimit-Remaining: many"}, ""},
+		{"no name", []string{`RateLimit: "";r=7;t=3`}, `"\x00" 7 3s`},
 	} {
 		var got []string
 		for _, f := range limits(header(tc.lines...), noon) {

@@ -714,6 +714,7 @@ func TestLimitOfCallsUnderWay(t *testing.T) {
 		if refused > 0 || left > 0 {
 			t.Errorf("%d were refused, %d are left", refused, left)
 		}
+		idle(t, tr)
 	})
 }
 
@@ -946,4 +947,146 @@ func TestPath(t *testing.T) {
 			}
 		}
 	}
+}
+
+// idle fails if a host counts calls as under way when none is.
+func idle(t *testing.T, tr *Transport) {
+	t.Helper()
+	for name, h := range tr.hosts {
+		if len(h.underWay) > 0 || h.asks != 0 || h.pending != [mostPolicies]int64{} || len(h.sleepers) > 0 || h.users != 0 {
+			t.Errorf("%s: %d under way, asking %b, pending %v, %d wait, %d users", name, len(h.underWay), h.asks, h.pending, len(h.sleepers), h.users)
+		}
+	}
+}
+
+// Who gives up at the moment in which it may go leaves nothing behind.
+func TestGivesUpInTheSameMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := &Transport{Base: base(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return says(200, `RateLimit: "all";t=1;r=`+r.URL.RawQuery), nil
+		})}
+		for range 100 {
+			if err := get(t.Context(), tr, "http://server/?0"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			var wg sync.WaitGroup
+			wg.Go(func() { _ = get(t.Context(), tr, "http://server/?1") })
+			synctest.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel) // when there is room for one more
+			wg.Go(func() { _ = get(ctx, tr, "http://server/?1") })
+			wg.Wait()
+			idle(t, tr)
+		}
+	})
+}
+
+// When the first of those who wait leaves, the next one looks at the clock.
+func TestFirstLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := &Transport{Base: base(func(*http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return says(200, `RateLimit: "all";r=0;t=5`), nil
+		})}
+		if err := get(t.Context(), tr, "http://server/"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		start := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i, ctx := range []context.Context{t.Context(), ctx, t.Context()} { // asks, leaves, goes then
+			wg.Go(func() {
+				err := get(ctx, tr, "http://server/")
+				want := []time.Duration{time.Second, 2 * time.Second, 7 * time.Second}[i]
+				if since := time.Since(start); since != want || (err != nil) != (i == 1) {
+					t.Errorf("%d after %v, want %v: %v", i, since, want, err)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Second)
+		cancel()
+		wg.Wait()
+		idle(t, tr)
+	})
+}
+
+// Of several refusals the longest counts, until a call is answered that was sent after them.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answers := map[string]func() *http.Response{
+			"/1": func() *http.Response { return says(429, "Retry-After: 10") },
+			"/2": func() *http.Response { return says(429, "Retry-After: 1") },
+			"/3": func() *http.Response { return says(200) },
+		}
+		start := time.Now()
+		var mu sync.Mutex
+		var sent []time.Duration
+		tr := &Transport{Base: base(func(r *http.Request) (*http.Response, error) {
+			if answer := answers[r.URL.Path]; answer != nil {
+				time.Sleep(time.Duration(r.URL.Path[1]-'0') * time.Second)
+				return answer(), nil
+			}
+			mu.Lock()
+			sent = append(sent, time.Since(start))
+			mu.Unlock()
+			time.Sleep(time.Second)
+			return says(200), nil
+		})}
+		var wg sync.WaitGroup
+		for path := range answers {
+			wg.Go(func() { _ = get(t.Context(), tr, "http://server"+path) })
+		}
+		time.Sleep(4 * time.Second)
+		for range 3 {
+			wg.Go(func() { _ = get(t.Context(), tr, "http://server/") })
+		}
+		wg.Wait()
+		if got, want := fmt.Sprint(sent), "[11s 12s 12s]"; got != want {
+			t.Errorf("sent at %s, want %s", got, want)
+		}
+		idle(t, tr)
+	})
+}
+
+// A refusal that names the limit which is used up says of that when there is more. A date goes
+// by the server's clock.
+func TestRetryAfterWithFields(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hour := func(d time.Duration) string { return time.Now().Add(time.Hour + d).UTC().Format(http.TimeFormat) }
+		tr := &Transport{MaxWait: -1, Base: base(func(r *http.Request) (*http.Response, error) {
+			switch r.URL.Host {
+			case "limit":
+				if r.URL.Path == "/few/" {
+					return says(429, `RateLimit: "all";r=9;t=1, "few";r=0;t=1`, "Retry-After: 7"), nil
+				}
+				return says(200, `RateLimit: "all";r=9;t=1`), nil
+			}
+			return says(503, "Date: "+hour(0), "Retry-After: "+hour(5*time.Second)), nil
+		})}
+		for _, step := range []struct {
+			url  string
+			want time.Duration // 0: it goes
+		}{
+			{"http://limit/many/", 0},
+			{"http://limit/few/", 0},
+			{"http://limit/few/", 7 * time.Second},
+			{"http://limit/many/", 0},
+			{"http://date/", 0},
+			{"http://date/", 6 * time.Second},
+		} {
+			err := get(t.Context(), tr, step.url)
+			var refused *RefusedError
+			if errors.As(err, &refused); (err != nil) != (step.want > 0) || err != nil && (refused == nil || refused.RetryAfter != step.want) {
+				t.Errorf("%s: %v, want %v", step.url, err, step.want)
+			}
+		}
+	})
 }

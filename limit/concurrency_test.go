@@ -37,9 +37,15 @@ func TestConcurrencyGiveTooMuch(t *testing.T) {
 	m := newMeter(t, Concurrency(), Limit{N: 3})
 	s := State{}
 	s.Head = m.Take(s, epoch2026, 1)
+	if e := m.Expiry(s); e != Never {
+		t.Errorf("one is inside, and forgotten at %d", e)
+	}
 	s.Head = m.Give(s, epoch2026, 2)
 	if out := m.Look(s, epoch2026, 1); out.Remaining != 3 {
 		t.Errorf("%+v, want 3 remaining", out)
+	}
+	if e := m.Expiry(s); e > epoch2026 {
+		t.Errorf("none is inside, and that is remembered until %d", e)
 	}
 }
 

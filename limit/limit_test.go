@@ -179,3 +179,30 @@ func TestAllocs(t *testing.T) {
 		}
 	}
 }
+
+// What is charged when the clock has gone back can be given back, at the Moment it counts at.
+func TestMoment(t *testing.T) {
+	t.Parallel()
+	for _, a := range []Algorithm{FixedWindow(), SlidingWindow(), SlidingLog()} {
+		for _, l := range []Limit{
+			{N: 9, Unit: time.Minute},
+			{N: 9, Unit: time.Minute, Align: AlignFirst},
+			{N: 9, Unit: 7 * time.Millisecond},
+			{N: 65_536, Unit: time.Minute},
+		} {
+			m := newMeter(t, a, l).(Clamped)
+			s := State{Cells: make([]uint64, 16)}
+			later := epoch2026 + 3*l.Unit.Microseconds()
+			s.Head = m.Take(s, later, 1)
+			at := m.Moment(s, epoch2026)
+			s.Head = m.Take(s, epoch2026, 2)
+			if left := m.Look(s, later, 1).Remaining; left != l.N-3 {
+				t.Errorf("%s %+v: %d are left, want all but 3", a.Name(), l, left)
+			}
+			s.Head = m.Give(s, at, 2)
+			if left := m.Look(s, later, 1).Remaining; left != l.N-1 {
+				t.Errorf("%s %+v: %d are left when 2 are given back, want all but 1", a.Name(), l, left)
+			}
+		}
+	}
+}

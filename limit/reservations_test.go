@@ -187,3 +187,38 @@ func TestReservationsTooMuch(t *testing.T) {
 		}
 	}
 }
+
+// A fraction of a microsecond that another limit cannot express is rounded, and grows no
+// further.
+func TestReservationsFraction(t *testing.T) {
+	t.Parallel()
+	now := epoch2026
+	for _, warmup := range []time.Duration{0, time.Second} {
+		at := func(n int64) Reserver {
+			return newMeter(t, Reservations(), Limit{N: n, Unit: time.Second, Warmup: warmup}).(Reserver)
+		}
+		s := State{Cells: make([]uint64, 2)}
+		for range 4 {
+			s.Head = at(999_999_937).Take(s, now, MaxN-1)
+		}
+		r := at(3)
+		wait := func() int64 { return r.LookWithin(s, now, 1, maxFill).Wait }
+		owed := at(999_999_937).LookWithin(s, now, 1, maxFill).Wait
+		if got := wait(); got != owed && got != owed+1 {
+			t.Errorf("warm-up %v: %d are owed under another limit, were %d", warmup, got, owed)
+		}
+		owed = wait()
+		s.Head = r.Take(s, now, 2)
+		if got := wait() - owed; got < 666_666 || got > 666_667 {
+			t.Errorf("warm-up %v: two of three a second take %d", warmup, got)
+		}
+		s.Head = r.Give(s, now+owed, 2)
+		if got := wait(); got != owed {
+			t.Errorf("warm-up %v: %d are owed when two are given back, were %d", warmup, got, owed)
+		}
+		s.Head = r.Take(s, now, 2)
+		if got := wait() - owed; got < 666_666 || got > 666_667 {
+			t.Errorf("warm-up %v: after that two of three a second take %d", warmup, got)
+		}
+	}
+}

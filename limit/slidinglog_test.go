@@ -208,4 +208,10 @@ func TestSlidingLogGiveBundle(t *testing.T) {
 	if left := g.Look(s, 2000, 1).Remaining; left != 10 {
 		t.Errorf("%d are left after giving back the newest, want 10", left)
 	}
+	s.Head = g.Take(s, 2001, 3)
+	s.Head = g.Take(s, 2002, 2)
+	s.Head = g.Give(s, 2002, 2)
+	if left := g.Look(s, 2002, 1).Remaining; left != 7 {
+		t.Errorf("%d are left after giving back the newest of two, want 7", left)
+	}
 }

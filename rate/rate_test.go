@@ -370,6 +370,50 @@ func TestSetLimit(t *testing.T) {
 	})
 }
 
+// gone is a store that cannot be asked.
+type gone struct{ *memstore.Store }
+
+func (gone) Take(context.Context, int64, []limit.Charge) (bool, error) {
+	return false, errors.New("gone")
+}
+
+// While the store cannot be asked each worker has its part, however small.
+func TestPart(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		l    limit.Limit
+		idle time.Duration
+		in   int // at once after that
+	}{
+		{limit.Limit{N: 400, Unit: time.Hour, Burst: 8}, time.Hour, 3},
+		{limit.Limit{N: 400, Unit: time.Hour, Burst: 2}, time.Hour, 2},
+		{limit.Limit{N: 1, Unit: limit.MaxUnit, Burst: 2}, 2 * limit.MaxUnit, 2},
+		{limit.Limit{N: 12, Unit: limit.MaxUnit, Burst: 4}, limit.MaxUnit / 3, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newLimiter(t, tc.l, rate.Options{Store: gone{memstore.New(memstore.Options{})}, Name: "a", Workers: 4})
+			time.Sleep(tc.idle)
+			in := 0
+			for {
+				ok, err := r.TryWait(t.Context(), 1, -time.Second) // as 0
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					break
+				}
+				in++
+			}
+			if in != tc.in {
+				t.Errorf("%+v: after %v %d of four workers' part went on, want %d", tc.l, tc.idle, in, tc.in)
+			}
+			if v, err := r.Reserve(t.Context(), 1); err != nil || v.Delay() == 0 {
+				t.Errorf("%+v: %v", tc.l, err)
+			}
+		})
+	}
+}
+
 // Limiters of one name in a Store share a rate, those of another do not.
 func TestShared(t *testing.T) {
 	t.Parallel()
