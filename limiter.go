@@ -33,7 +33,8 @@ type Options struct {
 	// Now takes the place of the system's clock, as for replaying what has been and for
 	// tests. Nil means time.Now. With one no request is held that is to wait for its turn:
 	// Decision.Delayed says for how long it would be, and is all that comes of it; and the
-	// wait of a rule and a bandwidth have no effect. Redis goes by its own clock.
+	// wait of a rule and a bandwidth have no effect. Redis goes by its own clock. Moments
+	// must lie between the years 1970 and 2155.
 	Now func() time.Time
 
 	// Upstream returns what passes requests on to a server that an entry diverts them to. Nil
