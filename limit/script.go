@@ -34,8 +34,8 @@ type Script struct {
 	//
 	// That of a Reserver has look(s, now, n, a, longest), as Reserver.LookWithin.
 	//
-	// The globals gateway and lease are a number that tells this gateway from others, and
-	// for how long it may be believed to live.
+	// The globals gateway and lease are a number that tells this gateway from others, another
+	// one after each outage of Redis, and for how long it may be believed to live.
 	Source string
 
 	// Leased says that the functions include

@@ -241,20 +241,13 @@ func (b *batch) pack() []byte {
 		p = appendNumber(p, n)
 		count++
 	}
-	flag := func(f bool) {
-		if f {
-			number(1)
-		} else {
-			number(0)
-		}
-	}
 	grace, lease := int64(0), int64(leaseTime)
 	if s.options.CallerClock { // in which years may pass between two requests
 		grace, lease = testGrace, 1<<52
 	}
 	number(b.now)
 	number(grace)
-	number(s.gateway)
+	number(s.leases.name.Load())
 	number(lease)
 	number(int64(len(b.limits)))
 	for _, c := range b.limits {
@@ -269,7 +262,11 @@ func (b *batch) pack() []byte {
 		number(int64(r.key))
 		number(int64(r.limit))
 		number(r.n)
-		flag(r.exact)
+		if r.exact {
+			number(s.leases.former.Load())
+		} else {
+			number(0)
+		}
 	}
 	number(int64(len(b.gives)))
 	for _, g := range b.gives {

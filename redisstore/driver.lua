@@ -10,11 +10,11 @@
 --       than it reads as many arguments. In order:
 --   now       the caller's moment for tests; 0: Redis' clock decides
 --   grace     milliseconds that keys outlive their expiry
---   gateway   a number that tells this gateway from others
+--   gateway   a number that tells this gateway from others, another one after each outage
 --   lease     microseconds for which it may be believed to live
 --   limits    how many, and for each: its script, how many arguments, the arguments
 --   renewals  how many, and for each: the key, the limit, how many this gateway has inside,
---             1 if exact
+--             and if that is exact the number that it had before an outage, or else 0
 --   gives     how many, and for each: the key, the limit, the moment of the charge or, below
 --             0, the turn that is left, the cost
 --   takes     how many, and for each: how many equal requests it stands for, or -1 for one
@@ -112,9 +112,16 @@ local function touch(key)
 end
 
 for _ = 1, arg() do
-  local key, l, n, exact = arg(), limits[arg()], arg(), arg() == 1
+  local key, l, n, former = arg(), limits[arg()], arg(), arg()
   if state(key, l) then
-    of[key].script.renew(states[key], now, n, exact)
+    local renew = of[key].script.renew
+    if former > 0 then
+      local own = gateway
+      gateway = former
+      renew(states[key], now, 0, true)
+      gateway = own
+    end
+    renew(states[key], now, n, former > 0)
     touch(key)
   end
 end

@@ -303,6 +303,44 @@ func TestLeasesGivenBackLate(t *testing.T) {
 	}
 }
 
+// What a call takes that was given up, and that comes to Redis when the numbers have been told
+// after an outage, is not kept for ever: it has a name that nobody renews.
+func TestLeasesOfALateCall(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := watch(t, Options{URL: r.URL(), Timeout: 10 * time.Second})
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
+	charge := func() []limit.Charge { return []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}} }
+	inside := charge()
+	if ok, err := w.Take(context.Background(), 0, inside); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	late := newBatch(w.lanes[0], nil)
+	late.take(charge())
+	names, told := []string{w.key(late.lane, late.keys[0])}, late.pack()
+	ups := w.ups.Load()
+	w.link.fail(context.DeadlineExceeded) // as it got no answer
+	late.end(context.DeadlineExceeded)
+	eventually(t, func() bool { return w.ups.Load() > ups && w.Up() })
+	if _, err := w.call(context.Background(), w.script.Load(), names, told); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.renewLeases(false); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := r.Must("GET", names[0]).(string)
+	by := map[int64]int64{} // how many, by name
+	for at := 1; at+24 <= len(text); at += 24 {
+		number := func(i int) int64 {
+			return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[at+8*i:]))))
+		}
+		by[number(0)] = number(1)
+	}
+	if len(by) != 2 || by[w.leases.name.Load()] != 1 {
+		t.Errorf("places by name: %v, want one of %d, and of another what came late", by, w.leases.name.Load())
+	}
+}
+
 // Redis that has forgotten the places, and no call had failed, is told of them again.
 func TestLeasesForgotten(t *testing.T) {
 	t.Parallel()

@@ -85,11 +85,13 @@ func (s *Store) watch() {
 		default:
 			if good++; good >= probesToTrust {
 				s.refused.forgetAll()
+				s.leases.rename()
 				if err := s.renewLeases(true); err != nil {
 					change(Health{Reason: err, Gateways: health.Gateways})
 					good = 0
 					break
 				}
+				s.leases.former.Store(s.leases.name.Load())
 				s.drainDown()
 				back = time.Now()
 				change(Health{Up: true, Gateways: max(gateways, health.Gateways)})

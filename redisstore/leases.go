@@ -4,15 +4,23 @@ package redisstore
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/diana-limiter/diana/limit"
 )
 
 // leases are the places that this gateway holds under rules of concurrency. While it
 // lives it says so now and then, and so keeps them: see limit/concurrency.lua.
+//
+// After an outage Redis knows it by another name. A call that was given up can come to Redis
+// long after, when the network has it at last; what it takes is in a name then that nobody
+// renews, and not for ever.
 type leases struct {
+	name, former atomic.Int64 // now, and when Redis was last in use; over 0
+
 	mu   sync.Mutex
 	held map[actor]places
 
@@ -26,6 +34,9 @@ type places struct {
 	c *counters
 	n int64
 }
+
+// rename gives this gateway another name.
+func (l *leases) rename() { l.name.Store(1 + rand.Int64N(1<<53-1)) }
 
 // renewAtOnce is how many actors' places are renewed in one call: what takes Redis a
 // millisecond or two.

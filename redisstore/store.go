@@ -142,6 +142,8 @@ func Open(o Options) (*Store, error) {
 		s.prefix = "diana"
 	}
 	s.refused.seed = maphash.MakeSeed()
+	s.leases.rename()
+	s.leases.former.Store(s.leases.name.Load())
 	s.leases.held, s.leases.lost = map[actor]places{}, map[actor]*counters{}
 	s.script.Store(newScript(nil))
 	for _, tag := range s.tags() {
