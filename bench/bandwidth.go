@@ -53,29 +53,15 @@ func bandwidthNeeds(r *run) error {
 	return nil
 }
 
-func measureBandwidth(ctx context.Context, r *run) (err error) {
-	y := &yard{host: &host{}}
-	defer y.close()
-	if fatal := caught(func() { err = r.bandwidth(ctx, y) }); fatal != nil {
-		return fatal
-	}
-	return err
-}
+func measureBandwidth(ctx context.Context, r *run) error { return inYard(ctx, r.bandwidth) }
 
 func (r *run) bandwidth(ctx context.Context, y *yard) error {
 	if err := y.prepare(ctx, "bytes"); err != nil {
 		return err
 	}
-	var systems []*httpSystem
-	for _, s := range slowedSystems() {
-		if r.quick && !s.quick {
-			continue
-		}
-		var err error
-		if s.server, err = y.start(s.command); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		systems = append(systems, s)
+	systems, err := y.startAll(slowedSystems(), r.quick)
+	if err != nil {
+		return err
 	}
 	if r.quick { // an answer takes seconds
 		once := *r

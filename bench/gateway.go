@@ -85,14 +85,7 @@ func missing(program string) error {
 	return fmt.Errorf("%s is missing: install it (Debian: apt-get install %[1]s)", program)
 }
 
-func measureGateway(ctx context.Context, r *run) (err error) {
-	y := &yard{host: &host{}}
-	defer y.close()
-	if fatal := caught(func() { err = r.gateway(ctx, y) }); fatal != nil {
-		return fatal
-	}
-	return err
-}
+func measureGateway(ctx context.Context, r *run) error { return inYard(ctx, r.gateway) }
 
 func (r *run) gateway(ctx context.Context, y *yard) error {
 	r.report.Machine.Wrk = versionOf("wrk", "-v")
@@ -103,16 +96,9 @@ func (r *run) gateway(ctx context.Context, y *yard) error {
 	if err := y.prepare(ctx, "upstream"); err != nil {
 		return err
 	}
-	var systems []*httpSystem
-	for _, s := range httpSystems() {
-		if r.quick && !s.quick {
-			continue
-		}
-		var err error
-		if s.server, err = y.start(s.command); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		systems = append(systems, s)
+	systems, err := y.startAll(httpSystems(), r.quick)
+	if err != nil {
+		return err
 	}
 	if r.quick { // wrk knows no less than a second
 		once := *r

@@ -28,6 +28,30 @@ type yard struct {
 	files    int
 }
 
+// inYard has something measured in a yard of its own.
+func inYard(ctx context.Context, measure func(context.Context, *yard) error) (err error) {
+	y := &yard{host: &host{}}
+	defer y.close()
+	if fatal := caught(func() { err = measure(ctx, y) }); fatal != nil {
+		return fatal
+	}
+	return err
+}
+
+// startAll starts the servers of those that are measured, and returns these.
+func (y *yard) startAll(all []*httpSystem, quick bool) (systems []*httpSystem, err error) {
+	for _, s := range all {
+		if quick && !s.quick {
+			continue
+		}
+		if s.server, err = y.start(s.command); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		systems = append(systems, s)
+	}
+	return systems, nil
+}
+
 // commander returns the program, with its arguments, that serves at an address.
 type commander func(y *yard, address string) ([]string, error)
 
