@@ -58,7 +58,7 @@ func (s *Set) bindBandwidth(b *Bandwidth, v Vocabulary) (err error) {
 		return fmt.Errorf("bandwidth of %q is %d, expected %d to %d", b.URL, b.Rate, MinBandwidth, MaxBandwidth)
 	}
 	b.Index = len(s.Bandwidths)
-	b.Counters = fmt.Sprintf("bandwidth %q %q", actorText(b.Actor), b.URL)
+	b.Counters = fmt.Sprintf("bandwidth %q %q", actorTexts(b.Actor), b.URL)
 	if b.who, err = s.identity.chains(v, b.Actor); err != nil {
 		return fmt.Errorf("bandwidth of %q: %w", b.URL, err)
 	}

@@ -56,8 +56,8 @@ func (x *Explanation) except(value string, ip netip.Addr) {
 	}
 }
 
-// except compiles the exceptions of a rule. apart is what its counters' name ends in.
-func (s *Set) except(r *Rule, apart string) error {
+// except compiles the exceptions of a rule.
+func (s *Set) except(r *Rule) error {
 	if len(r.Except) == 0 && len(r.Overrides) == 0 {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (s *Set) except(r *Rule, apart string) error {
 		l := o.limit(r.Limit)
 		v := known[l]
 		if v == nil {
-			if v, err = r.variant(l, apart); err != nil {
+			if v, err = r.variant(l); err != nil {
 				return fmt.Errorf("overrides: %v: %w", o.Who, err)
 			}
 			known[l] = v
@@ -98,14 +98,14 @@ func (s *Set) except(r *Rule, apart string) error {
 }
 
 // variant returns the rule with another limit.
-func (r *Rule) variant(l limit.Limit, apart string) (*Rule, error) {
+func (r *Rule) variant(l limit.Limit) (*Rule, error) {
 	v := *r
 	v.Limit, v.Except, v.Overrides = l, nil, nil
 	var err error
 	if v.Meter, err = v.Algorithm.New(l); err != nil {
 		return nil, err
 	}
-	v.Counters = v.countersName(v.Meter.Layout()) + apart
+	v.Counters = countersName(v.identity, v.Meter)
 	return &v, nil
 }
 

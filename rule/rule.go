@@ -51,7 +51,7 @@ func (o OnError) String() string { return [...]string{"share", "local", "open", 
 
 // Rule is one promise: how much which actor may use of the URL it stands under.
 type Rule struct {
-	Name      string // unique in a Set; empty: made from the other fields
+	Name      string // unique in a Set, and the identity of the counters; empty: made from the other fields
 	Actor     []Actor
 	Algorithm limit.Algorithm
 	Limit     limit.Limit
@@ -76,6 +76,7 @@ type Rule struct {
 	Meter    limit.Meter // keeps Limit
 	Counters string      // names what is counted: equal in two Sets if the counts mean the same
 
+	identity   string // of Counters, without the layout of the states
 	who        []chain
 	exceptions *exceptions // nil: none
 }
@@ -131,24 +132,17 @@ func (r *Rule) defaultName() string {
 	return fmt.Sprintf("%s %s %s %s", r.URL, actorText(r.Actor), r.Algorithm.Name(), rate)
 }
 
-// countersName returns what the rule's counts depend on. The size of the limit is
-// not part of it: counts go on when only that is changed. Where it changes the layout of
-// the states, that is.
-func (r *Rule) countersName(layout string) string {
-	unit := "-"
-	if r.Algorithm.Uses("unit") {
-		unit = r.Limit.Unit.String()
-	}
-	return fmt.Sprintf("%s %s %s %q %q", r.Algorithm.Name(), unit, layout, actorText(r.Actor), r.URL)
-}
+func actorText(actor []Actor) string { return strings.Join(actorTexts(actor), "+") }
 
-func actorText(actor []Actor) string {
+// actorTexts returns the actors as texts. Joined by a plus two lists can be equal, because
+// the name of a header can contain one.
+func actorTexts(actor []Actor) []string {
 	if len(actor) == 0 {
-		return "all"
+		return []string{All.String()}
 	}
 	texts := make([]string, len(actor))
 	for i, a := range actor {
 		texts[i] = a.String()
 	}
-	return strings.Join(texts, "+")
+	return texts
 }

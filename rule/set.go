@@ -41,8 +41,8 @@ type entry struct {
 func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 	s := &Set{identity: identity}
 	var errs []error
-	counters, urls, given := map[string]int{}, map[string]bool{}, map[string]bool{}
-	names := Names(entries)
+	urls, given := map[string]bool{}, map[string]bool{}
+	names, counters := Names(entries), identities(entries)
 	for order, e := range entries {
 		if same := e.URL.Same(); urls[same] {
 			errs = append(errs, fmt.Errorf("two entries have the url %q", e.URL))
@@ -58,19 +58,13 @@ func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
 			}
 			given[r.Name] = true
 			r.Name, names = names[0], names[1:]
+			r.identity, counters = counters[0], counters[1:]
 			if err := s.bind(&r, v); err != nil {
 				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
 				continue
 			}
-			// Two equal rules count apart, in the order they are written, whatever layouts
-			// they come to have.
-			apart, same := "", r.countersName("")
-			counters[same]++
-			if n := counters[same]; n > 1 {
-				apart = fmt.Sprintf(" #%d", n)
-			}
-			r.Counters = r.countersName(r.Meter.Layout()) + apart
-			if err := s.except(&r, apart); err != nil {
+			r.Counters = countersName(r.identity, r.Meter)
+			if err := s.except(&r); err != nil {
 				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
 			}
 			s.Rules = append(s.Rules, &r)

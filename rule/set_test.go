@@ -209,7 +209,6 @@ func TestNamesAndCounters(t *testing.T) {
 	for name, change := range map[string]func(*Rule){
 		"rpu":   func(r *Rule) { r.Limit.N = 20 },
 		"burst": func(r *Rule) { r.Limit.Burst = 5 },
-		"name":  func(r *Rule) { r.Name = "x" },
 		"mode":  func(r *Rule) { r.Mode = Shadow },
 	} {
 		if counters(change) != base {
@@ -217,6 +216,7 @@ func TestNamesAndCounters(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*Rule){
+		"name":  func(r *Rule) { r.Name = "x" },
 		"algo":  func(r *Rule) { r.Algorithm = limit.LeakyBucket() },
 		"unit":  func(r *Rule) { r.Limit.Unit = time.Minute },
 		"actor": func(r *Rule) { r.Actor = nil },
