@@ -50,7 +50,27 @@ func (v value) entry() {
 	for i, item := range items {
 		e.Rules[i] = item.rule()
 	}
+	if len(v.r.errs) == 0 { // so all rules are complete
+		warnOfAlike(items, e.Rules)
+	}
 	v.r.config.Limits = append(v.r.config.Limits, e)
+}
+
+// warnOfAlike warns of rules without a name that only their order tells apart, once for all
+// of one shape. items are the rules as they are written.
+func warnOfAlike(items []value, rules []rule.Rule) {
+	groups := map[string][]value{}
+	for i, r := range rules {
+		if r.Name != "" {
+			continue
+		}
+		shape := r.Shape()
+		groups[shape] = append(groups[shape], items[i])
+		if group := groups[shape]; len(group) == 2 {
+			items[i].r.warn(items[i].node, "this rule and the rule in line %d have no name and the same actor, unit and algo: "+
+				"a reload that adds, moves or removes one can mix up their counters, so give each a name", group[0].node.Line)
+		}
+	}
 }
 
 // pattern reads the url of an entry. No two entries may cover the same requests.
