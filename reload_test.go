@@ -76,3 +76,19 @@ func TestCountersAfterReload(t *testing.T) {
 		}
 	}
 }
+
+// The log of a change says which rules begin their counters anew.
+func TestLogOfRenamedRule(t *testing.T) {
+	t.Parallel()
+	var log journal
+	f := newFolder(t)
+	l := open(t, log.options(), f.write("diana.yaml", "{url: /, rules: [{name: quota, rpu: 100}]}"))
+	f.write("diana.yaml", "{url: /, rules: [{name: other, rpu: 100}]}")
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	want := `changes="rule \"quota\": renamed \"other\", its counters begin anew"`
+	if !strings.Contains(log.String(), want) {
+		t.Errorf("the log is\n%s\nwant %s", log.String(), want)
+	}
+}

@@ -23,26 +23,34 @@ import (
 //	rule "export" added: /export, account, TB 10 per minute
 //	entry /b moved behind /c
 //	entry /b: bandwidth none → 50k by device
+//	rule "quota": renamed "requests", its counters begin anew
 //	rule "old" removed
 //
 // They show no secret.
 type Changes []string
 
 // maxChanges is how many changes stand in one line, and maxChange how long each may be, in
-// characters.
+// characters. What a change says about counters may be as long again.
 const (
 	maxChanges = 10
 	maxChange  = 200
 )
 
 // String returns the changes for one line of a log: the first ten, and how many are left.
+// If there are more than ten, it begins with those that are about counters, so the log does
+// not leave them out for others.
 func (c Changes) String() string {
 	if len(c) == 0 {
 		return "no difference"
 	}
+	first := []string(c)
+	if len(c) > maxChanges {
+		first = countersFirst(c)[:maxChanges]
+	}
 	var shown []string
-	for _, change := range c[:min(len(c), maxChanges)] {
-		shown = append(shown, shorten(change, maxChange))
+	for _, change := range first {
+		what, counters := cutCounters(change)
+		shown = append(shown, shorten(what, maxChange)+shorten(counters, maxChange))
 	}
 	if more := len(c) - maxChanges; more > 0 {
 		shown = append(shown, fmt.Sprintf("and %d more", more))
@@ -57,7 +65,8 @@ func (c Changes) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // in the order of b, then bandwidths, then what is in a alone. Rules are the same if their names are, or
 // if they say the same. A name that is made of what a rule says changes with that; so rules
 // without a given name are also the same if they have url, actor and algorithm in common,
-// in the order in which they stand.
+// in the order in which they stand. Where a rule does not keep its counters, its line ends
+// with what becomes of them.
 func Diff(a, b *Config) Changes {
 	var c Changes
 	was := settingsOf(a)
@@ -66,6 +75,10 @@ func Diff(a, b *Config) Changes {
 	}
 	old, now := rulesOf(a.Limits), rulesOf(b.Limits)
 	match(old, now)
+	counted := map[string]*placedRule{}
+	for _, r := range old {
+		counted[r.counters] = r
+	}
 	entries, moved := movedEntries(a.Limits, b.Limits), movedRules(old, now)
 	entry := -1
 	for i, r := range now {
@@ -75,8 +88,8 @@ func Diff(a, b *Config) Changes {
 			}
 		}
 		if r.partner == nil {
-			c = append(c, r.added())
-		} else if text := r.changed(moved[i]); text != "" {
+			c = append(c, r.added(r.countersSince(counted)))
+		} else if text := r.changed(moved[i], r.countersSince(counted)); text != "" {
 			c = append(c, text)
 		}
 	}
@@ -232,9 +245,10 @@ func (s setting) summary() string {
 // A placedRule is a rule in its place.
 type placedRule struct {
 	rule.Rule
-	name    string // given, or made
-	entry   int
-	partner *placedRule // what it is in the other configuration; nil: it is not there
+	name     string // given, or made
+	entry    int
+	counters string      // equal in two configurations if the second continues them
+	partner  *placedRule // what it is in the other configuration; nil: it is not there
 }
 
 func rulesOf(entries []rule.Entry) []*placedRule {
@@ -246,6 +260,7 @@ func rulesOf(entries []rule.Entry) []*placedRule {
 			rules = append(rules, &placedRule{Rule: r, name: names[len(rules)], entry: i})
 		}
 	}
+	nameCounters(rules, entries)
 	return rules
 }
 
@@ -358,8 +373,9 @@ func (r *placedRule) says() string {
 	return b.String()
 }
 
-// added tells what a new rule says. A name that is made says most of it.
-func (r *placedRule) added() string {
+// added tells what a new rule says, and what becomes of its counters. A name that is made
+// says most of it.
+func (r *placedRule) added(counters string) string {
 	var parts []string
 	if r.Name != "" {
 		rate := fmt.Sprintf("%s %d per %s", r.Algorithm.Name(), r.Limit.N, rule.UnitName(r.Limit.Unit))
@@ -378,6 +394,9 @@ func (r *placedRule) added() string {
 		}
 	}
 	parts = append(parts, r.treatedSince(&usual)...)
+	if counters != "" {
+		parts = append(parts, counters)
+	}
 	if len(parts) == 0 {
 		return fmt.Sprintf("rule %q added", r.name)
 	}
@@ -385,7 +404,7 @@ func (r *placedRule) added() string {
 }
 
 // changed tells what is another than in the partner, or nothing if all is the same.
-func (r *placedRule) changed(moved string) string {
+func (r *placedRule) changed(moved, counters string) string {
 	var parts []string
 	if was := r.partner; was.Name != r.Name {
 		parts = append(parts, fmt.Sprintf("renamed %q", r.name))
@@ -395,8 +414,10 @@ func (r *placedRule) changed(moved string) string {
 		parts = append(parts, was[i].changes(is, "")...)
 	}
 	parts = append(parts, r.treatedSince(r.partner)...)
-	if moved != "" {
-		parts = append(parts, moved)
+	for _, text := range []string{moved, counters} {
+		if text != "" {
+			parts = append(parts, text)
+		}
 	}
 	if len(parts) == 0 {
 		return ""

@@ -64,15 +64,22 @@ func TestDiff(t *testing.T) {
 		{"url: /\nrules: [{rpu: 10, name: login}, {rpu: 1, name: y}]", "url: /\nrules: [{rpu: 20, name: login}]",
 			"rule \"login\": rpu 10 → 20\nrule \"y\" removed"},
 		{"url: /\nrules: [{rpu: 10, name: login}]", "url: /b\nrules: [{rpu: 10, name: login, algo: C, actor: ip}]",
-			`rule "login": url / → /b, actor all → ip, algo TB → C, unit second → none`},
+			`rule "login": url / → /b, actor all → ip, algo TB → C, unit second → none, its counters begin anew`},
 		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 10, name: a}, {rpu: 10, name: x, actor: device}, {rpu: 4, name: z, algo: C}]",
 			"rule \"x\" added: /, device, TB 10 per second\nrule \"z\" added: /, all, C 4 at once"},
 		{"limits: []", "url: POST /a\nrules: [{rpu: 10, name: x, unit: 10s, burst: 5, actor: [ip, account], mode: shadow, scope: global, on_error: open}]",
 			`rule "x" added: POST /a, ip+account, TB 10 per 10s, burst 5, scope global, on_error open, mode shadow`},
 		{"limits: []", "url: /\nrules: [{rpu: 10, algo: LB}, {rpu: 10, algo: LB, queue: 0}]",
 			"rule \"/ all LB 10/second\" added\nrule \"/ all LB 10/second #2\" added: queue 0"},
-		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 10, name: b}]", `rule "a": renamed "b"`},
-		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 10}]", `rule "a": renamed "/ all TB 10/second"`},
+		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 10, name: b}]", `rule "a": renamed "b", its counters begin anew`},
+		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 10}]", `rule "a": renamed "/ all TB 10/second", its counters begin anew`},
+		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 10, name: a}]", `rule "/ all TB 10/second": renamed "a", its counters begin anew`},
+		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 10, name: / all TB 10/second}]",
+			`rule "/ all TB 10/second": renamed "/ all TB 10/second", its counters begin anew`},
+		{"url: /\nrules: [{rpu: 10, name: a}, {rpu: 20, name: b}]", "url: /\nrules: [{rpu: 20, name: a}, {rpu: 10, name: b}]",
+			"rule \"a\": rpu 10 → 20\nrule \"b\": rpu 20 → 10"},
+		{"url: /\nrules: [{rpu: 10, name: a}]", "url: /\nrules: [{rpu: 5, mode: shadow}, {rpu: 10, name: a}]",
+			`rule "/ all TB 5/second" added: mode shadow`},
 		{"url: /\nrules: [{rpu: 10, algo: SW}]", "url: /\nrules: [{rpu: 10, algo: SW, slices: 10}]", ""},
 
 		// whom a rule treats apart
@@ -103,16 +110,30 @@ func TestDiff(t *testing.T) {
 		// rules without a name
 		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 20}]", `rule "/ all TB 10/second": rpu 10 → 20`},
 		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 10, unit: minute, scope: global}]",
-			`rule "/ all TB 10/second": unit second → minute, scope local → global`},
-		{"url: /\nrules: [{rpu: 10}, {rpu: 20}]", "url: /\nrules: [{rpu: 20}]", `rule "/ all TB 10/second" removed`},
-		{"url: /\nrules: [{rpu: 10}, {rpu: 10, burst: 3}]", "url: /\nrules: [{rpu: 10, burst: 3}]", `rule "/ all TB 10/second" removed`},
+			`rule "/ all TB 10/second": unit second → minute, scope local → global, its counters begin anew`},
+		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 10, scope: global}]",
+			`rule "/ all TB 10/second": scope local → global, its counters begin anew`},
+		{"url: /\nrules: [{rpu: 10}, {rpu: 20}]", "url: /\nrules: [{rpu: 20}]",
+			"rule \"/ all TB 20/second\": it takes over the counters of rule \"/ all TB 10/second\"\nrule \"/ all TB 10/second\" removed"},
+		{"url: /\nrules: [{rpu: 10}, {rpu: 10, burst: 3}]", "url: /\nrules: [{rpu: 10, burst: 3}]",
+			"rule \"/ all TB 10/second #2\": it takes over the counters of rule \"/ all TB 10/second\"\nrule \"/ all TB 10/second\" removed"},
+		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 20, mode: shadow}, {rpu: 10}]",
+			"rule \"/ all TB 20/second\" added: mode shadow, it takes over the counters of rule \"/ all TB 10/second\"\n" +
+				`rule "/ all TB 10/second": its counters begin anew`},
+		{"url: /\nrules: [{rpu: 10}, {rpu: 20}]", "url: /\nrules: [{rpu: 20}, {rpu: 10}]",
+			"rule \"/ all TB 20/second\": moved to the front, it takes over the counters of rule \"/ all TB 10/second\"\n" +
+				`rule "/ all TB 10/second": it takes over the counters of rule "/ all TB 20/second"`},
+		{"url: /\nrules: [{rpu: 10}, {rpu: 20, actor: ip}]", "url: /\nrules: [{rpu: 20, actor: ip}, {rpu: 10}]",
+			`rule "/ ip TB 20/second": moved to the front`},
+		{"url: /\nrules: [{rpu: 10, name: a, algo: SW}]", "url: /\nrules: [{rpu: 70000, name: a, algo: SW}]",
+			`rule "a": rpu 10 → 70000, its counters begin anew`},
 		{"url: /\nrules: [{rpu: 10}, {rpu: 10, burst: 3}]", "url: /\nrules: [{rpu: 10, burst: 5}, {rpu: 20, burst: 7}]",
 			"rule \"/ all TB 10/second\": burst rpu → 5\nrule \"/ all TB 10/second #2\": rpu 10 → 20, burst 3 → 7"},
 		{"url: /\nrules: [{rpu: 10, name: a}, {rpu: 10, name: b, warmup: 0}]", "url: /\nrules: [{rpu: 10, name: a, warmup: 1m30s}, {rpu: 10, name: b}]",
-			`rule "a": warmup 0s → 1m30s`},
+			`rule "a": warmup 0s → 1m30s, its counters begin anew`},
 		{"url: /\nrules: [{rpu: 10}]", "url: /\nrules: [{rpu: 10, algo: W}]",
 			"rule \"/ all W 10/second\" added\nrule \"/ all TB 10/second\" removed"},
-		{"url: /{a}\nrules: [{rpu: 10}]", "url: /{b}\nrules: [{rpu: 10}]", `rule "/{a} all TB 10/second": url /{a} → /{b}`},
+		{"url: /{a}\nrules: [{rpu: 10}]", "url: /{b}\nrules: [{rpu: 10}]", `rule "/{a} all TB 10/second": url /{a} → /{b}, its counters begin anew`},
 
 		// order
 		{"- {url: /a, rules: [{rpu: 1}]}\n- {url: /b, rules: [{rpu: 1}]}\n- {url: /c, rules: [{rpu: 1}]}",
@@ -167,6 +188,12 @@ func TestChangesInOneLine(t *testing.T) {
 	c[1] = strings.Repeat("é", 500)
 	want := "change 0; " + strings.Repeat("é", 200) + "...; change 2; change 3; change 4; change 5; change 6; change 7; change 8; change 9; and 2 more"
 	if got := fmt.Sprint(c); got != want {
+		t.Error(got)
+	}
+	c[11] = "rule a: " + strings.Repeat("x", 500) + ", its counters begin anew"
+	want = "rule a: " + strings.Repeat("x", 192) + "..., its counters begin anew; change 0; " + strings.Repeat("é", 200) +
+		"...; change 2; change 3; change 4; change 5; change 6; change 7; change 8; and 2 more"
+	if got := fmt.Sprint(c); got != want || c[0] != "change 0" {
 		t.Error(got)
 	}
 	var out bytes.Buffer
