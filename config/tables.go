@@ -61,7 +61,7 @@ const (
 // The tables of keys.
 var (
 	ruleKeys = keys{of: "a rule", name: "rule", together: meaningless, list: []key{
-		{name: "name", form: nameForm, about: "Name in headers, metrics and status; unique. Default: made from the other keys."},
+		{name: "name", form: nameForm, about: "Name in headers, metrics and status; unique. A reload keeps the counters of a rule by it. Default: made from the other keys."},
 		{name: "actor", form: anyActor, about: "Whom the rule counts: each one by itself, or all together. A list of two or three counts as one."},
 		{name: "unit", form: unitForm{}, about: "Unit of time of rpu: a name, or a duration of 1ms to 744h."},
 		{name: "rpu", form: wholeForm{least: 0, most: limit.MaxN}, required: true, about: "Requests per unit; 0 refuses all. With algo C: how many may be inside at once."},
