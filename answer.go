@@ -167,11 +167,10 @@ func (a pusher) Push(target string, o *http.PushOptions) error {
 	return a.ResponseWriter.(http.Pusher).Push(target, o)
 }
 
-// finish ends the answer, when its handler has returned.
+// finish ends the answer, when its handler has returned. If the handler has not written through a,
+// the status is not known, and the request stays charged: a framework may still answer through
+// the ResponseWriter that a stands for. If nobody does, net/http answers 200.
 func (a *answer) finish() {
-	if a.status == 0 {
-		a.answered(http.StatusOK)
-	}
 	if a.paced != nil {
 		a.paced.last = true
 		_ = a.gathered.Flush() // a client that is gone needs no more

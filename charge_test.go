@@ -4,6 +4,7 @@ package diana_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -49,7 +50,7 @@ func TestChargeCountsFailures(t *testing.T) {
 			failed := 0
 			for i := range 100 {
 				time.Sleep(time.Second)
-				if got := statusOf(h, []string{"200", "", "302", "500"}[i%4]); got == 503 {
+				if got := statusOf(h, []string{"200", "204", "302", "500"}[i%4]); got == 503 {
 					t.Fatalf("%s: refused after %d failures", algo, failed)
 				}
 				if i%40 == 20 {
@@ -168,6 +169,31 @@ func copyOrFail(from io.Reader) http.HandlerFunc {
 	}
 }
 
+// Frameworks such as echo hand errors of a handler to an error handler, which writes to the
+// outermost ResponseWriter. So the limiter sees no status, and the request must stay charged.
+func TestChargeBehindFramework(t *testing.T) {
+	t.Parallel()
+	for _, more := range []string{"", ", bandwidth: 1m"} {
+		l := limiter(t, "{url: /login, rules: [{algo: SW, unit: day, rpu: 5, charge: [401]}]"+more+"}")
+		h := http.HandlerFunc(func(outer http.ResponseWriter, r *http.Request) {
+			var failed error
+			l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				failed = errors.New("the password is wrong")
+			})).ServeHTTP(outer, r)
+			if failed != nil {
+				http.Error(outer, failed.Error(), http.StatusUnauthorized)
+			}
+		})
+		var got []int
+		for range 8 {
+			got = append(got, statusOf(h, ""))
+		}
+		if want := []int{401, 401, 401, 401, 401, 503, 503, 503}; !slices.Equal(got, want) {
+			t.Errorf("logins%s: %v, want %v", more, got, want)
+		}
+	}
+}
+
 // How an answer may end, and whether its request stays charged.
 func TestChargeByEnding(t *testing.T) {
 	t.Parallel()
@@ -178,7 +204,7 @@ func TestChargeByEnding(t *testing.T) {
 		answer  http.HandlerFunc
 		charged bool
 	}{
-		"nothing":          {answer: func(http.ResponseWriter, *http.Request) {}},
+		"nothing":          {answer: func(http.ResponseWriter, *http.Request) {}, charged: true},
 		"a body":           {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) }},
 		"a flush":          {answer: func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }},
 		"a panic":          {answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, charged: true},

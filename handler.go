@@ -26,6 +26,11 @@ import (
 // as soon as its status is known. It stays charged if next panics before that, or if the
 // client is gone by then. A connection that next takes over (Hijack) counts as 101.
 //
+// The status is known when next writes it through the ResponseWriter that Handler gives it. A
+// request stays charged if next returns without writing. Some frameworks, such as echo,
+// write the answer to an error through a ResponseWriter of their own, after next has returned. A
+// handler that succeeds without a body must call WriteHeader.
+//
 // Where an entry has a bandwidth, what next writes is held up to keep it, until the request's
 // context ends; not so after Hijack. As in net/http, small pieces are gathered until next
 // calls Flush or returns. A WriteTimeout of the server must leave time for it.
