@@ -20,7 +20,10 @@ type Decision struct {
 	Allowed bool
 
 	// RetryAfter, of a refusal, is after how long the same request would be allowed
-	// if no one else asked.
+	// if no one else asked. It is 0 if no wait helps, because a rule that refuses never
+	// allows the request: its limit is 0, or lower than the cost of the request. It is also 0
+	// beside an error of Take. A global rule that refuses because Redis is out of reach does
+	// not make it 0.
 	RetryAfter time.Duration
 
 	// Delayed is how long the request was held to wait for its turn.

@@ -47,7 +47,7 @@ rules: [{actor: account, unit: hour, rpu: 1}]
 			return err // ctx ended while the request waited for its turn
 		}
 		defer d.Done()
-		if !d.Allowed {
+		if !d.Allowed { // with a RetryAfter of 0 if no wait helps
 			return fmt.Errorf("try again in %v", d.RetryAfter.Round(time.Minute))
 		}
 		return nil

@@ -39,7 +39,11 @@ func (j *judgement) setFields(h http.Header) {
 			left = append(left, ", "...)
 		}
 		which = append(which, v.Rule.Slot)
-		left = appendLeft(append(left, j.active.enforced[v.Rule.Index].quoted...), v.Outcome)
+		outcome := v.Outcome
+		if v.Rule.Limit.N == 0 {
+			outcome.Reset = 0 // no time brings more
+		}
+		left = appendLeft(append(left, j.active.enforced[v.Rule.Index].quoted...), outcome)
 	}
 	j.which, j.body = which, left
 	if len(which) > 0 {

@@ -5,6 +5,7 @@ package diana_test
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -173,6 +174,32 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 				t.Error("no failed call has been counted")
 			}
 		})
+	}
+}
+
+// TestShareIsNotNever sends a request that is too much for the share of a gateway, but not for
+// the limit. Without Redis it is refused for a while only.
+func TestShareIsNotNever(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	all := gateways(t, 2, r.URL(), "500ms", `
+- {url: /, rules: [{unit: day, rpu: 4, algo: W, scope: global, cost: "client:Cost"}]}
+`)
+	asked := func(cost string) diana.Decision {
+		h := httptest.NewRequest("GET", "/", nil)
+		h.Header.Set("Cost", cost)
+		return ask(t, all[0], diana.Request{HTTP: h})
+	}
+	if d := asked("5"); d.Allowed || d.RetryAfter != 0 {
+		t.Errorf("5 of 4, with Redis: allowed %v, RetryAfter %v", d.Allowed, d.RetryAfter)
+	}
+	r.Kill()
+	poll(t, func() bool { return asked("1").Degraded })
+	if d := asked("3"); d.Allowed || d.RetryAfter == 0 {
+		t.Errorf("3 of a share of 2: allowed %v, RetryAfter %v", d.Allowed, d.RetryAfter)
+	}
+	if d := asked("5"); d.Allowed || d.RetryAfter != 0 {
+		t.Errorf("5 of 4, without Redis: allowed %v, RetryAfter %v", d.Allowed, d.RetryAfter)
 	}
 }
 

@@ -56,14 +56,17 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		}
 		if err != nil || !d.Allowed {
 			h := w.Header()
-			d.j.body = strconv.AppendInt(d.j.body[:0], seconds(d.RetryAfter), 10)
-			h["Retry-After"] = d.j.values.of(d.j.body)
+			never := err == nil && d.RetryAfter == 0
+			if !never {
+				d.j.body = strconv.AppendInt(d.j.body[:0], seconds(d.RetryAfter), 10)
+				h["Retry-After"] = d.j.values.of(d.j.body)
+			}
 			h["Cache-Control"] = noStore
 			if v := d.diversion(); v != nil && err == nil {
 				v.ServeHTTP(w, r)
 				return
 			}
-			d.refuse(w)
+			d.refuse(w, never)
 			return
 		}
 		if !d.j.owed && !d.paces(r) {
@@ -106,8 +109,9 @@ func hasSmallBody(r *http.Request) bool {
 	return r != nil && r.Body != nil && r.ContentLength > 0 && r.ContentLength <= smallBody && r.Header.Get("Expect") == ""
 }
 
-// refuse answers a request that may not go on, with a problem of RFC 9457.
-func (d *Decision) refuse(w http.ResponseWriter) {
+// refuse answers a request that is not allowed, with a problem of RFC 9457. never says that no
+// wait helps.
+func (d *Decision) refuse(w http.ResponseWriter, never bool) {
 	j := d.j
 	status := j.active.config.Response.Status
 	h := w.Header()
@@ -121,9 +125,14 @@ func (d *Decision) refuse(w http.ResponseWriter) {
 	b = append(b, title...)
 	b = append(b, `","status":`...)
 	b = strconv.AppendInt(b, int64(status), 10)
-	b = append(b, `,"detail":"This request is more than the limits allow. It may be repeated in `...)
-	b = strconv.AppendInt(b, seconds(d.RetryAfter), 10)
-	b = append(b, ` s.","violated-policies":[`...)
+	if never {
+		b = append(b, `,"detail":"The limits never allow this request. Repeating it does not help.`...)
+	} else {
+		b = append(b, `,"detail":"This request is more than the limits allow. It may be repeated in `...)
+		b = strconv.AppendInt(b, seconds(d.RetryAfter), 10)
+		b = append(b, " s."...)
+	}
+	b = append(b, `","violated-policies":[`...)
 	comma := false
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]

@@ -18,7 +18,9 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/limit"
 )
 
 // serve answers one request through the limiter.
@@ -82,9 +84,91 @@ func TestDefaultRefusal(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{rpu: 0}]}")
 	w := serve(l, httptest.NewRequest("GET", "/", nil))
-	if w.Code != 503 || !strings.Contains(w.Body.String(), "#temporary-reduced-capacity") || w.Header().Get("Retry-After") != "1" {
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "#temporary-reduced-capacity") {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
+}
+
+// TestNeverAllowed asks for what no wait helps with, and for what a wait does help with. The field
+// Retry-After, the problem's detail and Decision.RetryAfter must agree.
+func TestNeverAllowed(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		entry string
+		cost  string // of each request; the first uses up the limit if it is allowed
+		never bool
+	}{
+		"rpu 0, TB":                    {"rules: [{rpu: 0}]", "1", true},
+		"rpu 0, W":                     {"rules: [{rpu: 0, algo: W, unit: day}]", "1", true},
+		"rpu 0, SW":                    {"rules: [{rpu: 0, algo: SW}]", "1", true},
+		"rpu 0, SL":                    {"rules: [{rpu: 0, algo: SL}]", "1", true},
+		"rpu 0, LB":                    {"rules: [{rpu: 0, algo: LB}]", "1", true},
+		"rpu 0, C":                     {"rules: [{rpu: 0, algo: C}]", "1", true},
+		"rpu 0, waiting":               {"rules: [{rpu: 0, wait: 1s}]", "1", true},
+		"rpu 0, global":                {"rules: [{rpu: 0, scope: global}]", "1", true},
+		"rpu 0, closed":                {"rules: [{rpu: 0, scope: global, on_error: closed}]", "1", true},
+		"rpu 0 by an override":         {"rules: [{rpu: 5, overrides: {192.0.2.0/24: {rpu: 0}}}]", "1", true},
+		"rpu 0 and a full limit":       {"rules: [{rpu: 0}, {algo: W, unit: day, rpu: 1}]", "1", true},
+		"rpu 0, diverted":              {"rules: [{rpu: 0}], divert: {body: later}", "1", true},
+		"a cost over the limit":        {"rules: [{algo: W, unit: day, rpu: 5, cost: 'client:Cost'}]", "6", true},
+		"a cost over the burst":        {"rules: [{rpu: 9, burst: 5, cost: 'client:Cost'}]", "6", true},
+		"a cost over what is left":     {"rules: [{algo: W, unit: day, rpu: 5, cost: 'client:Cost'}]", "5", false},
+		"a full limit":                 {"rules: [{algo: W, unit: day, rpu: 1}]", "1", false},
+		"a full limit, diverted":       {"rules: [{algo: W, unit: day, rpu: 1}], divert: {body: later}", "1", false},
+		"a full limit, rpu 0 a shadow": {"rules: [{algo: W, unit: day, rpu: 1}, {rpu: 0, mode: shadow}]", "1", false},
+		"closed without Redis":         {"rules: [{rpu: 5, scope: global, on_error: closed}]", "1", false},
+		"closed for a time":            {"rules: [{rpu: 5, algo: by day}]", "1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // the time is midnight
+				v := diana.Vocabulary()
+				v.Algorithms = append(v.Algorithms, limit.Algorithm{
+					Names: []string{"by day"}, Keys: []string{"unit"},
+					New: func(limit.Limit) (limit.Meter, error) { return byDay{}, nil },
+				})
+				c, err := config.Parse("test.yaml", []byte("{url: /, "+row.entry+"}"), v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l, err := diana.Options{Vocabulary: v}.New(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := httptest.NewRequest("GET", "/", nil)
+				r.Header.Set("Cost", row.cost)
+				serve(l, r)
+				d := ask(t, l, diana.Request{HTTP: r})
+				if d.Allowed || (d.RetryAfter == 0) != row.never {
+					t.Errorf("allowed: %v, RetryAfter: %v", d.Allowed, d.RetryAfter)
+				}
+				w := serve(l, r)
+				retry, body := w.Header().Get("Retry-After"), w.Body.String()
+				if (retry == "") != row.never || w.Header().Get("Cache-Control") != "no-store" {
+					t.Errorf("Retry-After: %q, Cache-Control: %q", retry, w.Header().Get("Cache-Control"))
+				}
+				if body != "later" && (strings.Contains(body, "Repeating it does not help.") != row.never || strings.Contains(body, "may be repeated in "+retry+" s") == row.never) {
+					t.Error(body)
+				}
+				limits := w.Header().Get("RateLimit")
+				if strings.HasPrefix(row.entry, "rules: [{rpu: 0}") && !strings.HasSuffix(strings.Split(limits, ", ")[0], `";r=0`) {
+					t.Errorf("RateLimit has more than what is left of a limit of 0: %s", limits)
+				}
+			})
+		})
+	}
+}
+
+// byDay is a limit that refuses all until 9 o'clock.
+type byDay struct{}
+
+func (byDay) Layout() string                        { return "1" }
+func (byDay) Cells(limit.State, int64) int          { return 0 }
+func (byDay) Take(s limit.State, _, _ int64) uint64 { return s.Head }
+func (byDay) Give(s limit.State, _, _ int64) uint64 { return s.Head }
+func (byDay) Expiry(limit.State) int64              { return 0 }
+func (byDay) Look(_ limit.State, now, _ int64) limit.Outcome {
+	wait := (9 * time.Hour).Microseconds() - now%(24*time.Hour).Microseconds()
+	return limit.Outcome{Allowed: wait <= 0, Wait: max(wait, 0), Reset: max(wait, 0)}
 }
 
 // Retry-After is true: after that wait one request passes, and a second before it,

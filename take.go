@@ -51,7 +51,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	if err == nil && d.Allowed {
 		err = j.await(ctx, now, &d)
 	}
-	j.report(&d, err != nil)
+	j.report(&d, now, err != nil)
 	return d, err
 }
 
@@ -236,7 +236,8 @@ func (c *charges) wait() time.Duration {
 
 // report fills in the decision from the charges, and the tallies. A request whose
 // caller left is in none.
-func (j *judgement) report(d *Decision, left bool) {
+func (j *judgement) report(d *Decision, now int64, left bool) {
+	never := false
 	for _, c := range []*charges{&j.here, &j.there} {
 		for i := range c.list {
 			if c.of[i].silent && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
@@ -247,10 +248,14 @@ func (j *judgement) report(d *Decision, left bool) {
 				continue // the share of this process has refused already
 			}
 			v.Outcome = c.list[i].Outcome
+			never = never || v.Refused() && neverAllows(v.Rule, now, c.list[i].Cost)
 			if !left {
 				j.count(d, v)
 			}
 		}
+	}
+	if never {
+		d.RetryAfter = 0
 	}
 	if j.excepted {
 		j.verdicts = slices.DeleteFunc(j.verdicts, func(v Verdict) bool { return v.Rule == nil })
@@ -264,7 +269,7 @@ func (j *judgement) count(d *Decision, v *Verdict) {
 	t := &parts[j.nth&uint32(len(parts)-1)]
 	switch {
 	case v.Refused():
-		d.RetryAfter = max(d.RetryAfter, time.Duration(v.Wait)*time.Microsecond)
+		d.RetryAfter = max(d.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
 		t.refused.Add(1)
 	case !v.Allowed:
 		t.shadowRefused.Add(1)

@@ -188,6 +188,15 @@ func (j *judgement) never(c *charges, i int, now int64) bool {
 	return cost > 1 && !m.Look(limit.State{}, now, cost).Allowed
 }
 
+// neverAllows reports whether a rule never allows a request of that cost: its meter refuses a
+// client that has used nothing, also after the wait that the meter asks for. It asks the
+// meter of the whole limit. The share of a gateway that has lost Redis can be too small for the
+// request, but only for a while.
+func neverAllows(r *rule.Rule, now, cost int64) bool {
+	first := r.Meter.Look(limit.State{}, now, cost)
+	return !first.Allowed && !r.Meter.Look(limit.State{}, now+first.Wait, cost).Allowed
+}
+
 // stand puts a request that was judged at the moment now, and refused, into the line in
 // which it has to wait longest. It reports false if a rule refuses it that lets nobody
 // wait, or not for so long as it would take, or for ever; then it stands in none. With behind

@@ -24,7 +24,7 @@ func Example() {
 	answer, err := web.Get("https://api.example/v1/orders")
 	var refused *client.RefusedError
 	if errors.As(err, &refused) {
-		fmt.Println("not asked, try again in", refused.RetryAfter, refused.Rules)
+		fmt.Println("not asked:", refused)
 		return
 	}
 	if err != nil {

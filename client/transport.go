@@ -59,15 +59,22 @@ const usualWait = time.Minute
 // allows. What [http.Client] returns wraps it.
 type RefusedError struct {
 	Host       string
-	RetryAfter time.Duration // after how long the call could be made, as far as is known
+	RetryAfter time.Duration // after how long the call could be made, as far as is known; see Never
 	Rules      []string      // names of the program's rules that refuse; none: the server's limits do
 }
+
+// Never reports whether no wait helps, because the program's rules never allow the call.
+// RetryAfter is then 0.
+func (e *RefusedError) Never() bool { return len(e.Rules) > 0 && e.RetryAfter == 0 }
 
 // Error implements error.
 func (e *RefusedError) Error() string {
 	who := "the server allows"
 	if len(e.Rules) > 0 {
 		who = "allowed by " + strings.Join(e.Rules, ", ")
+	}
+	if e.Never() {
+		return fmt.Sprintf("client: no call to %s: it would be more than %s; repeating it does not help", e.Host, who)
 	}
 	return fmt.Sprintf("client: no call to %s: it would be more than %s; it may be repeated in %v", e.Host, who, e.RetryAfter)
 }

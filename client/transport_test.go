@@ -437,6 +437,8 @@ func TestOwnRules(t *testing.T) {
   rules: [{name: each host, actor: host, rpu: 1, algo: W, wait: 500ms}]
 - url: POST /slow
   rules: [{name: slow, actor: [host, header:X-Key], unit: minute, rpu: 1, algo: SL}]
+- url: /never
+  rules: [{name: none, rpu: 0}]
 `)
 		start := time.Now()
 		tr := &Transport{Limiter: l, Base: base(func(r *http.Request) (*http.Response, error) {
@@ -457,6 +459,7 @@ func TestOwnRules(t *testing.T) {
 			{"POST", "http://c/slow", 500 * time.Millisecond, ""},
 			{"GET", "http://c/slow", 1 * time.Second, ""},
 			{"POST", "http://c/slow", 2 * time.Second, `Post "http://c/slow": client: no call to c: it would be more than allowed by slow; it may be repeated in 58.5s`},
+			{"GET", "http://d/never", 2 * time.Second, `Get "http://d/never": client: no call to d: it would be more than allowed by none; repeating it does not help`},
 		} {
 			time.Sleep(step.at - time.Since(start))
 			if step.url == "http://c/slow" && step.method == "GET" {

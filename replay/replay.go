@@ -68,7 +68,7 @@
 //     one that is not judged.
 //   - wait: how long the request is held before it goes on.
 //   - retry: after how long it would be allowed if no one else asked; the longest, if
-//     several limits refuse.
+//     several limits refuse. Under a configuration it is 0s if no wait helps.
 //   - status: of the answer.
 //
 // give gives back what the first take of that cost by that actor at that time was

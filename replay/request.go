@@ -28,8 +28,8 @@ type Answer struct {
 	By        []string // names of the rules that refuse
 	Remaining []int64  // of each rule that judges, in their order
 	Wait      time.Duration
-	Retry     time.Duration
-	Status    int // of what is sent instead of what was asked for
+	Retry     time.Duration // of a refusal; 0 if no wait helps
+	Status    int           // of what is sent instead of what was asked for
 }
 
 // Gateway judges requests by a configuration, at the moments that they tell. An error means

@@ -137,7 +137,7 @@ func replayed(t *testing.T, yaml, log string) (outcomes []trial.Outcome, report 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !o[0].Allowed { // as the header of the answer has it
+		if o[0].RetryAfter > 0 { // as the header of the answer has it
 			o[0].RetryAfter = max((o[0].RetryAfter + time.Second - 1).Truncate(time.Second), time.Second)
 		}
 		outcomes = append(outcomes, o[0])
