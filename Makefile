@@ -13,11 +13,11 @@ GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 .PHONY: test check deps lint tidy build386 outside fuzz bench bench-quick page
 .DEFAULT_GOAL := test
 
-## test: all tests of all modules, under the race detector and, for what that cannot count, without
+## test: all tests of all modules, under the race detector, and without it what it cannot count or would slow down
 test: deps
 	@command -v consul >/dev/null || echo "There is no consul on PATH: only the fake of it is tested"
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
-	go test -run 'Alloc|BytesPerKey|Flood' . ./limit ./memstore ./rate ./rule
+	go test -run 'Alloc|BytesPerKey|Flood|Model' . ./limit ./memstore ./rate ./redisstore ./rule
 
 ## check: all that CI runs
 check: deps lint tidy build386 test outside fuzz
