@@ -211,7 +211,7 @@ func (l *Limiter) takeOver(c *centre, d source.Document) {
 	c.pending = nil
 	err := l.read(c, d)
 	if err == nil {
-		if err = l.compose(l.base, c); err != nil { // good by itself, but not here
+		if err = l.compose(l.base, c, l.connection()); err != nil { // good by itself, but not here
 			c.document, c.origin, c.refused, c.pending = document, origin, err, &d
 		}
 	}

@@ -81,6 +81,9 @@ type judgement struct {
 	starts   []int     // of each rule's key in keys
 	here     charges   // to the counters of this process
 	there    charges   // to those in Redis
+	inside   charges   // slots of global rules, counted in this process too: without Redis its share counts them
+	debts    charges   // to the counters in Redis, of what this process allows without it
+	failed   charges   // to those in Redis, of a call that has failed
 	verdicts []Verdict // of each of match.Rules
 	body     []byte
 	values   values
@@ -98,8 +101,11 @@ type judgement struct {
 func (j *judgement) end() {
 	if j.held {
 		j.limiter.local.Give(j.heldOf(&j.here))
-		if held := j.heldOf(&j.there); len(held) > 0 {
-			j.active.global.Give(held)
+		j.limiter.local.Give(j.inside.list)
+		j.giveThere(j.heldOf(&j.there))
+		j.giveThere(j.heldOf(&j.debts))
+		for _, c := range []*charges{&j.here, &j.there, &j.debts} {
+			j.freed(c, always)
 		}
 	}
 	j.request = Request{}
@@ -107,24 +113,31 @@ func (j *judgement) end() {
 	j.limiter.judgements.Put(j)
 }
 
-// heldOf returns the charges that are given back at the end.
+// giveThere gives charges back in Redis.
+func (j *judgement) giveThere(list []limit.Charge) {
+	if len(list) > 0 {
+		j.active.global.Give(list)
+	}
+}
+
+// heldOf leaves the charges in c that are given back at the end, and returns them.
 func (j *judgement) heldOf(c *charges) []limit.Charge {
-	held := c.list[:0]
+	list, of := c.list[:0], c.of[:0]
 	for i := range c.list {
-		if !c.of[i].silent && c.of[i].rule.Algorithm.Held {
-			held = append(held, c.list[i])
+		if c.of[i].rule.Algorithm.Held {
+			list, of = append(list, c.list[i]), append(of, c.of[i])
 		}
 	}
-	return held
+	c.list, c.of = list, of
+	return list
 }
 
 // giveBack gives back what the request was charged under rules that do not count the status
 // of its answer.
 func (j *judgement) giveBack(status int) {
 	j.limiter.local.Give(j.notCharged(&j.here, status))
-	if given := j.notCharged(&j.there, status); len(given) > 0 {
-		j.active.global.Give(given)
-	}
+	j.giveThere(j.notCharged(&j.there, status))
+	j.giveThere(j.notCharged(&j.debts, status))
 	back := func(r *rule.Rule) bool { return givesBack(r, status) }
 	j.freed(&j.here, back)
 	j.freed(&j.there, back)

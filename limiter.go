@@ -71,6 +71,8 @@ type Limiter struct {
 	leaving    sync.WaitGroup // connections to Redis that are being closed
 	closing    context.Context
 	end        context.CancelFunc // of closing
+	gateway    int64              // tells this one from others in Redis
+	fallback   atomic.Int64       // requests whose Decision is Degraded
 
 	changing sync.Mutex     // one change of configuration at a time; guards base and centre
 	base     *config.Config // what the program or the local file says
@@ -84,15 +86,18 @@ type Limiter struct {
 	redis       *connection      // of active; nil before there is one
 }
 
-// longestBoth bounds how long a rule is kept by both stores when Redis has come back. It
-// may have forgotten everything, so for one unit each gateway keeps to its share as well:
-// else what has been let pass without Redis would be let pass once more. With a unit that
-// is longer than this, a gateway that has most of the traffic would suffer more from its
-// share than anyone from the rest of a limit that was used twice.
+// longestBoth bounds how long a rule is kept by both stores after Redis has forgotten what it
+// had counted. For one unit each gateway then keeps to its share as well: otherwise clients
+// could use the limit again that they had used before. With a unit that is longer than this, a
+// gateway that has most of the traffic would lose more by its share than anyone would gain.
 const longestBoth = 10 * time.Second
 
-// apart is how long after one gateway the last one finds out that Redis is back.
+// apart is how long after one gateway the last one finds out that Redis has forgotten.
 const apart = time.Second
+
+// bothForSlots is for how long both stores decide for slots: until all gateways are back and
+// have told Redis what they hold.
+const bothForSlots = 3 * time.Second
 
 // active is a configuration in force. It never changes, but for what it remembers of itself.
 type active struct {
@@ -104,6 +109,7 @@ type active struct {
 	global   *redisstore.Store // nil: no Redis
 	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
 	policies policies
+	byName   map[string]int // of each counters' name, the Slot of its rule with the largest limit
 
 	diversions map[*rule.Divert]*diversion
 }
@@ -115,7 +121,7 @@ type enforced struct {
 	meter    limit.Meter    // that counters are judged by
 	warm     bool           // counters are kept up to date while Redis counts
 	wait     int64          // how long a request waits for its turn, in microseconds; 0: not at all
-	both     int64          // the moment until which counters decide along with Redis
+	both     int64          // the moment until which counters decide along with Redis; 0: they do not
 	tally    tally
 	policy   string // its member of RateLimit-Policy
 	quoted   string // its name as a String of structured fields
@@ -129,6 +135,7 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now}),
 		reloads:     map[Reload]int64{},
 		redisErrors: map[string]int64{},
+		gateway:     redisstore.NewGateway(),
 	}
 	l.closing, l.end = context.WithCancel(context.Background())
 	l.judgements.New = func() any { return &judgement{limiter: l, nth: l.judges.Add(1)} }
@@ -175,9 +182,9 @@ func (l *Limiter) Close() error {
 	return nil
 }
 
-// use makes a configuration the active one, or changes nothing. Counters go on that mean
-// the same.
-func (l *Limiter) use(c *config.Config) error {
+// use makes a configuration the active one, with a connection to Redis, or changes nothing.
+// Counters that mean the same keep their states.
+func (l *Limiter) use(c *config.Config, n *connection) error {
 	set, err := rule.Compile(c.Limits, c.Identity, l.options.Vocabulary)
 	if err != nil {
 		return err
@@ -186,32 +193,25 @@ func (l *Limiter) use(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	o, err := redisOptions(c.Redis)
-	if err != nil {
+	if _, err := redisOptions(c.Redis); err != nil { // it could not be opened again
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.redis
-	n, err := l.connect(c.Redis, o)
-	if err != nil {
+	if err := l.enforce(&active{config: c, set: set, since: l.now(), diversions: diversions}, n); err != nil {
 		return err
 	}
-	err = l.enforce(&active{config: c, set: set, since: l.now(), diversions: diversions}, n)
-	switch {
-	case n == old:
-	case err != nil:
-		l.leave(n)
-	default:
+	if n != old {
 		l.leaveUnused(old)
 	}
-	return err
+	return nil
 }
 
 // enforce binds a set to its counters, and makes it the active one, with its connection
 // to Redis. l.mu is held.
 func (l *Limiter) enforce(a *active, n *connection) (err error) {
-	a.global = n.store
+	a.global, a.byName = n.store, map[string]int{}
 	tallies := map[string]tally{}
 	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
 		if tallies[r.Name] == nil { // a rule and its variants have one
@@ -230,8 +230,9 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 		if e.counters, e.meter, err = l.counters(r, n.health.Gateways); err == nil && r.Scope == rule.Global && n.store != nil {
 			e.global, err = n.store.Counters(r.Counters, r.Meter)
 			e.warm = e.counters != nil && r.OnError != rule.Closed && !r.Algorithm.Held && !queues(r)
-			if r.OnError == rule.Share && r.Limit.Unit <= longestBoth {
-				e.both = n.returned + (r.Limit.Unit + apart).Microseconds()
+			e.both = n.both(r)
+			if slot, ok := a.byName[r.Counters]; !ok || a.set.Rule(slot).Limit.N < r.Limit.N {
+				a.byName[r.Counters] = r.Slot
 			}
 		}
 		a.enforced = append(a.enforced, e)
@@ -295,6 +296,18 @@ func waitOf(r *rule.Rule) int64 {
 		return 0
 	}
 	return r.Wait.Microseconds()
+}
+
+// both returns the moment until which both stores decide for a rule, or 0. l.mu is held.
+func (n *connection) both(r *rule.Rule) int64 {
+	unit := r.Limit.Unit
+	if r.Algorithm.Held {
+		unit = bothForSlots - apart
+	}
+	if r.OnError != rule.Share || unit > longestBoth || n.forgot == 0 {
+		return 0
+	}
+	return n.forgot + (unit + apart).Microseconds()
 }
 
 // counters returns what a rule is counted by in this process, one of so many gateways, and

@@ -307,11 +307,13 @@ func TestGlobalWithoutRedis(t *testing.T) {
 		if d := ask(t, l, diana.Request{}); !d.Degraded {
 			t.Errorf("%s: the decision is not degraded", onError)
 		}
-		if s := l.Status(); !s.Degraded || s.DegradedSince == nil {
-			t.Errorf("%s: the status does not say degraded", onError)
+		if s := l.Status(); !s.Degraded || s.DegradedSince == nil || s.Fallback != 51 {
+			t.Errorf("%s: the status says degraded %v since %v, and %d requests without Redis, want 51", onError, s.Degraded, s.DegradedSince, s.Fallback)
 		}
 	}
-	if s := limiter(t, "{url: /, rules: [{rpu: 5}]}").Status(); s.Degraded || s.DegradedSince != nil {
+	l := limiter(t, "{url: /, rules: [{rpu: 5}]}")
+	ask(t, l, diana.Request{})
+	if s := l.Status(); s.Degraded || s.DegradedSince != nil || s.Fallback != 0 {
 		t.Error("degraded without a global rule")
 	}
 }

@@ -3,6 +3,7 @@
 package diana
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 // Open returns a Limiter with the configuration in a file, and follows the file, and the
 // configuration centre that it may name: a change takes effect within two seconds. A
 // change that is not a valid configuration is logged and does nothing else. The error of
-// a bad file is config.Errors, which names every mistake. For a centre it waits three
-// seconds at most.
+// a bad file is config.Errors, which names every mistake. Open waits three seconds at most for
+// a centre, and one second at most for Redis, see [Limiter.Ready].
 func Open(file string) (*Limiter, error) { return Options{}.Open(file) }
 
 // Open is like the function of that name, with these options.
@@ -35,6 +36,9 @@ func (o Options) Open(file string) (*Limiter, error) {
 	if l.file, err = watch(file, text, l.load); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), readyTime)
+	defer cancel()
+	_ = l.Ready(ctx) // then on_error decides
 	return l, nil
 }
 
@@ -69,9 +73,27 @@ func (l *Limiter) load(file string, text []byte, err error) error {
 	return err
 }
 
-// settle puts a local configuration in force, with the centre that it names. An error
-// means that nothing has changed. It is called by one goroutine at a time.
+// settle puts a local configuration in force, with the Redis and the centre that it names. An
+// error means that nothing has changed. It is called by one goroutine at a time.
 func (l *Limiter) settle(local *config.Config) error {
+	used := l.connection()
+	redis, err := l.connect(local.Redis)
+	if err != nil {
+		return err
+	}
+	err = l.settleWith(local, redis)
+	switch {
+	case err == nil:
+		redis.config = local.Redis // its timeout may be another one
+	case redis != used:
+		l.leave(redis)
+	case redis.store != nil:
+		redis.store.SetTimeout(redis.config.Timeout) // as before
+	}
+	return err
+}
+
+func (l *Limiter) settleWith(local *config.Config, redis *connection) error {
 	old := l.centre
 	same, err := old.of(local.Remote)
 	if err != nil {
@@ -80,7 +102,7 @@ func (l *Limiter) settle(local *config.Config) error {
 	if same {
 		l.changing.Lock()
 		defer l.changing.Unlock()
-		err = l.compose(local, old)
+		err = l.compose(local, old, redis)
 		if err == nil && old != nil && old.pending != nil {
 			l.takeOver(old, *old.pending)
 		}
@@ -95,14 +117,14 @@ func (l *Limiter) settle(local *config.Config) error {
 		l.recall(next)
 	}
 	heard := next != nil && next.trouble == nil && next.refused == nil
-	err = l.compose(local, next)
+	err = l.compose(local, next, redis)
 	if err != nil && next != nil && next.document != nil {
 		l.options.Logger.Error("configuration not changed", "source", next.where, "error", err)
 		next.document, next.refused = nil, err
 		if heard { // it is good by itself, but not here
 			next.pending, heard = &d, false
 		}
-		err = l.compose(local, next)
+		err = l.compose(local, next, redis)
 	}
 	if err == nil {
 		l.centre = next
@@ -123,7 +145,7 @@ func (l *Limiter) settle(local *config.Config) error {
 
 // compose puts the configuration in force that a local one and the document of a centre
 // make together: that document's limits win. l.changing is held.
-func (l *Limiter) compose(local *config.Config, c *centre) error {
+func (l *Limiter) compose(local *config.Config, c *centre, redis *connection) error {
 	next := local
 	if c != nil && c.document != nil {
 		next = config.Compose(local, c.document)
@@ -133,7 +155,7 @@ func (l *Limiter) compose(local *config.Config, c *centre) error {
 	if a := l.active.Load(); a != nil {
 		before = a.config
 	}
-	if err := l.use(next); err != nil {
+	if err := l.use(next, redis); err != nil {
 		return err
 	}
 	l.base = local

@@ -3,26 +3,30 @@
 package diana
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/redisstore"
+	"github.com/diana-limiter/diana/rule"
 )
 
-// connection is a store in Redis, what it was made from, and how it is. It is made
-// before the configuration that asks for it is known to be good, and is in use if it
-// is the Limiter's. Until then, and when it no longer is, nobody listens to it.
+// connection is a store in Redis, what it was made from, and how it is. A reload makes it
+// before the configuration that asks for it is in force; it is in use if it is the Limiter's.
 type connection struct {
-	config *config.Redis  // nil: no Redis
-	roots  *x509.CertPool // nil: the system's
-	store  *redisstore.Store
+	config *config.Redis     // nil: no Redis; changed by settle only
+	roots  *x509.CertPool    // nil: the system's
+	store  *redisstore.Store // nil: no Redis
 
 	// Guarded by Limiter.mu.
-	health   redisstore.Health
-	returned int64 // the moment when Redis came within reach
+	health redisstore.Health
+	forgot int64 // the moment when Redis was found to have forgotten; 0: it has not
 }
 
 // redisOptions returns how a store is opened for a configuration. What that names must
@@ -44,25 +48,89 @@ func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
 	return o, errors.Join(err, sentinelErr, tlsErr)
 }
 
-// connect returns the connection that a configuration asks for: the one in use if it is
-// no other. l.mu is held.
-func (l *Limiter) connect(c *config.Redis, o redisstore.Options) (*connection, error) {
-	n := &connection{config: c, roots: roots(o.TLS), health: redisstore.Health{Gateways: 1}}
-	if used := l.redis; used != nil && reflect.DeepEqual(c, used.config) && n.roots.Equal(used.roots) {
+// readyTime is how long a start, or a reload that changes Redis, waits for Redis.
+const readyTime = time.Second
+
+// connect returns the connection that a configuration asks for: the one in use if it is no
+// other. A new one that is to replace another is ready, or has had the time to be: until then
+// the old one decides. It is called by one goroutine at a time.
+func (l *Limiter) connect(c *config.Redis) (*connection, error) {
+	o, err := redisOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	used := l.connection()
+	if used != nil && used.fits(c, o) {
 		return used, nil
 	}
+	n := &connection{config: c, roots: roots(o.TLS), health: redisstore.Health{Gateways: 1}}
 	if c == nil {
 		return n, nil
 	}
-	if l.redis != nil { // the others are there, whatever is changed about Redis
-		n.health.Gateways = l.redis.health.Gateways
+	if used != nil { // the others are there, whatever is changed about Redis
+		l.mu.Lock()
+		n.health.Gateways = used.health.Gateways
+		l.mu.Unlock()
 	}
-	o.Gateways = n.health.Gateways
+	o.Gateway, o.Gateways = l.gateway, n.health.Gateways
+	o.StillCounts = l.stillCounts
 	o.Observed = l.options.RedisObserved
 	o.Changed = func(h redisstore.Health) { l.redisChanged(n, h) }
-	var err error
+	l.mu.Lock() // which Changed waits for
 	n.store, err = redisstore.Open(o)
-	return n, err
+	l.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if used != nil {
+		ctx, cancel := context.WithTimeout(l.closing, readyTime)
+		defer cancel()
+		_ = n.ready(ctx) // if it is not, it decides without Redis
+	}
+	return n, nil
+}
+
+// connection returns the one in use, or nil before there is one.
+func (l *Limiter) connection() *connection {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.redis
+}
+
+// fits reports whether a connection is the one that a configuration asks for, and takes its
+// timeout over.
+func (n *connection) fits(c *config.Redis, o redisstore.Options) bool {
+	if c == nil || n.config == nil {
+		return c == nil && n.config == nil
+	}
+	same := *c
+	same.Timeout = n.config.Timeout
+	if !reflect.DeepEqual(&same, n.config) || !roots(o.TLS).Equal(n.roots) {
+		return false
+	}
+	return c.Timeout == n.config.Timeout || n.store.SetTimeout(c.Timeout)
+}
+
+// ready waits until Redis has answered and the gateways were counted, for the first time.
+func (n *connection) ready(ctx context.Context) error {
+	select {
+	case <-n.store.Ready():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Ready waits until the limits can be kept: until Redis has answered and the gateways there
+// were counted, if there are global rules. The error is ctx's if that ends first. Requests
+// before that are evaluated without Redis, see Decision.Degraded. [Open] has waited for it,
+// for a second at most.
+func (l *Limiter) Ready(ctx context.Context) error {
+	n, a := l.connection(), l.active.Load()
+	if n.store == nil || !slices.ContainsFunc(a.set.Rules, func(r *rule.Rule) bool { return r.Scope == rule.Global }) {
+		return nil
+	}
+	return n.ready(ctx)
 }
 
 // leave closes a connection that is not in use, or no longer. It does not wait: the
@@ -73,7 +141,7 @@ func (l *Limiter) leave(n *connection) {
 	}
 }
 
-// leaveUnused closes a connection that was in use, when the places are free again that
+// leaveUnused closes a connection that was in use, when the slots are free again that
 // requests hold by it.
 func (l *Limiter) leaveUnused(n *connection) {
 	if n != nil && n.store != nil {
@@ -81,18 +149,18 @@ func (l *Limiter) leaveUnused(n *connection) {
 	}
 }
 
-// redisChanged is told when Redis comes within reach or out of it, and when the number
-// of gateways changes, which changes each one's share.
+// redisChanged is told when Redis comes within reach or out of it, when it has forgotten, and
+// when the number of gateways changes, which changes each one's share.
 func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n != l.redis {
-		return
-	}
 	before := n.health
 	n.health = h
-	if h.Up && !before.Up {
-		n.returned = l.local.Now()
+	if h.Forgot {
+		n.forgot = l.local.Now()
+	}
+	if n != l.redis {
+		return
 	}
 	a := l.active.Load()
 	if err := l.enforce(&active{config: a.config, set: a.set, since: a.since, diversions: a.diversions}, n); err != nil {
@@ -104,8 +172,29 @@ func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
 	case !h.Up && (before.Up || before.Reason == nil):
 		l.options.Logger.Warn("Redis is out of reach: on_error decides", "gateways", h.Gateways, "reason", h.Reason)
 	}
+	if h.Forgot {
+		l.options.Logger.Warn("Redis has forgotten what it had counted: shares hold as well for one unit of a rule, if that is 10 s or less")
+	}
 }
 
+// stillCounts returns how much of n still counts that an actor was allowed without Redis: as
+// much as the counter of this process says that has judged it.
+func (l *Limiter) stillCounts(counters string, key []byte, n int64) int64 {
+	a := l.active.Load()
+	slot, ok := a.byName[counters]
+	if !ok || a.enforced[slot].counters == nil {
+		return 0
+	}
+	e, now := &a.enforced[slot], l.local.Now()
+	peek := []limit.Charge{{Counters: e.counters, Key: key, Cost: 1}, {Counters: l.nobody, Cost: 1}}
+	if _, err := l.local.Take(context.Background(), now, peek); err != nil {
+		return n
+	}
+	unused := e.meter.Look(limit.State{}, now, 1).Remaining
+	return min(n, unused-peek[0].Outcome.Remaining)
+}
+
+// countRedisError counts a request whose call to Redis has failed.
 func (l *Limiter) countRedisError(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,6 +17,7 @@ type Status struct {
 	Config        ConfigStatus `json:"config"`
 	Degraded      bool         `json:"degraded"`                 // global rules are judged without Redis
 	DegradedSince *time.Time   `json:"degraded_since,omitempty"` // nil if it is not
+	Fallback      int64        `json:"fallback"`                 // requests that were evaluated without Redis since the start
 	Gateways      int          `json:"gateways"`                 // last seen alive, this one included
 	Keys          int          `json:"keys"`                     // actors that the local store remembers
 	MaxKeys       int          `json:"max_keys"`
@@ -100,6 +101,7 @@ func (l *Limiter) Status() Status {
 		Config:        ConfigStatus{a.config.Source, a.config.Version, a.since, reason, centre},
 		Degraded:      a.degraded != nil,
 		DegradedSince: a.degraded,
+		Fallback:      l.fallback.Load(),
 		Gateways:      l.gateways(),
 		Keys:          l.local.Keys(),
 		MaxKeys:       a.config.MaxKeys,

@@ -51,6 +51,9 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	if err == nil && d.Allowed {
 		err = j.await(ctx, now, &d)
 	}
+	if err == nil && d.Degraded {
+		l.fallback.Add(1) // a counter that all cores share costs nothing while Redis counts
+	}
 	j.report(&d, now, err != nil)
 	return d, err
 }
@@ -94,6 +97,28 @@ type origin struct {
 
 func (c *charges) reset() { c.list, c.of = c.list[:0], c.of[:0] }
 
+// keepAllowed drops the charges whose rule, by the charges that were judged, has refused the
+// request as a shadow.
+func (c *charges) keepAllowed(judged *charges) {
+	list, of := c.list[:0], c.of[:0]
+	for i, o := range c.of {
+		if !judged.refused(o.index) {
+			list, of = append(list, c.list[i]), append(of, o)
+		}
+	}
+	c.list, c.of = list, of
+}
+
+// refused reports whether a charge of that rule was not allowed.
+func (c *charges) refused(index int) bool {
+	for i, o := range c.of {
+		if o.index == index && !c.list[i].Outcome.Allowed {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *charges) add(counters limit.Counters, cost int64, shadow bool, o origin) {
 	c.list = append(c.list, limit.Charge{Counters: counters, Cost: cost, Shadow: shadow})
 	c.of = append(c.of, o)
@@ -101,9 +126,14 @@ func (c *charges) add(counters limit.Counters, cost int64, shadow bool, o origin
 
 // fill makes the charges of the request: those for Redis if it is within reach, and
 // those for this process. It reports whether a global rule is judged without Redis.
+//
+// A slot of a global rule is also counted here while Redis counts: see judgement.inside. What
+// this process allows without Redis is told to Redis: see judgement.debts.
 func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 	j.here.reset()
 	j.there.reset()
+	j.inside.reset()
+	j.debts.reset()
 	j.verdicts, j.keys, j.starts = j.verdicts[:0], j.keys[:0], j.starts[:0]
 	j.queues, j.waits, j.excepted = false, false, false
 	var ip netip.Addr
@@ -129,19 +159,29 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 			cost = j.active.set.CostOf(r, withCosts(&j.request))
 		}
 		shadow := r.Mode == rule.Shadow
+		o := origin{r, i, len(j.keys), false}
 		switch {
 		case inRedis:
-			j.there.add(e.global, cost, shadow, origin{r, i, len(j.keys), false})
-			if e.warm {
-				j.here.add(e.counters, cost, shadow || now > e.both, origin{r, i, len(j.keys), true})
+			j.there.add(e.global, cost, shadow, o)
+			silent := o
+			silent.silent = true
+			switch held := r.Algorithm.Held && e.counters != nil; {
+			case e.warm, held && now <= e.both:
+				j.here.add(e.counters, cost, shadow || now > e.both, silent)
+			case held:
+				j.inside.add(e.counters, cost, shadow, o)
 			}
 		case e.counters != nil:
-			j.here.add(e.counters, cost, shadow, origin{r, i, len(j.keys), false})
+			j.here.add(e.counters, cost, shadow, o)
+		}
+		if r.Scope == rule.Global && !inRedis && e.global != nil && (e.counters != nil || r.Algorithm.Held) {
+			j.debts.add(e.global, cost, shadow, o)
 		}
 		j.queues = j.queues || !shadow && queues(r)
 	}
-	j.setKeys(&j.here)
-	j.setKeys(&j.there)
+	for _, c := range []*charges{&j.here, &j.there, &j.inside, &j.debts} {
+		j.setKeys(c)
+	}
 	return degraded
 }
 
@@ -160,15 +200,21 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 	if len(j.here.list) > 0 {
 		if d.Allowed, err = local.Take(ctx, now, j.here.list); err != nil || !d.Allowed {
 			j.there.reset() // not asked
+			j.inside.reset()
+			j.debts.reset()
 			return err
 		}
 	}
 	if len(j.there.list) == 0 {
+		j.debit(now)
 		return nil
 	}
 	if d.Allowed, err = j.active.global.Take(ctx, now, j.there.list); err == nil && d.Allowed {
+		j.inside.keepAllowed(&j.there)
+		local.Debit(now, j.inside.list)
 		return nil
 	}
+	j.inside.reset()
 	local.Give(j.here.list)
 	if !errors.Is(err, redisstore.ErrUnavailable) {
 		j.freed(&j.here, always)
@@ -180,13 +226,25 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 		return err
 	}
 	j.limiter.countRedisError(err)
+	j.failed, j.there = j.there, j.failed
 	d.Degraded = j.fill(now, false)
-	d.Allowed = true
-	if len(j.here.list) > 0 {
-		d.Allowed, err = local.Take(ctx, now, j.here.list)
-		return err
+	for i, o := range j.debts.of { // whether Redis has made them is known by the call that failed
+		for k, failed := range j.failed.of {
+			if failed.index == o.index {
+				j.debts.list[i].Ticket = j.failed.list[k].Ticket
+			}
+		}
 	}
-	return nil
+	j.failed.reset()
+	d.Allowed = true
+	return j.decide(ctx, now, d)
+}
+
+// debit tells Redis what this process has allowed by itself.
+func (j *judgement) debit(now int64) {
+	if j.debts.keepAllowed(&j.here); len(j.debts.list) > 0 {
+		j.active.global.Debit(now, j.debts.list)
+	}
 }
 
 // await waits until the request's turns have come.
@@ -208,9 +266,9 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 	}
 	if err != nil {
 		j.limiter.local.Give(j.here.list)
-		if len(j.there.list) > 0 {
-			j.active.global.Give(j.there.list)
-		}
+		j.limiter.local.Give(j.inside.list)
+		j.giveThere(j.there.list)
+		j.giveThere(j.debts.list)
 		j.freed(&j.here, always)
 		j.freed(&j.there, always)
 		d.Allowed = false

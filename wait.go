@@ -71,6 +71,10 @@ const (
 	// How long at least the first of a line leaves Redis alone, or a meter that knows no time. A
 	// limit of thousands a second loses nothing by it, as many go on then.
 	pause = 1000
+
+	// How often the first of a line asks Redis for a slot, which other gateways release without
+	// a word. A slot that this gateway releases wakes it at once.
+	askForSlot = 20_000
 )
 
 // takeTurn is decide for requests under a rule with a wait: one that is over such a limit,
@@ -225,6 +229,9 @@ func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 				if c == &j.there || ch.Outcome.Wait == 0 {
 					turn = max(turn, now+pause)
 				}
+				if c.of[i].rule.Algorithm.Held {
+					turn = slotTurn(now, w.began+wait, c == &j.there)
+				}
 			}
 			if ahead, first := l.of(c.of[i].rule.Counters, ch.Key).ahead(w); ahead > 0 {
 				turn = max(turn, max(first, j.limiter.local.Now())+spacing(c.of[i].rule, ahead))
@@ -247,6 +254,19 @@ func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 	l.join(w, lineKey{counters, string(actor)}, last)
 	w.leaves = w.began + lastWait + handover
 	return true
+}
+
+// slotTurn returns when the first of a line asks for a slot that is not released before: in
+// this process at the end of its wait, of Redis now and then until that. Past the end it is
+// refused.
+func slotTurn(now, end int64, redis bool) int64 {
+	if now >= end {
+		return end + 1
+	}
+	if redis {
+		return min(now+askForSlot, end)
+	}
+	return end
 }
 
 // giveUp fills in the outcome of a request that leaves before it was the first.
@@ -276,6 +296,9 @@ func refuse(ch *limit.Charge, wait int64) {
 // window whole.
 func spacing(r *rule.Rule, ahead int64) int64 {
 	unit := r.Limit.Unit.Microseconds()
+	if r.Algorithm.Held {
+		return 0 // slots are released at any time
+	}
 	if r.Algorithm.Uses("burst") {
 		return ahead * unit / r.Limit.N
 	}

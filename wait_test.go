@@ -134,6 +134,65 @@ func TestWaitOrder(t *testing.T) {
 	})
 }
 
+// A request waits for a slot of a rule of concurrency, in order of arrival: it proceeds as soon
+// as one is released, and is refused when its wait is over.
+func TestWaitForSlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, "{url: /, rules: [{rpu: 2, algo: C, wait: 1s}]}")
+		s := &street{t: t, l: l, start: time.Now()}
+		for i := range 10 {
+			s.wg.Go(func() {
+				d, err := l.Take(t.Context(), diana.Request{})
+				if err != nil {
+					t.Error(err)
+				}
+				s.mu.Lock()
+				s.events = append(s.events, event{fmt.Sprint(i + 1), time.Since(s.start), d.Allowed})
+				s.mu.Unlock()
+				if d.Allowed {
+					time.Sleep(300 * time.Millisecond)
+				}
+				d.Done()
+			})
+			synctest.Wait()
+		}
+		s.want("1 0s", "2 0s", "3 300ms", "4 300ms", "5 600ms", "6 600ms", "7 900ms", "8 900ms", "9 refused 1s", "10 refused 1s")
+		if got := ask(t, l, diana.Request{}); !got.Allowed {
+			t.Errorf("a slot was not released: %+v", got)
+		}
+	})
+}
+
+// Slots are counted in Redis: a request of one gateway waits for a slot that a request of
+// another releases, and never are more inside than the limit.
+func TestWaitForSlotOfAnotherGateway(t *testing.T) {
+	t.Parallel()
+	all := gateways(t, 2, redistest.Start(t).URL(), "5s", "- {url: /, rules: [{rpu: 3, algo: C, wait: 60s, scope: global}]}")
+	var inside, most, done atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			d, err := all[i%2].Take(context.Background(), diana.Request{})
+			if err != nil || !d.Allowed {
+				t.Errorf("request %d: %v, %v", i, d.Allowed, err)
+				return
+			}
+			now := inside.Add(1)
+			for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+			}
+			time.Sleep(5 * time.Millisecond)
+			inside.Add(-1)
+			done.Add(1)
+			d.Done()
+		})
+	}
+	wg.Wait()
+	if most.Load() != 3 || done.Load() != 40 {
+		t.Errorf("%d were inside at once and %d of 40 proceeded, want 3 and all", most.Load(), done.Load())
+	}
+}
+
 // A client that leaves frees its place, and those behind move up.
 func TestWaitLeaver(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ var (
 		{name: "mode", form: choiceForm[rule.Mode]{rule.Enforce, rule.Shadow}, about: "shadow: counted, and refuses nothing."},
 		{name: "cost", form: costForm{}, about: "What a request counts: a number, header:NAME for one that a trusted proxy or an earlier filter writes, or client:NAME for one that anyone may write."},
 		{name: "charge", form: statusesForm, about: "Statuses of answers: only requests that are answered with one of them count. Default: all count."},
-		{name: "wait", form: waitForm, about: "TB, W, SW, SL: how long a request over the limit waits for its turn before it is refused, 1ms to 10m. Default: not at all."},
+		{name: "wait", form: waitForm, about: "TB, W, SW, SL, C: how long a request over the limit waits for its turn, or for a slot, before it is refused, 1ms to 10m. Default: not at all."},
 		{name: "except", form: listForm{of: "values, addresses and networks", item: whoForm, distinct: true}, about: "Whom the rule does not judge: values of its actor, and addresses or networks of clients."},
 		{name: "overrides", form: mapForm{whoForm, overrideKeys}, about: "Who has another limit: values of the rule's actor, and addresses or networks of clients."},
 	}}

@@ -18,6 +18,7 @@ import "time"
 func Concurrency() Algorithm {
 	return Algorithm{
 		Names: []string{"C", "concurrency"},
+		Keys:  []string{"wait"},
 		Held:  true,
 		New:   newConcurrency,
 	}
@@ -51,6 +52,9 @@ func (c *concurrency) Look(s State, _, n int64) Outcome {
 }
 
 func (c *concurrency) Take(s State, _, n int64) uint64 { return s.Head + uint64(n) }
+
+// Debit implements Debtor.
+func (c *concurrency) Debit(s State, _, n int64) uint64 { return min(s.Head+uint64(n), 1<<53) }
 
 func (c *concurrency) Give(s State, _, n int64) uint64 {
 	return uint64(max(int64(s.Head)-n, 0))

@@ -35,6 +35,8 @@ function M.take(s, now, n)
   g.count, g.ends = g.count + n, now + lease
 end
 
+M.debit = M.take
+
 function M.give(s, _, n)
   local g = s[gateway]
   if not g then return end
@@ -42,19 +44,9 @@ function M.give(s, _, n)
   if g.count <= 0 then s[gateway] = nil end
 end
 
--- renew says that this gateway still lives. How many it has inside is known here better
--- than there, where some may just have come: unless Redis has forgotten, when there are
--- fewer here, or a call has failed that gave some back. After that the number is exact, and
--- can be none.
-function M.renew(s, now, n, exact)
-  if n == 0 then
-    s[gateway] = nil
-    return
-  end
-  local g = s[gateway] or {count = n}
-  if exact or g.count < n then g.count = n end
-  g.ends = now + lease
-  s[gateway] = g
+-- renew says that this gateway still lives, and holds n slots: none if n is 0.
+function M.renew(s, now, n)
+  s[gateway] = n > 0 and {count = n, ends = now + lease} or nil
 end
 
 function M.save(s)

@@ -36,6 +36,9 @@ func FixedWindow() Algorithm {
 
 const countBits = 30 // MaxN fits
 
+// maxCount is the largest count that a state holds: debt beyond it is cut off.
+const maxCount = 1<<countBits - 1
+
 type fixedWindow struct {
 	n, unit int64
 	first   bool // AlignFirst
@@ -123,6 +126,12 @@ func (w *fixedWindow) Look(s State, now, n int64) Outcome {
 func (w *fixedWindow) Take(s State, now, n int64) uint64 {
 	start, count := w.at(s, now)
 	return w.store(s, start, count+n)
+}
+
+// Debit implements Debtor. Debt ends with its window.
+func (w *fixedWindow) Debit(s State, now, n int64) uint64 {
+	start, count := w.at(s, now)
+	return w.store(s, start, min(count+n, maxCount))
 }
 
 func (w *fixedWindow) Give(s State, at, n int64) uint64 {

@@ -31,6 +31,11 @@ function M.take(s, now, n, a)
   s.start, s.count = start, count + n
 end
 
+function M.debit(s, now, n, a)
+  local start, count = at(s, now, a)
+  s.start, s.count = start, math.min(count + n, 1073741823) -- maxCount
+end
+
 function M.give(s, moment, n, a)
   if moment < s.start or moment >= s.start + a[2] then return end
   s.count = math.max(s.count - n, 0)

@@ -94,6 +94,12 @@ func (b *leakyBucket) Take(s State, now, n int64) uint64 {
 	return uint64(max(now, int64(s.Head)) + n*b.step)
 }
 
+// Debit implements Debtor: it reserves n turns that nobody waits for.
+func (b *leakyBucket) Debit(s State, now, n int64) uint64 {
+	next := max(now, int64(s.Head)) + min(n, b.most)*b.step
+	return uint64(min(next, now+maxFill))
+}
+
 func (b *leakyBucket) Give(s State, _, n int64) uint64 {
 	return uint64(max(int64(s.Head)-n*b.step, 0))
 }

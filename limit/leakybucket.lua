@@ -20,6 +20,11 @@ end
 
 function M.take(s, now, n, a) s.next = math.max(now, s.next) + n * a[1] end
 
+function M.debit(s, now, n, a)
+  local next_turn = math.max(now, s.next) + math.min(n, a[3]) * a[1]
+  s.next = math.min(next_turn, now + 3153600000000000) -- maxFill
+end
+
 function M.give(s, _, n, a) s.next = math.max(s.next - n * a[1], 0) end
 
 function M.delay(s, d) s.next = s.next + d end

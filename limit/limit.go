@@ -78,8 +78,8 @@ type Algorithm struct {
 	// Keys are the keys of a rule, besides rpu, that mean something to it:
 	// "unit", "burst", "queue", "slices", "align", "warmup", "wait", and "charge" if what was
 	// taken can be given back later. Giving any other is an error. With "wait", what is used
-	// comes back one by one, n a unit, if there is "burst", and otherwise at most n at a time
-	// and not sooner than a unit after.
+	// comes back one by one, n a unit, if there is "burst"; when a request is finished, if
+	// Held; and otherwise at most n at a time and not sooner than a unit after.
 	Keys []string
 
 	// Held says that what a request takes is given back when it is finished.
@@ -116,7 +116,7 @@ type State struct {
 	Head uint64
 
 	// Cells is room for more. It is as long as the Meter asked for with
-	// Meter.Cells or longer, and only Take and Give may write to it.
+	// Meter.Cells or longer, and only Take, Debit and Give may write to it.
 	Cells []uint64
 }
 
@@ -160,6 +160,32 @@ type Clamped interface {
 	// Moment returns the moment that Take charges at when it is asked to at now. It is
 	// the one to Give back at.
 	Moment(s State, now int64) int64
+}
+
+// Debtor is a Meter whose states can be in debt. Which Meters are one is told by this
+// interface. To any other Meter a store debits no more than what is left.
+type Debtor interface {
+	Meter
+
+	// Debit charges n at the moment now without asking, into debt if need be, and returns
+	// the new Head. Debt that the state cannot hold is cut to what it can hold. The state
+	// has the cells that Cells asks for.
+	Debit(s State, now, n int64) uint64
+}
+
+// Debit charges n at the moment now to a state of any Meter, as [Debtor] says, and returns the
+// new Head. It is for stores.
+func Debit(m Meter, s State, now, n int64) uint64 {
+	if d, ok := m.(Debtor); ok {
+		return d.Debit(s, now, n)
+	}
+	if out := m.Look(s, now, n); !out.Allowed {
+		n = min(n, out.Remaining)
+	}
+	if n <= 0 {
+		return s.Head
+	}
+	return m.Take(s, now, n)
 }
 
 // Queue is a Meter that lets requests wait: its outcomes may be allowed with a

@@ -81,6 +81,15 @@ func (p *pace) add(t point, n int64) point {
 	return point{t.at + n*p.whole + f/p.den, f % p.den}
 }
 
+// debit returns the moment n steps after t, and not more than maxFill after now.
+func (p *pace) debit(t point, now, n int64) point {
+	t = p.add(t, min(n, p.costs()))
+	if last := (point{now + maxFill, 0}); t.after(last) {
+		return last
+	}
+	return t
+}
+
 // sub returns t - n steps, or the zero point if that is before the epoch.
 func (p *pace) sub(t point, n int64) point {
 	if t = p.minus(t, point{n * p.whole, n * p.frac}); t.at < 0 {

@@ -4,6 +4,8 @@
 --    4 more steps than this are never counted
 local floor = math.floor
 
+local longest_span = 3153600000000000 -- maxFill
+
 -- mul returns n * frac / den as quotient and remainder. The product of two numbers
 -- below 2^30 may not be exact in a double, so n goes in two halves.
 local function mul(n, frac, den)
@@ -35,6 +37,15 @@ end
 
 local function after(at, frac, at2, frac2)
   return at > at2 or at == at2 and frac > frac2
+end
+
+-- debit returns the moment at, frac and n steps, which are most at most, and not more than
+-- longest_span after now.
+local function debit(at, frac, now, n, most, a)
+  at, frac = add(at, frac, math.min(n, most), a)
+  local last = now + longest_span
+  if at > last or at == last and frac > 0 then return last, 0 end
+  return at, frac
 end
 
 -- sub returns the moment at, frac less n steps.

@@ -148,6 +148,11 @@ func (r *reservations) Take(s State, now, n int64) uint64 {
 	return r.store(s, r.add(r.next(s, now), n))
 }
 
+// Debit implements Debtor.
+func (r *reservations) Debit(s State, now, n int64) uint64 {
+	return r.store(s, r.debit(r.next(s, now), now, n))
+}
+
 func (r *reservations) Give(s State, turn, n int64) uint64 {
 	if next := r.sub(r.load(s), n); next.until(0) <= turn && len(s.Cells) > 0 {
 		return r.store(s, next)

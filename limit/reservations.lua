@@ -4,8 +4,6 @@
 -- s: at and frac, the moment from which the next request is let in
 local M = {}
 
-local longest_span = 3153600000000000 -- maxFill
-
 function M.load(value, a)
   if not value then return {at = 0, frac = 0} end
   if #value ~= 17 or value:sub(1, 1) ~= 'R' then return nil end
@@ -42,6 +40,11 @@ end
 function M.take(s, now, n, a)
   local at, frac = next_turn(s, now, a)
   s.at, s.frac = add(at, frac, n, a)
+end
+
+function M.debit(s, now, n, a)
+  local at, frac = next_turn(s, now, a)
+  s.at, s.frac = debit(at, frac, now, n, a[7], a)
 end
 
 function M.give(s, turn, n, a)

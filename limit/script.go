@@ -25,6 +25,10 @@ type Script struct {
 	//	give(s, at, n, a)    as Meter.Give; changes s
 	//	save(s, a)           the value of the key, and its expiry as of Meter.Expiry
 	//
+	// It can also have
+	//
+	//	debit(s, now, n, a)  as Debtor.Debit; without it a debit takes what is left
+	//
 	// That of a Queue can also have
 	//
 	//	delay(s, d)              as Queue.Delay, called after take when the request has a later
@@ -34,14 +38,13 @@ type Script struct {
 	//
 	// That of a Reserver has look(s, now, n, a, longest), as Reserver.LookWithin.
 	//
-	// The globals gateway and lease are a number that tells this gateway from others, another
-	// one after each outage of Redis, and for how long it may be believed to live.
+	// The globals gateway and lease are a number that tells this gateway from others, and for
+	// how long it may be believed to live.
 	Source string
 
 	// Leased says that the functions include
 	//
-	//	renew(s, now, n, exact)  says that this gateway still lives, and has n inside;
-	//	                         about n, if not exact; n is 0 only if it is
+	//	renew(s, now, n)  says that this gateway still lives, and holds n slots, or none
 	//
 	// which is called now and then for as long as it has.
 	Leased bool
@@ -61,7 +64,9 @@ var paceLua string
 var tokenBucketLua string
 
 func (b *tokenBucket) Script() Script {
-	return Script{Source: paceLua + tokenBucketLua, Args: []int64{b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac}}
+	return Script{Source: paceLua + tokenBucketLua, Args: []int64{
+		b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac, b.costs(),
+	}}
 }
 
 //go:embed warmup.lua
@@ -69,12 +74,12 @@ var warmupLua string
 
 func (b *warmBucket) Script() Script {
 	return Script{Source: paceLua + warmupLua, Apart: true, Args: []int64{
-		b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac, b.warmup, 0,
+		b.whole, b.frac, b.den, b.capacity, b.fill.at, b.fill.frac, b.warmup, 0, b.costs(),
 	}}
 }
 
 func (r *warmReservations) Script() Script {
-	return Script{Source: paceLua + warmupLua, Args: []int64{r.whole, r.frac, r.den, 1, 0, 0, r.warmup, r.most}}
+	return Script{Source: paceLua + warmupLua, Args: []int64{r.whole, r.frac, r.den, 1, 0, 0, r.warmup, r.most, r.most}}
 }
 
 //go:embed reservations.lua
@@ -108,7 +113,7 @@ func (w *fixedWindow) Script() Script {
 var slidingWindowLua string
 
 func (w *slidingWindow) Script() Script {
-	return Script{Source: slidingWindowLua, Args: []int64{w.n, w.unit, w.slices}}
+	return Script{Source: slidingWindowLua, Args: []int64{w.n, w.unit, w.slices, 1<<w.width - 1}}
 }
 
 //go:embed slidinglog.lua

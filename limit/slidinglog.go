@@ -180,6 +180,27 @@ func (r ring) grow(cells []uint64) ring {
 	return r
 }
 
+// Debit implements Debtor. A full log drops its oldest bundles for the new ones. That forgets
+// no debt: a request is judged by the newest moments, as many as the limit.
+func (g *slidingLog) Debit(s State, now, n int64) uint64 {
+	n = min(n, g.n)
+	r := unpack(s.Head)
+	if r.size == 0 {
+		return g.Take(s, now, n)
+	}
+	gone := g.gone(s, r, now)
+	most := ceilDiv(g.n, g.bundle)
+	add := ceilDiv(n, g.bundle)
+	if keep := max(most-add, 0); r.length-gone > keep {
+		gone = r.length - keep
+	}
+	r.first, r.length = r.index(gone), r.length-gone
+	if r.length == 0 {
+		r.newest = 0
+	}
+	return g.Take(State{Head: r.pack(), Cells: s.Cells}, now, n)
+}
+
 func (g *slidingLog) Give(s State, at, n int64) uint64 {
 	r := unpack(s.Head)
 	i := r.length // the first moment not before at

@@ -61,6 +61,14 @@ function M.take(s, now, n, a)
   end
 end
 
+function M.debit(s, now, n, a)
+  n = math.min(n, a[1])
+  local left, most, add = gone(s, now, a), math.ceil(a[1] / a[3]), math.ceil(n / a[3])
+  left = math.max(left, length(s) - math.max(most - add, 0))
+  s.log = s.log:sub(8 * left + 1)
+  M.take(s, now, n, a)
+end
+
 function M.give(s, at, n, a)
   local count = length(s)
   local lo, hi = 0, count -- the first moment not before at

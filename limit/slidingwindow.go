@@ -172,6 +172,15 @@ func (w *slidingWindow) Take(s State, now, n int64) uint64 {
 	return uint64(current)
 }
 
+// Debit implements Debtor.
+func (w *slidingWindow) Debit(s State, now, n int64) uint64 {
+	_, sum := w.at(s, now)
+	if n = min(n, 1<<w.width-1-sum); n <= 0 {
+		return s.Head
+	}
+	return w.Take(s, now, n)
+}
+
 func (w *slidingWindow) Give(s State, at, n int64) uint64 {
 	slice := w.slice(at)
 	if last := int64(s.Head); slice > last || slice < last-w.slices {

@@ -1,5 +1,5 @@
 -- Sliding window. See slidingwindow.go, of which this is a transcription.
--- a: 1 n, 2 unit, 3 slices
+-- a: 1 n, 2 unit, 3 slices, 4 the largest sum
 -- s: an array: 1 last, the current slice's number; 2 sum; then the counters of slices, a ring
 local floor, max = math.floor, math.max
 local M = {}
@@ -74,6 +74,12 @@ function M.take(s, now, n, a)
   end
   local i = current % (a[3] + 1) + 3
   s[1], s[2], s[i] = current, sum + n, s[i] + n
+end
+
+function M.debit(s, now, n, a)
+  local _, sum = at(s, now, a)
+  n = math.min(n, a[4] - sum)
+  if n > 0 then M.take(s, now, n, a) end
 end
 
 function M.give(s, moment, n, a)

@@ -59,6 +59,13 @@ type Store interface {
 	// after an error of any other kind. For the turns of a Reserver it does not wait.
 	Await(ctx context.Context, charges []Charge) error
 
+	// Debit makes charges without asking, into debt if need be, at the moment now. It is for
+	// what a caller has allowed while the store could not be asked, and for costs that are
+	// known afterwards. Each charge is made once, as soon as the store can be reached; Debit
+	// does not wait for that. It sets what Take sets of an allowed charge, for Give; what
+	// remains is Unknown.
+	Debit(now int64, charges []Charge)
+
 	// Give gives back what Take charged, as far as it still counts: all charges
 	// with an Outcome that is allowed. A place in a queue is free again, and
 	// whoever stood behind moves up.

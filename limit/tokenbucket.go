@@ -141,6 +141,11 @@ func (b *tokenBucket) Take(s State, now, n int64) uint64 {
 	return b.store(s, b.add(b.full(s, now), n))
 }
 
+// Debit implements Debtor. What takes longer than maxFill to drip in again is cut off.
+func (b *tokenBucket) Debit(s State, now, n int64) uint64 {
+	return b.store(s, b.debit(b.full(s, now), now, n))
+}
+
 func (b *tokenBucket) Give(s State, _, n int64) uint64 {
 	return b.store(s, b.sub(b.load(s), n))
 }

@@ -1,6 +1,7 @@
 -- Token bucket. See tokenbucket.go, of which this is a transcription. pace.lua stands in front.
 -- a: 1 whole, 2 frac, 3 den: the spacing of tokens, whole + frac/den microseconds
 --    4 capacity, 5 and 6 the time that so many tokens take, as moment and fraction
+--    7 the largest debit
 -- s: at and frac, the moment at which the bucket is full
 local M = {}
 
@@ -60,6 +61,11 @@ end
 function M.take(s, now, n, a)
   local at, frac = full(s, now)
   s.at, s.frac = add(at, frac, n, a)
+end
+
+function M.debit(s, now, n, a)
+  local at, frac = full(s, now)
+  s.at, s.frac = debit(at, frac, now, n, a[7], a)
 end
 
 function M.give(s, _, n, a) s.at, s.frac = from_epoch(sub(s.at, s.frac, n, a)) end

@@ -127,6 +127,15 @@ func (w *warmth) store(s State, c chill) uint64 {
 
 func (w *warmth) Take(s State, now, n int64) uint64 { return w.store(s, w.after(w.at(s, now), n)) }
 
+// Debit implements Debtor.
+func (w *warmth) Debit(s State, now, n int64) uint64 {
+	c := w.after(w.at(s, now), min(n, w.costs()))
+	if last := (point{now + maxFill, 0}); c.next.after(last) {
+		c.next = last
+	}
+	return w.store(s, c)
+}
+
 // end returns the moment at which a limit is wholly cold.
 func (w *warmth) end(c chill) int64 { return c.next.until(0) + w.warmup - max(c.cold.at, 0) }
 

@@ -2,10 +2,9 @@
 -- of which this is a transcription. pace.lua stands in front.
 -- a: 1 whole, 2 frac, 3 den, 4 capacity, 5 and 6 the time that so many tokens take
 --    7 warm-up, 8 the largest cost of a reservation; 0: a token bucket, which makes none
+--    9 the largest debit
 -- s: at and frac, the moment next; cold and cold_frac, how cold the limit is then
 local M = {}
-
-local longest_span = 3153600000000000 -- maxFill
 
 local function within(cold, frac, a)
   if cold >= a[7] then return a[7], 0 end
@@ -104,6 +103,13 @@ end
 function M.take(s, now, n, a)
   local at, frac, cold, cold_frac = state(s, now, a)
   s.at, s.frac, s.cold, s.cold_frac = later(at, frac, cold, cold_frac, n, a)
+end
+
+function M.debit(s, now, n, a)
+  M.take(s, now, math.min(n, a[9]), a)
+  if s.at > now + longest_span or s.at == now + longest_span and s.frac > 0 then
+    s.at, s.frac = now + longest_span, 0
+  end
 end
 
 function M.give(s, turn, n, a)

@@ -392,6 +392,27 @@ func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
 	}
 }
 
+// Debit implements limit.Store. Each charge is made by itself. What is debited to a queue
+// reserves turns that nobody waits for.
+func (s *Store) Debit(now int64, charges []limit.Charge) {
+	for i := range charges {
+		ch := &charges[i]
+		it := item{c: ch.Counters.(*counters), charge: ch, hash: s.hash(ch.Key), debit: true}
+		for {
+			s.prepare(now, &it)
+			if head, ok := it.lock(); ok {
+				it.head = head
+				break
+			}
+			it.shard.settle()
+			it.record = nil
+		}
+		ch.Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		s.apply(&it, now)
+		it.unlock(it.head)
+	}
+}
+
 // Give implements limit.Store.
 func (s *Store) Give(charges []limit.Charge) {
 	for i := range charges {

@@ -19,6 +19,7 @@ type item struct {
 	charge *limit.Charge
 	hash   uint64
 	shared bool   // counted by the overflow
+	debit  bool   // into debt if need be
 	judged bool   // charge.Outcome is that of head
 	head   uint64 // of the record, while it is locked; before, as it was read
 }
@@ -185,20 +186,7 @@ func (s *Store) decide(now int64, items []item) bool {
 func (s *Store) charge(it *item, now, turn int64) {
 	ch := it.charge
 	ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
-	state := it.state(s)
-	ch.At, ch.Ticket = it.c.moment(state, now), nil
-	if it.shared {
-		ch.Ticket = sharedTicket
-	}
-	if it.c.plain {
-		it.head = it.c.Take(state, now, ch.Cost)
-	} else {
-		if need := it.c.Cells(state, ch.Cost); need > len(state.Cells) {
-			it.head = s.cells.grow(it.head, need)
-			state = s.cells.state(it.head)
-		}
-		s.cells.block(it.head)[0] = it.c.Take(state, now, ch.Cost)
-	}
+	s.apply(it, now)
 	if turn > 0 && !ch.Shadow && it.c.queue != nil {
 		late := turn - ch.Outcome.Wait
 		it.head = it.c.queue.Delay(limit.State{Head: it.head}, late)
@@ -207,6 +195,32 @@ func (s *Store) charge(it *item, now, turn int64) {
 			ch.Ticket = s.queue(it, now+turn, late)
 		}
 	}
+}
+
+// apply changes the state that a charge is made to. The record is locked.
+func (s *Store) apply(it *item, now int64) {
+	ch, state := it.charge, it.state(s)
+	ch.At, ch.Ticket = it.c.moment(state, now), nil
+	if it.shared {
+		ch.Ticket = sharedTicket
+	}
+	if it.c.plain {
+		it.head = it.next(state, now)
+		return
+	}
+	if need := it.c.Cells(state, ch.Cost); need > len(state.Cells) {
+		it.head = s.cells.grow(it.head, need)
+		state = s.cells.state(it.head)
+	}
+	s.cells.block(it.head)[0] = it.next(state, now)
+}
+
+// next returns the head of the state after the charge.
+func (it *item) next(state limit.State, now int64) uint64 {
+	if it.debit {
+		return limit.Debit(it.c.Meter, state, now, it.charge.Cost)
+	}
+	return it.c.Take(state, now, it.charge.Cost)
 }
 
 // acquire finds and locks the record of a place. It reports false if there is none.

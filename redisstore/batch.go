@@ -25,10 +25,18 @@ type batch struct {
 	groups []group
 	born   time.Time // when the first request came
 	now    int64     // the caller's moment; 0: Redis' clock decides
+	urgent bool      // sent also before Redis is in use again
+
+	call  int64 // its number; 0: it was not sent
+	known int64 // the call that Redis must remember, see receipts.go
 
 	done  chan struct{}
 	err   error
 	reply []int64 // what the script answered
+
+	// Guarded by the lane's lock, if the call has failed.
+	fate   fate
+	unless []owed // debits that are owed unless it is carried out
 }
 
 // group is requests that charge the same counters by the same costs. One with requests
@@ -49,6 +57,7 @@ type tables struct {
 	nodeOf   map[node]int32  // from 1
 	groupAt  []int32         // of each node, from 1; 0: none
 	charges  []groupCharge
+	debits   []debited
 	gives    []given
 	renewals []renewal
 	limits   []*counters
@@ -83,17 +92,21 @@ type groupCharge struct {
 	longest    int64 // Charge.Longest
 }
 
+type debited struct {
+	key, limit int32
+	n          int64
+}
+
 type given struct {
 	key, limit int32
 	at         int64 // the moment of the charge, or below 0 the turn that is left
 	n          int64
 }
 
-// renewal says how many this gateway has inside.
+// renewal says how many slots this gateway holds.
 type renewal struct {
 	key, limit int32
-	n          int64
-	exact      bool
+	n          int64 // set when the batch is sent
 }
 
 // newBatch returns an empty batch, with the tables of one that has been sent, or nil.
@@ -113,14 +126,17 @@ func newBatch(l *lane, sent *batch) *batch {
 	clear(t.limitOf)
 	clear(t.names)
 	t.keys, t.groupAt, t.charges = t.keys[:0], t.groupAt[:0], t.charges[:0]
-	t.gives, t.renewals = t.gives[:0], t.renewals[:0]
+	t.debits, t.gives, t.renewals = t.debits[:0], t.gives[:0], t.renewals[:0]
 	t.limits, t.names, t.packed = t.limits[:0], t.names[:0], t.packed[:0]
 	return b
 }
 
 func (b *batch) empty() bool {
-	return len(b.groups) == 0 && len(b.gives) == 0 && len(b.renewals) == 0
+	return len(b.groups) == 0 && !b.changes()
 }
+
+// changes reports whether the batch holds anything but requests.
+func (b *batch) changes() bool { return len(b.debits) > 0 || len(b.gives) > 0 || len(b.renewals) > 0 }
 
 // take adds a request.
 func (b *batch) take(charges []limit.Charge) place {
@@ -168,6 +184,10 @@ func signedCost(ch *limit.Charge) int64 {
 	return ch.Cost
 }
 
+func (b *batch) debit(ch *limit.Charge) {
+	b.debits = append(b.debits, debited{b.key(ch), b.limit(ch.Counters.(*counters)), ch.Cost})
+}
+
 func (b *batch) give(ch *limit.Charge) {
 	at, c := ch.At, ch.Counters.(*counters)
 	switch {
@@ -179,8 +199,9 @@ func (b *batch) give(ch *limit.Charge) {
 	b.gives = append(b.gives, given{b.key(ch), b.limit(c), at, ch.Cost})
 }
 
-func (b *batch) renew(c *counters, actor string, n int64, exact bool) {
-	b.renewals = append(b.renewals, renewal{b.key(&limit.Charge{Counters: c, Key: []byte(actor)}), b.limit(c), n, exact})
+func (b *batch) renew(ch *limit.Charge) {
+	b.urgent = true // renewals come before all else after an outage
+	b.renewals = append(b.renewals, renewal{key: b.key(ch), limit: b.limit(ch.Counters.(*counters))})
 }
 
 // key returns the number of a charge's key.
@@ -213,12 +234,20 @@ func (b *batch) send() {
 	for _, k := range b.keys {
 		b.names = append(b.names, s.key(b.lane, k))
 	}
-	// Who came first has waited longest, and nobody waits for longer than the timeout.
-	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(s.timeout))
+	// The first request has waited longest, and none waits for longer than the timeout.
+	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(s.patience()))
 	defer cancel()
+	b.names = append(b.names, b.lane.receiptsKey())
 	reply, err := s.call(ctx, s.script.Load(), b.names, b.pack())
 	if err == nil {
 		err = b.read(reply)
+	}
+	if err == nil {
+		s.ahead.Store(b.reply[0] - time.Now().UnixMicro())
+		s.leases.holdGranted(b)
+		if b.reply[1] == 1 {
+			b.lane.confirm(b.call)
+		}
 	}
 	if err != nil {
 		s.link.fail(err)
@@ -229,6 +258,7 @@ func (b *batch) send() {
 func (b *batch) end(err error) {
 	if b.err = err; err != nil {
 		b.lane.store.leases.lose(b.keys)
+		b.lane.failed(b)
 	}
 	close(b.done)
 }
@@ -247,8 +277,10 @@ func (b *batch) pack() []byte {
 	}
 	number(b.now)
 	number(grace)
-	number(s.leases.name.Load())
+	number(s.id)
 	number(lease)
+	number(b.call)
+	number(b.known)
 	number(int64(len(b.limits)))
 	for _, c := range b.limits {
 		number(int64(c.script))
@@ -262,11 +294,12 @@ func (b *batch) pack() []byte {
 		number(int64(r.key))
 		number(int64(r.limit))
 		number(r.n)
-		if r.exact {
-			number(s.leases.former.Load())
-		} else {
-			number(0)
-		}
+	}
+	number(int64(len(b.debits)))
+	for _, d := range b.debits {
+		number(int64(d.key))
+		number(int64(d.limit))
+		number(d.n)
 	}
 	number(int64(len(b.gives)))
 	for _, g := range b.gives {
@@ -311,7 +344,7 @@ func (b *batch) read(reply []byte) error {
 	if err != nil {
 		return err
 	}
-	at := 1 // behind the moment
+	at := 2 // behind the moment, and whether something has changed
 	for i := range b.groups {
 		g := &b.groups[i]
 		if at >= len(numbers) {
@@ -334,6 +367,18 @@ func (b *batch) read(reply []byte) error {
 	}
 	b.reply = numbers
 	return nil
+}
+
+// grantedOf returns how much of the kth charge of a group is taken, in all its requests.
+func (b *batch) grantedOf(g *group, k int) int64 {
+	o := b.reply[int(g.before)+k*outcomeSize:]
+	if o[0] == 0 {
+		return 0
+	}
+	ch := b.charges[int(g.first)+k]
+	cost := max(ch.cost, -ch.cost)
+	// A shadow may have room for some of them only.
+	return cost * min(int64(g.granted), max(o[2]/cost, 1))
 }
 
 // outcome fills in the outcomes of a request, when its batch is done.

@@ -123,5 +123,8 @@ func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge
 			charges[of] = p.charges[i]
 		}
 	}
+	if allowed {
+		s.turns.join(charges)
+	}
 	return allowed, err
 }

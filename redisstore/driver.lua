@@ -5,16 +5,18 @@
 --
 -- with the source of each algorithm, see limit.Script.
 --
--- KEYS  the counters that the batch touches
+-- KEYS  the counters that the batch touches, and the receipts, see receipts.lua
 -- ARGV  one array of whole numbers as MessagePack, which Redis unpacks several times faster
 --       than it reads as many arguments. In order:
 --   now       the caller's moment for tests; 0: Redis' clock decides
 --   grace     milliseconds that keys outlive their expiry
---   gateway   a number that tells this gateway from others, another one after each outage
+--   gateway   a number that tells this gateway from others
 --   lease     microseconds for which it may be believed to live
+--   number    of this call
+--   known     the number of the newest call that Redis has confirmed; 0: none is compared
 --   limits    how many, and for each: its script, how many arguments, the arguments
---   renewals  how many, and for each: the key, the limit, how many this gateway has inside,
---             and if that is exact the number that it had before an outage, or else 0
+--   renewals  how many, and for each: the key, the limit, how many slots this gateway holds
+--   debits    how many, and for each: the key, the limit, the cost
 --   gives     how many, and for each: the key, the limit, the moment of the charge or, below
 --             0, the turn that is left, the cost
 --   takes     how many, and for each: how many equal requests it stands for, or -1 for one
@@ -22,7 +24,9 @@
 --             how many charges, and for each charge: its key, its limit, the cost, below 0 if
 --             it is a shadow, and with -2 and -3 how long
 --
--- Returns an array in the same form: now, and for each of takes how many of the equal
+-- Returns an error, and changes nothing, if the call comes too late or Redis has forgotten
+-- the confirmed call. Else it returns an array in the same form: now, 1 if something has
+-- changed, else 0, and for each of takes how many of the equal
 -- requests are granted, or -1 if a key holds something else. If some are, there follow for
 -- each charge allowed (1 or 0), wait, remaining and reset before the first of them, and if
 -- some are not, the same after the last that is.
@@ -37,6 +41,7 @@ local call, min, max, floor, ceil = redis.pcall, math.min, math.max, math.floor,
 
 local now, grace = arg(), arg()
 gateway, lease = arg(), arg() -- locals of the text in front, for the scripts to see
+local number, known = arg(), arg()
 if now == 0 then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
@@ -112,16 +117,24 @@ local function touch(key)
 end
 
 for _ = 1, arg() do
-  local key, l, n, former = arg(), limits[arg()], arg(), arg()
+  local key, l, n = arg(), limits[arg()], arg()
   if state(key, l) then
-    local renew = of[key].script.renew
-    if former > 0 then
-      local own = gateway
-      gateway = former
-      renew(states[key], now, 0, true)
-      gateway = own
+    of[key].script.renew(states[key], now, n)
+    touch(key)
+  end
+end
+
+for _ = 1, arg() do
+  local key, l, n = arg(), limits[arg()], arg()
+  if state(key, l) then
+    local script, a = of[key].script, of[key].args
+    if script.debit then
+      script.debit(states[key], now, n, a)
+    else
+      local whole, _, left = script.look(states[key], now, n, a, 0)
+      if not whole then n = min(n, left) end
+      if n > 0 then script.take(states[key], now, n, a) end
     end
-    renew(states[key], now, n, former > 0)
     touch(key)
   end
 end
@@ -136,7 +149,7 @@ for _ = 1, arg() do
   end
 end
 
-local result, told = {now, nil, nil, nil, nil, nil, nil, nil}, 1
+local result, told = {now, 0, nil, nil, nil, nil, nil, nil}, 2
 
 -- The charges of the request that is being judged, and what look says of each.
 local keys, costs = {nil, nil, nil, nil}, {nil, nil, nil, nil}
@@ -218,6 +231,14 @@ for _ = 1, arg() do -- without calls of arg, which is what is done most
 end
 
 call = redis.call
+if changes > 0 then
+  local receipts = KEYS[#KEYS]
+  local last, bits, fence = read_receipts(receipts)
+  if number <= fence then return redis.error_reply('LATE the gateway no longer waits for this call') end
+  if last < known then return redis.error_reply('FORGOT Redis has lost a call that it had confirmed') end
+  write_receipt(receipts, number, last, bits, fence)
+  result[2] = 1
+end
 for i = 1, changes do
   local key = changed[i]
   local value, ttl = saved(key)

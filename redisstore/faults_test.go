@@ -170,12 +170,13 @@ func TestGatewayOfAnotherClock(t *testing.T) {
 	w := watch(t, Options{URL: r.URL()})
 	ahead := time.Now().Add(time.Hour).UnixMicro()
 	r.Must("ZADD", "diana:gateways", fmt.Sprint(ahead), "dead")
-	if n, err := w.probe(); n != 1 || err != nil {
+	if n, err := w.announce(context.Background()); n != 1 || err != nil {
 		t.Errorf("%d gateways, %v, want 1", n, err)
 	}
 }
 
-// A probe that was under way when a request failed does not say that Redis is healthy.
+// A probe that was under way when a request failed does not say that Redis is healthy: the
+// store asks once more. One failure is no outage.
 func TestFailureDuringProbe(t *testing.T) {
 	t.Parallel()
 	var s *Store
@@ -206,10 +207,21 @@ func TestFailureDuringProbe(t *testing.T) {
 		})
 	}
 	told(true)
+	l := s.lanes[0]
+	asked := func() int64 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.receipts.asked
+	}
+	before := asked()
+	l.mu.Lock()
+	l.receipts.last++ // the call that fails
+	l.mu.Unlock()
 	armed.Store(true)
-	told(false) // nobody was told of the failure otherwise
-	told(true)
-	eventually(t, func() bool { return !armed.Load() && s.Up() })
+	eventually(t, func() bool { return asked() > before && s.Up() })
+	if len(changes) > 0 {
+		t.Errorf("one failure was reported: %+v", <-changes)
+	}
 }
 
 // The places of gateways are counted again when Redis has come back, also those that were
@@ -263,8 +275,10 @@ func TestLeasesGivenBackLate(t *testing.T) {
 	r := redistest.Start(t)
 	var s *Store
 	var late atomic.Pointer[[]limit.Charge]
+	var down atomic.Bool
 	s, err := Open(Options{URL: r.URL(), Timeout: time.Second, Changed: func(h Health) {
 		ch := late.Load()
+		down.Store(!h.Up)
 		if !h.Up || ch == nil || !late.CompareAndSwap(ch, nil) {
 			return
 		}
@@ -295,6 +309,7 @@ func TestLeasesGivenBackLate(t *testing.T) {
 		t.Fatal("a frozen Redis answered")
 	}
 	late.Store(&inside)
+	eventually(t, func() bool { return down.Load() })
 	r.Thaw()
 	eventually(t, s.Up)
 	eventually(t, func() bool { _, ok := enter(); return ok })
@@ -303,70 +318,127 @@ func TestLeasesGivenBackLate(t *testing.T) {
 	}
 }
 
-// What a call takes that was given up, and that comes to Redis when the numbers have been told
-// after an outage, is not kept for ever: it has a name that nobody renews.
-func TestLeasesOfALateCall(t *testing.T) {
+// Redis refuses a call that arrives after the gateway has asked for its fate. So nobody holds
+// a slot that the call would have taken, and what it had to tell is told again.
+func TestLateCall(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	w := watch(t, Options{URL: r.URL(), Timeout: 10 * time.Second})
-	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
-	charge := func() []limit.Charge { return []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}} }
-	inside := charge()
-	if ok, err := w.Take(context.Background(), 0, inside); !ok || err != nil {
+	slots, window := w.at(t, limit.Concurrency(), limit.Limit{N: 3}), w.at(t, limit.FixedWindow(), limit.Limit{N: 3, Unit: time.Hour})
+	charge := func(c limit.Counters, n int64) []limit.Charge {
+		return []limit.Charge{{Counters: c, Key: []byte("x"), Cost: n}}
+	}
+	if ok, err := w.Take(context.Background(), 0, charge(slots, 1)); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	late := newBatch(w.lanes[0], nil)
-	late.take(charge())
-	names, told := []string{w.key(late.lane, late.keys[0])}, late.pack()
+	l := w.lanes[0]
+	late := newBatch(l, nil)
+	late.take(charge(slots, 1))
+	late.debit(&charge(window, 2)[0])
+	l.mu.Lock()
+	late.call, late.known = l.receipts.next()
+	l.mu.Unlock()
+	names := []string{w.key(l, late.keys[0]), w.key(l, late.keys[1]), l.receiptsKey()}
+	told := late.pack()
 	ups := w.ups.Load()
-	w.link.fail(context.DeadlineExceeded) // as it got no answer
+	w.link.fail(context.DeadlineExceeded) // because it got no answer
 	late.end(context.DeadlineExceeded)
-	eventually(t, func() bool { return w.ups.Load() > ups && w.Up() })
-	if _, err := w.call(context.Background(), w.script.Load(), names, told); err != nil {
-		t.Fatal(err)
+	eventually(t, func() bool { return late.is(notCarriedOut) && w.Up() })
+	if n := w.ups.Load() - ups; n != 0 {
+		t.Errorf("one late call had the store say %d times that Redis is back", n)
 	}
-	if err := w.renewLeases(false); err != nil {
-		t.Fatal(err)
+	if _, err := w.call(context.Background(), w.script.Load(), names, told); Kind(err) != "late" {
+		t.Errorf("a call that arrived late: %v, want an error that begins with LATE", err)
 	}
-	text, _ := r.Must("GET", names[0]).(string)
-	by := map[int64]int64{} // how many, by name
-	for at := 1; at+24 <= len(text); at += 24 {
-		number := func(i int) int64 {
-			return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(text[at+8*i:]))))
+	left := func(c limit.Counters) (n int) {
+		for ; ; n++ {
+			if ok, err := w.Take(context.Background(), 0, charge(c, 1)); !ok {
+				return n
+			} else if err != nil {
+				t.Fatal(err)
+			}
 		}
-		by[number(0)] = number(1)
 	}
-	if len(by) != 2 || by[w.leases.name.Load()] != 1 {
-		t.Errorf("places by name: %v, want one of %d, and of another what came late", by, w.leases.name.Load())
+	if n := left(slots); n != 2 {
+		t.Errorf("%d of 3 slots are free beside one request, want 2", n)
+	}
+	if n := left(window); n != 1 {
+		t.Errorf("%d of 3 are left after a debit of 2, want 1", n)
 	}
 }
 
-// Redis that has forgotten the places, and no call had failed, is told of them again.
-func TestLeasesForgotten(t *testing.T) {
+// is reports whether a failed batch has that fate.
+func (b *batch) is(f fate) bool {
+	b.lane.mu.Lock()
+	defer b.lane.mu.Unlock()
+	return b.fate == f
+}
+
+// A call that Redis has carried out, and whose answer is lost, is not made again.
+func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	w := watch(t, Options{URL: r.URL()})
-	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
-	enter := func() bool {
-		t.Helper()
-		ok, err := w.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ok
-	}
-	for range 2 {
-		enter()
-	}
-	r.Must("FLUSHALL")
-	if !enter() {
-		t.Fatal("refused after two of three")
-	}
-	if err := w.renewLeases(false); err != nil {
+	c := w.at(t, limit.FixedWindow(), limit.Limit{N: 10, Unit: time.Hour})
+	l := w.lanes[0]
+	lost := newBatch(l, nil)
+	lost.debit(&limit.Charge{Counters: c, Key: []byte("x"), Cost: 4})
+	l.mu.Lock()
+	lost.call, lost.known = l.receipts.next()
+	l.mu.Unlock()
+	names := []string{w.key(l, lost.keys[0]), l.receiptsKey()}
+	if _, err := w.call(context.Background(), w.script.Load(), names, lost.pack()); err != nil {
 		t.Fatal(err)
 	}
-	if enter() {
-		t.Error("four places of three")
+	lost.end(context.DeadlineExceeded)
+	allowed := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1, Ticket: lost}} // by the caller, after the failure
+	w.Debit(0, allowed)
+	w.link.fail(context.DeadlineExceeded)
+	eventually(t, func() bool { return lost.is(carriedOut) && w.Up() })
+	ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+	if ok, err := w.Take(context.Background(), 0, ch); !ok || err != nil || ch[0].Outcome.Remaining != 5 {
+		t.Errorf("%v, %v, %+v: want 5 left of 10 after a debit of 4 and a request", ok, err, ch[0].Outcome)
+	}
+}
+
+// A Redis that has forgotten everything says so to the first call that changes something. The
+// gateway then tells it the slots that it holds, and reports the loss once.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	var forgot atomic.Int64
+	w := &watched{T: t}
+	var err error
+	if w.Store, err = Open(Options{URL: r.URL(), Timeout: time.Second, Changed: func(h Health) {
+		if h.Forgot {
+			forgot.Add(1)
+		}
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	eventually(t, w.Up)
+	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
+	enter := func() (bool, error) {
+		return w.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
+	}
+	for range 2 {
+		if ok, err := enter(); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	r.Must("FLUSHALL")
+	if _, err := enter(); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("a Redis that has forgotten: %v, want ErrUnavailable", err)
+	}
+	eventually(t, w.Up)
+	for want := range 2 {
+		if ok, err := enter(); ok != (want == 0) || err != nil {
+			t.Errorf("slot %d of 3: %v, %v", want+3, ok, err)
+		}
+	}
+	if n := forgot.Load(); n != 1 {
+		t.Errorf("the loss was reported %d times, want once", n)
 	}
 }
 
@@ -401,17 +473,15 @@ func TestManyLeases(t *testing.T) {
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3}).(*counters)
 	w.leases.mu.Lock()
 	for i := range held {
-		w.leases.held[actor{c.name, fmt.Sprint(i)}] = places{c, 1}
+		w.leases.held[actor{c.name, fmt.Sprint(i)}] = slots{c, 1}
 	}
 	w.leases.mu.Unlock()
-	for _, exact := range []bool{false, true} {
-		before := w.calls.Load()
-		if err := w.renewLeases(exact); err != nil {
-			t.Errorf("exact %v: %v", exact, err)
-		}
-		if n := w.calls.Load() - before; n < held/renewAtOnce {
-			t.Errorf("exact %v: %d places in %d calls, want %d at most in each", exact, held, n, renewAtOnce)
-		}
+	before := w.calls.Load()
+	if err := w.renewLeases(false); err != nil {
+		t.Error(err)
+	}
+	if n := w.calls.Load() - before; n < held/renewAtOnce {
+		t.Errorf("%d slots in %d calls, want %d at most in each", held, n, renewAtOnce)
 	}
 }
 

@@ -4,162 +4,248 @@ package redisstore
 
 import (
 	"context"
+	_ "embed" // the Lua source
+	"errors"
 	"math/rand/v2"
+	"net"
 	"strconv"
-	"sync"
 	"time"
 )
 
-// While Redis is within reach a gateway says each second that it lives, which also
-// finds out how many others do. When a call fails nothing is asked any more but by this
-// probe, five times a second; Redis is used again when the probe has succeeded twice in
-// a row, in half the time that a request may wait. One that is slow rather than dead so
-// stays out of use, instead of going in and out.
+// A Store uses Redis, doubts it, or does without it:
+//
+//	         a call fails                 no answer in doubtTime, or two refusals
+//	in use ---------------> in doubt -------------------------------------------> out of reach
+//	   ^                       |                                                       |
+//	   '-----------------------'<------------------------------------------------------'
+//	     an answer in time                 two answers in half the time, one after another
+//
+// In doubt and out of reach no request asks Redis: the caller decides by itself and debits.
+// So nobody waits for more than one call. Doubt is not reported: on a busy machine it is
+// this process that was late, far more often than Redis.
+//
+// A process that is late itself must not take Redis for dead. So doubt is counted in ticks:
+// a tick counts once it has fired, however late. A process that gets no processor time has no
+// ticks, and doubts for longer.
+//
+// Before requests use Redis again, the gateway asks which calls were carried out, tells how
+// many slots it holds, and makes the debits that it owes.
 const (
-	announceEvery = time.Second
+	announceEvery = time.Second // each gateway says that it lives
 	probeEvery    = 200 * time.Millisecond
+	doubtEvery    = 20 * time.Millisecond
 	probesToTrust = 2
+
+	tick       = 10 * time.Millisecond
+	doubtTime  = time.Second            // in ticks, and at least the timeout
+	doubtProbe = 250 * time.Millisecond // the longest probe in doubt, and at least the timeout
+	doubts     = 2                      // errors of probes that end the doubt
+
+	tellTime = 10 * time.Second // for telling debts; then the next probe goes on with them
 
 	expireAfter = 3 * time.Second // of a gateway that no longer says that it lives
 )
 
-// announceScript notes that a gateway lives, forgets those that have not said so for
-// three seconds, and returns how many there are.
-var announceScript = plainScript(`
--- KEYS  the set of gateways, by when they last said that they live
--- ARGV  this gateway; with a minus in front: it lives as another by now
-local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]
-if ARGV[1]:sub(1, 1) == '-' then
-  redis.call('ZREM', KEYS[1], ARGV[1]:sub(2))
-else
-  redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
-end
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - 3000000))
-redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%.0f', now), '+inf') -- the clock was set back
-redis.call('PEXPIRE', KEYS[1], 3000)
-return cmsgpack.pack({redis.call('ZCARD', KEYS[1])})
-`)
+//go:embed announce.lua
+var announceLua string
 
-// watch finds out when Redis is out of reach and when it is back, until Close.
+var announceScript = plainScript(announceLua + "return cmsgpack.pack({announce(KEYS[1], ARGV[1])})\n")
+
+// watcher finds out when Redis is out of reach and when it is back. It belongs to one
+// goroutine.
+type watcher struct {
+	store  *Store
+	health Health // as told last
+
+	forgot  bool          // Redis does not remember, which is not told yet
+	good    int           // probes in a row that were answered in time
+	waited  time.Duration // ticks in doubt
+	errors  int           // of probes in doubt
+	renewed time.Time     // when leases were renewed last
+	back    time.Time     // when Redis came within reach last
+}
+
+// watch runs until Close.
 func (s *Store) watch() {
-	health := Health{Gateways: max(s.options.Gateways, 1)}
-	change := func(h Health) {
-		if h.Up == health.Up && h.Gateways == health.Gateways && (h.Reason == nil) == (health.Reason == nil) {
-			return
-		}
-		health = h
-		if s.options.Changed != nil {
-			s.options.Changed(h)
-		}
-	}
-	good := probesToTrust - 1 // the first time, one will do
-	tick := time.NewTimer(0)
-	defer tick.Stop()
-	var renewed, back time.Time // when leases were renewed, and when Redis came back, last
+	w := &watcher{store: s, health: Health{Gateways: max(s.options.Gateways, 1)}}
+	w.good = probesToTrust - 1 // the first time, one will do
+	next := time.NewTimer(0)
+	defer next.Stop()
 	for {
 		select {
 		case <-s.stop:
 			return
-		case reason := <-s.link.down:
-			change(Health{Reason: reason, Gateways: health.Gateways})
-			good = 0
-			tick.Reset(probeEvery)
-			continue
-		case <-tick.C:
+		case <-s.link.down: //nolint:errcheck // a call has failed, and the probe finds the reason
+			w.waited, w.errors = 0, 0
+			next.Reset(0)
+		case <-next.C:
+			wait := w.probe()
+			next.Reset(wait*9/10 + rand.N(wait/5)) // so that gateways do not come all at once
 		}
-		begin := time.Now()
-		gateways, err := s.probe()
-		switch {
-		case err != nil:
-			s.link.up.Store(false)
-			change(Health{Reason: err, Gateways: health.Gateways})
-			good = 0
-		case s.link.up.Load():
-			if time.Since(back) < expireAfter { // some may not have said yet that they live
-				gateways = max(gateways, health.Gateways)
-			}
-			change(Health{Up: true, Gateways: gateways})
-		case time.Since(begin) > s.timeout/2:
-			good = 0
-		default:
-			if good++; good >= probesToTrust {
-				s.refused.forgetAll()
-				s.leases.rename()
-				if err := s.renewLeases(true); err != nil {
-					change(Health{Reason: err, Gateways: health.Gateways})
-					good = 0
-					break
-				}
-				s.leases.former.Store(s.leases.name.Load())
-				s.drainDown()
-				back = time.Now()
-				change(Health{Up: true, Gateways: max(gateways, health.Gateways)})
-				good = 0              // for when it is lost again, perhaps while the next probe is under way
-				s.link.up.Store(true) // after everyone knows
-			}
-		}
-		wait := announceEvery
-		if !s.link.up.Load() {
-			wait = probeEvery
-		} else {
-			_ = s.renewLost() // a call that fails has told s.link
-			if time.Since(renewed) > leaseTime*time.Microsecond/4 {
-				renewed = time.Now()
-				_ = s.renewLeases(false)
-			}
-		}
-		tick.Reset(wait*9/10 + rand.N(wait/5)) // so that gateways do not come all at once
 	}
 }
 
-// drainDown forgets a failure that was noted before Redis was found to be back.
-func (s *Store) drainDown() {
-	for len(s.link.down) > 0 {
+// probe does what is due, and returns how long to wait until the next.
+func (w *watcher) probe() time.Duration {
+	s := w.store
+	switch {
+	case s.Up():
+		w.live()
+		if s.Up() {
+			return announceEvery
+		}
+		return tick
+	case w.health.Up:
+		w.doubt()
+		return doubtEvery
+	default:
+		w.without()
+		if s.Up() {
+			return announceEvery
+		}
+		return probeEvery
+	}
+}
+
+// live says that this gateway lives, and renews what it holds.
+func (w *watcher) live() {
+	s := w.store
+	ctx, cancel := context.WithTimeout(context.Background(), max(s.patience(), doubtProbe))
+	defer cancel()
+	gateways, err := s.announce(ctx)
+	if err != nil {
+		s.link.fail(err)
+		return
+	}
+	if time.Since(w.back) < expireAfter { // some may not have said yet that they live
+		gateways = max(gateways, w.health.Gateways)
+	}
+	w.tell(Health{Up: true, Gateways: gateways})
+	// A call that fails has told s.link.
+	all := time.Since(w.renewed) > leaseTime*time.Microsecond/4
+	if all {
+		w.renewed = time.Now()
+	}
+	_ = s.renewLeases(!all)
+	_ = s.tellDebts(time.Now().Add(tellTime))
+}
+
+// doubt asks Redis whether it is only this gateway that was late.
+func (w *watcher) doubt() {
+	s := w.store
+	took, gateways, err := w.ask(max(s.patience(), doubtProbe))
+	w.waited += took
+	switch {
+	case err == nil && took < s.patience():
+		w.use(gateways)
+		return
+	case err != nil && !late(err):
+		w.errors++
+	}
+	if w.waited < max(doubtTime, s.patience()) && w.errors < doubts {
+		return
+	}
+	if err == nil {
+		err = errSlow
+	}
+	w.good = 0
+	w.tell(Health{Reason: err, Gateways: w.health.Gateways})
+}
+
+var errSlow = errors.New("its answers take longer than redis.timeout")
+
+// without asks whether Redis is back.
+func (w *watcher) without() {
+	s := w.store
+	took, gateways, err := w.ask(max(s.patience(), connectTimeout)) // there may have to be a connection first
+	switch {
+	case err != nil:
+		w.good = 0
+		w.tell(Health{Reason: err, Gateways: w.health.Gateways})
+	case took > max(s.patience()/2, tick):
+		w.good = 0
+	default:
+		if w.good++; w.good >= probesToTrust {
+			w.use(gateways)
+		}
+	}
+}
+
+// ask asks which calls were carried out, as requests would, in every lane, and how many
+// gateways live. It writes, because a server that cannot is of no use. took is in ticks.
+func (w *watcher) ask(most time.Duration) (took time.Duration, gateways int, err error) {
+	s := w.store
+	took, err = inTicks(most, func(ctx context.Context) (err error) {
+		var forgot bool
+		gateways, forgot, err = s.resolveAll(ctx)
+		w.forgot = w.forgot || forgot
+		return err
+	})
+	return took, gateways, err
+}
+
+// inTicks calls f with a context that ends after most, and returns how many ticks have passed
+// meanwhile.
+func inTicks(most time.Duration, f func(context.Context) error) (took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case err := <-done:
+			return took, err
+		case <-t.C:
+			took += tick
+		}
+	}
+}
+
+// late reports whether an error says that an answer has not come in time.
+func late(err error) bool {
+	var n net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
+}
+
+// use has requests ask Redis again, when it knows all that has happened without it.
+func (w *watcher) use(gateways int) {
+	s := w.store
+	w.good = 0
+	s.refused.forgetAll()
+	err := s.renewLeases(false)
+	if err == nil {
+		err = s.tellDebts(time.Now().Add(tellTime))
+	}
+	if err != nil || !s.allConcluded() { // a call has failed since it was asked about
+		return
+	}
+	for len(s.link.down) > 0 { // failures from before
 		<-s.link.down //nolint:errcheck // an old reason
 	}
+	w.back = time.Now()
+	w.tell(Health{Up: true, Gateways: max(gateways, w.health.Gateways), Forgot: w.forgot})
+	w.forgot = false
+	s.link.up.Store(true) // after everyone knows
+	s.once.Do(func() { close(s.ready) })
+	_ = s.tellDebts(time.Now().Add(tellTime)) // of requests that were being judged
 }
 
-// probe asks what a request would ask, and how many gateways live. It writes, as a
-// server that cannot is of no use. Of a Cluster it asks every lane, unless Redis is in
-// use, when requests do: the first one, and then all others at once, as requests would.
-func (s *Store) probe() (gateways int, err error) {
-	others := s.lanes[1:]
-	if s.Up() {
-		others = nil
+// tell tells how things stand, if that is news.
+func (w *watcher) tell(h Health) {
+	old := w.health
+	w.health = h
+	news := h.Forgot || h.Up != old.Up || h.Gateways != old.Gateways || (h.Reason == nil) != (old.Reason == nil)
+	if changed := w.store.options.Changed; news && changed != nil {
+		changed(h)
 	}
-	if gateways, err = s.announce(s.lanes[0]); err != nil {
-		return 0, err
-	}
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	for _, l := range others {
-		all.Go(func() {
-			n, failure := s.announce(l)
-			mu.Lock()
-			defer mu.Unlock()
-			gateways = max(gateways, n)
-			if err == nil {
-				err = failure
-			}
-		})
-	}
-	all.Wait()
-	return gateways, err
 }
 
-func (s *Store) announce(l *lane) (gateways int, err error) {
-	patience := s.timeout
-	if !s.Up() { // nobody else waits, and there may have to be a connection first
-		patience = max(patience, connectTimeout)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	gateway := s.gateway
-	if s.leaving.Load() {
-		gateway = -gateway
-	}
-	answer, err := s.call(ctx, announceScript, []string{s.prefix + ":" + l.tag + "gateways"}, strconv.AppendInt(nil, gateway, 10))
+// announce says that this gateway lives, or no longer does if the Store is closing, and
+// returns how many do.
+func (s *Store) announce(ctx context.Context) (gateways int, err error) {
+	answer, err := s.call(ctx, announceScript, []string{s.lanes[0].gatewaysKey()}, s.announcement())
 	if err != nil {
 		return 0, err
 	}
@@ -169,3 +255,17 @@ func (s *Store) announce(l *lane) (gateways int, err error) {
 	}
 	return max(int(n[0]), 1), nil
 }
+
+// announcement returns what announce.lua is told. A Store that another one has replaced says
+// nothing.
+func (s *Store) announcement() []byte {
+	switch {
+	case s.leaving.Load():
+		return nil
+	case s.closing.Load():
+		return strconv.AppendInt(nil, -s.gateway, 10)
+	}
+	return strconv.AppendInt(nil, s.gateway, 10)
+}
+
+func (l *lane) gatewaysKey() string { return l.store.prefix + ":" + l.tag + "gateways" }

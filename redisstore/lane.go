@@ -24,6 +24,8 @@ type lane struct {
 	busy  int        // calls under way
 	alone bool       // no other may go beside the one under way
 	sent  *batch     // whose tables can be used again
+
+	receipts receipts
 }
 
 func newLane(s *Store, tag string) *lane {
@@ -103,9 +105,13 @@ func (l *lane) free() *batch {
 		return nil
 	}
 	l.busy++
-	l.alone = renews || len(l.next.gives) > 0 // and who comes after them is judged after them
-	l.store.done.Add(1)
+	l.alone = l.next.changes() // and a request that comes after them is judged after them
+	l.store.calls.begin()
 	b := l.next
+	b.call, b.known = l.receipts.next()
+	for i := range b.renewals {
+		b.renewals[i].n = b.number(&b.renewals[i])
+	}
 	l.next, l.sent = newBatch(l, l.sent), nil
 	return b
 }
@@ -127,14 +133,15 @@ func (l *lane) run(b *batch, wait bool) {
 
 // send sends a batch, and returns the next one to be sent, or nil.
 func (l *lane) send(b *batch) *batch {
-	if l.store.Up() || len(b.renewals) > 0 { // which come before the rest after an outage
+	if l.store.Up() || b.urgent {
 		b.send()
 	} else { // it has waited for a call that failed, and does not wait for another
+		b.call = 0
 		b.end(ErrUnavailable)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.store.done.Done()
+	defer l.store.calls.end()
 	l.sent = b
 	l.busy--
 	return l.free()

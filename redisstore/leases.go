@@ -4,116 +4,139 @@ package redisstore
 
 import (
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/diana-limiter/diana/limit"
 )
 
-// leases are the places that this gateway holds under rules of concurrency. While it
-// lives it says so now and then, and so keeps them: see limit/concurrency.lua.
+// leases are the slots that this gateway holds under rules of concurrency. While the gateway
+// lives it renews them now and then, and so keeps them: see limit/concurrency.lua.
 //
-// After an outage Redis knows it by another name. A call that was given up can come to Redis
-// long after, when the network has it at last; what it takes is in a name then that nobody
-// renews, and not for ever.
+// The slots that a request takes without Redis are among them. So Redis is told of these
+// when it is back.
+//
+// A lane's lock is held when slots are counted that its calls take or release. A renewal is
+// the only call under way, and its numbers are read when it is sent. So a number counts all
+// that earlier calls have taken, and nothing that later calls do.
 type leases struct {
-	name, former atomic.Int64 // now, and when Redis was last in use; over 0
-
 	mu   sync.Mutex
-	held map[actor]places
+	held map[actor]slots
 
-	// lost are those of whom a call has failed: what Redis has counted of them is not
-	// known until it has been told an exact number, which can be none.
+	// lost are the actors of calls that have failed: what Redis has counted of them is not
+	// known until it has been told a number, which can be none.
 	lost map[actor]*counters
 }
 
-// places are those that an actor's requests hold in this gateway.
-type places struct {
+// slots are those that an actor's requests hold in this gateway.
+type slots struct {
 	c *counters
 	n int64
 }
 
-// rename gives this gateway another name.
-func (l *leases) rename() { l.name.Store(1 + rand.Int64N(1<<53-1)) }
-
-// renewAtOnce is how many actors' places are renewed in one call: what takes Redis a
-// millisecond or two.
+// renewAtOnce is how many actors' slots are renewed, or debts told, in one call: what takes
+// Redis a millisecond or two.
 const renewAtOnce = 256
 
-// hold counts the places of a request, or with a sign of -1 no longer counts them.
-func (l *leases) hold(charges []limit.Charge, sign int64) {
-	for i := range charges {
-		ch := &charges[i]
-		if c := ch.Counters.(*counters); c.held && ch.Outcome.Allowed {
-			a := actor{c.name, string(ch.Key)}
-			l.mu.Lock()
-			p := places{c, l.held[a].n + sign*ch.Cost}
-			if p.n > 0 {
-				l.held[a] = p
-			} else {
-				delete(l.held, a)
+// hold counts n more slots, or fewer if n is negative. Other counters than those of
+// concurrency hold none.
+func (l *leases) hold(c *counters, key []byte, n int64) {
+	if !c.held {
+		return
+	}
+	a := actor{c.name, string(key)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if sum := l.held[a].n + n; sum > 0 {
+		l.held[a] = slots{c, sum}
+	} else {
+		delete(l.held, a)
+	}
+}
+
+// holdGranted counts the slots that a call has taken. The lane's lock is not needed, as the
+// call is still under way.
+func (l *leases) holdGranted(b *batch) {
+	for i := range b.groups {
+		g := &b.groups[i]
+		if g.granted <= 0 {
+			continue
+		}
+		for k, ch := range b.charges[g.first:g.end] {
+			key := &b.keys[ch.key-1]
+			if key.c.held {
+				l.hold(key.c, []byte(key.key), b.grantedOf(g, k))
 			}
-			l.mu.Unlock()
 		}
 	}
 }
 
-// any reports whether a place is held.
+// any reports whether a slot is held.
 func (l *leases) any() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.held) > 0
 }
 
-// lose notes of whom a call has failed.
+// lose notes the actors of a call that has failed.
 func (l *leases) lose(keys []key) {
 	for i := range keys {
 		if k := &keys[i]; k.c.held {
-			l.mu.Lock()
-			l.lost[k.actor] = k.c
-			l.mu.Unlock()
+			l.loseOne(k.actor, k.c)
 		}
 	}
 }
 
-// actors returns whose places are to be renewed.
-func (l *leases) actors(exact bool) []actor {
+func (l *leases) loseOne(a actor, c *counters) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []actor
-	for a := range l.held {
-		all = append(all, a)
+	l.lost[a] = c
+}
+
+// actors returns the actors whose slots are to be renewed: those that hold some, and those
+// of failed calls; or these alone.
+func (l *leases) actors(lostOnly bool) []actor {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := slices.Collect(maps.Keys(l.lost))
+	if lostOnly {
+		return all
 	}
-	if exact {
-		for a := range l.lost {
-			if _, held := l.held[a]; !held {
-				all = append(all, a)
-			}
+	for a := range l.held {
+		if _, lost := l.lost[a]; !lost {
+			all = append(all, a)
 		}
 	}
 	return all
 }
 
-// renewLeases says that this gateway still holds what it holds. After an outage, before
-// any request is judged, the numbers are exact: what has been given back meanwhile was
-// not heard of.
-func (s *Store) renewLeases(exact bool) error { return s.renewAll(s.leases.actors(exact), exact) }
-
-// renewLost says the exact numbers of those of whom a call has failed since, as one does that
-// comes when the numbers have been told and Redis is not in use yet.
-func (s *Store) renewLost() error {
-	l := &s.leases
+// number returns how many slots a renewal tells, when the batch is about to be sent: those
+// that are held without what the batch itself debits and releases after its renewals.
+func (b *batch) number(r *renewal) int64 {
+	k := &b.keys[r.key-1]
+	l := &b.lane.store.leases
 	l.mu.Lock()
-	all := slices.Collect(maps.Keys(l.lost))
+	n := l.held[k.actor].n
 	l.mu.Unlock()
-	return s.renewAll(all, true)
+	for _, g := range b.gives {
+		if g.key == r.key {
+			n += g.n
+		}
+	}
+	for _, d := range b.debits {
+		if d.key == r.key {
+			n -= d.n
+		}
+	}
+	return max(n, 0)
 }
 
-func (s *Store) renewAll(all []actor, exact bool) error {
-	for some := range slices.Chunk(all, renewAtOnce) {
-		for b := range s.renew(some, exact) {
+// renewLeases tells Redis how many slots this gateway holds, of all actors or of those of
+// failed calls alone. After an outage it does so before any request is judged: Redis does not
+// know what has been taken and released meanwhile.
+func (s *Store) renewLeases(lostOnly bool) error {
+	for some := range slices.Chunk(s.leases.actors(lostOnly), renewAtOnce) {
+		for b := range s.renew(some) {
 			if <-b.done; b.err != nil {
 				return b.err
 			}
@@ -122,27 +145,32 @@ func (s *Store) renewAll(all []actor, exact bool) error {
 	return nil
 }
 
-// renew puts the numbers of some actors into batches, which it returns. A number and what
-// is given back after it come to Redis in this order.
-func (s *Store) renew(some []actor, exact bool) map[*batch]bool {
-	l := &s.leases
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// renew puts renewals of some actors into batches, which it returns.
+func (s *Store) renew(some []actor) map[*batch]bool {
 	batches := map[*batch]bool{}
 	for _, a := range some {
-		p := l.held[a]
-		if p.c == nil {
-			if p.c = l.lost[a]; p.c == nil || !exact {
-				continue // it has left meanwhile
-			}
+		c := s.leases.counters(a)
+		if c == nil {
+			continue // all its requests have ended meanwhile
 		}
-		if exact {
-			delete(l.lost, a) // and again there if this fails
-		}
-		b := s.lanes[s.laneOf([]byte(a.key))].add(func(b *batch) { b.renew(p.c, a.key, p.n, exact) })
-		if b != nil {
+		ch := limit.Charge{Counters: c, Key: []byte(a.key)}
+		if b := s.lane([]limit.Charge{ch}).add(func(b *batch) { b.renew(&ch) }); b != nil {
 			batches[b] = true
 		}
 	}
 	return batches
+}
+
+// counters returns the counters of an actor that is to be renewed, or nil if there is nothing
+// to tell. The number settles what a failed call has left open; if the renewal fails, it is
+// open again.
+func (l *leases) counters(a actor) *counters {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.held[a].c
+	if c == nil {
+		c = l.lost[a]
+	}
+	delete(l.lost, a)
+	return c
 }

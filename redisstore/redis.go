@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +24,9 @@ type link struct {
 
 	credentials, sentinelCredentials func() (username, password string, err error)
 
-	client atomic.Pointer[rueidis.Client] // nil before the first connection
-	down   chan error                     // gets the reason when up turns false
+	connecting sync.Mutex                     // held to make the client
+	client     atomic.Pointer[rueidis.Client] // nil before the first connection
+	down       chan error                     // gets the reason when up turns false
 }
 
 // configure takes the options over. It does not connect.
@@ -55,13 +57,17 @@ func (l *link) configure(o Options) error {
 	l.option.DialCtxFn = dial
 	l.option.Dialer.Timeout = connectTimeout
 	l.option.Sentinel.Dialer.Timeout = connectTimeout
-	l.option.ConnWriteTimeout = max(connectTimeout, 2*o.Timeout) // also for answers, and for the pings that find a dead peer
+	l.option.ConnWriteTimeout = writeTimeout(o.Timeout)
 	// Events of a failover can get lost, and a master that hangs sends none.
 	l.option.Sentinel.TopologyRefreshInterval = time.Second
 	l.option.ClusterOption.ShardsRefreshInterval = time.Second
 	l.down = make(chan error, 1)
 	return nil
 }
+
+// writeTimeout is how long a connection may be silent for a store with that timeout: it holds
+// also for answers, and for the pings that find a dead peer.
+func writeTimeout(timeout time.Duration) time.Duration { return max(connectTimeout, 2*timeout) }
 
 // cluster reports whether Redis is a Cluster.
 func (l *link) cluster() bool {
@@ -70,6 +76,11 @@ func (l *link) cluster() bool {
 
 // connect makes the client, if there is none yet. Later it connects by itself.
 func (l *link) connect() (rueidis.Client, error) {
+	if c := l.client.Load(); c != nil {
+		return *c, nil
+	}
+	l.connecting.Lock() // a Cluster's lanes come all at once
+	defer l.connecting.Unlock()
 	if c := l.client.Load(); c != nil {
 		return *c, nil
 	}
@@ -152,7 +163,7 @@ func Kind(err error) string {
 	switch {
 	case errors.Is(err, errForeign):
 		return "foreign"
-	case errors.Is(err, context.DeadlineExceeded):
+	case late(err):
 		return "timeout"
 	case errors.As(err, &answered):
 		word, _, _ := strings.Cut(answered.Error(), " ")

@@ -18,6 +18,7 @@ type script struct{ text, sha string }
 // newScript puts the algorithms' sources in front of the driver.
 func newScript(sources []string) *script {
 	var b strings.Builder
+	b.WriteString(receiptsLua)
 	b.WriteString("local gateway, lease\nlocal scripts = {\n")
 	for _, source := range sources {
 		b.WriteString("(function()\n")

@@ -68,12 +68,22 @@ type Options struct {
 	Timeout time.Duration // most that a request waits; 0 means 50 ms
 	Prefix  string        // of every key; empty means "diana"
 
+	// Gateway tells this gateway from others. Stores of one gateway that take each other's
+	// place have the same, so that it counts once. 0 means a random number.
+	Gateway int64
+
 	// Gateways is how many were last seen alive by an earlier Store, this one included. Health
 	// tells that until Redis has been asked. 0 means that there was none.
 	Gateways int
 
-	// Changed is called when Redis comes within reach or out of it, with the reason,
-	// and when the number of gateways changes. It is called by one goroutine. May be nil.
+	// StillCounts returns how much of n still counts at this moment that was debited to an
+	// actor of the counters of that name while Redis was out of reach: tokens drip in, and
+	// windows end. May be nil: all of it does. It is called by one goroutine.
+	StillCounts func(counters string, key []byte, n int64) int64
+
+	// Changed is called when Redis comes within reach or out of it, with the reason, when
+	// it has forgotten, and when the number of gateways changes. It is called by one
+	// goroutine. May be nil.
 	Changed func(Health)
 
 	// Observed is called after each call to Redis with how long it took, by any
@@ -90,25 +100,37 @@ type Health struct {
 	Up       bool
 	Reason   error // why it is not up
 	Gateways int   // last seen alive, this one included; at least 1
+
+	// Forgot says that Redis does not remember what this Store had counted there: it has
+	// restarted empty, or from an old copy.
+	Forgot bool
 }
 
 // Store is a limit.Store in Redis. It starts goroutines, which Close ends.
 type Store struct {
 	options Options
-	timeout time.Duration
+	timeout atomic.Int64 // nanoseconds, see SetTimeout
 	prefix  string
 	gateway int64 // tells this one from others
+	id      int64 // tells this Store from others, also of the same gateway
 	link    link
 	lanes   []*lane // one, but for a Cluster
 	refused refusals
 	leases  leases
+	debts   debts
+	turns   turns
+	calls   underWay     // calls to Redis
+	ahead   atomic.Int64 // microseconds by which Redis' clock is ahead of this process'
 
 	mu      sync.Mutex             // guards scripts, and changes of script
 	scripts []string               // sources, by number
 	script  atomic.Pointer[script] // of them all
 
 	leaving atomic.Bool // see Leave
+	closing atomic.Bool // requests no longer ask
 
+	ready chan struct{} // closed when Redis is within reach for the first time
+	once  sync.Once     // closes it
 	close sync.Once
 	stop  chan struct{} // closed by Close
 	done  sync.WaitGroup
@@ -131,20 +153,25 @@ type counters struct {
 // Open returns a Store. It does not wait for Redis: until that answers, Take fails at
 // once. The error is for Options that are wrong.
 func Open(o Options) (*Store, error) {
-	s := &Store{options: o, timeout: o.Timeout, prefix: o.Prefix, gateway: rand.Int64N(1 << 53), stop: make(chan struct{})}
-	if err := s.link.configure(o); err != nil {
+	s := &Store{
+		options: o, prefix: o.Prefix, gateway: o.Gateway, id: NewGateway(),
+		ready: make(chan struct{}), stop: make(chan struct{}),
+	}
+	if s.options.Timeout == 0 {
+		s.options.Timeout = 50 * time.Millisecond
+	}
+	if err := s.link.configure(s.options); err != nil {
 		return nil, err
 	}
-	if s.timeout == 0 {
-		s.timeout = 50 * time.Millisecond
+	s.timeout.Store(int64(s.options.Timeout))
+	if s.gateway == 0 {
+		s.gateway = NewGateway()
 	}
 	if s.prefix == "" {
 		s.prefix = "diana"
 	}
 	s.refused.seed = maphash.MakeSeed()
-	s.leases.rename()
-	s.leases.former.Store(s.leases.name.Load())
-	s.leases.held, s.leases.lost = map[actor]places{}, map[actor]*counters{}
+	s.leases.held, s.leases.lost = map[actor]slots{}, map[actor]*counters{}
 	s.script.Store(newScript(nil))
 	for _, tag := range s.tags() {
 		s.lanes = append(s.lanes, newLane(s, tag))
@@ -153,21 +180,72 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the store's goroutines. Requests that wait get ErrUnavailable, and so do
-// all that come later.
+// NewGateway returns a random number for Options.Gateway.
+func NewGateway() int64 { return 1 + rand.Int64N(1<<53-1) }
+
+// patience is how long a request waits.
+func (s *Store) patience() time.Duration { return time.Duration(s.timeout.Load()) }
+
+// SetTimeout changes Options.Timeout of a Store in use. It reports false, and changes nothing,
+// if that takes another connection.
+func (s *Store) SetTimeout(d time.Duration) bool {
+	if writeTimeout(d) != writeTimeout(s.options.Timeout) {
+		return false
+	}
+	s.timeout.Store(int64(d))
+	return true
+}
+
+// Ready is closed when Redis has answered and the gateways there were counted, for the first
+// time.
+func (s *Store) Ready() <-chan struct{} { return s.ready }
+
+// flushTime is how long Close waits for what Redis has still to be told.
+const flushTime = time.Second
+
+// Close ends the store's goroutines. Requests that wait get ErrUnavailable, and so do all
+// later ones. Before that, Close tells Redis what was debited, refunded and released, for at
+// most a second; what could not be told is lost.
 func (s *Store) Close() {
-	s.close.Do(func() { close(s.stop) })
+	s.close.Do(func() {
+		s.closing.Store(true)
+		s.flush()
+		close(s.stop)
+	})
+	s.link.up.Store(false)
 	for _, l := range s.lanes {
 		l.close()
 	}
 	s.done.Wait()
+	s.calls.wait(nil)
 	s.link.close()
 }
 
-// Leave is Close when nobody holds a place any more, or when ctx ends. Until then the places
-// are counted, and can be given back; those of a closed Store are free for others when its
-// lease has ended, whoever is inside. It is for a Store that another has taken the place of,
-// and counts no more among the gateways.
+// flush tells Redis what it does not know yet, and that this gateway no longer lives.
+func (s *Store) flush() {
+	if !s.Up() {
+		return
+	}
+	end := time.NewTimer(flushTime)
+	defer end.Stop()
+	told := make(chan struct{})
+	s.done.Go(func() { // ends with the calls that it makes
+		defer close(told)
+		_ = s.tellDebts(time.Now().Add(flushTime)) // there is nobody left to tell of an error
+		s.calls.wait(end.C)
+		if !s.leaving.Load() {
+			ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+			defer cancel()
+			_, _ = s.announce(ctx)
+		}
+	})
+	<-told
+}
+
+// Leave is Close when nobody holds a slot any more, or when ctx ends. Until then the slots
+// are counted, and can be released; those of a closed Store are free for others when its
+// lease has ended, whoever is inside. It is for a Store that another one of the same gateway
+// has replaced.
 func (s *Store) Leave(ctx context.Context) {
 	defer s.Close()
 	s.leaving.Store(true)
@@ -185,8 +263,8 @@ func (s *Store) Leave(ctx context.Context) {
 	}
 }
 
-// leaveEvery is how often a Store that is left looks whether it is still needed. It has the
-// first of these for what has just been given back.
+// leaveEvery is how often a replaced Store looks whether it is still needed. It has the
+// first of these for what has just been released.
 const leaveEvery = time.Second
 
 // Up reports whether Redis is within reach: whether it is worth while to Take.
@@ -238,8 +316,14 @@ func (s *Store) key(l *lane, k key) string {
 // Take implements limit.Store. The error is ErrUnavailable, or ctx's. If ctx ends while the
 // request waits for a call of others, it leaves, and the charges are given back as soon as
 // Redis has answered. The call that it makes itself it sees to the end.
+//
+// After ErrUnavailable it is not known whether Redis has made the charges. A caller that
+// allows the request by itself hands the same charges to Debit, which finds out.
 func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bool, error) {
-	if !s.Up() {
+	if !s.Up() || s.closing.Load() {
+		for i := range charges {
+			charges[i].Ticket = nil
+		}
 		return false, ErrUnavailable
 	}
 	if s.refused.certain(now, charges) {
@@ -257,7 +341,11 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 		s.giveLater(p, charges)
 		return false, err
 	}
-	return s.settle(p, now, charges)
+	allowed, err := s.settle(p, now, charges)
+	if allowed {
+		s.turns.join(charges)
+	}
+	return allowed, err
 }
 
 // settle fills in what has become of a request.
@@ -265,9 +353,10 @@ func (s *Store) settle(p place, now int64, charges []limit.Charge) (bool, error)
 	allowed, err := p.outcome(charges)
 	switch {
 	case err != nil:
-	case allowed:
-		s.leases.hold(charges, 1)
-	case !s.options.CallerClock:
+		for i := range charges {
+			charges[i].Ticket = p.batch // for Debit
+		}
+	case !allowed && !s.options.CallerClock:
 		s.refused.remember(now, p.given, charges)
 	}
 	return allowed, err
@@ -279,10 +368,11 @@ func (s *Store) giveLater(p place, charges []limit.Charge) {
 	for i := range own { // the caller's memory may become another's
 		own[i].Key = append([]byte(nil), own[i].Key...)
 	}
+	s.calls.begin()
 	go func() { // ends with the batch, which ends in time
+		defer s.calls.end()
 		<-p.done
 		if allowed, err := p.outcome(own); err == nil && allowed {
-			s.leases.hold(own, 1)
 			s.Give(own)
 		}
 	}()
@@ -290,34 +380,19 @@ func (s *Store) giveLater(p place, charges []limit.Charge) {
 
 // Give implements limit.Store. It does not wait for Redis.
 func (s *Store) Give(charges []limit.Charge) {
-	s.leases.hold(charges, -1)
+	s.turns.leave(charges)
 	for i := range charges {
-		if ch := &charges[i]; ch.Outcome.Allowed {
-			s.lane(charges[i:]).add(func(b *batch) { b.give(ch) })
-			s.refused.forget(ch) // now that whoever asks from here on is judged after it
+		ch := &charges[i]
+		if !ch.Outcome.Allowed {
+			continue
 		}
-	}
-}
-
-// Await implements limit.Store. Turns are reserved in Redis: who leaves early gives its own
-// back if nobody has come after. Otherwise it passes unused, as those behind, in whichever
-// gateway, wait for the turns that they were told, and no two may go on at one.
-func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
-	var wait time.Duration
-	for i := range charges {
-		if o := charges[i].Outcome; o.Allowed && !charges[i].Shadow && !charges[i].Counters.(*counters).reserver {
-			wait = max(wait, time.Duration(o.Wait)*time.Microsecond)
+		c := ch.Counters.(*counters)
+		if s.lane(charges[i:]).add(func(b *batch) {
+			s.leases.hold(c, ch.Key, -ch.Cost)
+			b.give(ch)
+		}) == nil {
+			s.leases.hold(c, ch.Key, -ch.Cost) // which a closed lane does not tell
 		}
-	}
-	if wait == 0 {
-		return nil
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		s.refused.forget(ch) // now that each request from here on is judged after it
 	}
 }

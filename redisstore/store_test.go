@@ -196,6 +196,11 @@ func TestOneCall(t *testing.T) {
 	}
 	r.Must("SCRIPT", "FLUSH")
 	take() // and nobody notices
+	receipts := s.lanes[0].receiptsKey()
+	if ttl, _ := r.Must("PTTL", receipts).(int64); ttl <= 0 || ttl > receiptsLive.Milliseconds() {
+		t.Errorf("the receipts have %d ms to live, want an hour at most", ttl)
+	}
+	r.Must("DEL", receipts)
 	for _, key := range r.Must("KEYS", "*").([]any) {
 		if ttl, _ := r.Must("PTTL", fmt.Sprint(key)).(int64); ttl == -1 || ttl > 70_000 { // -2: it has just gone
 			t.Errorf("key %q has %d ms to live, -1 for ever, want about a minute at most", key, ttl)

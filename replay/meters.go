@@ -71,16 +71,33 @@ func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (boo
 			continue
 		}
 		ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
-		ch.At = now
 		c := ch.Counters.(counters)
-		s := c.states[string(ch.Key)]
-		if more := c.meter.Cells(s, ch.Cost) - len(s.Cells); more > 0 {
-			s.Cells = append(s.Cells, make([]uint64, more)...)
-		}
-		s.Head = c.meter.Take(s, now, ch.Cost)
-		c.states[string(ch.Key)] = s
+		c.charge(ch, now, c.meter.Take)
 	}
 	return allowed, nil
+}
+
+// Debit implements [limit.Store].
+func (m *Meters) Debit(now int64, charges []limit.Charge) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range charges {
+		ch := &charges[i]
+		c := ch.Counters.(counters)
+		ch.Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		c.charge(ch, now, func(s limit.State, now, n int64) uint64 { return limit.Debit(c.meter, s, now, n) })
+	}
+}
+
+// charge changes the state of a charge, as its meter does by change.
+func (c counters) charge(ch *limit.Charge, now int64, change func(s limit.State, now, n int64) uint64) {
+	ch.At = now
+	s := c.states[string(ch.Key)]
+	if more := c.meter.Cells(s, ch.Cost) - len(s.Cells); more > 0 {
+		s.Cells = append(s.Cells, make([]uint64, more)...)
+	}
+	s.Head = change(s, now, ch.Cost)
+	c.states[string(ch.Key)] = s
 }
 
 // Await implements [limit.Store]. It does not wait.

@@ -20,6 +20,14 @@ type Set struct {
 	root       node
 }
 
+// Rule returns the rule, or the variant of one, with that Slot.
+func (s *Set) Rule(slot int) *Rule {
+	if slot < len(s.Rules) {
+		return s.Rules[slot]
+	}
+	return s.Variants[slot-len(s.Rules)]
+}
+
 // node is a segment of the tree of URLs.
 type node struct {
 	children map[string]*node

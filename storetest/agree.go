@@ -34,6 +34,9 @@ func (s Suite) Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
 	}
 }
 
+// longestJump keeps moments within what meters know, also after the largest debts.
+const longestJump = 365 * 24 * 3600 * 1e6
+
 // pair is the counters of one limit in both stores.
 type pair struct {
 	a, b  limit.Counters
@@ -62,7 +65,7 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 		case 3:
 			now -= rnd.Int64N(unit/10 + 1)
 		case 4: // at an edge, or just beside it
-			now += []int64{unit, wait}[rnd.IntN(2)] + rnd.Int64N(3) - 1
+			now += []int64{unit, min(wait, longestJump)}[rnd.IntN(2)] + rnd.Int64N(3) - 1
 		default:
 			now += rnd.Int64N(unit/max(pairs[0].n, 1) + 2)
 		}
@@ -72,6 +75,19 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 			b.Give(made[i][1])
 			made[i] = made[len(made)-1]
 			made = made[:len(made)-1]
+			continue
+		}
+		if rnd.IntN(16) == 0 {
+			i := rnd.IntN(len(pairs))
+			ch := limit.Charge{Key: fmt.Append(nil, rnd.IntN(3)), Cost: 1 + rnd.Int64N(2*pairs[i].n+2)}
+			if rnd.IntN(8) == 0 {
+				ch.Cost = limit.MaxN
+			}
+			latest = max(latest, now)
+			ch.Counters = pairs[i].a
+			a.Debit(now, []limit.Charge{ch})
+			ch.Counters = pairs[i].b
+			b.Debit(now, []limit.Charge{ch})
 			continue
 		}
 		var ca, cb []limit.Charge
@@ -131,7 +147,7 @@ func (s Suite) randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.
 			continue
 		}
 		if q, ok := m.(limit.Queue); ok { // so that no one waits
-			m = struct{ limit.Scripted }{q.(limit.Scripted)}
+			m = turns{q.(limit.Scripted)}
 		}
 		p := pair{limit: fmt.Sprintf("%s %+v", algorithm.Name(), l), unit: l.Unit, n: l.N}
 		if p.a, err = a.Counters(name, m); err != nil {
@@ -144,6 +160,14 @@ func (s Suite) randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.
 	}
 	t.Fatalf("of 1,000 limits none can be kept; the last: %v", err)
 	return pair{}
+}
+
+// turns is a queue that is asked for its scheduled times only.
+type turns struct{ limit.Scripted }
+
+// Debit implements limit.Debtor.
+func (t turns) Debit(s limit.State, now, n int64) uint64 {
+	return limit.Debit(t.Scripted, s, now, n)
 }
 
 func randomLimit(rnd *rand.Rand) limit.Limit {

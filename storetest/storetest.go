@@ -57,6 +57,8 @@ func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now fun
 		{"all or none", (*subject).allOrNone},
 		{"shadow", (*subject).shadowNeverRefuses},
 		{"give", (*subject).givesBack},
+		{"debit", (*subject).debitsIntoDebt},
+		{"debit under concurrency", (*subject).debitsUnderConcurrency},
 		{"give under concurrency", (*subject).givesBackUnderConcurrency},
 		{"outcome", (*subject).tellsWhatIsLeft},
 		{"new meter", (*subject).keepsStatesUnderANewMeter},
@@ -260,6 +262,77 @@ func (s *subject) givesBack() {
 		s.store.Give(refused)
 		if n := s.left(c, "x"); n != 0 {
 			s.Errorf("%s: giving a refusal back freed %d", a.Name(), n)
+		}
+	}
+}
+
+// A debit is made also where a request would be refused, and can be given back.
+func (s *subject) debitsIntoDebt() {
+	for _, a := range s.instant() {
+		c := s.counters("debit", a, 5)
+		s.debit(charge(c, "x", 3))
+		if n := s.left(c, "x"); n != 2 {
+			s.Errorf("%s: 3 of 5 were debited and %d are left, want 2", a.Name(), n)
+		}
+		s.debit(charge(c, "x", 1), charge(c, "y", 7))
+		for _, key := range []string{"x", "y"} {
+			if s.take(charge(c, key, 1)) {
+				s.Errorf("%s: %s is in debt, and a request was allowed", a.Name(), key)
+			}
+		}
+		s.debit(charge(c, "z", limit.MaxN), charge(c, "z", limit.MaxN), charge(c, "z", limit.MaxN))
+		if s.take(charge(c, "z", 1)) {
+			s.Errorf("%s: a request was allowed beside the largest debt", a.Name())
+		}
+		none := s.counters("debit closed", a, 0)
+		s.debit(charge(none, "x", 1))
+
+		d := s.counters("debit and give", a, 5)
+		debited := s.debit(charge(d, "x", 3))
+		s.store.Give(debited)
+		// A store of many processes may not find it, as it cannot say when it made it.
+		if n := s.left(d, "x"); n < 2 || n > 5 {
+			s.Errorf("%s: a debit of 3 was given back and %d of 5 are left", a.Name(), n)
+		}
+	}
+}
+
+// debit makes charges into debt, and returns them.
+func (s *subject) debit(charges ...limit.Charge) []limit.Charge {
+	s.Helper()
+	s.store.Debit(s.now(), charges)
+	for _, ch := range charges {
+		if !ch.Outcome.Allowed {
+			s.Errorf("a debit was not allowed: %+v", ch.Outcome)
+		}
+	}
+	return charges
+}
+
+// Each debit counts once, also while requests are decided.
+func (s *subject) debitsUnderConcurrency() {
+	const most = callers * offered
+	for _, a := range s.instant() {
+		c := s.counters("debits", a, most)
+		var allowed atomic.Int64
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for i := range offered {
+					if i%2 == 0 {
+						s.debit(charge(c, "x", 1))
+					} else if s.take(charge(c, "x", 1)) {
+						allowed.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if want := int64(most / 2); allowed.Load() != want {
+			s.Errorf("%s: %d were allowed, want %d", a.Name(), allowed.Load(), want)
+		}
+		if n := s.left(c, "x"); n != 0 {
+			s.Errorf("%s: %d are left after as many debits and requests as the limit", a.Name(), n)
 		}
 	}
 }

@@ -76,6 +76,9 @@ diana_requests_total{decision="shadow_refused",rule="slow"} 0
 # HELP diana_degraded Whether global rules are judged without Redis (1) or not (0).
 # TYPE diana_degraded gauge
 diana_degraded 0
+# HELP diana_fallback_total Requests that this gateway evaluated without Redis, because a call failed or because Redis was not asked.
+# TYPE diana_fallback_total counter
+diana_fallback_total 0
 # HELP diana_gateways Gateways last seen alive, this one included.
 # TYPE diana_gateways gauge
 diana_gateways 1
@@ -87,7 +90,7 @@ diana_keys 3
 diana_evictions_total 0
 `
 	err := testutil.GatherAndCompare(registry, strings.NewReader(want),
-		"diana_requests_total", "diana_degraded", "diana_gateways", "diana_keys", "diana_evictions_total")
+		"diana_requests_total", "diana_degraded", "diana_fallback_total", "diana_gateways", "diana_keys", "diana_evictions_total")
 	if err != nil {
 		t.Error(err)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,21 +27,32 @@ import (
 
 // served is a diana serve in a process of its own, which the test's end kills.
 type served struct {
-	url, admin string
+	url, admin string // empty until the gateway has printed them
+	file       string // of the configuration
 	cmd        *exec.Cmd
+	stdout     lockedBuffer
 	log        journal
 }
 
+// serve starts a gateway and waits until it has printed its addresses.
 func serve(t *testing.T, yaml, upstream string) *served {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "diana.yaml")
-	if err := os.WriteFile(file, []byte(yaml), 0o644); err != nil {
+	s := launch(t, yaml, upstream)
+	if !eventually(s.listens) {
+		t.Fatalf("no addresses: %q", s.stdout.String())
+	}
+	return s
+}
+
+// launch starts a gateway and does not wait for its addresses.
+func launch(t *testing.T, yaml, upstream string) *served {
+	t.Helper()
+	s := &served{file: filepath.Join(t.TempDir(), "diana.yaml")}
+	if err := os.WriteFile(s.file, []byte(yaml), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s := &served{}
-	s.cmd = exec.Command("diana", "serve", "--config", file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	var stdout lockedBuffer
-	s.cmd.Stdout, s.cmd.Stderr = &stdout, &s.log
+	s.cmd = exec.Command("diana", "serve", "--config", s.file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +63,38 @@ func serve(t *testing.T, yaml, upstream string) *served {
 			t.Logf("the log of the gateway at %s, without requests:\n%s", s.url, s.log.String())
 		}
 	})
-	if !eventually(func() bool { return addresses.MatchString(stdout.String()) }) {
-		t.Fatalf("no addresses: %q", stdout.String())
-	}
-	found := addresses.FindStringSubmatch(stdout.String())
-	s.url, s.admin = found[1], found[2]
 	return s
+}
+
+// listens reports whether the gateway has printed its addresses.
+func (s *served) listens() bool {
+	found := addresses.FindStringSubmatch(s.stdout.String())
+	if found == nil {
+		return false
+	}
+	s.url, s.admin = found[1], found[2]
+	return true
+}
+
+// stop sends SIGTERM and waits until the process has ended.
+func (s *served) stop(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(s.cmd.Process.Signal(syscall.SIGTERM), s.cmd.Wait()); err != nil {
+		t.Fatalf("the gateway at %s did not stop: %v", s.url, err)
+	}
+}
+
+// reload replaces the configuration file and waits until the new one is in force.
+func (s *served) reload(t *testing.T, yaml string) {
+	t.Helper()
+	reloads := func() int { return strings.Count(s.log.String(), `msg="configuration changed"`) }
+	before := reloads()
+	if err := errors.Join(os.WriteFile(s.file+".new", []byte(yaml), 0o644), os.Rename(s.file+".new", s.file)); err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(func() bool { return reloads() > before }) {
+		t.Fatalf("the gateway at %s did not reload", s.url)
+	}
 }
 
 // journal keeps the lines of a gateway's log, but not those of single requests.
@@ -128,17 +167,21 @@ func (s *served) status(t *testing.T) (status diana.Status) {
 // metric returns the value of a metric without labels.
 func (s *served) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	for line := range strings.Lines(string(s.tell(t, "/metrics"))) {
+	v, err := metricIn(s.tell(t, "/metrics"), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// metricIn returns the value of a metric without labels in the text of /metrics.
+func metricIn(page []byte, name string) (float64, error) {
+	for line := range strings.Lines(string(page)) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
-			v, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return v
+			return strconv.ParseFloat(text, 64)
 		}
 	}
-	t.Fatalf("no metric %s", name)
-	return 0
+	return 0, fmt.Errorf("no metric %s", name)
 }
 
 // fleet is gateways that count together, in front of one upstream.
@@ -154,11 +197,21 @@ type fleet struct {
 // many connections to each are kept.
 func startFleet(t *testing.T, ways []string, clients int, limits string) *fleet {
 	t.Helper()
+	return startFleetFor(t, func(http.ResponseWriter, *http.Request) {}, ways, clients, limits)
+}
+
+// startFleetFor is startFleet with the handler of the upstream.
+func startFleetFor(t *testing.T, handle http.HandlerFunc, ways []string, clients int, limits string) *fleet {
+	t.Helper()
 	f := &fleet{}
-	f.upstream = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { f.arrived.Add(1) }))
+	f.upstream = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.arrived.Add(1)
+		w.Header().Set("Arrived", strconv.FormatInt(time.Now().UnixNano(), 10))
+		handle(w, r)
+	}))
 	t.Cleanup(f.upstream.Close)
 	for _, way := range ways {
-		f.gateways = append(f.gateways, serve(t, fmt.Sprintf("redis: {%s}\nlimits:\n%s", way, limits), f.upstream.URL))
+		f.gateways = append(f.gateways, serve(t, fleetYAML(way, limits), f.upstream.URL))
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -169,6 +222,11 @@ func startFleet(t *testing.T, ways []string, clients int, limits string) *fleet 
 		}
 	}
 	return f
+}
+
+// fleetYAML returns the configuration of a gateway.
+func fleetYAML(way, limits string) string {
+	return fmt.Sprintf("redis: {%s}\nlimits:\n%s", way, limits)
 }
 
 // ask sends one request, which must be answered, and with one of the two statuses. A
@@ -184,6 +242,9 @@ func (f *fleet) ask(t *testing.T, gateway int, path string) seen {
 	_, _ = io.Copy(io.Discard, r.Body)
 	_ = r.Body.Close()
 	s.answered, s.status = time.Now(), r.StatusCode
+	if at, err := strconv.ParseInt(r.Header.Get("Arrived"), 10, 64); err == nil {
+		s.arrived = time.Unix(0, at)
+	}
 	if s.status != http.StatusOK && s.status != http.StatusServiceUnavailable {
 		t.Errorf("gateway %d, %s: status %d", gateway, path, s.status)
 	}

@@ -43,6 +43,8 @@ var (
 		[]string{"rule", "decision"}, nil)
 	degradedDesc = prometheus.NewDesc("diana_degraded",
 		"Whether global rules are judged without Redis (1) or not (0).", nil, nil)
+	fallbackDesc = prometheus.NewDesc("diana_fallback_total",
+		"Requests that this gateway evaluated without Redis, because a call failed or because Redis was not asked.", nil, nil)
 	keysDesc = prometheus.NewDesc("diana_keys",
 		"Actors that the local store remembers, all rules together.", nil, nil)
 	evictionsDesc = prometheus.NewDesc("diana_evictions_total",
@@ -62,7 +64,7 @@ var (
 // Describe lists what Collect can give.
 func (limiterMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requestsDesc, degradedDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
+		requestsDesc, degradedDesc, fallbackDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
 	} {
 		to <- d
 	}
@@ -89,6 +91,7 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 		degraded = 1
 	}
 	gauge(degradedDesc, degraded)
+	counter(fallbackDesc, s.Fallback)
 	gauge(keysDesc, s.Keys)
 	counter(evictionsDesc, s.Evictions)
 	for reload, n := range m.limiter.Reloads() {

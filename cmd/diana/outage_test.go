@@ -24,11 +24,12 @@ type outage struct {
 	hit        []int // gateways
 	proxied    bool  // each gateway has a proxy of its own
 	shift      bool  // before it, gateway 0 has all the traffic
+	forgets    bool  // Redis has lost its memory afterwards
 	harm, heal func(*redistest.Server, []*redistest.Proxy)
 }
 
 var outages = []outage{{
-	name: "killed", hit: []int{0, 1, 2},
+	name: "killed", hit: []int{0, 1, 2}, forgets: true,
 	harm: func(r *redistest.Server, _ []*redistest.Proxy) { r.Kill() },
 	heal: func(r *redistest.Server, _ []*redistest.Proxy) { r.Restart() },
 }, {
@@ -91,6 +92,9 @@ func testOutage(t *testing.T, o outage) {
 `, n, tokens))
 
 	l := f.load(t, rate, o.shift)
+	if l.shares = 0; o.forgets {
+		l.shares = 2 * time.Second
+	}
 	time.Sleep(time.Until(l.begin.Truncate(time.Second).Add(2500 * time.Millisecond))) // amid a window
 	harmed := time.Now()
 	o.harm(r, proxies)
@@ -163,6 +167,9 @@ type load struct {
 	requests []loaded
 	changes  [][]change    // by gateway
 	noise    time.Duration // the slowest answer of a page that has nothing to do with limits
+	readings [][]reading   // by gateway
+
+	shares time.Duration // for how long they hold when Redis is back; must be set before stop
 }
 
 // loaded is a request of a load.
@@ -184,6 +191,10 @@ func (f *fleet) load(t *testing.T, rate int, first bool) *load {
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		wg.Go(func() { l.listen(t) })
+		l.readings = make([][]reading, len(f.gateways))
+		for g := range f.gateways {
+			wg.Go(func() { l.countFallbacks(t, g) })
+		}
 		for i := 0; ; i++ {
 			r := loaded{gateway: i % 3, path: "/w", due: l.begin.Add(time.Duration(i) * time.Second / time.Duration(rate))}
 			if i%5 >= 3 {
@@ -225,6 +236,25 @@ func (l *load) listen(t *testing.T) {
 		}
 		_ = r.Body.Close()
 		l.noise = max(l.noise, time.Since(begin))
+	}
+}
+
+// countFallbacks reads now and then how many requests a gateway has evaluated without Redis.
+func (l *load) countFallbacks(t *testing.T, gateway int) {
+	for {
+		r := reading{begin: time.Now()}
+		var err error
+		if _, r.fallback, err = l.fleet.gateways[gateway].lateness(); err != nil {
+			t.Error(err)
+			return
+		}
+		r.end = time.Now()
+		l.readings[gateway] = append(l.readings[gateway], r)
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-l.ending:
+			return
+		}
 	}
 }
 
@@ -293,9 +323,6 @@ func (l *load) windows(marks ...time.Time) string {
 	return strings.TrimSpace(b.String())
 }
 
-// shares is for how long they hold when Redis is back.
-const shares = 2 * time.Second
-
 // lag bounds how long after a gateway has given Redis up it logs that.
 func (l *load) lag() time.Duration { return time.Second + 2*l.noise }
 
@@ -326,17 +353,15 @@ func (l *load) spells(gateway int) (all []spell) {
 // checkAdmitted checks what all gateways have admitted in each window of n, and returns
 // in how many nothing had changed lately.
 //
-// Where nothing has changed lately, it is n at most. A gateway without Redis keeps to
-// its share s, n/3 here, on which it counts what it has had from Redis: if that was a, it
-// ends at max(a, s). After Redis has come back both decide, for longer than a window, so
-// a gateway that began the window without Redis ends at s. All a together are n at most.
-// So if all began it so, it is their shares, and in another window of change n and the
-// shares of those that changed; if that are all, less one share, as somebody must have
-// had the n:
+// A gateway without Redis keeps to its share s, n/3 here, on which it counts what it has had
+// from Redis: if that was a, it ends at max(a, s). When Redis is back, it debits what it has
+// allowed by itself. So where all have been without Redis it is n + 2 s at most, and n and
+// the shares of those that were in other windows. Where all were without it from the
+// beginning to the end, it is their shares; so it is while shares hold because Redis has
+// forgotten.
 //
-//	gateway 1  a = n               n
-//	gateway 2  a = 0, then share   s      together n + 2 s = 5/3 n at the most; with
-//	gateway 3  a = 0, then share   s      equal load close to n
+// Of its share a gateway has allowed no more than the requests that it has evaluated
+// without Redis. So a window in which nothing has changed and no call was late has n.
 //
 // A gateway that cannot reach Redis while others can adds its share in every window
 // until it is back: that is the price of not asking.
@@ -346,23 +371,25 @@ func (l *load) checkAdmitted(t *testing.T, n int) (undisturbed int) {
 	_, end := span(ok)
 	for w := l.begin.Truncate(time.Second); w.Before(end); w = w.Add(time.Second) {
 		next := w.Add(time.Second)
-		together, least, changed, kept := 0, n, 0, 0
+		together, least, alone, kept := 0, n, 0, 0
 		for g := range l.fleet.gateways {
-			share, own := 0, false // the largest, in spells that touch the window
+			share, own := n/len(l.fleet.gateways), false // the largest, in spells that touch the window
 			for _, s := range l.spells(g) {
-				if s.from.Add(-l.lag()).Before(next) && s.to.Add(shares+l.lag()).After(w) {
+				if s.from.Add(-l.lag()).Before(next) && s.to.Add(l.shares+l.lag()).After(w) {
 					share = max(share, n/s.gateways)
 				}
-				own = own || s.from.Before(w) && s.to.Add(shares-l.lag()).After(next)
+				own = own || s.from.Before(w) && s.to.Add(l.shares-l.lag()).After(next)
 				if s.from.Before(w) && s.to.After(next) {
 					l.checkShare(t, g, w, n/s.gateways)
 				}
 			}
-			if share > 0 {
-				changed++
-			}
 			if own {
 				kept++
+			} else {
+				share = min(share, fallbacks(l.readings[g], w.Add(-l.noise), next.Add(l.noise)))
+			}
+			if share > 0 {
+				alone++
 			}
 			together, least = together+share, min(least, share)
 		}
@@ -370,14 +397,14 @@ func (l *load) checkAdmitted(t *testing.T, n int) (undisturbed int) {
 		switch {
 		case kept == len(l.fleet.gateways):
 			bound = together
-		case changed == len(l.fleet.gateways):
+		case alone == len(l.fleet.gateways):
 			bound -= least
-		case changed == 0:
+		case alone == 0:
 			undisturbed++
 		}
 		if surely, _ := count(ok, w, next); surely > bound {
-			t.Errorf("%d were admitted in the window that began at %v, want at most %d: %d gateways were or had been without Redis, %d when it began",
-				surely, w.Format("05"), bound, changed, kept)
+			t.Errorf("%d were admitted in the window that began at %v, want at most %d: %d gateways have allowed requests without Redis, %d had none all the time",
+				surely, w.Format("05"), bound, alone, kept)
 		}
 	}
 	return undisturbed
@@ -414,6 +441,7 @@ func (l *load) checkTokens(t *testing.T, n int) (report string) {
 			share := float64(max(n/s.gateways, 1))
 			bound += share * (2 + s.to.Sub(s.from).Seconds() + l.lag().Seconds())
 		}
+		bound += float64(l.late(g))
 	}
 	for _, s := range spells[0] { // when all were on their own
 		for _, other := range spells[1:] {
@@ -428,6 +456,22 @@ func (l *load) checkTokens(t *testing.T, n int) (report string) {
 		t.Errorf("%d of %d tokens were taken, want at most %d", got, len(all), int(bound))
 	}
 	return fmt.Sprintf("%d of at most %d, and %d if nothing had changed", got, int(bound), int(float64(n)*(1+end.Sub(begin).Seconds())))
+}
+
+// late returns how many requests a gateway has evaluated without Redis while that was within
+// reach.
+func (l *load) late(gateway int) (n int) {
+	all := l.readings[gateway]
+	for i := 1; i < len(all); i++ {
+		outside := true
+		for _, s := range l.spells(gateway) {
+			outside = outside && (all[i].end.Before(s.from) || all[i-1].begin.After(s.to))
+		}
+		if outside {
+			n += int(all[i].fallback - all[i-1].fallback)
+		}
+	}
+	return n
 }
 
 // overlap returns the longest part of s that lies in one of others.

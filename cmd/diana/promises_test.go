@@ -24,6 +24,7 @@ const clients = 64
 // seen is one request as its client saw it.
 type seen struct {
 	sent, answered time.Time
+	arrived        time.Time // at the upstream; zero if that is not known
 	status         int
 }
 

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+)
+
+// room is where requests for /c stay inside until the test releases their slots.
+type room struct {
+	mu     sync.Mutex
+	guests []guest // the oldest first
+	most   int     // the most that were inside at once
+	limit  int     // if above 0: requests that find so many inside are counted in excess
+	excess int
+}
+
+// guest is a request that is inside.
+type guest struct {
+	gateway string // of the query
+	leave   chan struct{}
+}
+
+// hold is a handler.
+func (r *room) hold(_ http.ResponseWriter, req *http.Request) {
+	if req.URL.Path != "/c" {
+		return
+	}
+	g := guest{req.URL.Query().Get("gateway"), make(chan struct{})}
+	r.mu.Lock()
+	if r.limit > 0 && len(r.guests) >= r.limit {
+		r.excess++
+	}
+	r.guests = append(r.guests, g)
+	r.most = max(r.most, len(r.guests))
+	r.mu.Unlock()
+	select {
+	case <-g.leave:
+	case <-req.Context().Done():
+	}
+}
+
+// inside returns how many requests are inside.
+func (r *room) inside() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.guests)
+}
+
+// expect sets how many requests may be inside when one arrives, and forgets what was before.
+func (r *room) expect(limit int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limit, r.excess, r.most = limit, 0, len(r.guests)
+}
+
+// seen returns the most that were inside, and how many requests arrived above the limit.
+func (r *room) seen() (most, excess int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most, r.excess
+}
+
+// release lets up to n requests finish that came through a gateway, or through any if it is empty.
+func (r *room) release(gateway string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.guests = slices.DeleteFunc(r.guests, func(g guest) bool {
+		if n == 0 || gateway != "" && g.gateway != gateway {
+			return false
+		}
+		close(g.leave)
+		n--
+		return true
+	})
+}
+
+// A gateway that has just started admits the whole limit, also if another gateway has no traffic.
+func TestFreshGatewayAdmitsAll(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	yaml := fmt.Sprintf(`
+redis: {url: %q, %s}
+limits:
+- {url: /alone, rules: [{algo: W, align: first, unit: 5s, rpu: 10, scope: global}]}
+- {url: /second, rules: [{algo: W, align: first, unit: 5s, rpu: 10, scope: global}]}
+`, redistest.Start(t).URL(), patient)
+	for _, path := range []string{"/alone", "/second"} {
+		g := serve(t, yaml, s.upstream.URL)
+		if ok := s.allowed(t, g.url+path, 11); ok != 10 {
+			t.Errorf("%s: %d of 11 requests admitted, want 10", path, ok)
+		}
+	}
+}
+
+// A Redis that returns remembers what it counted, and learns what gateways admitted meanwhile.
+// A Redis that has lost its memory allows no more than the bound of an outage.
+func TestReturnRemembers(t *testing.T) {
+	t.Parallel()
+	const n, share = 10, 5
+	for _, row := range []struct {
+		name       string
+		unit       string
+		before     int // requests through gateway 0 before the outage
+		harm, heal func(*redistest.Server)
+		most       int // bound
+		least      int
+		moment     bool // so short that no gateway reports it
+	}{
+		{"nothing before", "744h", 0, (*redistest.Server).Freeze, (*redistest.Server).Thaw, n, n, false},
+		{"some before", "744h", 3, (*redistest.Server).Freeze, (*redistest.Server).Thaw, n, n, false},
+		{"all before", "744h", n, (*redistest.Server).Freeze, (*redistest.Server).Thaw, 2*n - share, 2*n - share, false},
+		{"all before, then empty", "10s", n, (*redistest.Server).Kill, (*redistest.Server).Restart, 2*n - share, 2*n - share, false},
+		{"a moment", "744h", 0, (*redistest.Server).Freeze, (*redistest.Server).Thaw, 2*n - share, n, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := redistest.Start(t)
+			way := fmt.Sprintf("url: %q, timeout: 400ms", r.URL())
+			f := startFleet(t, []string{way, way}, 4, fmt.Sprintf(`
+- {url: /w, rules: [{algo: W, unit: %s, rpu: %d, scope: global}]}
+`, row.unit, n))
+			if row.unit == "10s" { // all within one window
+				if into := time.Since(time.Now().Truncate(10 * time.Second)); into > 4*time.Second {
+					time.Sleep(10*time.Second - into)
+				}
+			}
+			window := time.Now().Truncate(10 * time.Second)
+			ask := func(gateway, requests int) (ok int) {
+				for range requests {
+					if f.ask(t, gateway, "/w").status == http.StatusOK {
+						ok++
+					}
+				}
+				return ok
+			}
+			before := ask(0, row.before)
+			if before != row.before {
+				t.Errorf("%d of %d admitted before the outage", before, row.before)
+			}
+			row.harm(r)
+			requests := n
+			if row.moment {
+				requests = 3 // more would have each gateway use its share up
+			} else {
+				for g := range 2 {
+					f.awaitDegraded(t, g, true)
+				}
+			}
+			during := ask(0, requests) + ask(1, requests)
+			row.heal(r)
+			for g := range 2 {
+				f.awaitDegraded(t, g, false)
+			}
+			after := 0
+			for range n {
+				after += ask(0, 1) + ask(1, 1)
+			}
+			if row.unit == "10s" && !time.Now().Truncate(10*time.Second).Equal(window) {
+				t.Skip("the machine is so slow that the window has ended")
+			}
+			if sum := before + during + after; sum > row.most || sum < row.least {
+				t.Errorf("%d admitted before the outage, %d during it, %d after it: %d, want %d to %d", before, during, after, sum, row.least, row.most)
+			}
+			if before+during >= n && after > 0 {
+				t.Errorf("%d admitted after the return, where %d had used up the limit of %d", after, before+during, n)
+			}
+			t.Logf("%d admitted before the outage, %d during it, %d after it", before, during, after)
+		})
+	}
+}
+
+// Concurrency slots stay counted while Redis is away and when it is back: at most
+// n + (g-1) shares are inside meanwhile, and then none is added until fewer than n are.
+func TestSlotsAcrossOutage(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes ten seconds")
+	}
+	for _, row := range []struct {
+		name       string
+		harm, heal func(*redistest.Server)
+	}{
+		{"frozen", (*redistest.Server).Freeze, (*redistest.Server).Thaw},
+		{"killed", (*redistest.Server).Kill, (*redistest.Server).Restart},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := redistest.Start(t)
+			s := newSlots(t, r)
+			s.fill(0)
+			row.harm(r)
+			for g := range s.gateways {
+				s.awaitDegraded(t, g, true)
+			}
+			s.room.expect(0)
+			trying := s.try(0, 1, 2)
+			most := slotsLimit + 2*(slotsLimit/3)
+			if !eventually(func() bool { return s.room.inside() == most }) {
+				t.Errorf("%d are inside without Redis, want %d", s.room.inside(), most)
+			}
+			s.room.expect(most)
+			row.heal(r)
+			for g := range s.gateways {
+				s.awaitDegraded(t, g, false)
+			}
+			back := s.room.inside()
+			time.Sleep(4 * time.Second) // attempts, also when the shares no longer hold
+			if inside, _ := s.room.seen(); inside > most || s.room.inside() != back {
+				t.Errorf("%d are inside, and were %d when Redis came back, want %d at most", inside, back, most)
+			}
+			s.room.expect(slotsLimit)
+			s.room.release("0", 5)  // 15 stay
+			time.Sleep(time.Second) // attempts
+			s.room.release("", 5)   // 10 stay
+			s.awaitFull(t, "after the return")
+			trying.stop()
+
+			// What is released during an outage is free after it.
+			s.room.release("", 2*slotsLimit)
+			s.fill(1)
+			row.harm(r)
+			for g := range s.gateways {
+				s.awaitDegraded(t, g, true)
+			}
+			s.room.release("1", 7)
+			row.heal(r)
+			for g := range s.gateways {
+				s.awaitDegraded(t, g, false)
+			}
+			s.room.expect(slotsLimit)
+			trying = s.try(2)
+			s.awaitFull(t, "after slots were released without Redis")
+			trying.stop()
+		})
+	}
+}
+
+// slotsLimit is how many may be inside in a slotsFleet.
+const slotsLimit = 12
+
+// slotsFleet is three gateways with a limit of concurrency, and clients that stay inside.
+type slotsFleet struct {
+	*fleet
+	t    *testing.T
+	room *room
+	done sync.WaitGroup // clients
+}
+
+func newSlots(t *testing.T, r *redistest.Server) *slotsFleet {
+	t.Helper()
+	way := fmt.Sprintf("url: %q, timeout: 400ms", r.URL())
+	s := &slotsFleet{t: t, room: &room{}}
+	s.fleet = startFleetFor(t, s.room.hold, []string{way, way, way}, 64,
+		fmt.Sprintf("- {url: /c, rules: [{algo: C, rpu: %d, scope: global}]}", slotsLimit))
+	t.Cleanup(s.leave)
+	return s
+}
+
+// leave lets all requests finish and waits for their answers.
+func (s *slotsFleet) leave() {
+	s.room.release("", s.room.inside())
+	s.done.Wait()
+}
+
+// enter sends a request in the background, and returns when it is inside or refused.
+func (s *slotsFleet) enter(gateway int) {
+	answered := make(chan struct{})
+	before := s.arrived.Load()
+	s.done.Go(func() {
+		defer close(answered)
+		s.ask(s.t, gateway, fmt.Sprintf("/c?gateway=%d", gateway))
+	})
+	for s.arrived.Load() == before {
+		select {
+		case <-answered:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// fill has requests enter through one gateway, until all slots are taken.
+func (s *slotsFleet) fill(gateway int) {
+	s.t.Helper()
+	if !eventually(func() bool {
+		s.enter(gateway)
+		return s.room.inside() == slotsLimit
+	}) {
+		s.t.Fatalf("%d are inside, want %d", s.room.inside(), slotsLimit)
+	}
+}
+
+// awaitFull waits until all slots are taken, and checks that no request arrived beyond that.
+func (s *slotsFleet) awaitFull(t *testing.T, when string) {
+	t.Helper()
+	if !eventually(func() bool { return s.room.inside() >= slotsLimit }) {
+		t.Errorf("%s: %d are inside, want %d", when, s.room.inside(), slotsLimit)
+	}
+	if most, excess := s.room.seen(); excess > 0 {
+		t.Errorf("%s: %d requests arrived where %d were inside, %d at most", when, excess, slotsLimit, most)
+	}
+}
+
+// attempts are clients that try to enter, one after another.
+type attempts struct {
+	ending chan struct{}
+	ended  sync.WaitGroup
+}
+
+// try has a client try to enter through each of the gateways, until stop.
+func (s *slotsFleet) try(gateways ...int) *attempts {
+	a := &attempts{ending: make(chan struct{})}
+	for _, g := range gateways {
+		a.ended.Go(func() {
+			for {
+				select {
+				case <-a.ending:
+					return
+				case <-time.After(10 * time.Millisecond):
+					s.enter(g)
+				}
+			}
+		})
+	}
+	s.t.Cleanup(a.stop)
+	return a
+}
+
+// stop ends the attempts.
+func (a *attempts) stop() {
+	select {
+	case <-a.ending:
+	default:
+		close(a.ending)
+	}
+	a.ended.Wait()
+}

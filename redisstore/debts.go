@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// Debit implements limit.Store. While Redis cannot be asked, the debit is owed: it is told
+// before Redis is used again. Slots are held by a lease, which tells how many they are.
+//
+// Charges that a Take has failed with are debited only if Redis has not carried out the call
+// of that Take.
+func (s *Store) Debit(now int64, charges []limit.Charge) {
+	at := time.Now().UnixMicro() + s.ahead.Load()
+	if s.options.CallerClock {
+		at = now
+		s.calls.wait(nil) // a call has one moment
+	}
+	for i := range charges {
+		ch := &charges[i]
+		call, _ := ch.Ticket.(*batch)
+		ch.At, ch.Ticket, ch.Outcome = at, nil, limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		c := ch.Counters.(*counters)
+		o := owed{actor: actor{c.name, string(ch.Key)}, c: c, debit: ch.Cost, at: at}
+		switch {
+		case c.held && !s.Up():
+			s.leases.hold(c, ch.Key, ch.Cost)
+			s.leases.loseOne(o.actor, c) // the exact number is told
+		case call != nil && !c.held && call.owesUnless(o):
+		case s.Up():
+			if b := s.tell(o); b != nil && s.options.CallerClock {
+				<-b.done // a later request has another moment
+			}
+		default:
+			s.debts.add(o)
+		}
+	}
+}
+
+// owed is what the gateway must still tell Redis of an actor.
+type owed struct {
+	actor
+	c      *counters
+	debit  int64
+	refund int64
+	at     int64 // the moment of the newest charge among them
+}
+
+// mostOwed bounds for how many actors debts are kept, in about 20 MB. What is owed of
+// others is not told: each of them can use up one more limit.
+const mostOwed = 100_000
+
+var errManyDebts = fmt.Errorf("%w: it takes long to tell what was allowed without it", ErrUnavailable)
+
+// debts are what Redis could not be told yet, by actor.
+type debts struct {
+	mu sync.Mutex
+	by map[actor]owed
+}
+
+func (d *debts) add(o owed) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	sum, ok := d.by[o.actor]
+	if !ok && len(d.by) >= mostOwed {
+		return
+	}
+	sum.actor, sum.c = o.actor, o.c
+	sum.debit, sum.refund, sum.at = sum.debit+o.debit, sum.refund+o.refund, max(sum.at, o.at)
+	if both := min(sum.debit, sum.refund); both > 0 { // made and refunded without Redis
+		sum.debit, sum.refund = sum.debit-both, sum.refund-both
+	}
+	if sum.debit == 0 && sum.refund == 0 {
+		delete(d.by, o.actor)
+		return
+	}
+	if d.by == nil {
+		d.by = map[actor]owed{}
+	}
+	d.by[o.actor] = sum
+}
+
+// some removes up to most debts and returns them.
+func (d *debts) some(most int) (all []owed) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for a, o := range d.by {
+		if len(all) == most {
+			break
+		}
+		all = append(all, o)
+		delete(d.by, a)
+	}
+	return all
+}
+
+// tellDebts tells Redis what is owed, in calls of a bounded size, until that moment. What a
+// call that fails had to tell is owed again.
+func (s *Store) tellDebts(until time.Time) error {
+	for time.Now().Before(until) {
+		all := s.debts.some(renewAtOnce)
+		if len(all) == 0 {
+			return nil
+		}
+		batches := map[*batch]bool{}
+		for _, o := range all {
+			if counts := s.options.StillCounts; counts != nil && o.debit > 0 {
+				o.debit = counts(o.name.Value(), []byte(o.key), o.debit)
+			}
+			if o.debit == 0 && o.refund == 0 {
+				continue
+			}
+			if b := s.tell(o); b != nil {
+				batches[b] = true
+			}
+		}
+		for b := range batches {
+			if <-b.done; b.err != nil {
+				return b.err
+			}
+		}
+	}
+	return errManyDebts
+}
+
+// tell has the next call make a debit or a refund. It returns nil if the store is closed.
+func (s *Store) tell(o owed) *batch {
+	ch := limit.Charge{Counters: o.c, Key: []byte(o.key), At: o.at}
+	return s.lanes[s.laneOf(ch.Key)].add(func(b *batch) {
+		b.urgent = true
+		if s.options.CallerClock {
+			b.now = o.at
+		}
+		if ch.Cost = o.debit; ch.Cost > 0 {
+			s.leases.hold(o.c, ch.Key, ch.Cost)
+			b.debit(&ch)
+		}
+		if ch.Cost = o.refund; ch.Cost > 0 {
+			b.give(&ch)
+		}
+	})
+}

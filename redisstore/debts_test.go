@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+	"unique"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/limit"
+)
+
+// What was debited without Redis is told when Redis is back, as far as it still counts, and
+// without what was refunded meanwhile.
+func TestDebtsAreTold(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	w := &watched{T: t}
+	var err error
+	w.Store, err = Open(Options{URL: r.URL(), Timeout: time.Second, StillCounts: func(counters string, key []byte, n int64) int64 {
+		if string(key) == "expired" {
+			return 0
+		}
+		return n
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	eventually(t, w.Up)
+	for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.FixedWindow(), limit.SlidingWindow(), limit.SlidingLog()} {
+		c := w.at(t, a, limit.Limit{N: 10, Unit: 24 * time.Hour})
+		charge := func(key string, n int64) []limit.Charge {
+			return []limit.Charge{{Counters: c, Key: []byte(key), Cost: n}}
+		}
+		if ok, err := w.Take(context.Background(), 0, charge("x", 3)); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		r.Freeze()
+		w.link.fail(context.DeadlineExceeded)
+		w.Debit(0, charge("x", 4))
+		w.Debit(0, charge("expired", 4))
+		refunded := charge("y", 4)
+		w.Debit(0, refunded)
+		w.Give(refunded)
+		r.Thaw()
+		eventually(t, w.Up)
+		for key, want := range map[string]int64{"x": 3, "y": 10, "expired": 10} {
+			ch := charge(key, 1)
+			if ok, err := w.Take(context.Background(), 0, ch); !ok || err != nil || ch[0].Outcome.Remaining != want-1 {
+				t.Errorf("%s: %s has %d left, %v, want %d", a.Name(), key, ch[0].Outcome.Remaining+1, err, want)
+			}
+		}
+	}
+}
+
+// Debts have a bound, and one that is there goes on to grow.
+func TestDebtsAreBounded(t *testing.T) {
+	t.Parallel()
+	var d debts
+	c := &counters{name: unique.Make("c")}
+	for i := range mostOwed + 100 {
+		d.add(owed{actor: actor{c.name, fmt.Sprint(i)}, c: c, debit: 1})
+	}
+	d.add(owed{actor: actor{c.name, "0"}, c: c, debit: 1})
+	if n := len(d.by); n != mostOwed {
+		t.Errorf("%d debts, want %d", n, mostOwed)
+	}
+	if n := d.by[actor{c.name, "0"}].debit; n != 2 {
+		t.Errorf("a debt of 1 and 1 is %d", n)
+	}
+}
+
+// Close tells Redis what was given back and debited just before.
+func TestCloseTellsAll(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	other := open(t, r)
+	for round := range 10 {
+		s, err := Open(Options{URL: r.URL(), Timeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, s.Up)
+		name := fmt.Sprint("round ", round)
+		const n = 400
+		counted := func(s *Store, a limit.Algorithm) limit.Counters {
+			m, err := a.New(limit.Limit{N: n, Unit: 24 * time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.Counters(name+a.Name(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		slots, window, debited := counted(s, limit.Concurrency()), counted(s, limit.FixedWindow()), counted(s, limit.SlidingWindow())
+		var wg sync.WaitGroup
+		for range n / 2 {
+			wg.Go(func() {
+				ch := []limit.Charge{{Counters: slots, Cost: 1}, {Counters: window, Cost: 1}}
+				if ok, err := s.Take(context.Background(), 0, ch); !ok || err != nil {
+					t.Error(ok, err)
+				}
+				s.Give(ch)
+				s.Debit(0, []limit.Charge{{Counters: debited, Cost: 2}})
+			})
+		}
+		wg.Wait()
+		s.Close()
+		for a, want := range map[string]struct {
+			limit.Algorithm
+			left int64
+		}{"slots": {limit.Concurrency(), n}, "window": {limit.FixedWindow(), n}, "debits": {limit.SlidingWindow(), 0}} {
+			ch := []limit.Charge{{Counters: counted(other, want.Algorithm), Cost: 1, Shadow: true}}
+			if _, err := other.Take(context.Background(), 0, ch); err != nil {
+				t.Fatal(err)
+			}
+			left := ch[0].Outcome.Remaining
+			if ch[0].Outcome.Allowed {
+				left++
+			}
+			if left != want.left {
+				t.Errorf("round %d: %s: %d are left, want %d", round, a, left, want.left)
+			}
+		}
+	}
+}
+
+// A gateway whose Store is replaced by another counts once, and one that is closed no more.
+func TestGatewayCountsOnce(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	other := watch(t, Options{URL: r.URL()})
+	alive := func(want int) bool {
+		n, err := other.announce(context.Background())
+		return err == nil && n == want
+	}
+	o := Options{URL: r.URL(), Timeout: time.Second, Gateway: NewGateway()}
+	first, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return first.Up() && alive(2) })
+	second, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, second.Up)
+	for range 20 {
+		if !alive(2) {
+			t.Fatal("a gateway counts twice while its Store is replaced")
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	first.Leave(ctx)
+	if !alive(2) {
+		t.Error("a Store that was replaced took its gateway with it")
+	}
+	second.Close()
+	if !alive(1) {
+		t.Error("a gateway that has ended is still alive")
+	}
+}
+
+// A timeout is changed without another connection, unless it is long.
+func TestSetTimeout(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	p := redistest.StartProxy(t, r.Addr())
+	w := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: 20 * time.Millisecond})
+	if w.SetTimeout(5 * time.Second) {
+		t.Error("a connection that may be silent for a second has a timeout of five")
+	}
+	if !w.SetTimeout(400 * time.Millisecond) {
+		t.Error("a timeout of 20 ms cannot become 400 ms")
+	}
+	p.SetLatency(60 * time.Millisecond)
+	for range 5 {
+		if err := w.take(); err != nil {
+			t.Errorf("an answer after 60 ms: %v", err)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+-- The receipts of one gateway in one lane: which of its latest calls Redis has carried out.
+-- See receipts.go. This text stands in front of the driver and of the script that asks.
+--
+-- The value has three numbers: the last call that was carried out; 32 bits, of which bit i
+-- says that the call i before the last was carried out; and the fence. A call whose number
+-- is not above the fence comes too late and must change nothing.
+local receipts_live = 3600000 -- milliseconds
+
+local function read_receipts(key)
+  local value = redis.call('GET', key)
+  if not value or #value ~= 24 then return 0, 0, 0 end
+  return struct.unpack('<ddd', value)
+end
+
+local function write_receipt(key, number, last, bits, fence)
+  local ahead = number - last
+  if ahead > 31 then
+    last, bits = number, 1
+  elseif ahead > 0 then
+    last, bits = number, bit.bor(bit.lshift(bits, ahead), 1)
+  elseif ahead > -32 then
+    bits = bit.bor(bits, bit.lshift(1, -ahead))
+  end
+  redis.call('SET', key, struct.pack('<ddd', last, bits, fence), 'PX', receipts_live)
+end

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"sync"
+	"time"
+)
+
+// underWay counts what is going on, for who must wait until nothing is. Unlike with a
+// sync.WaitGroup, more can begin meanwhile.
+type underWay struct {
+	mu   sync.Mutex
+	n    int
+	none []chan struct{} // closed when n is 0
+}
+
+func (u *underWay) begin() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.n++
+}
+
+func (u *underWay) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n--; u.n > 0 {
+		return
+	}
+	for _, c := range u.none {
+		close(c)
+	}
+	u.none = nil
+}
+
+// wait returns when nothing goes on, or when most gets a value.
+func (u *underWay) wait(most <-chan time.Time) {
+	u.mu.Lock()
+	none := make(chan struct{})
+	if u.n == 0 {
+		close(none)
+	} else {
+		u.none = append(u.none, none)
+	}
+	u.mu.Unlock()
+	select {
+	case <-none:
+	case <-most:
+	}
+}
