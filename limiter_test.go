@@ -378,6 +378,23 @@ func TestFollowsTheFile(t *testing.T) {
 	poll(t, func() bool { return l.Status().Rules[0].Name == "new" })
 }
 
+// A file that a reload has read, and that is then as it was before, is followed: the watcher
+// compares it with what is in force and not with what it has read itself.
+func TestFileGoesBack(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	text := func(name string) string { return "{url: /, rules: [{name: " + name + ", rpu: 1}]}" }
+	l := open(t, quiet, f.write("diana.yaml", text("old")))
+	for range 3 {
+		f.write("diana.yaml", text("new"))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		f.write("diana.yaml", text("old"))
+		poll(t, func() bool { return l.Status().Rules[0].Name == "old" })
+	}
+}
+
 // poll waits until something is so.
 func poll(t *testing.T, so func() bool) {
 	t.Helper()

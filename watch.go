@@ -5,6 +5,7 @@ package diana
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"net/url"
@@ -30,8 +31,9 @@ type watchedFile struct {
 
 	mu     sync.Mutex // guards the rest, and orders the calls of handle
 	handle func(name string, text []byte, err error) error
-	text   []byte // last handled
-	gone   bool   // it could not be read, which has been handled
+	text   []byte             // last handled
+	gone   bool               // it could not be read, which has been handled
+	again  context.CancelFunc // has run compare the file with text; nil before it does
 }
 
 // watch calls handle whenever the file's contents are no longer text, until close.
@@ -57,12 +59,22 @@ func (f *watchedFile) close() {
 func (f *watchedFile) run(ctx context.Context, looked source.Source, d source.Document) {
 	defer close(f.done)
 	for {
-		err := looked.Wait(ctx, d)
+		waiting, again := context.WithCancel(ctx)
+		f.mu.Lock()
+		if f.again = again; !f.gone {
+			d = source.Document{Text: f.text, Exists: true} // read may have handled it meanwhile
+		}
+		f.mu.Unlock()
+		err := looked.Wait(waiting, d)
+		again()
 		if err == nil {
 			d, err = looked.Get(ctx)
 		}
 		if ctx.Err() != nil {
 			return
+		}
+		if errors.Is(err, context.Canceled) {
+			continue
 		}
 		if err == nil && !d.Exists {
 			err = &fs.PathError{Op: "open", Path: f.name, Err: syscall.ENOENT}
@@ -92,7 +104,10 @@ func (f *watchedFile) read() error {
 	defer f.mu.Unlock()
 	text, err := readFile(f.name, config.MaxSize)
 	if err == nil {
-		f.text = text
+		f.text, f.gone = text, false
+	}
+	if f.again != nil {
+		f.again()
 	}
 	return f.handle(f.name, text, err)
 }
