@@ -392,8 +392,8 @@ func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
 	}
 }
 
-// Debit implements limit.Store. Each charge is made by itself. What is debited to a queue
-// reserves turns that nobody waits for.
+// Debit implements limit.Store. Each charge is made by itself. A debit to a queue reserves
+// turns that nobody waits for.
 func (s *Store) Debit(now int64, charges []limit.Charge) {
 	for i := range charges {
 		ch := &charges[i]

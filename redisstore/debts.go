@@ -10,11 +10,10 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Debit implements limit.Store. While Redis cannot be asked, the debit is owed: it is told
-// before Redis is used again. Slots are held by a lease, which tells how many they are.
+// Debit implements limit.Store. While Redis cannot be asked, the Store keeps the debit, and
+// tells Redis before requests ask it again. A lease tells how many slots the gateway holds.
 //
-// Charges that a Take has failed with are debited only if Redis has not carried out the call
-// of that Take.
+// If a Take has failed, Debit makes its charges only if Redis has not carried out the call.
 func (s *Store) Debit(now int64, charges []limit.Charge) {
 	at := time.Now().UnixMicro() + s.ahead.Load()
 	if s.options.CallerClock {
@@ -51,8 +50,8 @@ type owed struct {
 	at     int64 // the moment of the newest charge among them
 }
 
-// mostOwed bounds for how many actors debts are kept, in about 20 MB. What is owed of
-// others is not told: each of them can use up one more limit.
+// mostOwed bounds the number of actors with debts, which take about 20 MB. Debts of further
+// actors are dropped: each of these can use up one more limit.
 const mostOwed = 100_000
 
 var errManyDebts = fmt.Errorf("%w: it takes long to tell what was allowed without it", ErrUnavailable)

@@ -20,6 +20,12 @@
 // cluster.go. What Redis has refused for a known time is not asked again, see
 // refusals.go.
 //
+// # Outages
+//
+// Requests ask Redis only while it answers in time, see health.go. What a gateway allows
+// without Redis is debited later: see debts.go, and receipts.go for how a debit is made once.
+// Slots of concurrency are held by leases, see leases.go.
+//
 // # Keys
 //
 // A key is the store's prefix and a hash of the counters' name and the actor: an identity

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// underWay counts what is going on, for who must wait until nothing is. Unlike with a
-// sync.WaitGroup, more can begin meanwhile.
+// underWay counts calls, for a goroutine that waits until none is left. Unlike with a
+// sync.WaitGroup, calls can begin meanwhile.
 type underWay struct {
 	mu   sync.Mutex
 	n    int
@@ -33,7 +33,7 @@ func (u *underWay) end() {
 	u.none = nil
 }
 
-// wait returns when nothing goes on, or when most gets a value.
+// wait returns when no call is left, or when most gets a value.
 func (u *underWay) wait(most <-chan time.Time) {
 	u.mu.Lock()
 	none := make(chan struct{})
