@@ -26,6 +26,7 @@ type batch struct {
 	born   time.Time // when the first request came
 	now    int64     // the caller's moment; 0: Redis' clock decides
 	urgent bool      // sent also before Redis is in use again
+	leads  bool      // requests may already wait for it to end, see watcher.use
 
 	call  int64 // its number; 0: it was not sent
 	known int64 // the call that Redis must remember, see receipts.go
@@ -235,7 +236,11 @@ func (b *batch) send() {
 		b.names = append(b.names, s.key(b.lane, k))
 	}
 	// The first request has waited longest, and none waits for longer than the timeout.
-	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(s.patience()))
+	most := s.patience()
+	if len(b.groups) == 0 && !b.leads && !s.Up() { // no request waits
+		most = max(most, doubtProbe)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(most))
 	defer cancel()
 	b.names = append(b.names, b.lane.receiptsKey())
 	reply, err := s.call(ctx, s.script.Load(), b.names, b.pack())

@@ -32,7 +32,7 @@ func (s *Store) Debit(now int64, charges []limit.Charge) {
 			s.leases.loseOne(o.actor, c) // the exact number is told
 		case call != nil && !c.held && call.owesUnless(o):
 		case s.Up():
-			if b := s.tell(o); b != nil && s.options.CallerClock {
+			if b := s.tell(o, true); b != nil && s.options.CallerClock {
 				<-b.done // a later request has another moment
 			}
 		default:
@@ -98,40 +98,63 @@ func (d *debts) some(most int) (all []owed) {
 	return all
 }
 
-// tellDebts tells Redis what is owed, in calls of a bounded size, until that moment. What a
-// call that fails had to tell is owed again.
-func (s *Store) tellDebts(until time.Time) error {
+func (d *debts) len() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.by)
+}
+
+// fewDebts is how many actors' debts can go in a call with requests: Redis makes them in less
+// than a millisecond.
+const fewDebts = 100
+
+// tellDebts tells Redis what is owed, in calls of a bounded size, until that moment or until
+// debts of at most so many actors remain. What a call that fails had to tell is owed again.
+func (s *Store) tellDebts(until time.Time, remain int) error {
 	for time.Now().Before(until) {
-		all := s.debts.some(renewAtOnce)
-		if len(all) == 0 {
+		if s.debts.len() <= remain {
 			return nil
 		}
-		batches := map[*batch]bool{}
-		for _, o := range all {
-			if counts := s.options.StillCounts; counts != nil && o.debit > 0 {
-				o.debit = counts(o.name.Value(), []byte(o.key), o.debit)
-			}
-			if o.debit == 0 && o.refund == 0 {
-				continue
-			}
-			if b := s.tell(o); b != nil {
-				batches[b] = true
-			}
-		}
-		for b := range batches {
-			if <-b.done; b.err != nil {
-				return b.err
-			}
+		if err := wait(s.tellSome(renewAtOnce, false)); err != nil {
+			return err
 		}
 	}
 	return errManyDebts
 }
 
+// tellSome has the next calls tell what is owed of at most so many actors. It returns these
+// calls, and does not wait for them. If leads is true, requests may wait for the calls to end.
+func (s *Store) tellSome(most int, leads bool) map[*batch]bool {
+	batches := map[*batch]bool{}
+	for _, o := range s.debts.some(most) {
+		if counts := s.options.StillCounts; counts != nil && o.debit > 0 {
+			o.debit = counts(o.name.Value(), []byte(o.key), o.debit)
+		}
+		if o.debit == 0 && o.refund == 0 {
+			continue
+		}
+		if b := s.tell(o, leads); b != nil {
+			batches[b] = true
+		}
+	}
+	return batches
+}
+
+// wait waits for batches, and returns the error of one that has failed.
+func wait(batches map[*batch]bool) (err error) {
+	for b := range batches {
+		if <-b.done; b.err != nil {
+			err = b.err
+		}
+	}
+	return err
+}
+
 // tell has the next call make a debit or a refund. It returns nil if the store is closed.
-func (s *Store) tell(o owed) *batch {
+func (s *Store) tell(o owed, leads bool) *batch {
 	ch := limit.Charge{Counters: o.c, Key: []byte(o.key), At: o.at}
 	return s.lanes[s.laneOf(ch.Key)].add(func(b *batch) {
-		b.urgent = true
+		b.urgent, b.leads = true, leads
 		if s.options.CallerClock {
 			b.now = o.at
 		}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
 )
@@ -609,5 +611,59 @@ func TestHangs(t *testing.T) {
 	}
 	if late > 1 {
 		t.Errorf("%d of %d requests waited for about a second, want 50 ms", late, tries)
+	}
+}
+
+// Requests are allowed without Redis until it is in use again, and each is a new debt.
+func TestReturnWhileDebtsArise(t *testing.T) {
+	t.Parallel()
+	var s *Store
+	var c limit.Counters
+	actors := 0 // of debts
+	debit := func() {
+		actors++
+		s.Debit(0, []limit.Charge{{Counters: c, Key: fmt.Append(nil, actors), Cost: 1}})
+	}
+	s = openBy(t, Options{
+		URL: redistest.Start(t).URL(),
+		StillCounts: func(_ string, _ []byte, n int64) int64 {
+			if !s.Up() {
+				debit() // of a request that comes while this one is debited
+			}
+			return n
+		},
+	})
+	c = s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
+	s.link.up.Store(false) // so that the watcher does not know before there is a debt
+	debit()
+	s.link.down <- errors.New("a call has failed")
+	eventually(t, s.Up)
+	eventually(t, func() bool { return s.debts.len() == 0 })
+	if ok, err := s.Take(t.Context(), 0, []limit.Charge{{Counters: c, Key: []byte("1"), Cost: 1}}); ok || err != nil {
+		t.Errorf("allowed %v, %v; want that the only token was debited", ok, err)
+	}
+}
+
+// All lanes of a Cluster share one client.
+func TestConnectOnce(t *testing.T) {
+	t.Parallel()
+	s := openBy(t, Options{URL: redistest.Start(t).URL()})
+	l := &link{option: s.link.option}
+	t.Cleanup(l.close)
+	clients := make(chan rueidis.Client, 32)
+	for range cap(clients) {
+		go func() {
+			c, err := l.connect()
+			if err != nil {
+				t.Error(err)
+			}
+			clients <- c
+		}()
+	}
+	first := <-clients
+	for range cap(clients) - 1 {
+		if c := <-clients; c != first {
+			t.Fatal("a second client was made")
+		}
 	}
 }

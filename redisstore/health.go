@@ -6,6 +6,7 @@ import (
 	"context"
 	_ "embed" // the Lua source
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -29,7 +30,9 @@ import (
 // ticks, and doubts for longer.
 //
 // Before requests use Redis again, the gateway asks which calls were carried out, tells how
-// many slots it holds, and makes the debits that it owes.
+// many slots it holds, and makes the debits that it owes. New debits arise all the time until
+// Redis is in use. Therefore the gateway does not wait for the last few: they go ahead of the
+// first requests, in the same call or in an earlier one.
 const (
 	announceEvery = time.Second // each gateway says that it lives
 	probeEvery    = 200 * time.Millisecond
@@ -127,7 +130,7 @@ func (w *watcher) live() {
 		w.renewed = time.Now()
 	}
 	_ = s.renewLeases(!all)
-	_ = s.tellDebts(time.Now().Add(tellTime))
+	_ = s.tellDebts(time.Now().Add(tellTime), 0)
 }
 
 // doubt asks Redis whether it is only this gateway that was late.
@@ -135,11 +138,13 @@ func (w *watcher) doubt() {
 	s := w.store
 	took, gateways, err := w.ask(max(s.patience(), doubtProbe))
 	w.waited += took
-	switch {
-	case err == nil && took < s.patience():
-		w.use(gateways)
-		return
-	case err != nil && !late(err):
+	if err == nil && took < s.patience() {
+		if took, err = w.use(gateways); err == nil {
+			return
+		}
+		w.waited += took
+	}
+	if err != nil && !late(err) {
 		w.errors++
 	}
 	if w.waited < max(doubtTime, s.patience()) && w.errors < doubts {
@@ -152,7 +157,10 @@ func (w *watcher) doubt() {
 	w.tell(Health{Reason: err, Gateways: w.health.Gateways})
 }
 
-var errSlow = errors.New("its answers take longer than redis.timeout")
+var (
+	errSlow = errors.New("its answers take longer than redis.timeout")
+	errOpen = fmt.Errorf("a call is open: %w", context.DeadlineExceeded)
+)
 
 // without asks whether Redis is back.
 func (w *watcher) without() {
@@ -165,8 +173,11 @@ func (w *watcher) without() {
 	case took > max(s.patience()/2, tick):
 		w.good = 0
 	default:
-		if w.good++; w.good >= probesToTrust {
-			w.use(gateways)
+		if w.good++; w.good < probesToTrust {
+			return
+		}
+		if _, err := w.use(gateways); err != nil {
+			w.tell(Health{Reason: err, Gateways: w.health.Gateways})
 		}
 	}
 }
@@ -209,17 +220,23 @@ func late(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
 }
 
-// use has requests ask Redis again, when it knows all that has happened without it.
-func (w *watcher) use(gateways int) {
+// use has requests ask Redis again, when it knows all that has happened without it. If it
+// fails, Redis stays out of use. took is in ticks.
+func (w *watcher) use(gateways int) (took time.Duration, err error) {
 	s := w.store
 	w.good = 0
 	s.refused.forgetAll()
-	err := s.renewLeases(false)
-	if err == nil {
-		err = s.tellDebts(time.Now().Add(tellTime))
+	took, err = inTicks(tellTime, func(context.Context) error {
+		if err := s.renewLeases(false); err != nil {
+			return err
+		}
+		return s.tellDebts(time.Now().Add(tellTime), fewDebts)
+	})
+	if err != nil {
+		return took, err
 	}
-	if err != nil || !s.allConcluded() { // a call has failed since it was asked about
-		return
+	if !s.allConcluded() { // a call has failed since the question
+		return took, errOpen
 	}
 	for len(s.link.down) > 0 { // failures from before
 		<-s.link.down //nolint:errcheck // an old reason
@@ -227,9 +244,14 @@ func (w *watcher) use(gateways int) {
 	w.back = time.Now()
 	w.tell(Health{Up: true, Gateways: max(gateways, w.health.Gateways), Forgot: w.forgot})
 	w.forgot = false
+	last := s.tellSome(mostOwed, true)
 	s.link.up.Store(true) // after everyone knows
 	s.once.Do(func() { close(s.ready) })
-	_ = s.tellDebts(time.Now().Add(tellTime)) // of requests that were being judged
+	if err := wait(last); err != nil {
+		s.link.fail(err) // the call may have failed before Redis was in use
+	}
+	_ = s.tellDebts(time.Now().Add(tellTime), 0) // of requests that were being judged
+	return took, nil
 }
 
 // tell tells how things stand, if that is news.

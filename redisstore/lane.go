@@ -46,7 +46,7 @@ type place struct {
 // nothing else to do, it returns when Redis has answered.
 func (l *lane) submit(now int64, charges []limit.Charge, wait bool) (place, error) {
 	l.mu.Lock()
-	if l.next == nil {
+	if l.next == nil || !l.store.Up() { // in doubt, calls may take longer than a request waits
 		l.mu.Unlock()
 		return place{}, ErrUnavailable
 	}

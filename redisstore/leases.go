@@ -136,10 +136,8 @@ func (b *batch) number(r *renewal) int64 {
 // know what has been taken and released meanwhile.
 func (s *Store) renewLeases(lostOnly bool) error {
 	for some := range slices.Chunk(s.leases.actors(lostOnly), renewAtOnce) {
-		for b := range s.renew(some) {
-			if <-b.done; b.err != nil {
-				return b.err
-			}
+		if err := wait(s.renew(some)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -237,7 +237,7 @@ func (s *Store) flush() {
 	told := make(chan struct{})
 	s.done.Go(func() { // ends with the calls that it makes
 		defer close(told)
-		_ = s.tellDebts(time.Now().Add(flushTime)) // there is nobody left to tell of an error
+		_ = s.tellDebts(time.Now().Add(flushTime), 0) // there is nobody left to tell of an error
 		s.calls.wait(end.C)
 		if !s.leaving.Load() {
 			ctx, cancel := context.WithTimeout(context.Background(), flushTime)
