@@ -181,9 +181,6 @@ func checkLate(t *testing.T, all []seen, n int, readings [][]reading, exact bool
 	for i := range ok {
 		ok[i].answered = ok[i].arrived
 	}
-	if len(no) == 0 {
-		t.Errorf("/w: none of %d requests was refused, which is too little load", len(all))
-	}
 	begin, end := span(all)
 	windows, full, over, most, mostLate := 0, 0, 0, 0, 0
 	for w := begin.Truncate(time.Second); w.Before(end); w = w.Add(time.Second) {
