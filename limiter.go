@@ -203,6 +203,9 @@ func (l *Limiter) use(c *config.Config, n *connection) error {
 		return err
 	}
 	if n != old {
+		if old != nil { // what was heard of the new connection meanwhile
+			l.logHealth(old.health, n.health)
+		}
 		l.leaveUnused(old)
 	}
 	return nil
@@ -320,7 +323,7 @@ func (l *Limiter) counters(r *rule.Rule, gateways int) (c limit.Counters, m limi
 		return nil, nil, nil
 	case r.OnError == rule.Closed:
 		none := r.Limit
-		none.N = 0
+		none.N, none.Unit = 0, time.Second // Redis may be back soon
 		if m, err = r.Algorithm.New(none); err != nil {
 			return nil, nil, err
 		}

@@ -156,8 +156,12 @@ func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
 	defer l.mu.Unlock()
 	before := n.health
 	n.health = h
+	if h.Reason != nil {
+		l.redisErrors[redisstore.Kind(h.Reason)]++ // of a probe
+	}
 	if h.Forgot {
 		n.forgot = l.local.Now()
+		l.redisErrors["forgot"]++
 	}
 	if n != l.redis {
 		return
@@ -166,14 +170,19 @@ func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
 	if err := l.enforce(&active{config: a.config, set: a.set, since: a.since, diversions: a.diversions}, n); err != nil {
 		l.options.Logger.Error("limits not changed", "gateways", h.Gateways, "error", err)
 	}
+	l.logHealth(before, h)
+	if h.Forgot {
+		l.options.Logger.Warn("Redis has forgotten what it had counted: shares hold as well for one unit of a rule, if that is 10 s or less")
+	}
+}
+
+// logHealth logs whether Redis is in use, if that has changed.
+func (l *Limiter) logHealth(before, h redisstore.Health) {
 	switch {
 	case h.Up && !before.Up:
 		l.options.Logger.Info("global limits are counted in Redis", "gateways", h.Gateways)
-	case !h.Up && (before.Up || before.Reason == nil):
+	case !h.Up && h.Reason != nil && (before.Up || before.Reason == nil):
 		l.options.Logger.Warn("Redis is out of reach: on_error decides", "gateways", h.Gateways, "reason", h.Reason)
-	}
-	if h.Forgot {
-		l.options.Logger.Warn("Redis has forgotten what it had counted: shares hold as well for one unit of a rule, if that is 10 s or less")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
@@ -69,4 +70,44 @@ func TestPlacesAfterReload(t *testing.T) {
 	poll(t, func() bool { return l.Status().Gateways == 1 })
 	inside.Done()
 	poll(t, func() bool { return ask(t, l, diana.Request{}).Allowed })
+}
+
+// A reload to a Redis that cannot be reached is logged with the reason, and one back to a
+// Redis that answers is logged too. Requests see no failed call, so the probes count errors.
+func TestLogOfRedisAfterReload(t *testing.T) {
+	t.Parallel()
+	r, f := redistest.Start(t), newFolder(t)
+	text := func(url string) string { return fmt.Sprintf("redis: {url: %q}\n%s", url, fiveHundred) }
+	var j journal
+	l := open(t, j.options(), f.write("diana.yaml", text(r.URL())))
+	lines := func(message string) int { return strings.Count(j.String(), message) }
+	for round := 1; round <= 2; round++ {
+		poll(t, connected(l))
+		poll(t, func() bool { return lines("global limits are counted in Redis") == round })
+		f.write("diana.yaml", text("redis://127.0.0.1:1"))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		poll(t, func() bool { return lines(`msg="Redis is out of reach`) == round })
+		f.write("diana.yaml", text(r.URL()))
+		if err := l.Reload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.Contains(j.String(), "connection refused") {
+		t.Errorf("no reason in the log:\n%s", j.String())
+	}
+	if l.RedisErrors()["connection"] == 0 {
+		t.Errorf("errors by kind: %v, want some of the kind connection", l.RedisErrors())
+	}
+}
+
+// A gateway that refuses for want of Redis has the client come back soon, and not after a
+// unit.
+func TestRetryAfterOfClosed(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /, rules: [{unit: day, rpu: 5, scope: global, on_error: closed}]}")
+	if d := ask(t, l, diana.Request{}); d.Allowed || d.RetryAfter != time.Second {
+		t.Errorf("allowed %v, retry after %v; want a refusal for a second", d.Allowed, d.RetryAfter)
+	}
 }

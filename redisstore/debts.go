@@ -3,7 +3,6 @@
 package redisstore
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -54,8 +53,6 @@ type owed struct {
 // actors are dropped: each of these can use up one more limit.
 const mostOwed = 100_000
 
-var errManyDebts = fmt.Errorf("%w: it takes long to tell what was allowed without it", ErrUnavailable)
-
 // debts are what Redis could not be told yet, by actor.
 type debts struct {
 	mu sync.Mutex
@@ -104,22 +101,21 @@ func (d *debts) len() int {
 	return len(d.by)
 }
 
-// fewDebts is how many actors' debts can go in a call with requests: Redis makes them in less
-// than a millisecond.
-const fewDebts = 100
+// fewDebts is how many actors' debts go ahead of the first requests when Redis is in use
+// again: Redis makes them in a few milliseconds. Requests make new debts all the time until
+// then, so on a busy gateway there are never none.
+const fewDebts = 512
 
 // tellDebts tells Redis what is owed, in calls of a bounded size, until that moment or until
 // debts of at most so many actors remain. What a call that fails had to tell is owed again.
+// The error is that of a call.
 func (s *Store) tellDebts(until time.Time, remain int) error {
-	for time.Now().Before(until) {
-		if s.debts.len() <= remain {
-			return nil
-		}
-		if err := wait(s.tellSome(renewAtOnce, false)); err != nil {
+	for n := s.debts.len(); n > remain && time.Now().Before(until); n = s.debts.len() {
+		if err := wait(s.tellSome(min(max(n/2, renewAtOnce), 4*renewAtOnce), false)); err != nil {
 			return err
 		}
 	}
-	return errManyDebts
+	return nil
 }
 
 // tellSome has the next calls tell what is owed of at most so many actors. It returns these

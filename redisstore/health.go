@@ -44,7 +44,7 @@ const (
 	doubtProbe = 250 * time.Millisecond // the longest probe in doubt, and at least the timeout
 	doubts     = 2                      // errors of probes that end the doubt
 
-	tellTime = 10 * time.Second // for telling debts; then the next probe goes on with them
+	tellTime = time.Second // for telling debts before requests use Redis again; the rest follows
 
 	expireAfter = 3 * time.Second // of a gateway that no longer says that it lives
 )
@@ -244,7 +244,7 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 	w.back = time.Now()
 	w.tell(Health{Up: true, Gateways: max(gateways, w.health.Gateways), Forgot: w.forgot})
 	w.forgot = false
-	last := s.tellSome(mostOwed, true)
+	last := s.tellSome(fewDebts, true)
 	s.link.up.Store(true) // after everyone knows
 	s.once.Do(func() { close(s.ready) })
 	if err := wait(last); err != nil {
