@@ -173,6 +173,18 @@ func measureOpen(ctx context.Context, r *run, server *redistest.Server, systems 
 	return measureAlone(ctx, r, server, systems)
 }
 
+// settled asks until there is an answer, for five seconds at most. A store of Diana finds out
+// by a call that fails that its Redis was emptied.
+func settled(ctx context.Context, ask func() error) error {
+	for end := time.Now().Add(5 * time.Second); ; {
+		err := ask()
+		if err == nil || ctx.Err() != nil || time.Now().After(end) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // measure has all systems do the workload.
 func (l *globalLoad) measure(ctx context.Context, r *run, server *redistest.Server, systems []*globalSystem) error {
 	r.note("  %s", l.name)

@@ -63,6 +63,11 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 	add("3 EVALSHA in one go, rueidis", evalshaRueidis, 3)
 
 	actors := uniform(r.count(million, million)).stream(0)
+	for _, s := range alone {
+		if err := settled(ctx, func() error { return s.ask(ctx, actors.next(), actors.next()) }); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
 	for range r.rounds {
 		latencies := make([]histogram, len(alone))
 		for n := range r.count(1500, 300) {

@@ -52,6 +52,12 @@ func (g *refuser) measure(ctx context.Context, r *run, server *redistest.Server)
 		return err
 	}
 	use := g.ask[0]()
+	for i := range g.ask {
+		ask := g.ask[i]()
+		if err := settled(ctx, func() error { _, err := ask(ctx); return err }); err != nil {
+			return err
+		}
+	}
 	for allowed := true; allowed; {
 		var err error
 		if allowed, err = use(ctx); err != nil {
