@@ -43,7 +43,7 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, 
 	last := echo(limiter)
 	if upstream != nil {
 		identity := func() *rule.Identity { return &limiter.Config().Identity }
-		last = newProxy(upstream, newCancelSafe(newTransport()), identity, logger)
+		last = newProxy(upstream, retryCancelled{newTransport()}, identity, logger)
 	}
 	ctx, cut := context.WithCancel(context.Background())
 	g := &gateway{logger: logger, cut: cut, drainTime: 30 * time.Second}

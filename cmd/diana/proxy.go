@@ -72,7 +72,7 @@ type diverted struct {
 }
 
 func newDiverted(logger *slog.Logger) *diverted {
-	return &diverted{transport: newCancelSafe(newTransport()), logger: logger}
+	return &diverted{transport: retryCancelled{newTransport()}, logger: logger}
 }
 
 // to is for diana.Options.
