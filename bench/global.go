@@ -196,6 +196,10 @@ func (l *globalLoad) measure(ctx context.Context, r *run, server *redistest.Serv
 		if _, err := server.Do("FLUSHALL", "SYNC"); err != nil {
 			return err
 		}
+		ask := s.asker()
+		if err := settled(ctx, func() error { return ask.plenty(ctx) }); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
 		// Connections are made, scripts become known, and the burst is used up; with errors,
 		// if it is throttled that many callers ask for one key.
 		for range r.count(10, 5) {

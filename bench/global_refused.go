@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -159,6 +160,9 @@ limits:
 			return func(ctx context.Context) (bool, error) {
 				d, err := l.Take(ctx, request)
 				allowed := d.Allowed
+				if err == nil && d.Degraded {
+					err = errors.New("judged without Redis")
+				}
 				d.Done()
 				return allowed, err
 			}
