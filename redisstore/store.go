@@ -249,9 +249,8 @@ func (s *Store) flush() {
 }
 
 // Leave is Close when nobody holds a slot any more, or when ctx ends. Until then the slots
-// are counted, and can be released; those of a closed Store are free for others when its
-// lease has ended, whoever is inside. It is for a Store that another one of the same gateway
-// has replaced.
+// are counted, and can be released; the slots of a closed Store are free for others when its
+// lease has ended. It is for a Store that another one of the same gateway has replaced.
 func (s *Store) Leave(ctx context.Context) {
 	defer s.Close()
 	s.leaving.Store(true)
@@ -269,8 +268,8 @@ func (s *Store) Leave(ctx context.Context) {
 	}
 }
 
-// leaveEvery is how often a replaced Store looks whether it is still needed. It has the
-// first of these for what has just been released.
+// leaveEvery is how often a replaced Store looks whether it is still needed. The first of
+// these gives requests the time to release their slots.
 const leaveEvery = time.Second
 
 // Up reports whether Redis is within reach: whether it is worth while to Take.
