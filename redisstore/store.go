@@ -234,18 +234,13 @@ func (s *Store) flush() {
 	}
 	end := time.NewTimer(flushTime)
 	defer end.Stop()
-	told := make(chan struct{})
-	s.done.Go(func() { // ends with the calls that it makes
-		defer close(told)
-		_ = s.tellDebts(time.Now().Add(flushTime), 0) // there is nobody left to tell of an error
-		s.calls.wait(end.C)
-		if !s.leaving.Load() {
-			ctx, cancel := context.WithTimeout(context.Background(), flushTime)
-			defer cancel()
-			_, _ = s.announce(ctx)
-		}
-	})
-	<-told
+	_ = s.tellDebts(time.Now().Add(flushTime), 0) // there is nobody left to tell of an error
+	s.calls.wait(end.C)
+	if !s.leaving.Load() {
+		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+		defer cancel()
+		_, _ = s.announce(ctx)
+	}
 }
 
 // Leave is Close when nobody holds a slot any more, or when ctx ends. Until then the slots
