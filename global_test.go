@@ -211,14 +211,16 @@ func TestShareIsNotNever(t *testing.T) {
 	}
 }
 
-// Who must wait here and for all gateways waits for the longer of the two.
+// TestWaitsAtOnce queues requests under a local and a global rule. Each waits for the longer of
+// the two times. The queues have a slot more than requests wait: requests that arrive at once
+// read the clock in any order, so the earliest reading can find all the others waiting.
 func TestWaitsAtOnce(t *testing.T) {
 	t.Parallel()
 	l := gateways(t, 1, redistest.Start(t).URL(), "10s", `
 - url: /
   rules:
-    - {name: here, unit: second, rpu: 1, queue: 3, algo: LB}
-    - {name: all, unit: second, rpu: 1, queue: 3, algo: LB, scope: global}
+    - {name: here, unit: second, rpu: 1, queue: 4, algo: LB}
+    - {name: all, unit: second, rpu: 1, queue: 4, algo: LB, scope: global}
 `)[0]
 	var wg sync.WaitGroup
 	for range 4 { // at 0, 1, 2 and 3 s
