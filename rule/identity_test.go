@@ -168,6 +168,13 @@ func TestClientIP(t *testing.T) {
 		{"v4 in v6", "[::ffff:192.0.2.1]:80", nil, "192.0.2.1"},
 		{"v4 in v6 trusted", "[::ffff:10.0.0.1]:80", []string{"::ffff:198.51.100.7"}, "198.51.100.7"},
 		{"unix socket", "@", nil, "none"},
+		{"16 proxies", "10.0.0.1:80", []string{"198.51.100.7" + strings.Repeat(",10.1.1.1", 15)}, "198.51.100.7"},
+		{"17 proxies: the last that is read", "10.0.0.1:80", []string{"198.51.100.7, 10.1.1.9" + strings.Repeat(",10.1.1.1", 15)}, "10.1.1.9"},
+		{"17 proxies in lines", "10.0.0.1:80", append([]string{"198.51.100.7", "10.1.1.9"}, strings.Split(strings.Repeat("10.1.1.1,", 14)+"10.1.1.1", ",")...), "10.1.1.9"},
+		{"spaces", "10.0.0.1:80", []string{"198.51.100.7" + strings.Repeat(" ", 116) + ",10.1.1.1"}, "198.51.100.7"},
+		{"too many spaces stop", "10.0.0.1:80", []string{"198.51.100.7" + strings.Repeat(" ", 117) + ",10.1.1.1"}, "10.1.1.1"},
+		{"too many spaces stop also behind others", "10.0.0.1:80", []string{"192.0.2.9, 198.51.100.7" + strings.Repeat(" ", 117) + ",10.1.1.1"}, "10.1.1.1"},
+		{"a zone without end", "10.0.0.1:80", []string{"fd00::1%" + strings.Repeat("z", 200)}, "10.0.0.1"},
 	} {
 		r := &http.Request{RemoteAddr: tc.peer, Header: http.Header{"X-Forwarded-For": tc.forwarded}}
 		if got := string(appendIP(nil, id.ClientIP(&Request{HTTP: r}))); got != tc.want {
