@@ -182,6 +182,24 @@ func (s *finder) value(r *Request) string {
 	return s.find(r.HTTP, s.name)
 }
 
+// value returns what the first source finds that finds something, and the source; else, and
+// where that is Unclear, "".
+func (c chain) value(r *Request) (value string, by *finder) {
+	for i := range c {
+		if c[i].text == "" { // the address
+			break
+		}
+		switch v := c[i].value(r); v {
+		case "":
+		case Unclear:
+			return "", nil
+		default:
+			return v, &c[i]
+		}
+	}
+	return "", nil
+}
+
 // CountsAll reports whether the rule counts everyone together, without exceptions.
 func (r *Rule) CountsAll() bool { return len(r.who) == 0 && r.exceptions == nil }
 
@@ -204,20 +222,10 @@ func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) ([]byte, *Rule
 
 // appendKey appends the key, and returns the value in it, of the last part that has one.
 func appendKey(key []byte, who []chain, req *Request, ip netip.Addr) (with []byte, value string) {
-chains:
 	for _, c := range who {
-		for i := range c {
-			if c[i].text == "" {
-				break
-			}
-			v := c[i].value(req)
-			if v == Unclear {
-				break
-			}
-			if v != "" {
-				key, value = appendPart(key, c[i].prefix, v), v
-				continue chains
-			}
+		if v, by := c.value(req); v != "" {
+			key, value = appendPart(key, by.prefix, v), v
+			continue
 		}
 		key = appendIP(append(key, "ip="...), ip)
 		key = append(key, ';')

@@ -129,15 +129,16 @@ func phpName(name string) string {
 	return strings.NewReplacer(" ", "_", ".", "_", "[", "_").Replace(name)
 }
 
-// served checks that no server reads a value that is not the one that Diana counts by. Values
-// that differ by the encoding, or by quotes or spaces around them, are the same value here.
+// served checks that no server reads a value that is not the one that Diana counts by. A server
+// may decode it or not. Values that differ by quotes or spaces around them are the same value here.
 func served(t *testing.T, r *http.Request, counted string, servers map[string]func(*http.Request) string) {
 	t.Helper()
 	if counted == Unclear {
 		return // the address counts
 	}
 	for name, read := range servers {
-		if got := read(r); got != "" && plainValue(got) != plainValue(counted) {
+		got := read(r)
+		if got != "" && plainValue(got) != plainValue(counted) && plainValue(phpDecoded(got)) != plainValue(counted) {
 			t.Errorf("%s reads %q, and Diana counts by %q: %q %q", name, got, counted, r.Header["Cookie"], r.URL.RawQuery)
 		}
 	}
@@ -145,7 +146,7 @@ func served(t *testing.T, r *http.Request, counted string, servers map[string]fu
 
 // plainValue returns what values of the same meaning have in common.
 func plainValue(value string) string {
-	return strings.Trim(strings.ReplaceAll(phpDecoded(phpDecoded(value)), "+", " "), " \t\"")
+	return strings.Trim(strings.ReplaceAll(value, "+", " "), " \t\"")
 }
 
 func FuzzCookie(f *testing.F) {
