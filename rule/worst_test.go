@@ -3,7 +3,6 @@
 package rule
 
 import (
-	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -134,14 +133,37 @@ func BenchmarkWorst(b *testing.B) {
 	})
 }
 
-// BenchmarkOrdinary is the same for a request as browsers send it.
+// ordinary is a request as browsers send it.
+func ordinary() *http.Request {
+	return &http.Request{RemoteAddr: "10.0.0.1:1234", Host: "example.com:8080", URL: &url.URL{Path: "/", RawQuery: "page=2&key=0a1b2c3d4e5f&sort=name"}, Header: http.Header{
+		"X-Key":           {"0a1b2c3d4e5f"},
+		"Cookie":          {"_ga=GA1.2.1234567890.1234567890; theme=dark; sid=0a1b2c3d4e5f; lang=en"},
+		"X-Forwarded-For": {"192.0.2.1, 10.0.0.2"},
+	}}
+}
+
+var sources = []string{"ip", "header:X-Key", "cookie:sid", "query:key", "host"}
+
+// BenchmarkOrdinary is the same as BenchmarkWorst for an ordinary request.
 func BenchmarkOrdinary(b *testing.B) {
-	for _, actor := range []string{"ip", "header:X-Key", "cookie:sid", "query:key", "host"} {
-		r := &http.Request{Host: "example.com:8080", URL: &url.URL{Path: "/", RawQuery: "page=2&key=0a1b2c3d4e5f&sort=name"}, Header: http.Header{
-			"X-Key":           {"0a1b2c3d4e5f"},
-			"Cookie":          {"_ga=GA1.2.1234567890.1234567890; theme=dark; sid=0a1b2c3d4e5f; lang=en"},
-			"X-Forwarded-For": {"192.0.2.1, 10.0.0.2"},
-		}}
-		b.Run(fmt.Sprintf("actor=%s", actor), func(b *testing.B) { measure(b, r, actor, "1") })
+	for _, actor := range sources {
+		b.Run("actor="+actor, func(b *testing.B) { measure(b, ordinary(), actor, "1") })
+	}
+}
+
+func TestSourcesDoNotAllocate(t *testing.T) {
+	id, req, key := identity(t), &Request{HTTP: ordinary()}, make([]byte, 0, 100)
+	for _, text := range sources {
+		actor, err := Default().ParseActor(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		who, err := id.chains(Default(), []Actor{actor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := testing.AllocsPerRun(100, func() { key, _ = appendKey(key[:0], who, req, id.ClientIP(req)) }); got != 0 {
+			t.Errorf("%s: %v allocations", text, got)
+		}
 	}
 }
