@@ -68,8 +68,11 @@ func cookieValue(r *http.Request, name string) string {
 	if n := len(value); n > 1 && value[0] == '"' && value[n-1] == '"' {
 		value = value[1 : n-1]
 	}
+	if strings.IndexByte(value, '"') >= 0 || strings.IndexByte(value, '\\') >= 0 {
+		return Unclear
+	}
 	for i := range len(value) {
-		if c := value[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+		if value[i]-' ' > '~'-' ' { // a control byte, or above
 			return Unclear
 		}
 	}
@@ -102,9 +105,11 @@ func queryValue(r *http.Request, name string) string {
 // decoded returns a value of a cookie or query without percent-encoding, which is decoded once,
 // and with a space for each plus, encoded or not. It is Unclear if the encoding is broken.
 func decoded(value string) string {
-	value, err := url.QueryUnescape(value)
-	if err != nil {
-		return Unclear
+	if strings.IndexByte(value, '%') >= 0 {
+		var err error
+		if value, err = url.QueryUnescape(value); err != nil {
+			return Unclear
+		}
 	}
 	return strings.ReplaceAll(value, "+", " ")
 }
