@@ -24,8 +24,8 @@ import (
 // of Request.HTTP, or a rule.PathError. Then the request is counted nowhere, and the Decision is a
 // refusal.
 // The Decision must be ended with Done, also after an error. Take does not allocate under
-// local rules, unless the request waits, its path is spelled strangely, or a cookie or
-// query parameter is read.
+// local rules, unless the request waits, its path is spelled strangely, or the value
+// of a cookie, query parameter or host is not in its canonical form.
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	a, redis := l.inForce()
 	j := l.judgements.Get().(*judgement)

@@ -11,7 +11,8 @@ import (
 // or, if that is a trusted proxy, the first address that is not trusted when
 // X-Forwarded-For is read from the right. An entry that cannot be read ends the
 // reading: what stands left of it was not written by a trusted proxy that we
-// understand. The zero Addr stands for a peer that has no address.
+// understand. So do 16 entries of trusted proxies: the last of them is the client then. The
+// zero Addr stands for a peer that has no address.
 func (id *Identity) ClientIP(req *Request) netip.Addr {
 	if text := req.Actors["ip"]; text != "" {
 		ip, _ := parseIP(text)
@@ -27,26 +28,35 @@ func (id *Identity) ClientIP(req *Request) netip.Addr {
 	return id.walk(ip, req.HTTP.Header["X-Forwarded-For"])
 }
 
+// Bounds of what is read of X-Forwarded-For. A client can send 7,000 entries, and an entry of
+// 64 KiB.
+const (
+	mostForwards = 16  // entries; no chain of proxies is as long
+	longestEntry = 128 // bytes of an entry with the spaces around it; a longer one cannot be read
+)
+
 // walk goes from the peer to the left through the lines of X-Forwarded-For.
 func (id *Identity) walk(peer netip.Addr, lines []string) netip.Addr {
-	client := peer
+	client, read := peer, 0
 	for i := len(lines) - 1; i >= 0; i-- {
 		rest := lines[i]
 		for more := true; more; {
-			if !id.trusted(client) {
+			if read == mostForwards || !id.trusted(client) {
 				return client
 			}
-			var entry string
-			if comma := strings.LastIndexByte(rest, ','); comma >= 0 {
-				rest, entry = rest[:comma], rest[comma+1:]
+			entry := rest[max(0, len(rest)-longestEntry-1):]
+			if comma := strings.LastIndexByte(entry, ','); comma >= 0 {
+				entry = entry[comma+1:]
+				rest = rest[:len(rest)-len(entry)-1]
 			} else {
-				entry, more = rest, false
+				more = false
 			}
-			ip, ok := parseIP(strings.Trim(entry, " \t"))
-			if !ok {
+			ip, ok := parseIP(trim(entry))
+			if !ok || len(entry) > longestEntry {
 				return client
 			}
 			client = ip
+			read++
 		}
 	}
 	return client

@@ -17,9 +17,10 @@ const MaxCost = 1_000_000
 //
 // A header is believed if [Request.Costs] has it, or if the TCP peer is a trusted proxy,
 // which must set or remove it; else it is as if it were not there. One that is not there
-// is a cost of 1. With several of the name the largest counts. A number out of range counts as
-// the nearest that is in it, and what is no whole number in digits as MaxCost: so a client
-// that gets around to writing one gains nothing by what nobody can read.
+// is a cost of 1. With several of the name the largest counts, because upstreams differ in which
+// they read. A number out of range counts as the nearest that is in it. What is no whole
+// number in digits, and more than 64 bytes or 32 lines, counts as MaxCost; otherwise a client
+// could corrupt the header to pay less.
 type Cost struct {
 	N      int64  // 1 to MaxCost; 0 means 1. Without meaning if there is a Header
 	Header string // in its canonical form; empty: none
@@ -69,6 +70,9 @@ func (s *Set) CostOf(r *Rule, req *Request) int64 {
 	if len(lines) == 0 || !r.Cost.Client && !s.identity.trustsPeer(req.HTTP) {
 		return 1
 	}
+	if len(lines) > mostLines {
+		return MaxCost
+	}
 	most := int64(1)
 	for _, line := range lines {
 		most = max(most, readCost(line))
@@ -81,9 +85,15 @@ func (id *Identity) trustsPeer(r *http.Request) bool {
 	return ok && id.trusted(peer)
 }
 
+// longestCost is the longest line, in bytes, that is read as a number.
+const longestCost = 64
+
 // readCost reads a header's line. An empty one says nothing.
 func readCost(line string) int64 {
-	if line = strings.Trim(line, " \t"); line == "" {
+	if len(line) > longestCost {
+		return MaxCost
+	}
+	if line = trim(line); line == "" {
 		return 1
 	}
 	if positive, negative := strings.CutPrefix(line, "-"); negative {

@@ -98,6 +98,13 @@ func TestCostOf(t *testing.T) {
 		{"client:X-Cost", unknown, request("X-Cost", "1, 5"), MaxCost},
 		{"client:X-Cost", unknown, request("X-Cost", "-"), MaxCost},
 		{"client:X-Cost", unknown, request("X-Cost", "1", "X-Cost", "9", "X-Cost", "2"), 9},
+		{"client:X-Cost", unknown, request("X-Cost", "9", "X-Cost", ""), 9},
+		{"client:X-Cost", unknown, request("X-Cost", "9", "X-Cost", "x"), MaxCost},
+		{"header:X-Cost", trusted, request("X-Cost", "1", "X-Cost", "9"), 9},
+		{"client:X-Cost", unknown, request(repeated("X-Cost", "2", 32)...), 2},
+		{"client:X-Cost", unknown, request(repeated("X-Cost", "2", 33)...), MaxCost},
+		{"client:X-Cost", unknown, request("X-Cost", strings.Repeat("0", 63)+"2"), 2},
+		{"client:X-Cost", unknown, request("X-Cost", strings.Repeat("0", 64)+"2"), MaxCost},
 	} {
 		s := set(tc.cost)
 		if tc.request.HTTP != nil {
@@ -107,6 +114,14 @@ func TestCostOf(t *testing.T) {
 			t.Errorf("%s from %s, %v: %d, want %d", tc.cost, tc.peer, tc.request, got, tc.want)
 		}
 	}
+}
+
+// repeated returns a header line n times, as request takes it.
+func repeated(name, value string, n int) (lines []string) {
+	for range n {
+		lines = append(lines, name, value)
+	}
+	return lines
 }
 
 // What an algorithm could give back twice, or not at all, is refused.

@@ -63,24 +63,28 @@ func (s *Set) except(r *Rule) error {
 	}
 	var e exceptions
 	var err error
-	if e.except, err = newDirectory(r.Except, r.Actor); err != nil {
+	if e.except, err = newDirectory(r.Except, r.Actor, r.who); err != nil {
 		return fmt.Errorf("except: %w", err)
 	}
 	list := make([]Who, len(r.Overrides))
 	for i, o := range r.Overrides {
 		list[i] = o.Who
 	}
-	if e.overrides, err = newDirectory(list, r.Actor); err != nil {
+	if e.overrides, err = newDirectory(list, r.Actor, r.who); err != nil {
 		return fmt.Errorf("overrides: %w", err)
 	}
 	excepted := map[Who]bool{}
 	for _, w := range r.Except {
-		excepted[w.canonical()] = true
+		for _, form := range w.forms(r.who) {
+			excepted[form] = true
+		}
 	}
 	known := map[limit.Limit]*Rule{r.Limit: r}
 	for _, o := range r.Overrides {
-		if excepted[o.canonical()] {
-			return fmt.Errorf("overrides: %v is in except", o.Who)
+		for _, form := range o.forms(r.who) {
+			if excepted[form] {
+				return fmt.Errorf("overrides: %v is in except", o.Who)
+			}
 		}
 		l := o.limit(r.Limit)
 		v := known[l]
@@ -128,9 +132,9 @@ type ranges struct {
 	owners []int32      // -1: none
 }
 
-// newDirectory returns the directory of a list, for a rule of these actors. Nobody may be in
-// it twice.
-func newDirectory(list []Who, actor []Actor) (d directory, err error) {
+// newDirectory returns the directory of a list, for a rule of these actors and their chains.
+// Nobody may be in it twice.
+func newDirectory(list []Who, actor []Actor, chains []chain) (d directory, err error) {
 	known := map[Who]bool{}
 	owner := map[netip.Prefix]int32{}
 	var v4, v6 []netip.Prefix
@@ -140,20 +144,25 @@ func newDirectory(list []Who, actor []Actor) (d directory, err error) {
 			return d, err
 		}
 		w = w.canonical()
-		if known[w] {
-			return d, fmt.Errorf("%v is there twice", w)
+		forms := w.forms(chains)
+		for _, form := range forms {
+			if known[form] {
+				return d, fmt.Errorf("%v is there twice", w)
+			}
 		}
-		known[w] = true
-		switch {
-		case w.Value != "":
-			d.values[w.Value] = int32(i)
-			continue
-		case w.Network.Addr().Is4():
-			v4 = append(v4, w.Network)
-		default:
-			v6 = append(v6, w.Network)
+		for _, form := range forms {
+			known[form] = true
+			switch {
+			case form.Value != "":
+				d.values[form.Value] = int32(i)
+			case form.Network.Addr().Is4():
+				v4 = append(v4, form.Network)
+				owner[form.Network] = int32(i)
+			default:
+				v6 = append(v6, form.Network)
+				owner[form.Network] = int32(i)
+			}
 		}
-		owner[w.Network] = int32(i)
 	}
 	d.v4, d.v6 = newRanges(v4, owner), newRanges(v6, owner)
 	return d, nil

@@ -75,7 +75,7 @@ func TestExceptions(t *testing.T) {
 		// values
 		{"account", []string{"ann"}, nil, request("X-Account-Id", "ann"), -1},
 		{"account", []string{"ann"}, nil, request("X-Account-Id", "Ann"), 10},
-		{"account", []string{"ann"}, nil, request("X-Account-Id", "ann "), 10},
+		{"account", []string{"ann"}, nil, request("X-Account-Id", "ann "), -1},
 		{"account", []string{"ann"}, nil, request("X-Account-Id", "bob"), 10},
 		{"account", []string{"ann"}, nil, request(), 10},
 		{"account", []string{"ann"}, nil, request("Cookie", "account=ann"), -1},
@@ -200,7 +200,7 @@ func TestDirectoryAgainstSlowModel(t *testing.T) {
 				list = append(list, w)
 			}
 		}
-		d, err := newDirectory(list, account)
+		d, err := newDirectory(list, account, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,10 +116,11 @@ type Request struct {
 type chain []finder
 
 type finder struct {
-	text   string // names it in Request.Actors
-	prefix string // of the keys it makes, so that different sources never meet
-	name   string
-	find   func(*http.Request, string) string
+	text      string // names it in Request.Actors
+	prefix    string // of the keys it makes, so that different sources never meet
+	name      string
+	find      func(*http.Request, string) string
+	canonical func(value, name string) string // nil: what a configuration names is compared as it is
 }
 
 // chains resolves the actors of a rule. Each chain ends in the client's IP.
@@ -163,7 +164,7 @@ func (v Vocabulary) finder(a Actor) (finder, bool) {
 	}
 	for _, k := range v.Actors {
 		if k.Kind == a.Kind {
-			return finder{text: a.String(), prefix: a.String() + "=", name: a.Name, find: k.Find}, true
+			return finder{text: a.String(), prefix: a.String() + "=", name: a.Name, find: k.Find, canonical: k.Canonical}, true
 		}
 	}
 	return finder{}, false
@@ -179,6 +180,24 @@ func (s *finder) value(r *Request) string {
 		return ""
 	}
 	return s.find(r.HTTP, s.name)
+}
+
+// value returns what the first source finds that finds something, and the source; else, and
+// where that is Unclear, "".
+func (c chain) value(r *Request) (value string, by *finder) {
+	for i := range c {
+		if c[i].text == "" { // the address
+			break
+		}
+		switch v := c[i].value(r); v {
+		case "":
+		case Unclear:
+			return "", nil
+		default:
+			return v, &c[i]
+		}
+	}
+	return "", nil
 }
 
 // CountsAll reports whether the rule counts everyone together, without exceptions.
@@ -203,16 +222,10 @@ func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) ([]byte, *Rule
 
 // appendKey appends the key, and returns the value in it, of the last part that has one.
 func appendKey(key []byte, who []chain, req *Request, ip netip.Addr) (with []byte, value string) {
-chains:
 	for _, c := range who {
-		for i := range c {
-			if c[i].text == "" {
-				break
-			}
-			if v := c[i].value(req); v != "" {
-				key, value = appendPart(key, c[i].prefix, v), v
-				continue chains
-			}
+		if v, by := c.value(req); v != "" {
+			key, value = appendPart(key, by.prefix, v), v
+			continue
 		}
 		key = appendIP(append(key, "ip="...), ip)
 		key = append(key, ';')
@@ -222,9 +235,10 @@ chains:
 
 func appendPart(key []byte, prefix, value string) []byte {
 	key = append(key, prefix...)
-	if len(value) > maxIdentity {
-		sum := sha256.Sum256([]byte(value))
-		key = append(key, "sha256:"...) // no length, so no value looks like it
+	if n := len(key); len(value) > maxIdentity {
+		key = append(key, value...)
+		sum := sha256.Sum256(key[n:])
+		key = append(key[:n], "sha256:"...) // no length, so no value looks like it
 		return append(hex.AppendEncode(key, sum[:]), ';')
 	}
 	key = strconv.AppendInt(key, int64(len(value)), 10)

@@ -51,7 +51,7 @@ func key(t testing.TB, r *Request, actors ...string) string {
 }
 
 func request(headers ...string) *Request {
-	r := httptest.NewRequest("GET", "/x?key=k%20y&key=2", nil)
+	r := httptest.NewRequest("GET", "/x?key=k%20y", nil)
 	r.RemoteAddr = "192.0.2.1:1234"
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
@@ -111,6 +111,9 @@ func TestHost(t *testing.T) {
 	for host, want := range map[string]string{
 		"": "", "example.com": "example.com", "Example.COM:443": "example.com", "example.com.:80": "example.com",
 		"example.com:8080": "example.com:8080", "[::1]:80": "[::1]", "[2001:DB8::1]": "[2001:db8::1]", "b:8443": "b:8443",
+		"h.": "h", "h.:8080": "h:8080", "h:": "h", "h:080": "h", "h:0443": "h", "h:08080": "h:8080", "h:80a": "h:80a", "H:+80": "h:+80",
+		"[::]": "[::]", "[0:0::0001]:081": "[::1]:81", "[::FFFF:1.2.3.4]": "[::ffff:1.2.3.4]", "[::1": "[::1", "[x]:80": "[x]",
+		".": "", ":80": "", "h..": "h.",
 	} {
 		if got := Host(host); got != want {
 			t.Errorf("Host(%q) = %q, want %q", host, got, want)
@@ -165,6 +168,13 @@ func TestClientIP(t *testing.T) {
 		{"v4 in v6", "[::ffff:192.0.2.1]:80", nil, "192.0.2.1"},
 		{"v4 in v6 trusted", "[::ffff:10.0.0.1]:80", []string{"::ffff:198.51.100.7"}, "198.51.100.7"},
 		{"unix socket", "@", nil, "none"},
+		{"16 proxies", "10.0.0.1:80", []string{"198.51.100.7" + strings.Repeat(",10.1.1.1", 15)}, "198.51.100.7"},
+		{"17 proxies: the last that is read", "10.0.0.1:80", []string{"198.51.100.7, 10.1.1.9" + strings.Repeat(",10.1.1.1", 15)}, "10.1.1.9"},
+		{"17 proxies in lines", "10.0.0.1:80", append([]string{"198.51.100.7", "10.1.1.9"}, strings.Split(strings.Repeat("10.1.1.1,", 14)+"10.1.1.1", ",")...), "10.1.1.9"},
+		{"spaces", "10.0.0.1:80", []string{"198.51.100.7" + strings.Repeat(" ", 116) + ",10.1.1.1"}, "198.51.100.7"},
+		{"too many spaces stop", "10.0.0.1:80", []string{"198.51.100.7" + strings.Repeat(" ", 117) + ",10.1.1.1"}, "10.1.1.1"},
+		{"too many spaces stop also behind others", "10.0.0.1:80", []string{"192.0.2.9, 198.51.100.7" + strings.Repeat(" ", 117) + ",10.1.1.1"}, "10.1.1.1"},
+		{"a zone without end", "10.0.0.1:80", []string{"fd00::1%" + strings.Repeat("z", 200)}, "10.0.0.1"},
 	} {
 		r := &http.Request{RemoteAddr: tc.peer, Header: http.Header{"X-Forwarded-For": tc.forwarded}}
 		if got := string(appendIP(nil, id.ClientIP(&Request{HTTP: r}))); got != tc.want {

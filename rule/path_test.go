@@ -252,7 +252,7 @@ func FuzzPath(f *testing.F) {
 		checkServers(t, s, "/"+strings.TrimPrefix(p, "/"), names)
 		// What net/url makes of it as a reference.
 		if ref, err := url.ParseRequestURI(p); err == nil && ref.Host == "" && !strings.Contains(p, "?") {
-			served(t, s, p, names, "net/url", new(url.URL).ResolveReference(ref).Path)
+			checkRoute(t, s, p, names, "net/url", new(url.URL).ResolveReference(ref).Path)
 		}
 	})
 }

@@ -221,8 +221,8 @@ func TestPlainPathsExactly(t *testing.T) {
 	}
 }
 
-// served fails if path is that of a rule's url, and the rule is not among names.
-func served(t *testing.T, s *Set, spelled string, names []string, by, decoded string) {
+// checkRoute fails if path is that of a rule's url, and the rule is not among names.
+func checkRoute(t *testing.T, s *Set, spelled string, names []string, by, decoded string) {
 	t.Helper()
 	for _, e := range s.entries {
 		if under(split(e.url.Path), split(path.Clean("/"+decoded)), false) && !slices.Contains(names, e.url.String()) {

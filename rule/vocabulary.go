@@ -4,7 +4,6 @@ package rule
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -32,11 +31,21 @@ type ActorKind struct {
 	Kind  string // as in "ip", or "header" of "header:X-Device-Id"
 	Named bool   // whether a name follows, behind a colon
 
-	// Find returns who makes the request, or "" if the request does not tell.
+	// Find returns who makes the request, "" if the request does not tell, or [Unclear].
 	// name is the part behind the colon. It is called at most once a rule and
 	// request, concurrently for different requests. Nil: only [Request.Actors] tells.
 	Find func(r *http.Request, name string) string
+
+	// Canonical returns what Find returns for a value that Except or Overrides of a rule
+	// name, however it is spelled there. name is as for Find. Nil: values are compared as
+	// they are.
+	Canonical func(value, name string) string
 }
+
+// Unclear is what [ActorKind.Find] returns for a request that names several actors, or one in
+// a way that servers read differently. The client's address counts then, and no further source
+// is asked: otherwise a client could be served as one actor and counted as another.
+const Unclear = "\x00unclear"
 
 // Units returns the units of time that have names.
 func Units() []Unit {
@@ -57,44 +66,12 @@ func Default() Vocabulary {
 		Algorithms: limit.Algorithms(),
 		Units:      Units(),
 		Actors: []ActorKind{
-			{Kind: "header", Named: true, Find: headerValue},
-			{Kind: "cookie", Named: true, Find: cookieValue},
-			{Kind: "query", Named: true, Find: queryValue},
-			{Kind: "host", Find: hostValue},
+			{Kind: "header", Named: true, Find: headerValue, Canonical: canonicalField},
+			{Kind: "cookie", Named: true, Find: cookieValue, Canonical: canonicalPair},
+			{Kind: "query", Named: true, Find: queryValue, Canonical: canonicalPair},
+			{Kind: "host", Find: hostValue, Canonical: canonicalHost},
 		},
 	}
-}
-
-func headerValue(r *http.Request, name string) string {
-	if name == "Host" { // net/http moves it out of the header
-		return r.Host
-	}
-	return r.Header.Get(name)
-}
-
-func cookieValue(r *http.Request, name string) string {
-	c, err := r.Cookie(name)
-	if err != nil {
-		return ""
-	}
-	return c.Value
-}
-
-func queryValue(r *http.Request, name string) string {
-	if !strings.Contains(r.URL.RawQuery, "=") {
-		return ""
-	}
-	return r.URL.Query().Get(name)
-}
-
-func hostValue(r *http.Request, _ string) string { return Host(r.Host) }
-
-// Host returns a host, with or without a port, as the actor "host" counts it: in small
-// letters, without the dot of the root, and without port 80 or 443. It allocates only for
-// capitals.
-func Host(host string) string {
-	host = strings.TrimSuffix(strings.TrimSuffix(host, ":80"), ":443")
-	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
 // Algorithm returns the algorithm of that name.

@@ -6,13 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
 // Who names those whom a rule treats in another way than the rest: an actor by its value, or
 // all clients whose address is in a network.
 //
-// A Value is compared with what the request carries, exactly. It never stands for an address
+// A Value is compared with what the request carries, each in its canonical form: see
+// [ActorKind.Canonical]. It never stands for an address
 // that an actor is counted by because the request does not tell: account 192.0.2.1 is not
 // whoever comes from there. So rules for ip, for several actors together and for all have
 // networks alone. A Network is compared with the client's whole address, whatever the
@@ -74,6 +76,27 @@ func (w Who) canonical() Who {
 		w.Network = unmap(w.Network).Masked()
 	}
 	return w
+}
+
+// forms returns what is equal for all that mean the same under a rule with these chains: the
+// network, or the value as it is written, which the program itself may know of a request, and as
+// each source has it.
+func (w Who) forms(chains []chain) []Who {
+	w = w.canonical()
+	forms := []Who{w}
+	if w.Value == "" {
+		return forms
+	}
+	for _, c := range chains {
+		for i := range c {
+			if s := &c[i]; s.canonical != nil {
+				if form := (Who{Value: s.canonical(w.Value, s.name)}); form.Value != "" && !slices.Contains(forms, form) {
+					forms = append(forms, form)
+				}
+			}
+		}
+	}
+	return forms
 }
 
 // String returns a text that ParseWho reads.
