@@ -4,8 +4,10 @@ package diana
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 )
@@ -53,6 +55,10 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		defer d.Done()
 		if d.j.active.config.Response.Headers && len(d.Verdicts) > 0 {
 			d.j.setFields(w.Header())
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) { // of the connection: ctx has another error
+			http.Error(w, "The request's body did not arrive in time.", http.StatusRequestTimeout)
+			return
 		}
 		if err != nil || !d.Allowed {
 			h := w.Header()

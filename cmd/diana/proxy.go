@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/config"
 )
 
 // newProxy returns the last link of the gateway's chain, which passes requests on to
@@ -26,7 +26,10 @@ import (
 // Host is the upstream's own, as with nginx's proxy_pass; the one that the client
 // asked for is in X-Forwarded-Host. Answers stream: each piece goes on as it comes, or within
 // flushWithin if it is known how long the answer is.
-func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *rule.Identity, logger *slog.Logger) http.Handler {
+//
+// The upstream may take no more of a request's body for as long as timeout, until it begins to
+// answer. The transport has the same timeout for the time after the body.
+func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Duration, inForce func() *config.Config, logger *slog.Logger) http.Handler {
 	reverse := &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: flushWithin,
@@ -39,10 +42,11 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *r
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // not as ReverseProxy has tidied it
 			pr.Out.Trailer = pr.In.Trailer           // which is filled in when the body has been read
 			pr.Out.Header.Set(requestIDField, requestIDOf(pr.In.Context()))
-			forward(pr, identity())
+			forward(pr, &inForce().Identity)
 			dropUpgrade(pr.Out.Header)
 		},
 		ModifyResponse: func(r *http.Response) error {
+			sentBodyOf(r.Request.Context()).answered()
 			r.Header.Del(requestIDField) // the answer has it already
 			return nil
 		},
@@ -54,7 +58,12 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *r
 			problem(w, http.StatusMethodNotAllowed, "The gateway does not pass on this method.")
 			return
 		}
-		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, withBody(r))
+		if r.Body != nil && r.Body != http.NoBody {
+			var stop func()
+			r, stop = withSentBody(withBody(r), timeout)
+			defer stop()
+		}
+		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, r)
 	})
 }
 
@@ -68,16 +77,17 @@ const flushWithin = 10 * time.Millisecond
 type diverted struct {
 	limiter   *diana.Limiter // must be set before the first request
 	transport http.RoundTripper
+	timeout   time.Duration
 	logger    *slog.Logger
 }
 
-func newDiverted(logger *slog.Logger) *diverted {
-	return &diverted{transport: retryCancelled{newTransport()}, logger: logger}
+func newDiverted(timeout time.Duration, logger *slog.Logger) *diverted {
+	return &diverted{transport: retryCancelled{newTransport(timeout)}, timeout: timeout, logger: logger}
 }
 
 // to is for diana.Options.
 func (d *diverted) to(u *url.URL) http.Handler {
-	return newProxy(u, d.transport, func() *rule.Identity { return &d.limiter.Config().Identity }, d.logger)
+	return newProxy(u, d.transport, d.timeout, func() *config.Config { return d.limiter.Config() }, d.logger)
 }
 
 // dropUpgrade leaves no change of protocol but to WebSocket. Any other, such as h2c,
@@ -89,14 +99,14 @@ func dropUpgrade(h http.Header) {
 	}
 }
 
-// newTransport returns the connections to the upstream. It may begin to answer as
-// late as with nginx, and then take as long as it likes.
-func newTransport() *http.Transport {
+// newTransport returns the connections to the upstream. It may begin to answer as late as
+// timeout after it has the request, and then take as long as it likes.
+func newTransport(timeout time.Duration) *http.Transport {
 	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
+		DialContext:           (&net.Dialer{Timeout: min(timeout, 5*time.Second), KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   min(timeout, 10*time.Second),
 		ExpectContinueTimeout: time.Second,
-		ResponseHeaderTimeout: 60 * time.Second,
+		ResponseHeaderTimeout: timeout,
 		IdleConnTimeout:       60 * time.Second,
 		MaxIdleConnsPerHost:   1024, // all are to one host, and new ones cost more than waiting ones
 		DisableCompression:    true, // what the client asked for is what it gets
