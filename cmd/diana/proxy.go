@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -40,12 +42,17 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 			pr.SetURL(upstream)
 			pr.Out.URL.Opaque = ""                   // would be sent instead of the path; the limiter lets none through
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // not as ReverseProxy has tidied it
-			pr.Out.Trailer = pr.In.Trailer           // which is filled in when the body has been read
+			if pr.In.Trailer != nil {
+				passTrailer(pr, inForce)
+			}
 			pr.Out.Header.Set(requestIDField, requestIDOf(pr.In.Context()))
 			forward(pr, &inForce().Identity)
 			dropUpgrade(pr.Out.Header)
 		},
 		ModifyResponse: func(r *http.Response) error {
+			if err := answerable(r); err != nil {
+				return err
+			}
 			sentBodyOf(r.Request.Context()).answered()
 			r.Header.Del(requestIDField) // the answer has it already
 			return nil
@@ -65,6 +72,18 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 		}
 		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, r)
 	})
+}
+
+// answerable returns an error if no answer to a client can have the upstream's status. net/http
+// panics below 100, and takes 101 for the end of HTTP whether the client has asked for it or not.
+func answerable(r *http.Response) error {
+	switch {
+	case r.StatusCode < 100 || r.StatusCode > 999:
+		return fmt.Errorf("status %q, expected 100 to 999", r.Status)
+	case r.StatusCode == http.StatusSwitchingProtocols && r.Request.Header.Get("Upgrade") == "":
+		return errors.New("status 101, but the client has not asked for another protocol")
+	}
+	return nil
 }
 
 // flushWithin is how long a piece of an answer may wait for the next one. ReverseProxy waits for
