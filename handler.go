@@ -37,6 +37,10 @@ import (
 // context ends; not so after Hijack. As in net/http, small pieces are gathered until next
 // calls Flush or returns. A WriteTimeout of the server must leave time for it.
 //
+// A client that sends its body slowly, or reads the answer slowly, holds its slots for as long as the
+// http.Server lets it, which by default is for ever: set ReadHeaderTimeout, ReadTimeout and
+// WriteTimeout. A body that Handler itself reads too late is answered with 408.
+//
 // A request line with a URL that has no path, such as "x:http://host/admin", is answered
 // with 400: what a server behind makes of it cannot be known. A path of over MaxPath bytes is
 // answered with 414.
