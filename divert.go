@@ -116,7 +116,7 @@ func passTo(u *url.URL) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := r.URL.EscapedPath(); path != "" {
 			if strange := rule.CheckPath(path); strange != nil { // paths.strange: judge lets it come here
-				answerRejected(w, strange)
+				answerProblem(w, strange.Status(), refusedPath(strange))
 				return
 			}
 		}

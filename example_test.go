@@ -25,6 +25,26 @@ func ExampleOpen() {
 	log.Fatal(http.ListenAndServe(":8080", limiter.Handler(mux)))
 }
 
+// A server bounds how long a slow client holds a slot of a concurrency limit.
+func ExampleLimiter_Handler() {
+	mux := http.NewServeMux()
+	limiter, err := diana.Open("diana.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	server := &http.Server{
+		Addr:              ":8080",
+		Handler:           limiter.Handler(mux),
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,     // with the body
+		WriteTimeout:      2 * time.Minute, // from the header to the end of the answer, waits included
+		IdleTimeout:       75 * time.Second,
+	}
+	log.Fatal(server.ListenAndServe())
+}
+
 // A worker asks before it starts a job.
 func ExampleLimiter_Take() {
 	c, err := config.Parse("jobs.yaml", []byte(`

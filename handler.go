@@ -4,13 +4,10 @@ package diana
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/diana-limiter/diana/rule"
 )
 
 // Handler returns a handler that judges each request and calls next for those that
@@ -38,6 +35,10 @@ import (
 // context ends; not so after Hijack. As in net/http, small pieces are gathered until next
 // calls Flush or returns. A WriteTimeout of the server must leave time for it.
 //
+// A client that sends its body slowly, or reads the answer slowly, holds its slots for as long as the
+// http.Server lets it, which by default is for ever: set ReadHeaderTimeout, ReadTimeout and
+// WriteTimeout. A body that Handler itself reads too late is answered with 408.
+//
 // A request with a path that no honest client sends is answered with 400, and one with a path of
 // more than rule.MaxPath bytes with 414. No rule counts them. See rule.CheckPath, and rule.Paths
 // for the setting that has such paths evaluated.
@@ -46,7 +47,7 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		path, strange := pathOf(r)
 		if strange != nil {
 			_ = l.reject(strange)
-			answerRejected(w, strange)
+			answerProblem(w, strange.Status(), refusedPath(strange))
 			return
 		}
 		d, err := l.Take(r.Context(), Request{Method: r.Method, Path: path, HTTP: r})
@@ -54,14 +55,10 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		if d.j.active.config.Response.Headers && len(d.Verdicts) > 0 {
 			d.j.setFields(w.Header())
 		}
+		if err != nil && answerError(w, err) {
+			return
+		}
 		if err != nil || !d.Allowed {
-			if err != nil {
-				var strange *rule.PathError
-				if errors.As(err, &strange) {
-					answerRejected(w, strange)
-					return
-				}
-			}
 			h := w.Header()
 			never := err == nil && d.RetryAfter == 0
 			if !never {

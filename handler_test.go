@@ -9,10 +9,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -381,5 +383,19 @@ func TestHandlerAllocations(t *testing.T) {
 		if got := testing.AllocsPerRun(100, func() { h.ServeHTTP(w, r) }); got > most {
 			t.Errorf("%q: %v allocations, want at most %v", headers, got, most)
 		}
+	}
+}
+
+// A body that is read before its request waits, and that arrives too slowly for the server's
+// deadline, is answered with 408: the limits have refused nothing.
+func TestHandlerSlowBody(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "url: /\nrules: [{algo: LB, rpu: 1000}]")
+	r := httptest.NewRequest(http.MethodPost, "/", iotest.ErrReader(os.ErrDeadlineExceeded))
+	r.ContentLength = 9
+	answer := httptest.NewRecorder()
+	l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was allowed") })).ServeHTTP(answer, r)
+	if answer.Code != http.StatusRequestTimeout || answer.Header().Get("Retry-After") != "" {
+		t.Error(answer.Code, answer.Header())
 	}
 }

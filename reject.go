@@ -3,15 +3,18 @@
 package diana
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"sync/atomic"
 
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Handler rejects a request whose path it cannot evaluate: with 414 if the path is longer than
-// rule.MaxPath, else with 400. No rule counts it.
+// Handler rejects a request that it cannot evaluate: with 414 if the path is longer than
+// rule.MaxPath, with 400 if it is strange, and with 408 if a body that it needs does not arrive.
+// No rule counts it.
 
 // rejected counts the requests that are rejected, by reason.
 type rejected struct{ path, length atomic.Int64 }
@@ -46,12 +49,31 @@ func pathOf(r *http.Request) (string, *rule.PathError) {
 	return path, nil
 }
 
-// answerRejected answers a request that is rejected because of err.
-func answerRejected(w http.ResponseWriter, err *rule.PathError) {
-	status := err.Status()
+// refusedPath returns what a client is told of a path that is refused.
+func refusedPath(err *rule.PathError) string {
+	return "This request was refused because " + err.Error() + "."
+}
+
+// answerError answers a request that could not be evaluated because of the client, and reports
+// whether err, of Take, is such an error.
+func answerError(w http.ResponseWriter, err error) bool {
+	var strange *rule.PathError
+	switch {
+	case errors.As(err, &strange):
+		answerProblem(w, strange.Status(), refusedPath(strange))
+	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection: that of a context is another
+		answerProblem(w, http.StatusRequestTimeout, "The request's body did not arrive in time.")
+	default:
+		return false
+	}
+	return true
+}
+
+// answerProblem answers with a problem of RFC 9457.
+func answerProblem(w http.ResponseWriter, status int, detail string) {
 	h := w.Header()
 	h["Cache-Control"], h["Content-Type"] = noStore, problemJSON
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, "{\"type\":\"about:blank\",\"title\":%q,\"status\":%d,\"detail\":%q}\n",
-		http.StatusText(status), status, "This request was refused because "+err.Error()+".") // a client that is gone needs no answer
+		http.StatusText(status), status, detail) // a client that is gone needs no answer
 }

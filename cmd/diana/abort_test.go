@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net/http"
@@ -73,6 +74,23 @@ func TestMalformedBody(t *testing.T) {
 		t.Error(line, err)
 	}
 	r.wantQuiet()
+}
+
+// A body that has ended stays so, also when net/http has closed it because the answer has begun.
+func TestBodyIsReadPastItsEnd(t *testing.T) {
+	t.Parallel()
+	request, err := http.ReadRequest(bufio.NewReader(strings.NewReader("POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\nx")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := withBody(request).Body
+	if n, err := body.Read(make([]byte, 9)); n != 1 || err != io.EOF {
+		t.Fatal(n, err)
+	}
+	_ = request.Body.Close()
+	if n, err := body.Read(make([]byte, 9)); n != 0 || err != io.EOF {
+		t.Error(n, err)
+	}
 }
 
 // wantQuiet fails the test if anything is logged as an error or a warning.

@@ -35,9 +35,9 @@ type served struct {
 }
 
 // serve starts a gateway and waits until it has printed its addresses.
-func serve(t *testing.T, yaml, upstream string) *served {
+func serve(t *testing.T, yaml, upstream string, flags ...string) *served {
 	t.Helper()
-	s := launch(t, yaml, upstream)
+	s := launch(t, yaml, upstream, flags...)
 	if !eventually(s.listens) {
 		t.Fatalf("no addresses: %q", s.stdout.String())
 	}
@@ -45,13 +45,14 @@ func serve(t *testing.T, yaml, upstream string) *served {
 }
 
 // launch starts a gateway and does not wait for its addresses.
-func launch(t *testing.T, yaml, upstream string) *served {
+func launch(t *testing.T, yaml, upstream string, flags ...string) *served {
 	t.Helper()
 	s := &served{file: filepath.Join(t.TempDir(), "diana.yaml")}
 	if err := os.WriteFile(s.file, []byte(yaml), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	s.cmd = exec.Command("diana", "serve", "--config", s.file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	s.cmd.Args = append(s.cmd.Args, flags...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

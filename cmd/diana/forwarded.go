@@ -37,11 +37,15 @@ func forward(pr *httputil.ProxyRequest, identity *rule.Identity) {
 // underscore as a hyphen, so names are compared that way.
 func dropForwarded(h http.Header) {
 	for field := range h {
-		name := strings.ToLower(strings.ReplaceAll(field, "_", "-"))
-		if strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip" {
+		if saysWhence(http.CanonicalHeaderKey(strings.ReplaceAll(field, "_", "-"))) {
 			delete(h, field)
 		}
 	}
+}
+
+// saysWhence reports whether a field of this canonical name tells where a request came from.
+func saysWhence(name string) bool {
+	return strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip"
 }
 
 // trusts reports whether the request's peer is a trusted proxy.

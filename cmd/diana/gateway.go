@@ -30,34 +30,31 @@ type gateway struct {
 	underWay underWay
 	draining atomic.Bool
 	cut      context.CancelFunc // ends every request
-
-	// drainTime is how long requests may go on when the gateway has been told to stop.
-	drainTime time.Duration
+	timeouts timeouts
 
 	listener, adminListener net.Listener // set by listen
 }
 
 // newGateway puts the parts together. A nil upstream stands for no upstream. metrics are
 // what /metrics shows.
-func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, metrics prometheus.Gatherer) *gateway {
+func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *slog.Logger, metrics prometheus.Gatherer) *gateway {
 	last := echo(limiter)
 	if upstream != nil {
-		identity := func() *rule.Identity { return &limiter.Config().Identity }
-		last = newProxy(upstream, retryCancelled{newTransport()}, identity, logger)
+		last = newProxy(upstream, retryCancelled{newTransport(t.Upstream)}, t.Upstream, limiter.Config, logger)
 	}
 	ctx, cut := context.WithCancel(context.Background())
-	g := &gateway{logger: logger, cut: cut, drainTime: 30 * time.Second}
+	g := &gateway{logger: logger, cut: cut, timeouts: t}
 	g.server = &http.Server{
 		Handler:           g.inFrontOf(last, limiter, logger),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withClientConn,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelError),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       75 * time.Second,
+		ReadHeaderTimeout: t.Header,
+		IdleTimeout:       t.Idle,
 		MaxHeaderBytes:    64 << 10,
-		// The limiter evaluates OPTIONS * too, see serverOptions.
-		DisableGeneralOptionsHandler: true,
-		// No ReadTimeout and no WriteTimeout: they would end uploads, streams and
-		// WebSockets that are well.
+		// No ReadTimeout and no WriteTimeout, see clientConn.
+
+		DisableGeneralOptionsHandler: true, // the limiter evaluates OPTIONS * too, see serverOptions
 	}
 	g.admin = &http.Server{
 		Handler:           newAdmin(limiter, g.draining.Load, metrics, logger),
@@ -74,7 +71,7 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, 
 // inFrontOf returns a handler with all that a request goes through before it comes there.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
 	identity := func() *rule.Identity { return &limiter.Config().Identity }
-	return chain(serverOptions(last), limiter.Handler, g.underWay.filter, requestID, accessLog(logger, identity))
+	return chain(serverOptions(last), slowBodies(g.timeouts.Read), limiter.Handler, g.underWay.filter, requestID, accessLog(logger, identity))
 }
 
 // serverOptions answers OPTIONS *, which asks about the server and not about a path, and passes all
@@ -107,7 +104,7 @@ func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer g.close()
-	serving.Go(func() { failed <- g.server.Serve(g.listener) })
+	serving.Go(func() { failed <- g.server.Serve(clientListener{g.listener, g.timeouts.Write}) })
 	serving.Go(func() { failed <- g.admin.Serve(g.adminListener) })
 	for {
 		select {
@@ -133,7 +130,7 @@ func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func
 func (g *gateway) drain(signals <-chan os.Signal) {
 	g.draining.Store(true)
 	g.logger.Info("draining")
-	ctx, cancel := context.WithTimeout(context.Background(), g.drainTime)
+	ctx, cancel := context.WithTimeout(context.Background(), g.timeouts.Drain)
 	defer cancel()
 	finished := make(chan error, 1)
 	go func() {

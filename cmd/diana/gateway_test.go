@@ -52,6 +52,21 @@ func start(t *testing.T, text string, upstream http.Handler) *running {
 
 func startTo(t *testing.T, text, upstream string) *running {
 	t.Helper()
+	return startWith(t, text, upstream, usualTimeouts)
+}
+
+// usualTimeouts are the defaults of serve.
+var usualTimeouts = timeouts{
+	Header:   10 * time.Second,
+	Read:     time.Minute,
+	Write:    time.Minute,
+	Idle:     75 * time.Second,
+	Upstream: time.Minute,
+	Drain:    30 * time.Second,
+}
+
+func startWith(t *testing.T, text, upstream string, timeouts timeouts) *running {
+	t.Helper()
 	c, err := config.Parse("test.yaml", []byte(text), rule.Default())
 	if err != nil {
 		t.Fatal(err)
@@ -62,12 +77,12 @@ func startTo(t *testing.T, text, upstream string) *running {
 	}
 	r := &running{t: t, signals: make(chan os.Signal, 2), ended: make(chan error, 1)}
 	logger := slog.New(slog.NewTextHandler(&r.log, nil))
-	elsewhere := newDiverted(logger)
+	elsewhere := newDiverted(timeouts.Upstream, logger)
 	if r.limiter, err = (diana.Options{Logger: logger, Upstream: elsewhere.to}).New(c); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere.limiter = r.limiter
-	r.gateway = newGateway(r.limiter, target, logger, newRegistry(r.limiter, newRedisSeconds()))
+	r.gateway = newGateway(r.limiter, target, timeouts, logger, newRegistry(r.limiter, newRedisSeconds()))
 	if err := r.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +266,7 @@ func TestDrainIsBounded(t *testing.T) {
 	t.Parallel()
 	hangs, inside := blocking(t)
 	r := start(t, generous, hangs)
-	r.drainTime = time.Millisecond
+	r.timeouts.Drain = time.Millisecond
 	_, answer := r.raw("GET / HTTP/1.1\r\nHost: here\r\n\r\n")
 	<-inside
 	r.signals <- syscall.SIGTERM
@@ -264,6 +279,20 @@ func TestDrainIsBounded(t *testing.T) {
 		t.Error("there is an answer")
 	}
 	r.logged(`reason="they took too long"`)
+}
+
+// A request that the gateway cuts off gets no answer, least of all 499, which is for the log.
+func TestCutOffWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	hangs, inside := blocking(t)
+	r := start(t, generous, hangs)
+	_, answer := r.raw("GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+	<-inside
+	r.cut()
+	if text, err := io.ReadAll(answer); len(text) > 0 {
+		t.Errorf("%q, %v", text, err)
+	}
+	r.logged("status=499")
 }
 
 // Nothing of serve is left when it has ended. It must not run beside other tests.

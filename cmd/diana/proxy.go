@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -26,7 +29,10 @@ import (
 // Host is the upstream's own, as with nginx's proxy_pass; the one that the client
 // asked for is in X-Forwarded-Host. Answers stream: each piece goes on as it comes, or within
 // flushWithin if it is known how long the answer is.
-func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *rule.Identity, logger *slog.Logger) http.Handler {
+//
+// The upstream may take no more of a request's body for as long as timeout, until it begins to
+// answer. The transport has the same timeout for the time after the body.
+func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Duration, inForce func() *config.Config, logger *slog.Logger) http.Handler {
 	reverse := &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: flushWithin,
@@ -37,12 +43,18 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *r
 			pr.SetURL(upstream)
 			pr.Out.URL.Opaque = ""                   // would be sent instead of the path; the limiter lets none through
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // not as ReverseProxy has tidied it
-			pr.Out.Trailer = pr.In.Trailer           // which is filled in when the body has been read
+			if pr.In.Trailer != nil {
+				passTrailer(pr, inForce)
+			}
 			pr.Out.Header.Set(requestIDField, requestIDOf(pr.In.Context()))
-			forward(pr, identity())
+			forward(pr, &inForce().Identity)
 			dropUpgrade(pr.Out.Header)
 		},
 		ModifyResponse: func(r *http.Response) error {
+			if err := answerable(r); err != nil {
+				return err
+			}
+			sentBodyOf(r.Request.Context()).answered()
 			r.Header.Del(requestIDField) // the answer has it already
 			return nil
 		},
@@ -60,8 +72,25 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *r
 			problem(w, http.StatusMethodNotAllowed, "The gateway does not pass on this method.")
 			return
 		}
-		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, withBody(r))
+		if r.Body != nil && r.Body != http.NoBody {
+			var stop func()
+			r, stop = withSentBody(withBody(r), timeout)
+			defer stop()
+		}
+		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, r)
 	})
+}
+
+// answerable returns an error if no answer to a client can have the upstream's status. net/http
+// panics below 100, and takes 101 for the end of HTTP whether the client has asked for it or not.
+func answerable(r *http.Response) error {
+	switch {
+	case r.StatusCode < 100 || r.StatusCode > 999:
+		return fmt.Errorf("status %q, expected 100 to 999", r.Status)
+	case r.StatusCode == http.StatusSwitchingProtocols && r.Request.Header.Get("Upgrade") == "":
+		return errors.New("status 101, but the client has not asked for another protocol")
+	}
+	return nil
 }
 
 // flushWithin is how long a piece of an answer may wait for the next one. ReverseProxy waits for
@@ -74,16 +103,17 @@ const flushWithin = 10 * time.Millisecond
 type diverted struct {
 	limiter   *diana.Limiter // must be set before the first request
 	transport http.RoundTripper
+	timeout   time.Duration
 	logger    *slog.Logger
 }
 
-func newDiverted(logger *slog.Logger) *diverted {
-	return &diverted{transport: retryCancelled{newTransport()}, logger: logger}
+func newDiverted(timeout time.Duration, logger *slog.Logger) *diverted {
+	return &diverted{transport: retryCancelled{newTransport(timeout)}, timeout: timeout, logger: logger}
 }
 
 // to is for diana.Options.
 func (d *diverted) to(u *url.URL) http.Handler {
-	return newProxy(u, d.transport, func() *rule.Identity { return &d.limiter.Config().Identity }, d.logger)
+	return newProxy(u, d.transport, d.timeout, func() *config.Config { return d.limiter.Config() }, d.logger)
 }
 
 // dropUpgrade leaves no change of protocol but to WebSocket. Any other, such as h2c,
@@ -95,14 +125,14 @@ func dropUpgrade(h http.Header) {
 	}
 }
 
-// newTransport returns the connections to the upstream. It may begin to answer as
-// late as with nginx, and then take as long as it likes.
-func newTransport() *http.Transport {
+// newTransport returns the connections to the upstream. It may begin to answer as late as
+// timeout after it has the request, and then take as long as it likes.
+func newTransport(timeout time.Duration) *http.Transport {
 	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
+		DialContext:           (&net.Dialer{Timeout: min(timeout, 5*time.Second), KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   min(timeout, 10*time.Second),
 		ExpectContinueTimeout: time.Second,
-		ResponseHeaderTimeout: 60 * time.Second,
+		ResponseHeaderTimeout: timeout,
 		IdleConnTimeout:       60 * time.Second,
 		MaxIdleConnsPerHost:   1024, // all are to one host, and new ones cost more than waiting ones
 		DisableCompression:    true, // what the client asked for is what it gets

@@ -7,13 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,8 +19,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
-	"github.com/diana-limiter/diana/rule"
 )
 
 // An answer reaches the client piece by piece, while the upstream is still at it.
@@ -328,15 +324,10 @@ func TestUpstreamTooSlow(t *testing.T) {
 	hangs, _ := blocking(t)
 	server := httptest.NewServer(hangs)
 	t.Cleanup(server.Close)
-	upstream, _ := url.Parse(server.URL)
-	transport := newTransport()
-	transport.ResponseHeaderTimeout = 10 * time.Millisecond
-	t.Cleanup(transport.CloseIdleConnections)
-	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
-	proxy := httptest.NewServer(newProxy(upstream, transport, func() *rule.Identity { return &rule.Identity{} }, logger))
-	t.Cleanup(proxy.Close)
-	request, _ := http.NewRequest(http.MethodGet, proxy.URL, nil)
-	wantProblem(t, roundTrip(t, request), http.StatusGatewayTimeout)
+	short := usualTimeouts
+	short.Upstream = 10 * time.Millisecond
+	r := startWith(t, generous, server.URL, short)
+	wantProblem(t, r.get("/"), http.StatusGatewayTimeout)
 }
 
 // An answer that breaks off reaches the client as one that breaks off.

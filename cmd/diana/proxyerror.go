@@ -13,7 +13,8 @@ import (
 	"sync/atomic"
 )
 
-// statusClientGone is for the log: no one reads the answer. It is nginx's.
+// statusClientGone is for the log: the client has disconnected, or the gateway stops, so nothing is
+// answered. It is nginx's.
 const statusClientGone = 499
 
 // proxyErrors returns what answers a request that the upstream has not answered. It
@@ -22,9 +23,15 @@ func proxyErrors(logger *slog.Logger) func(http.ResponseWriter, *http.Request, e
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		var timeout net.Error
 		switch {
+		case bodyLate(r.Context()):
+			problem(w, http.StatusRequestTimeout, "The request's body did not arrive in time.")
+			return
+		case errors.Is(context.Cause(r.Context()), errUpstreamLate):
+			err = errUpstreamLate
+			problem(w, http.StatusGatewayTimeout, "The upstream server did not take the request in time.")
 		case r.Context().Err() != nil:
 			w.WriteHeader(statusClientGone)
-			return
+			panic(http.ErrAbortHandler) // net/http closes the connection without an answer
 		case bodyFailed(r.Context()):
 			problem(w, http.StatusBadRequest, "The request's body could not be read.")
 			return
@@ -53,13 +60,22 @@ func problem(w http.ResponseWriter, status int, detail string) {
 // body is a request's body that remembers whether reading it has failed. Only so can
 // it be told from a failure of the upstream: net/http does not notice that a client
 // has gone while its body is still expected.
+//
+// It also remembers that the body has ended. The transport reads once more then, and net/http may
+// have closed the body, because the upstream has answered already. That would be an error, and the
+// transport would break the answer off.
 type body struct {
 	io.ReadCloser
+	ended  bool // for the transport's goroutine alone
 	failed atomic.Bool
 }
 
 func (b *body) Read(p []byte) (int, error) {
+	if b.ended {
+		return 0, io.EOF
+	}
 	n, err := b.ReadCloser.Read(p)
+	b.ended = err == io.EOF
 	if err != nil && err != io.EOF {
 		b.failed.Store(true)
 	}

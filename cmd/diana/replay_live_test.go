@@ -65,7 +65,7 @@ func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []trial.O
 			t.Fatal(err)
 		}
 		defer limiter.Close()
-		g := newGateway(limiter, nil, logger, newRegistry(limiter, newRedisSeconds()))
+		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, newRedisSeconds()))
 		defer g.cut()
 		outcomes = make([]trial.Outcome, len(requests))
 		for i := range requests {

@@ -23,11 +23,14 @@ type serveCommand struct {
 	Listen   string   `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Where to take requests (${default}). Port 0 picks a free one."`
 	Upstream *url.URL `placeholder:"URL" help:"Server to pass them on to. Without one the gateway answers itself."`
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Where to answer /metrics, /healthz, /readyz and /status (${default})."`
+	Timeouts timeouts `embed:""`
 }
 
 // Help is the end of what --help prints.
 func (serveCommand) Help() string {
-	return `The configuration file is watched; SIGHUP reads it at once. SIGTERM and SIGINT let the requests that are under way finish, for 30 seconds at most; the second such signal ends them.`
+	return `The configuration file is watched; SIGHUP reads it at once. SIGTERM and SIGINT let the requests that are in flight finish, for --drain-timeout at most; the second such signal closes their connections without an answer.
+
+A TIME is a number and a unit, such as 500ms, 60s or 2m, above 0. --read-timeout and --write-timeout begin anew with each progress, and do not hold for upgraded connections such as WebSockets.`
 }
 
 // Run serves until it is told to stop.
@@ -42,7 +45,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	logger := slog.New(slog.NewTextHandler(o.err, nil))
 	s := chosen(c.Config)
 	redis := newRedisSeconds()
-	diverted := newDiverted(logger)
+	diverted := newDiverted(c.Timeouts.Upstream, logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
 		return s.open(diana.Options{
 			Logger:        logger,
@@ -65,7 +68,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	status := limiter.Status()
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
-	g := newGateway(limiter, c.Upstream, logger, newRegistry(limiter, redis))
+	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, newRegistry(limiter, redis))
 	if err := g.listen(c.Listen, c.Admin); err != nil {
 		return err
 	}
@@ -117,6 +120,9 @@ func (c *serveCommand) valid() error {
 	}
 	if _, _, err := net.SplitHostPort(c.Admin); err != nil {
 		return fmt.Errorf("--admin: %w, expected HOST:PORT", err)
+	}
+	if err := c.Timeouts.valid(); err != nil {
+		return err
 	}
 	u := c.Upstream
 	switch {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
+)
+
+// BenchmarkGateway is a request through the gateway to an upstream, with the sockets of this
+// machine: the client and the upstream are in the figure.
+func BenchmarkGateway(b *testing.B) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "body")
+	}))
+	defer upstream.Close()
+	c, err := config.Parse("bench.yaml", []byte(generous), vocabulary())
+	if err != nil {
+		b.Fatal(err)
+	}
+	logger := slog.New(slog.DiscardHandler)
+	limiter, err := diana.Options{Logger: logger}.New(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer limiter.Close()
+	to, _ := url.Parse(upstream.URL)
+	g := newGateway(limiter, to, usualTimeouts, logger, newRegistry(limiter, newRedisSeconds()))
+	if err := g.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
+		b.Fatal(err)
+	}
+	go func() { _ = g.run(b.Context(), nil, nil) }()
+	for _, size := range []int{0, 1000, 1_000_000} {
+		name, method := "GET", http.MethodGet
+		if size > 0 {
+			name, method = fmt.Sprintf("POST/%d", size), http.MethodPost
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			body := make([]byte, size)
+			for b.Loop() {
+				request, _ := http.NewRequest(method, "http://"+g.listener.Addr().String(), bytes.NewReader(body))
+				response, err := http.DefaultTransport.RoundTrip(request)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+			}
+		})
+	}
+}

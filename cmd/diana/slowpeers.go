@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// clientConn is a connection to a client that may not hold its request up. A request in flight can
+// hold slots of concurrency limits. So a client that sends no body, or reads no answer, would
+// otherwise keep other clients out for as long as it likes.
+//
+// The timeouts of http.Server cover a whole request and a whole answer, and would end long uploads
+// and streams that are well. Those of a clientConn cover the time without progress:
+//
+//	each Write                    write timeout, anew when the client has taken a part
+//	each Read of a body           read timeout
+//	each other Read               what net/http sets: header timeout, idle timeout, none
+//	after Hijack                  none, such as for WebSockets
+//
+// No Write is pending while a stream is idle, so that takes as long as it likes. What net/http
+// reads and writes by itself is covered too: "100 Continue", the rest of a body before the answer,
+// and what is still buffered when the handler has returned.
+//
+// net/http calls SetReadDeadline when a body has ended, to notice in the background that the
+// client disconnects, and before each header. That ends the reading of the body. Hijack calls
+// SetDeadline, which ends both timeouts.
+//
+// Rejected: deadlines that the handler sets by http.ResponseController. It does not see the progress
+// within a chunk, nor what net/http reads and writes by itself.
+type clientConn struct {
+	net.Conn
+	write time.Duration
+
+	mu       sync.Mutex    // guards the rest; one goroutine may read while another writes
+	read     time.Duration // of a body; 0: none is being read
+	hijacked bool
+	late     bool // the read timeout has passed
+}
+
+// Read reads, and has a deadline if it reads a body.
+func (c *clientConn) Read(p []byte) (int, error) {
+	body := c.extendRead()
+	n, err := c.Conn.Read(p)
+	if body && errors.Is(err, os.ErrDeadlineExceeded) {
+		c.mu.Lock()
+		c.late = true // before net/http ends the request's context
+		c.mu.Unlock()
+	}
+	return n, err
+}
+
+// extendRead sets the deadline for a Read of a body, and reports whether it is one.
+func (c *clientConn) extendRead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.read == 0 {
+		return false
+	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(c.read)) // if it fails, so does the Read
+	return true
+}
+
+// Write writes all of p, or until the client has taken nothing for the write timeout.
+func (c *clientConn) Write(p []byte) (n int, err error) {
+	for {
+		ends := c.extendWrite()
+		k, err := c.Conn.Write(p[n:])
+		n += k
+		if !ends || k == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+	}
+}
+
+// extendWrite sets the deadline of a Write, and reports whether it has one.
+func (c *clientConn) extendWrite() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hijacked {
+		return false
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(c.write)) // if it fails, so does the Write
+	return true
+}
+
+// SetReadDeadline is for net/http, which calls it when no body is being read.
+func (c *clientConn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = 0
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetDeadline is for net/http, which calls it when a handler takes the connection over.
+func (c *clientConn) SetDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read, c.hijacked = 0, true
+	return c.Conn.SetDeadline(t)
+}
+
+// CloseWrite is for net/http and ReverseProxy, which look for it.
+func (c *clientConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// beginBody sets the timeout for each Read until the body has ended.
+func (c *clientConn) beginBody(timeout time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = timeout
+}
+
+// bodyLate reports whether a Read of the body has timed out.
+func (c *clientConn) bodyLate() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.late
+}
+
+// clientListener makes clientConns.
+type clientListener struct {
+	net.Listener
+	write time.Duration
+}
+
+// Accept waits for a client.
+func (l clientListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &clientConn{Conn: c, write: l.write}, nil
+}
+
+type clientConnKey struct{}
+
+// withClientConn is for http.Server.ConnContext.
+func withClientConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, clientConnKey{}, c)
+}
+
+// slowBodies is a filter that gives requests their read timeout. A request without a connection,
+// as in some tests, has none.
+func slowBodies(timeout time.Duration) filter {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Body != nil && r.Body != http.NoBody {
+				if c, ok := r.Context().Value(clientConnKey{}).(*clientConn); ok {
+					c.beginBody(timeout)
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// bodyLate reports whether the body of the request with this context has timed out.
+func bodyLate(ctx context.Context) bool {
+	c, ok := ctx.Value(clientConnKey{}).(*clientConn)
+	return ok && c.bodyLate()
+}

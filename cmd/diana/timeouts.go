@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// timeouts are how long the gateway waits for clients and for the upstream. Each is above 0.
+type timeouts struct {
+	Header   time.Duration `name:"header-timeout" default:"10s" placeholder:"TIME" help:"Longest time for a request's header to arrive (${default})."`
+	Read     time.Duration `name:"read-timeout" default:"60s" placeholder:"TIME" help:"Longest pause without progress while a request's body is read, until the answer begins (${default}). Then 408."`
+	Write    time.Duration `name:"write-timeout" default:"60s" placeholder:"TIME" help:"Longest time that one write to a client may be pending (${default}). A stream that sends nothing has none pending. Then the connection is closed."`
+	Idle     time.Duration `name:"idle-timeout" default:"75s" placeholder:"TIME" help:"Longest time that a connection may be open without a request (${default})."`
+	Upstream time.Duration `name:"upstream-timeout" default:"60s" placeholder:"TIME" help:"Longest time until the upstream begins to answer, counted from when it last took a part of the request (${default}). Then 504."`
+	Drain    time.Duration `name:"drain-timeout" default:"30s" placeholder:"TIME" help:"Longest time that requests in flight may take when the gateway stops (${default})."`
+}
+
+// valid returns an error that names the first flag whose duration is not above 0. Servers differ
+// in what 0 means: no limit, the default, or at once. So it is not accepted.
+func (t *timeouts) valid() error {
+	for _, flag := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"header", t.Header},
+		{"read", t.Read},
+		{"write", t.Write},
+		{"idle", t.Idle},
+		{"upstream", t.Upstream},
+		{"drain", t.Drain},
+	} {
+		if flag.value <= 0 {
+			return fmt.Errorf("--%s-timeout: %v, expected a duration above 0, such as 60s; for no limit a long one, such as 8760h", flag.name, flag.value)
+		}
+	}
+	return nil
+}
