@@ -217,10 +217,10 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	a.global, a.byName = n.store, map[string]int{}
 	tallies := map[string]tally{}
 	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
-		if tallies[r.Name] == nil { // a rule and its variants have one
+		if tallies[r.Name].parts == nil { // a rule and its variants have one
 			tallies[r.Name] = l.tallies[r.Name]
 		}
-		if tallies[r.Name] == nil {
+		if tallies[r.Name].parts == nil {
 			tallies[r.Name] = newTally()
 		}
 		e := enforced{

@@ -54,6 +54,10 @@ type Counts struct {
 	Refused       int64 `json:"refused"`
 	ShadowRefused int64 `json:"shadow_refused"` // would have been refused
 	Delayed       int64 `json:"delayed"`        // allowed after waiting
+
+	// Overflow is how many requests, among all these and those that another rule refused, were
+	// judged by the rule's overflow counter, because max_keys left no room for their actors.
+	Overflow int64 `json:"overflow"`
 }
 
 // Reload is a kind of event: a configuration that came from Source, and became
@@ -63,26 +67,31 @@ type Reload struct{ Source, Result string }
 // tally holds the counts of a rule. A rule keeps it from one configuration to the
 // next, so that metrics do not fall. It is in parts of a cache line each, or the cores would
 // take turns to count; a judgement, which one core uses most of the time, counts in one of them.
-type tally []part
+type tally struct {
+	parts  []part
+	warned *atomic.Int64 // the moment of the last warning that actors share the overflow counter
+}
 
 type part struct {
-	allowed, refused, shadowRefused, delayed atomic.Int64
+	allowed, refused, shadowRefused, delayed, overflow atomic.Int64
 
-	_ [64 - 4*8]byte
+	_ [64 - 5*8]byte
 }
 
 // newTally has more parts than there are cores, as they are dealt out by chance, and always
 // a power of two.
 func newTally() tally {
-	return make(tally, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32))))
+	return tally{make([]part, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32)))), new(atomic.Int64)}
 }
 
 func (t tally) counts() (c Counts) {
-	for i := range t {
-		c.Allowed += t[i].allowed.Load()
-		c.Refused += t[i].refused.Load()
-		c.ShadowRefused += t[i].shadowRefused.Load()
-		c.Delayed += t[i].delayed.Load()
+	for i := range t.parts {
+		p := &t.parts[i]
+		c.Allowed += p.allowed.Load()
+		c.Refused += p.refused.Load()
+		c.ShadowRefused += p.shadowRefused.Load()
+		c.Delayed += p.delayed.Load()
+		c.Overflow += p.overflow.Load()
 	}
 	return c
 }

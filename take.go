@@ -298,6 +298,9 @@ func (j *judgement) report(d *Decision, now int64, left bool) {
 	never := false
 	for _, c := range []*charges{&j.here, &j.there} {
 		for i := range c.list {
+			if c.list[i].Shared && !left {
+				j.overflowed(c.of[i].rule, now)
+			}
 			if c.of[i].silent && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
 				continue // Redis' word counts
 			}
@@ -323,8 +326,7 @@ func (j *judgement) report(d *Decision, now int64, left bool) {
 
 // count adds a verdict to the tally of its rule.
 func (j *judgement) count(d *Decision, v *Verdict) {
-	parts := j.active.enforced[v.Rule.Index].tally
-	t := &parts[j.nth&uint32(len(parts)-1)]
+	t := j.part(v.Rule)
 	switch {
 	case v.Refused():
 		d.RetryAfter = max(d.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
