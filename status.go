@@ -45,6 +45,10 @@ type RuleStatus struct {
 	Except    int    `json:"except,omitempty"`    // how many entries it has
 	Overrides int    `json:"overrides,omitempty"` // the same
 	Counts
+
+	// Overflow is how many requests, among all these and those that another rule refused, were
+	// judged by the rule's overflow counter, because max_keys left no room for their actors.
+	Overflow int64 `json:"overflow"`
 }
 
 // Counts are decisions by their kind. A request that one rule refuses counts as
@@ -54,10 +58,6 @@ type Counts struct {
 	Refused       int64 `json:"refused"`
 	ShadowRefused int64 `json:"shadow_refused"` // would have been refused
 	Delayed       int64 `json:"delayed"`        // allowed after waiting
-
-	// Overflow is how many requests, among all these and those that another rule refused, were
-	// judged by the rule's overflow counter, because max_keys left no room for their actors.
-	Overflow int64 `json:"overflow"`
 }
 
 // Reload is a kind of event: a configuration that came from Source, and became
@@ -91,9 +91,15 @@ func (t tally) counts() (c Counts) {
 		c.Refused += p.refused.Load()
 		c.ShadowRefused += p.shadowRefused.Load()
 		c.Delayed += p.delayed.Load()
-		c.Overflow += p.overflow.Load()
 	}
 	return c
+}
+
+func (t tally) overflow() (n int64) {
+	for i := range t.parts {
+		n += t.parts[i].overflow.Load()
+	}
+	return n
 }
 
 // Config returns the configuration that is active. It is shared, and must not be
@@ -121,6 +127,7 @@ func (l *Limiter) Status() Status {
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
 			Scope: r.Scope.String(), Mode: r.Mode.String(), Except: len(r.Except), Overrides: len(r.Overrides), Counts: a.enforced[i].tally.counts(),
+			Overflow: a.enforced[i].tally.overflow(),
 		})
 	}
 	return s
