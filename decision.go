@@ -81,7 +81,6 @@ type judgement struct {
 	starts   []int     // of each rule's key in keys
 	here     charges   // to the counters of this process
 	there    charges   // to those in Redis
-	inside   charges   // slots of global rules, counted in this process too: without Redis its share counts them
 	debts    charges   // to the counters in Redis, of what this process allows without it
 	failed   charges   // to those in Redis, of a call that has failed
 	verdicts []Verdict // of each of match.Rules
@@ -101,7 +100,6 @@ type judgement struct {
 func (j *judgement) end() {
 	if j.held {
 		j.limiter.local.Give(j.heldOf(&j.here))
-		j.limiter.local.Give(j.inside.list)
 		j.giveThere(j.heldOf(&j.there))
 		j.giveThere(j.heldOf(&j.debts))
 		for _, c := range []*charges{&j.here, &j.there, &j.debts} {

@@ -120,7 +120,7 @@ type enforced struct {
 	global   limit.Counters // of a global rule, in Redis; nil: there is no Redis
 	counters limit.Counters // here: of a local rule, or while Redis is out of reach; nil: every request passes
 	meter    limit.Meter    // that counters are judged by
-	warm     bool           // counters are kept up to date while Redis counts
+	known    limit.Counters // here: charged as a shadow by what goes to Redis, see remember.go; nil: there is no Redis
 	wait     int64          // how long a request waits for its turn, in microseconds; 0: not at all
 	both     int64          // the moment until which counters decide along with Redis; 0: they do not
 	tally    tally
@@ -218,10 +218,10 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	a.global, a.byName = n.store, map[string]int{}
 	tallies := map[string]tally{}
 	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
-		if tallies[r.Name] == nil { // a rule and its variants have one
+		if tallies[r.Name].parts == nil { // a rule and its variants have one
 			tallies[r.Name] = l.tallies[r.Name]
 		}
-		if tallies[r.Name] == nil {
+		if tallies[r.Name].parts == nil {
 			tallies[r.Name] = newTally()
 		}
 		e := enforced{
@@ -232,8 +232,9 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 			json:   jsonString(r.Name),
 		}
 		if e.counters, e.meter, err = l.counters(r, n.health.Gateways); err == nil && r.Scope == rule.Global && n.store != nil {
-			e.global, err = n.store.Counters(r.Counters, r.Meter)
-			e.warm = e.counters != nil && r.OnError != rule.Closed && !r.Algorithm.Held && !queues(r)
+			if e.global, err = n.store.Counters(r.Counters, r.Meter); err == nil {
+				e.known, err = l.known(r, e.meter)
+			}
 			e.both = n.both(r)
 			if slot, ok := a.byName[r.Counters]; !ok || a.set.Rule(slot).Limit.N < r.Limit.N {
 				a.byName[r.Counters] = r.Slot
@@ -276,8 +277,10 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 
 func (l *Limiter) retire(a *active) {
 	for _, e := range a.enforced {
-		if e.counters != nil {
-			l.local.Retire(e.counters)
+		for _, c := range []limit.Counters{e.counters, e.known} {
+			if c != nil {
+				l.local.Retire(c)
+			}
 		}
 	}
 	for _, c := range a.shared {
@@ -308,7 +311,7 @@ func (n *connection) both(r *rule.Rule) int64 {
 	if r.Algorithm.Held {
 		unit = bothForSlots - apart
 	}
-	if r.OnError != rule.Share || unit > longestBoth || n.forgot == 0 {
+	if r.OnError != rule.Share || queues(r) || unit > longestBoth || n.forgot == 0 {
 		return 0
 	}
 	return n.forgot + (unit + apart).Microseconds()
@@ -339,7 +342,7 @@ func (l *Limiter) counters(r *rule.Rule, gateways int) (c limit.Counters, m limi
 				return nil, nil, err
 			}
 		}
-		name = "global " + m.Layout() + " " + name
+		name = warmName(r, m)
 	}
 	c, err = l.local.Counters(name, m)
 	return c, m, err

@@ -45,6 +45,10 @@ type RuleStatus struct {
 	Except    int    `json:"except,omitempty"`    // how many entries it has
 	Overrides int    `json:"overrides,omitempty"` // the same
 	Counts
+
+	// Overflow is how many requests, among all these and those that another rule refused, were
+	// judged by the rule's overflow counter, because max_keys left no room for their actors.
+	Overflow int64 `json:"overflow"`
 }
 
 // Counts are decisions by their kind. A request that one rule refuses counts as
@@ -63,28 +67,39 @@ type Reload struct{ Source, Result string }
 // tally holds the counts of a rule. A rule keeps it from one configuration to the
 // next, so that metrics do not fall. It is in parts of a cache line each, or the cores would
 // take turns to count; a judgement, which one core uses most of the time, counts in one of them.
-type tally []part
+type tally struct {
+	parts  []part
+	warned *atomic.Int64 // the moment of the last warning that actors share the overflow counter
+}
 
 type part struct {
-	allowed, refused, shadowRefused, delayed atomic.Int64
+	allowed, refused, shadowRefused, delayed, overflow atomic.Int64
 
-	_ [64 - 4*8]byte
+	_ [64 - 5*8]byte
 }
 
 // newTally has more parts than there are cores, as they are dealt out by chance, and always
 // a power of two.
 func newTally() tally {
-	return make(tally, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32))))
+	return tally{make([]part, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32)))), new(atomic.Int64)}
 }
 
 func (t tally) counts() (c Counts) {
-	for i := range t {
-		c.Allowed += t[i].allowed.Load()
-		c.Refused += t[i].refused.Load()
-		c.ShadowRefused += t[i].shadowRefused.Load()
-		c.Delayed += t[i].delayed.Load()
+	for i := range t.parts {
+		p := &t.parts[i]
+		c.Allowed += p.allowed.Load()
+		c.Refused += p.refused.Load()
+		c.ShadowRefused += p.shadowRefused.Load()
+		c.Delayed += p.delayed.Load()
 	}
 	return c
+}
+
+func (t tally) overflow() (n int64) {
+	for i := range t.parts {
+		n += t.parts[i].overflow.Load()
+	}
+	return n
 }
 
 // Config returns the configuration that is active. It is shared, and must not be
@@ -112,6 +127,7 @@ func (l *Limiter) Status() Status {
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
 			Scope: r.Scope.String(), Mode: r.Mode.String(), Except: len(r.Except), Overrides: len(r.Overrides), Counts: a.enforced[i].tally.counts(),
+			Overflow: a.enforced[i].tally.overflow(),
 		})
 	}
 	return s

@@ -94,8 +94,8 @@ type origin struct {
 	index int        // of its verdict, and in match.Rules
 	end   int        // of its key in judgement.keys
 
-	// silent marks a charge to the counters in this process while Redis counts: they are
-	// kept warm by a shadow, or, when Redis has just come back, decide as well.
+	// silent marks a charge that only remembers, see remember.go. When Redis has just come back
+	// the counters in this process decide as well.
 	silent bool
 }
 
@@ -131,12 +131,11 @@ func (c *charges) add(counters limit.Counters, cost int64, shadow bool, o origin
 // fill makes the charges of the request: those for Redis if it is within reach, and
 // those for this process. It reports whether a global rule is judged without Redis.
 //
-// A slot of a global rule is also counted here while Redis counts: see judgement.inside. What
-// this process allows without Redis is told to Redis: see judgement.debts.
+// What goes to Redis is also charged here: see remember.go. What this process allows without
+// Redis is told to Redis: see judgement.debts.
 func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 	j.here.reset()
 	j.there.reset()
-	j.inside.reset()
 	j.debts.reset()
 	j.verdicts, j.keys, j.starts = j.verdicts[:0], j.keys[:0], j.starts[:0]
 	j.queues, j.waits, j.excepted = false, false, false
@@ -164,26 +163,27 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		}
 		shadow := r.Mode == rule.Shadow
 		o := origin{r, i, len(j.keys), false}
+		silent := o
+		silent.silent = true
 		switch {
 		case inRedis:
 			j.there.add(e.global, cost, shadow, o)
-			silent := o
-			silent.silent = true
-			switch held := r.Algorithm.Held && e.counters != nil; {
-			case e.warm, held && now <= e.both:
-				j.here.add(e.counters, cost, shadow || now > e.both, silent)
-			case held:
-				j.inside.add(e.counters, cost, shadow, o)
+			if now <= e.both {
+				j.here.add(e.counters, cost, shadow, silent)
+			} else {
+				j.here.add(e.known, cost, true, silent)
 			}
 		case e.counters != nil:
 			j.here.add(e.counters, cost, shadow, o)
+		case e.known != nil && r.Algorithm.Held: // on_error is open: Redis is told of the slots
+			j.here.add(e.known, cost, true, silent)
 		}
 		if r.Scope == rule.Global && !inRedis && e.global != nil && (e.counters != nil || r.Algorithm.Held) {
 			j.debts.add(e.global, cost, shadow, o)
 		}
 		j.queues = j.queues || !shadow && queues(r)
 	}
-	for _, c := range []*charges{&j.here, &j.there, &j.inside, &j.debts} {
+	for _, c := range []*charges{&j.here, &j.there, &j.debts} {
 		j.setKeys(c)
 	}
 	return degraded
@@ -204,7 +204,6 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 	if len(j.here.list) > 0 {
 		if d.Allowed, err = local.Take(ctx, now, j.here.list); err != nil || !d.Allowed {
 			j.there.reset() // not asked
-			j.inside.reset()
 			j.debts.reset()
 			return err
 		}
@@ -213,12 +212,10 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 		j.debit(now)
 		return nil
 	}
+	j.remember(&j.there)
 	if d.Allowed, err = j.active.global.Take(ctx, now, j.there.list); err == nil && d.Allowed {
-		j.inside.keepAllowed(&j.there)
-		local.Debit(now, j.inside.list)
 		return nil
 	}
-	j.inside.reset()
 	local.Give(j.here.list)
 	if !errors.Is(err, redisstore.ErrUnavailable) {
 		j.freed(&j.here, always)
@@ -247,6 +244,7 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 // debit tells Redis what this process has allowed by itself.
 func (j *judgement) debit(now int64) {
 	if j.debts.keepAllowed(&j.here); len(j.debts.list) > 0 {
+		j.remember(&j.debts)
 		j.active.global.Debit(now, j.debts.list)
 	}
 }
@@ -270,7 +268,6 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 	}
 	if err != nil {
 		j.limiter.local.Give(j.here.list)
-		j.limiter.local.Give(j.inside.list)
 		j.giveThere(j.there.list)
 		j.giveThere(j.debts.list)
 		j.freed(&j.here, always)
@@ -302,6 +299,9 @@ func (j *judgement) report(d *Decision, now int64, left bool) {
 	never := false
 	for _, c := range []*charges{&j.here, &j.there} {
 		for i := range c.list {
+			if c.list[i].Shared && !left {
+				j.overflowed(c.of[i].rule, now)
+			}
 			if c.of[i].silent && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
 				continue // Redis' word counts
 			}
@@ -327,8 +327,7 @@ func (j *judgement) report(d *Decision, now int64, left bool) {
 
 // count adds a verdict to the tally of its rule.
 func (j *judgement) count(d *Decision, v *Verdict) {
-	parts := j.active.enforced[v.Rule.Index].tally
-	t := &parts[j.nth&uint32(len(parts)-1)]
+	t := j.part(v.Rule)
 	switch {
 	case v.Refused():
 		d.RetryAfter = max(d.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)

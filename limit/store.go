@@ -24,7 +24,17 @@ type Charge struct {
 	// it again. Both are set by Take, for Give and Await.
 	At     int64
 	Ticket any
+
+	// Shared says that the store could not remember one more actor, and has judged this one by
+	// the counter that such actors share, see [Overflow]. It is set by Take and Debit, for Give
+	// too.
+	Shared bool
 }
+
+// Overflow is the Key of the counter that actors share whom a store that bounds its memory cannot
+// remember. No actor may have this key. A charge with it is made to that counter, so that a second
+// store can be asked to count those actors together as well.
+const Overflow = "\x00overflow"
 
 // Store decides charges. Its methods are safe for concurrent use.
 //

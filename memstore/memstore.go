@@ -33,10 +33,11 @@
 // # Memory
 //
 // 20 to 26 bytes an actor and rule, and the cells. At most MaxKeys records are
-// kept. What has expired goes first: an insert at the bound looks at a few records
-// and takes the place of one that has. When none is found, the newcomer shares the
-// rule's overflow counter with all other newcomers: an actor that is being limited
-// is never pushed out, and so not forgiven, by a flood of others.
+// kept, and each rule has room for some of its own; see rooms.go. What has expired goes
+// first: an insert at the bound looks at a few records and takes the place of one that
+// has. When none is found, the newcomer shares the rule's overflow counter with all other
+// newcomers: an actor that is being limited is never pushed out, and so not forgiven, by
+// a flood of others.
 //
 // Rejected: a map of limiters (pointers, text, a lock around all), an LRU (pushes
 // out whom it should limit, and writes on every read), a sweeper (a thread that
@@ -62,8 +63,9 @@ const DefaultMaxKeys = 1_000_000
 // Options configure a Store.
 type Options struct {
 	// MaxKeys is how many actors are remembered, all rules together: one that is
-	// counted under two rules is two. Beyond it newcomers share one counter a rule.
-	// 0 means DefaultMaxKeys.
+	// counted under two rules is two. Each rule has room for at least MaxKeys / (4 * rules)
+	// actors, whatever other rules' actors do; Counters with a Meter that refuses everyone
+	// need none. Beyond that newcomers share one counter a rule. 0 means DefaultMaxKeys.
 	MaxKeys int
 
 	// Clock takes the place of the system's, if it is not nil. When it gets somewhere only
@@ -74,19 +76,18 @@ type Options struct {
 
 // Store is a limit.Store in memory. Use New. It starts nothing and needs no closing.
 type Store struct {
-	start   time.Time
-	epoch   int64            // start, as Now returns it
-	clock   func() time.Time // nil: the one above
-	seed    maphash.Seed
-	shards  []shard
-	maxKeys atomic.Int64
-	cells   slab
-	lines   lines
+	start  time.Time
+	epoch  int64            // start, as Now returns it
+	clock  func() time.Time // nil: the one above
+	seed   maphash.Seed
+	shards []shard
+	rooms  rooms
+	cells  slab
+	lines  lines
 
-	keys      atomic.Int64 // records
 	evictions atomic.Int64
 
-	overflow uint64 // hash of the counters that newcomers share; no actor can be given it
+	overflow uint64 // hash of the key of the counters that newcomers share
 	everyone uint64 // hash of the empty key
 
 	mu       sync.Mutex // guards the rest
@@ -118,6 +119,13 @@ type family struct {
 	plain  bool // states are one word
 	queues bool // its meters are limit.Queue
 	held   bool // its states have no expiry: what is taken is given back
+
+	next atomic.Uint64 // shard in which to look next for one of its expired records
+
+	// Guarded by rooms.mu.
+	keys   int  // records of its actors
+	roomy  bool // has a room
+	listed bool // is in rooms.all
 }
 
 // counters is the limit.Counters of this store.
@@ -164,8 +172,8 @@ func New(o Options) *Store {
 		shards:   make([]shard, n),
 		families: map[string]*family{},
 	}
-	s.maxKeys.Store(int64(o.MaxKeys))
-	s.overflow = maphash.String(maphash.MakeSeed(), "overflow")
+	s.rooms.setMaxKeys(o.MaxKeys)
+	s.overflow = s.hash([]byte(limit.Overflow))
 	s.everyone = s.hash(nil)
 	for i := range s.shards {
 		s.shards[i].table.Store(newTable(minRecords))
@@ -187,12 +195,12 @@ func (s *Store) SetMaxKeys(n int) {
 	if n <= 0 {
 		n = DefaultMaxKeys
 	}
-	s.maxKeys.Store(int64(n))
+	s.rooms.setMaxKeys(n)
 }
 
 // Keys returns how many actors are remembered, counted once a rule, including those
 // that have expired and not been replaced yet.
-func (s *Store) Keys() int { return int(s.keys.Load()) }
+func (s *Store) Keys() int { return s.rooms.count() }
 
 // Evictions returns how many expired records have made room for new ones.
 func (s *Store) Evictions() int64 { return s.evictions.Load() }
@@ -223,6 +231,9 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	c.reserver, _ = m.(limit.Reserver)
 	f.refs++
 	f.newest.Store(c)
+	if m.Look(limit.State{}, s.Now(), 1).Allowed { // or no actor is ever remembered
+		s.rooms.open(f)
+	}
 	return c, nil
 }
 
@@ -233,6 +244,7 @@ func (s *Store) Retire(h limit.Counters) {
 	f := h.(*counters).family
 	if f.refs--; f.refs == 0 {
 		f.newest.Store(nil) // its records now count as expired
+		s.rooms.close(f)
 	}
 }
 
@@ -285,19 +297,25 @@ func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
 		return false
 	case c == nil:
 		return !f.held || head == 0
-	case meta == s.locate(c, s.overflow).meta, meta == s.locate(c, s.everyone).meta:
-		return false // there is one a rule, in addition to the bound
+	case s.beside(f, meta):
+		return false
 	case f.plain:
 		return c.Expiry(limit.State{Head: head}) <= now
 	}
 	return c.Expiry(s.cells.state(head)) <= now
 }
 
+// beside reports whether a record is the counter of everyone or that of newcomers. There is
+// one of each a rule, beside MaxKeys.
+func (s *Store) beside(f *family, meta uint64) bool {
+	return meta == s.locate(f, s.overflow).meta || meta == s.locate(f, s.everyone).meta
+}
+
 // initial returns the head of a new record. An actor's begins as the overflow is, if
 // newcomers have used that: it may be one of them. Not so where places are held: they
 // are given back to where they were taken, so what others hold would never be free.
 func (s *Store) initial(c *counters, now int64, fresh bool) uint64 {
-	from := item{c: c, place: s.locate(c, s.overflow)}
+	from := item{c: c, place: s.locate(c.family, s.overflow)}
 	if fresh || c.held || !from.lockInsert() {
 		if c.plain {
 			return 0
@@ -346,10 +364,10 @@ func (p *place) compare(q *place) int {
 func (s *Store) hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }
 
 // locate returns the place of the actor with that hash, or of the overflow.
-func (s *Store) locate(c *counters, hash uint64) place {
-	hash ^= c.slot * 0x9E3779B97F4A7C15 // or all rules' empty keys would stand in one row
+func (s *Store) locate(f *family, hash uint64) place {
+	hash ^= f.slot * 0x9E3779B97F4A7C15 // or all rules' empty keys would stand in one row
 	i := int(hash & uint64(len(s.shards)-1))
-	return place{shard: &s.shards[i], index: i, meta: hash&^slotMask | c.slot}
+	return place{shard: &s.shards[i], index: i, meta: hash&^slotMask | f.slot}
 }
 
 // Take implements limit.Store. It does not allocate for up to 8 charges, unless one
@@ -369,7 +387,7 @@ func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool
 
 // takeWord decides a charge whose record exists and whose state is one word.
 func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
-	p := s.locate(c, s.hash(ch.Key))
+	p := s.locate(c.family, s.hash(ch.Key))
 	if !p.find() {
 		return false
 	}
@@ -379,6 +397,7 @@ func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
 			return false
 		}
 		state := limit.State{Head: head}
+		ch.Shared = false
 		ch.Outcome = c.Look(state, now, ch.Cost)
 		if !ch.Outcome.Allowed {
 			return true
@@ -424,12 +443,12 @@ func (s *Store) Give(charges []limit.Charge) {
 			s.leave(w, ch.At, ch.Cost)
 			continue
 		}
-		hash := s.overflow
-		if ch.Ticket != sharedTicket {
-			hash = s.hash(ch.Key)
+		hash := s.hash(ch.Key)
+		if ch.Shared {
+			hash = s.overflow
 		}
 		it := item{c: ch.Counters.(*counters)}
-		it.place = s.locate(it.c, hash)
+		it.place = s.locate(it.c.family, hash)
 		if s.acquire(&it) {
 			switch turn := ch.At + ch.Outcome.Wait; {
 			case it.c.queue != nil:
@@ -443,8 +462,5 @@ func (s *Store) Give(charges []limit.Charge) {
 		}
 	}
 }
-
-// sharedTicket is the Ticket of a charge to the overflow counter.
-var sharedTicket any = &struct{ _ byte }{}
 
 var _ limit.Store = (*Store)(nil)

@@ -24,6 +24,7 @@ const (
 const (
 	minRecords = 8
 	look       = 64 // most records that an insert looks at to find one that has expired
+	mostShards = 16 // and most shards, to find one of a family that has few
 )
 
 // record is one actor under one rule.
@@ -157,17 +158,19 @@ func (h *shard) settle() {
 }
 
 // insert adds the record of p, not used yet, if it is not there and there is room.
-// It reports false if the store is full. With force there is always room: for the
-// counters of everyone and of newcomers, of which there is one a rule.
-func (p *place) insert(s *Store, c *counters, now int64, force bool) bool {
+// It reports false if there is no room. With beside there always is: for the counters of
+// everyone and of newcomers, of which there is one a rule.
+func (p *place) insert(s *Store, c *counters, now int64, beside bool) bool {
 	h := p.shard
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p.find() {
 		return true
 	}
-	if s.keys.Add(1) > s.maxKeys.Load() && !force && !h.evict(s, now) {
-		s.keys.Add(-1)
+	switch {
+	case beside:
+		s.rooms.addBeside(1)
+	case !s.rooms.admit(c.family) && !h.evict(s, c.family, now) && !s.evictSparse(h, c.family, now):
 		return false
 	}
 	t := *h.table.Load()
@@ -181,40 +184,90 @@ func (p *place) insert(s *Store, c *counters, now int64, force bool) bool {
 	if t[i].meta.Load() == empty {
 		h.used++
 	}
-	t[i].head.Store(s.initial(c, now, force)) // before the meta, by which others find it
+	t[i].head.Store(s.initial(c, now, beside)) // before the meta, by which others find it
 	t[i].meta.Store(p.meta)
 	p.record = &t[i]
 	return true
 }
 
-// evict removes a record that has expired, if it finds one close to the hand.
-// h.mu is held.
-func (h *shard) evict(s *Store, now int64) bool {
+// evict makes room for a record of f by removing one that has expired, if it finds one close to
+// the hand. h.mu is held.
+func (h *shard) evict(s *Store, f *family, now int64) bool {
 	t := *h.table.Load()
 	for range min(len(t), look) {
 		h.hand = t.after(h.hand)
-		r := &t[h.hand]
-		meta, head := r.meta.Load(), r.head.Load()
-		if meta == empty || meta == tomb || head&locked != 0 || !r.head.CompareAndSwap(head, head|locked) {
-			continue
+		if h.replace(s, &t[h.hand], f, now) {
+			return true
 		}
-		if !s.expired(h, meta, head, now) {
-			r.head.Store(head)
-			continue
-		}
-		r.meta.Store(tomb)
-		r.head.Store(frozen)
-		s.drop(meta, head)
-		s.evictions.Add(1)
-		return true
 	}
 	return false
 }
 
+// evictSparse is evict for a family whose records are few among all: it removes one of those. It
+// looks through some shards, and the next time through the ones after. own.mu is held.
+func (s *Store) evictSparse(own *shard, f *family, now int64) bool {
+	for range s.rooms.sparse(f, len(s.shards)) {
+		h := &s.shards[f.next.Add(1)%uint64(len(s.shards))]
+		if h != own && !h.mu.TryLock() { // whoever holds it may be waiting for own
+			continue
+		}
+		found := h.evictOf(s, f, now)
+		if h != own {
+			h.mu.Unlock()
+		}
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+// evictOf makes room for a record of f by removing one of f that has expired, if there is one.
+// h.mu is held.
+func (h *shard) evictOf(s *Store, f *family, now int64) bool {
+	t := *h.table.Load()
+	for i := range t {
+		if t[i].meta.Load()&slotMask == f.slot && h.replace(s, &t[i], f, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// replace removes a record that has expired and is in the way of one of f. It reports whether that
+// has made room. h.mu is held.
+func (h *shard) replace(s *Store, r *record, f *family, now int64) (admitted bool) {
+	meta, head := r.meta.Load(), r.head.Load()
+	if meta == empty || meta == tomb || head&locked != 0 || !r.head.CompareAndSwap(head, head|locked) {
+		return false
+	}
+	old := s.slotOf(meta & slotMask).Load()
+	removed := false
+	if s.expired(h, meta, head, now) && !s.beside(old, meta) {
+		removed, admitted = s.rooms.replace(old, f)
+	}
+	if !removed {
+		r.head.Store(head)
+		return false
+	}
+	r.meta.Store(tomb)
+	r.head.Store(frozen)
+	if !old.plain {
+		s.cells.free(head)
+	}
+	s.evictions.Add(1)
+	return admitted
+}
+
 // drop frees what belongs to a record that is being removed.
 func (s *Store) drop(meta, head uint64) {
-	s.keys.Add(-1)
-	if !s.slotOf(meta & slotMask).Load().plain {
+	f := s.slotOf(meta & slotMask).Load()
+	if s.beside(f, meta) {
+		s.rooms.addBeside(-1)
+	} else {
+		s.rooms.remove(f)
+	}
+	if !f.plain {
 		s.cells.free(head)
 	}
 }

@@ -18,7 +18,6 @@ type item struct {
 	c      *counters
 	charge *limit.Charge
 	hash   uint64
-	shared bool   // counted by the overflow
 	debit  bool   // into debt if need be
 	judged bool   // charge.Outcome is that of head
 	head   uint64 // of the record, while it is locked; before, as it was read
@@ -50,6 +49,7 @@ func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 	}
 	for i := range items {
 		it, ch := &items[i], &charges[i]
+		ch.Shared = false
 		it.c, it.charge, it.hash, order[i] = ch.Counters.(*counters), ch, s.hash(ch.Key), i
 	}
 	if s.peek(now, items) {
@@ -78,7 +78,7 @@ func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 func (s *Store) peek(now int64, items []item) (refused bool) {
 	for i := range items {
 		it := &items[i]
-		it.place = s.locate(it.c, it.hash)
+		it.place = s.locate(it.c.family, it.hash)
 		if it.find() {
 			if !it.c.plain {
 				continue
@@ -116,16 +116,16 @@ func (s *Store) prepare(now int64, it *item) {
 	if it.record != nil {
 		return
 	}
-	it.place = s.locate(it.c, it.hash)
-	if it.shared = false; it.find() {
+	it.place = s.locate(it.c.family, it.hash)
+	if it.charge.Shared = false; it.find() {
 		return
 	}
-	everyone := len(it.charge.Key) == 0 // one counter a rule, which no flood can multiply
-	if it.insert(s, it.c, now, everyone) {
+	beside := it.hash == s.everyone || it.hash == s.overflow // which no flood can multiply
+	if it.insert(s, it.c, now, beside) {
 		return
 	}
-	it.shared = true
-	it.place = s.locate(it.c, s.overflow)
+	it.charge.Shared = true
+	it.place = s.locate(it.c.family, s.overflow)
 	if !it.find() {
 		it.insert(s, it.c, now, true)
 	}
@@ -201,9 +201,6 @@ func (s *Store) charge(it *item, now, turn int64) {
 func (s *Store) apply(it *item, now int64) {
 	ch, state := it.charge, it.state(s)
 	ch.At, ch.Ticket = it.c.moment(state, now), nil
-	if it.shared {
-		ch.Ticket = sharedTicket
-	}
 	if it.c.plain {
 		it.head = it.next(state, now)
 		return

@@ -32,10 +32,15 @@ func (s *Store) tags() []string {
 	return tags
 }
 
-// laneOf returns where an actor is counted. All gateways must agree.
-func (s *Store) laneOf(key []byte) int {
+// laneOf returns where a charge is counted. All gateways must agree. Overflow counters, which
+// have one key, are spread by the names of their counters.
+func (s *Store) laneOf(ch *limit.Charge) int {
 	if len(s.lanes) == 1 {
 		return 0
+	}
+	key := ch.Key
+	if string(key) == limit.Overflow {
+		key = ch.Counters.(*counters).sum[:]
 	}
 	h := uint32(2166136261) // FNV-1a
 	for _, b := range key {
@@ -45,7 +50,7 @@ func (s *Store) laneOf(key []byte) int {
 }
 
 // lane returns that of the first charge.
-func (s *Store) lane(charges []limit.Charge) *lane { return s.lanes[s.laneOf(charges[0].Key)] }
+func (s *Store) lane(charges []limit.Charge) *lane { return s.lanes[s.laneOf(&charges[0])] }
 
 // part is the charges of a request in one lane.
 type part struct {
@@ -62,7 +67,7 @@ func (s *Store) part(charges []limit.Charge) []*part {
 	}
 	var parts []*part
 	for i, ch := range charges {
-		lane := s.laneOf(ch.Key)
+		lane := s.laneOf(&charges[i])
 		var p *part
 		for _, other := range parts {
 			if other.lane == lane {

@@ -149,7 +149,7 @@ func wait(batches map[*batch]bool) (err error) {
 // tell has the next call make a debit or a refund. It returns nil if the store is closed.
 func (s *Store) tell(o owed, leads bool) *batch {
 	ch := limit.Charge{Counters: o.c, Key: []byte(o.key), At: o.at}
-	return s.lanes[s.laneOf(ch.Key)].add(func(b *batch) {
+	return s.lanes[s.laneOf(&ch)].add(func(b *batch) {
 		b.urgent, b.leads = true, leads
 		if s.options.CallerClock {
 			b.now = o.at

@@ -73,6 +73,11 @@ diana_requests_total{decision="refused",rule="slow"} 0
 diana_requests_total{decision="shadow_refused",rule="few\\ \"and\" quoted"} 0
 diana_requests_total{decision="shadow_refused",rule="shadow"} 2
 diana_requests_total{decision="shadow_refused",rule="slow"} 0
+# HELP diana_overflow_total Requests that a rule's overflow counter judged, because max_keys left no room for their actors.
+# TYPE diana_overflow_total counter
+diana_overflow_total{rule="few\\ \"and\" quoted"} 0
+diana_overflow_total{rule="shadow"} 0
+diana_overflow_total{rule="slow"} 0
 # HELP diana_degraded Whether global rules are judged without Redis (1) or not (0).
 # TYPE diana_degraded gauge
 diana_degraded 0
@@ -90,7 +95,7 @@ diana_keys 3
 diana_evictions_total 0
 `
 	err := testutil.GatherAndCompare(registry, strings.NewReader(want),
-		"diana_requests_total", "diana_degraded", "diana_fallback_total", "diana_gateways", "diana_keys", "diana_evictions_total")
+		"diana_requests_total", "diana_overflow_total", "diana_degraded", "diana_fallback_total", "diana_gateways", "diana_keys", "diana_evictions_total")
 	if err != nil {
 		t.Error(err)
 	}

@@ -41,6 +41,9 @@ var (
 	requestsDesc = prometheus.NewDesc("diana_requests_total",
 		"Requests that a rule judged, by what it decided. A request that several rules judge is counted under each.",
 		[]string{"rule", "decision"}, nil)
+	overflowDesc = prometheus.NewDesc("diana_overflow_total",
+		"Requests that a rule's overflow counter judged, because max_keys left no room for their actors.",
+		[]string{"rule"}, nil)
 	degradedDesc = prometheus.NewDesc("diana_degraded",
 		"Whether global rules are judged without Redis (1) or not (0).", nil, nil)
 	fallbackDesc = prometheus.NewDesc("diana_fallback_total",
@@ -66,7 +69,7 @@ var (
 // Describe lists what Collect can give.
 func (limiterMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requestsDesc, degradedDesc, fallbackDesc, rejectedDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
+		requestsDesc, overflowDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
 	} {
 		to <- d
 	}
@@ -87,6 +90,7 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 		counter(requestsDesc, r.Refused, rule, "refused")
 		counter(requestsDesc, r.ShadowRefused, rule, "shadow_refused")
 		counter(requestsDesc, r.Delayed, rule, "delayed")
+		counter(overflowDesc, r.Overflow, rule)
 	}
 	degraded := 0
 	if s.Degraded {

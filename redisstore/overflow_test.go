@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// In a Cluster the overflow counters of many rules lie in many lanes, and every gateway finds the
+// one of a rule in the same lane.
+func TestOverflowLanes(t *testing.T) {
+	t.Parallel()
+	var lanes [2][]int
+	used := map[int]bool{}
+	for i := range lanes {
+		s, err := Open(Options{Addresses: []string{"127.0.0.1:1"}}) // nobody answers there
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for rule := range 100 {
+			m, err := limit.TokenBucket().New(limit.Limit{N: 1, Unit: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.Counters(fmt.Sprint("rule ", rule), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lane := s.laneOf(&limit.Charge{Counters: c, Key: []byte(limit.Overflow)})
+			lanes[i], used[lane] = append(lanes[i], lane), true
+		}
+	}
+	if fmt.Sprint(lanes[0]) != fmt.Sprint(lanes[1]) {
+		t.Error("two gateways disagree")
+	}
+	if len(used) < clusterLanes/2 {
+		t.Errorf("100 rules have their overflow counters in %d of %d lanes", len(used), clusterLanes)
+	}
+}
