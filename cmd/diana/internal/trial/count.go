@@ -8,6 +8,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/top"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -27,7 +28,7 @@ type refusals struct {
 	rule  *rule.Rule // nil: nothing yet
 	n     int64
 	first First
-	top   top
+	top   *top.List
 }
 
 // First is the first request that was refused.
@@ -108,7 +109,7 @@ func (c *Count) keyOf(r *rule.Rule, request *diana.Request) []byte {
 }
 
 func newRefusals(rules int) *refusals {
-	return &refusals{top: top{size: min(max(manyActors/rules, 32), 4096)}}
+	return &refusals{top: top.New(min(max(manyActors/rules, 32), 4096))}
 }
 
 // add counts a refusal. What it keeps of the log is a copy: an entry is a part of a block.
@@ -120,7 +121,7 @@ func (r *refusals) add(by *rule.Rule, key []byte, e *accesslog.Entry) {
 			File: e.File, Line: e.Line,
 		}
 	}
-	r.top.add(key)
+	r.top.Add(key)
 }
 
 // Comparison plays entries of logs to one configuration, or to two at once.
