@@ -41,6 +41,11 @@ type Options struct {
 	// means an httputil.ReverseProxy, which tells X-Forwarded-For, -Host and -Proto.
 	Upstream func(*url.URL) http.Handler
 
+	// OnRefusal is called with the refusals that are worth a line in a log, at most 10 times a
+	// second: see Refusal. It is called by the goroutine of the request or by another one, by
+	// several at once, and must return soon. Nil: refusals are only counted.
+	OnRefusal func(Refusal)
+
 	// Logger gets one line for each change of state. Nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -73,13 +78,14 @@ type Limiter struct {
 	end        context.CancelFunc // of closing
 	gateway    int64              // tells this one from others in Redis
 	fallback   atomic.Int64       // requests whose Decision is Degraded
+	refusals   refusals
 
 	changing sync.Mutex     // one change of configuration at a time; guards base and centre
 	base     *config.Config // what the program or the local file says
 	centre   *centre        // nil: none is followed
 
-	mu          sync.Mutex       // guards the rest, and changes of active
-	tallies     map[string]tally // by rule; a rule keeps its own across configurations
+	mu          sync.Mutex         // guards the rest, and changes of active
+	records     map[string]*record // by rule; a rule keeps its own across configurations
 	reloads     map[Reload]int64
 	redisErrors map[string]int64 // by redisstore.Kind
 	file        *watchedFile     // nil if not from a file
@@ -122,7 +128,7 @@ type enforced struct {
 	warm     bool           // counters are kept up to date while Redis counts
 	wait     int64          // how long a request waits for its turn, in microseconds; 0: not at all
 	both     int64          // the moment until which counters decide along with Redis; 0: they do not
-	tally    tally
+	record   *record
 	policy   string // its member of RateLimit-Policy
 	quoted   string // its name as a String of structured fields
 	json     string // its name in JSON
@@ -179,6 +185,7 @@ func (l *Limiter) Close() error {
 	l.leave(l.redis)
 	l.mu.Unlock()
 	l.leaving.Wait()
+	l.endTelling()
 	return nil
 }
 
@@ -215,17 +222,17 @@ func (l *Limiter) use(c *config.Config, n *connection) error {
 // to Redis. l.mu is held.
 func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	a.global, a.byName = n.store, map[string]int{}
-	tallies := map[string]tally{}
+	records := map[string]*record{}
 	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
-		if tallies[r.Name] == nil { // a rule and its variants have one
-			tallies[r.Name] = l.tallies[r.Name]
+		if records[r.Name] == nil { // a rule and its variants have one
+			records[r.Name] = l.records[r.Name]
 		}
-		if tallies[r.Name] == nil {
-			tallies[r.Name] = newTally()
+		if records[r.Name] == nil {
+			records[r.Name] = &record{tally: newTally()}
 		}
 		e := enforced{
 			wait:   waitOf(r),
-			tally:  tallies[r.Name],
+			record: records[r.Name],
 			policy: policyMember(r),
 			quoted: quote(r.Name),
 			json:   jsonString(r.Name),
@@ -263,7 +270,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	if a.degraded != nil && old != nil && old.degraded != nil {
 		a.degraded = old.degraded
 	}
-	l.tallies, l.redis = tallies, n
+	l.records, l.redis = records, n
 	l.local.SetMaxKeys(a.config.MaxKeys)
 	l.active.Store(a)
 	l.lines.wakeAll()

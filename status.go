@@ -45,6 +45,21 @@ type RuleStatus struct {
 	Except    int    `json:"except,omitempty"`    // how many entries it has
 	Overrides int    `json:"overrides,omitempty"` // the same
 	Counts
+
+	// TopRefused are the actors that the rule has refused most, in shadow mode too, the most
+	// frequent first: at most 10.
+	TopRefused []TopRefused `json:"top_refused"`
+}
+
+// TopRefused is an actor and how often a rule has refused it.
+type TopRefused struct {
+	Actor string `json:"actor"` // its key, as rule.ActorText writes it
+	Count int64  `json:"count"` // since the program started, or since the rule has its name
+
+	// Exact reports whether Count is exact. It is not if the rule has refused more actors than
+	// it remembers, or a core has refused more than 32 requests in a millisecond, of which it
+	// then counts a sample.
+	Exact bool `json:"exact"`
 }
 
 // Counts are decisions by their kind. A request that one rule refuses counts as
@@ -60,8 +75,14 @@ type Counts struct {
 // active ("ok"), or was not fit to be or could not be had any more ("error").
 type Reload struct{ Source, Result string }
 
-// tally holds the counts of a rule. A rule keeps it from one configuration to the
-// next, so that metrics do not fall. It is in parts of a cache line each, or the cores would
+// record is what is remembered of the decisions of a rule. A rule keeps it from one
+// configuration to the next, so that metrics do not fall.
+type record struct {
+	tally   tally
+	refused refused
+}
+
+// tally holds the counts of a rule. It is in parts of a cache line each, or the cores would
 // take turns to count; a judgement, which one core uses most of the time, counts in one of them.
 type tally []part
 
@@ -85,6 +106,12 @@ func (t tally) counts() (c Counts) {
 		c.Delayed += t[i].delayed.Load()
 	}
 	return c
+}
+
+// refusals returns how many requests were refused, in shadow mode too.
+func (t tally) refusals() int64 {
+	c := t.counts()
+	return c.Refused + c.ShadowRefused
 }
 
 // Config returns the configuration that is active. It is shared, and must not be
@@ -111,7 +138,8 @@ func (l *Limiter) Status() Status {
 	for i, r := range a.set.Rules {
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
-			Scope: r.Scope.String(), Mode: r.Mode.String(), Except: len(r.Except), Overrides: len(r.Overrides), Counts: a.enforced[i].tally.counts(),
+			Scope: r.Scope.String(), Mode: r.Mode.String(), Except: len(r.Except), Overrides: len(r.Overrides),
+			Counts: a.enforced[i].record.tally.counts(), TopRefused: l.topRefused(a.enforced[i].record),
 		})
 	}
 	return s

@@ -308,6 +308,9 @@ func (j *judgement) report(d *Decision, now int64, left bool) {
 			v.Outcome = c.list[i].Outcome
 			never = never || v.Refused() && neverAllows(v.Rule, now, c.list[i].Cost)
 			if !left {
+				if !v.Allowed && j.notes(now) {
+					j.limiter.note(now, j.active.enforced[v.Rule.Index].record, v, c.list[i].Key, &j.request)
+				}
 				j.count(d, v)
 			}
 		}
@@ -323,7 +326,7 @@ func (j *judgement) report(d *Decision, now int64, left bool) {
 
 // count adds a verdict to the tally of its rule.
 func (j *judgement) count(d *Decision, v *Verdict) {
-	parts := j.active.enforced[v.Rule.Index].tally
+	parts := j.active.enforced[v.Rule.Index].record.tally
 	t := &parts[j.nth&uint32(len(parts)-1)]
 	switch {
 	case v.Refused():
