@@ -78,6 +78,13 @@ func (l *Limiter) Explain(r Request) []rule.Explanation {
 	return l.active.Load().set.Explain(withCosts(&r))
 }
 
+// Identify returns who makes the request by the identity of the configuration in force: the
+// account and the device, "" where the request tells none, and the client's address, whose
+// zero value is none.
+func (l *Limiter) Identify(r Request) (account, device string, ip netip.Addr) {
+	return l.active.Load().set.Identify(&r)
+}
+
 // charges are those of one store.
 type charges struct {
 	list []limit.Charge

@@ -183,6 +183,19 @@ func (s *finder) value(r *Request) string {
 	return s.find(r.HTTP, s.name)
 }
 
+// value returns what the first source finds that finds something, and the source; else "".
+func (c chain) value(r *Request) (value string, by *finder) {
+	for i := range c {
+		if c[i].text == "" { // the address
+			break
+		}
+		if v := c[i].value(r); v != "" {
+			return v, &c[i]
+		}
+	}
+	return "", nil
+}
+
 // CountsAll reports whether the rule counts everyone together, without exceptions.
 func (r *Rule) CountsAll() bool { return len(r.who) == 0 && r.exceptions == nil }
 
@@ -217,16 +230,10 @@ func ActorText(key string) string {
 
 // appendKey appends the key, and returns the value in it, of the last part that has one.
 func appendKey(key []byte, who []chain, req *Request, ip netip.Addr) (with []byte, value string) {
-chains:
 	for _, c := range who {
-		for i := range c {
-			if c[i].text == "" {
-				break
-			}
-			if v := c[i].value(req); v != "" {
-				key, value = appendPart(key, c[i].prefix, v), v
-				continue chains
-			}
+		if v, by := c.value(req); v != "" {
+			key, value = appendPart(key, by.prefix, v), v
+			continue
 		}
 		key = appendIP(append(key, "ip="...), ip)
 		key = append(key, ';')

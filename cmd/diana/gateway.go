@@ -71,8 +71,8 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, 
 
 // inFrontOf returns a handler with all that a request goes through before it comes there.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
-	identity := func() *rule.Identity { return &limiter.Config().Identity }
-	return chain(last, limiter.Handler, g.underWay.filter, requestID, accessLog(logger, identity))
+	who := func(r *http.Request) []slog.Attr { return identities(limiter, r) }
+	return chain(last, limiter.Handler, g.underWay.filter, requestID, accessLog(logger, who))
 }
 
 // listen opens both listeners, or none.

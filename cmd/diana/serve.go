@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -23,6 +22,8 @@ type serveCommand struct {
 	Listen   string   `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Where to take requests (${default}). Port 0 picks a free one."`
 	Upstream *url.URL `placeholder:"URL" help:"Server to pass them on to. Without one the gateway answers itself."`
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Where to answer /metrics, /healthz, /readyz and /status (${default})."`
+
+	logFlags
 }
 
 // Help is the end of what --help prints.
@@ -39,13 +40,14 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 
-	logger := slog.New(slog.NewTextHandler(o.err, nil))
+	logger := c.logger(o.err)
 	s := chosen(c.Config)
 	redis := newRedisSeconds()
 	diverted := newDiverted(logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
 		return s.open(diana.Options{
 			Logger:        logger,
+			OnRefusal:     logRefusal(logger),
 			RedisObserved: func(d time.Duration) { redis.Observe(d.Seconds()) },
 			Upstream:      diverted.to,
 		})
