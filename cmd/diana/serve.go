@@ -24,6 +24,7 @@ type serveCommand struct {
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Where to answer /metrics, /healthz, /readyz and /status (${default})."`
 
 	logFlags
+	adminFlags
 }
 
 // Help is the end of what --help prints.
@@ -68,6 +69,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
 	g := newGateway(limiter, c.Upstream, logger, newRegistry(limiter, redis))
+	g.admin.Handler = c.guard(g.admin.Handler)
 	if err := g.listen(c.Listen, c.Admin); err != nil {
 		return err
 	}
@@ -119,6 +121,9 @@ func (c *serveCommand) valid() error {
 	}
 	if _, _, err := net.SplitHostPort(c.Admin); err != nil {
 		return fmt.Errorf("--admin: %w, expected HOST:PORT", err)
+	}
+	if err := c.adminFlags.valid(); err != nil {
+		return err
 	}
 	u := c.Upstream
 	switch {
