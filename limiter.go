@@ -88,6 +88,8 @@ type Limiter struct {
 	records     map[string]*record // by rule; a rule keeps its own across configurations
 	reloads     map[Reload]int64
 	redisErrors map[string]int64 // by redisstore.Kind
+	loaded      time.Time        // when a configuration was last read with success
+	fileFailed  bool             // the file was not good when it was last read
 	file        *watchedFile     // nil if not from a file
 	redis       *connection      // of active; nil before there is one
 }
@@ -143,6 +145,7 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 		redisErrors: map[string]int64{},
 		gateway:     redisstore.NewGateway(),
 	}
+	l.loaded = l.now()
 	l.closing, l.end = context.WithCancel(context.Background())
 	l.judgements.New = func() any { return &judgement{limiter: l, nth: l.judges.Add(1)} }
 	none, err := limit.FixedWindow().New(limit.Limit{Unit: time.Second})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // Status is what an operator sees of a Limiter.
@@ -32,6 +33,11 @@ type ConfigStatus struct {
 	Since   time.Time `json:"since"`
 	Reason  string    `json:"reason"` // why it is this one
 
+	// LastReloadSuccessful is false while the file, or what the configuration centre holds, is
+	// not valid, or cannot be read: then a configuration from before is active.
+	LastReloadSuccessful bool      `json:"last_reload_successful"`
+	LastReloadSuccess    time.Time `json:"last_reload_success"` // the start, if none came since
+
 	Centre *CentreStatus `json:"centre,omitempty"` // nil: there is none
 }
 
@@ -42,8 +48,13 @@ type RuleStatus struct {
 	Algorithm string `json:"algo"`
 	Scope     string `json:"scope"`
 	Mode      string `json:"mode"`
-	Except    int    `json:"except,omitempty"`    // how many entries it has
-	Overrides int    `json:"overrides,omitempty"` // the same
+	Limit     int64  `json:"limit"` // requests per unit; under concurrency, at once
+
+	// UnitSeconds is the unit in seconds; 0 under concurrency, which has none.
+	UnitSeconds float64 `json:"unit_seconds,omitempty"`
+
+	Except    int `json:"except,omitempty"`    // how many entries it has
+	Overrides int `json:"overrides,omitempty"` // the same
 	Counts
 
 	// TopRefused are the actors that the rule has refused most, in shadow mode too, the most
@@ -125,7 +136,7 @@ func (l *Limiter) Status() Status {
 	a := l.active.Load()
 	l.changing.Unlock()
 	s := Status{
-		Config:        ConfigStatus{a.config.Source, a.config.Version, a.since, reason, centre},
+		Config:        ConfigStatus{Source: a.config.Source, Version: a.config.Version, Since: a.since, Reason: reason, Centre: centre},
 		Degraded:      a.degraded != nil,
 		DegradedSince: a.degraded,
 		Fallback:      l.fallback.Load(),
@@ -135,14 +146,33 @@ func (l *Limiter) Status() Status {
 		Evictions:     l.local.Evictions(),
 		Rules:         []RuleStatus{},
 	}
+	s.Config.LastReloadSuccessful, s.Config.LastReloadSuccess = l.lastReload(centre)
 	for i, r := range a.set.Rules {
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
-			Scope: r.Scope.String(), Mode: r.Mode.String(), Except: len(r.Except), Overrides: len(r.Overrides),
+			Scope: r.Scope.String(), Mode: r.Mode.String(),
+			Limit: r.Limit.N, UnitSeconds: unitSeconds(r), Except: len(r.Except), Overrides: len(r.Overrides),
 			Counts: a.enforced[i].record.tally.counts(), TopRefused: l.topRefused(a.enforced[i].record),
 		})
 	}
 	return s
+}
+
+// unitSeconds returns the unit of a rule, or 0.
+func unitSeconds(r *rule.Rule) float64 {
+	if r.Algorithm.Held {
+		return 0
+	}
+	return r.Limit.Unit.Seconds()
+}
+
+// lastReload returns whether every source of configuration was good when it was last read, and
+// when one was.
+func (l *Limiter) lastReload(centre *CentreStatus) (ok bool, success time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ok = !l.fileFailed && (centre == nil || centre.Error == "" && centre.Refused == "")
+	return ok, l.loaded
 }
 
 // Reloads returns how many configurations came, by where from and what came of them. What
@@ -183,4 +213,10 @@ func (l *Limiter) countReload(source string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reloads[Reload{source, result}]++
+	if err == nil {
+		l.loaded = l.now()
+	}
+	if source == "file" {
+		l.fileFailed = err != nil
+	}
 }
