@@ -10,7 +10,7 @@ FUZZ := rule:FuzzParseWho rule:FuzzPath rule:FuzzForwardedFor rule:FuzzCookie ru
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
-.PHONY: test check deps lint tidy build386 outside fuzz bench bench-quick page
+.PHONY: test check deps lint tidy build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules, under the race detector, and without it what it cannot count or would slow down
@@ -21,7 +21,7 @@ test: deps
 	go test -run 'AllSpellings|PlainPaths' ./rule -length 6
 
 ## check: all that CI runs
-check: deps lint tidy build386 test outside fuzz
+check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:
@@ -43,6 +43,18 @@ build386:
 ## outside: the example builds and passes its tests outside the repository
 outside: deps
 	@scripts/outside
+
+## clean-clone: building and go doc change nothing in a fresh clone of what is committed
+clean-clone:
+	@scripts/clean $(MODULES)
+
+## verify: the downloaded dependencies are what go.sum says; what is not downloaded is not looked at
+verify:
+	@set -e; for m in $(MODULES) tools; do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+
+## vulnerabilities: none is known of what the modules use, where the database can be reached
+vulnerabilities:
+	@scripts/vulnerabilities $(MODULES)
 
 ## fuzz: every fuzz test for a moment; FUZZTIME=10m for longer
 fuzz:

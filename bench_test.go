@@ -3,11 +3,14 @@
 package diana_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana"
 )
 
 // BenchmarkHandler is three local rules (all, ip, device) out of a thousand URLs, and
@@ -38,5 +41,31 @@ func BenchmarkHandler(b *testing.B) {
 			}
 			run(fmt.Sprintf("urls=%d,fields=%v", urls, headers), limiter(b, yaml.String()).Handler(bare))
 		}
+	}
+}
+
+// BenchmarkRefusal is a decision that refuses: of one actor that floods, and of many in turn.
+func BenchmarkRefusal(b *testing.B) {
+	l := limiter(b, "url: /\nrules: [{actor: device, unit: day, rpu: 1}]")
+	devices := make([]map[string]string, 10_000)
+	for i := range devices {
+		devices[i] = map[string]string{"device": fmt.Sprintf("device-%d", i)}
+	}
+	for _, actors := range []int{1, len(devices)} {
+		for i := range actors { // each has used its one request
+			count(b, l, 1, diana.Request{Path: "/", Actors: devices[i]})
+		}
+		b.Run(fmt.Sprintf("actors=%d", actors), func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					d, err := l.Take(context.Background(), diana.Request{Path: "/", Actors: devices[i%actors]})
+					if err != nil || d.Allowed {
+						b.Fatal(d.Allowed, err)
+					}
+					d.Done()
+				}
+			})
+		})
 	}
 }

@@ -92,6 +92,8 @@ type judgement struct {
 	queues   bool  // a leaky bucket may let the request wait
 	excepted bool  // a rule does not judge the request: its verdict has no Rule
 	waits    bool  // a rule has a wait
+	slice    int64 // of time, in which it has noted so many refusals
+	noted    int
 	waiter   waiter
 	waited   string // Counters of the rule in whose line the request stood last; empty: in none
 }

@@ -41,6 +41,11 @@ type Options struct {
 	// means an httputil.ReverseProxy, which tells X-Forwarded-For, -Host and -Proto.
 	Upstream func(*url.URL) http.Handler
 
+	// OnRefusal is called with the refusals that are worth a line in a log, at most 10 times a
+	// second: see Refusal. It is called by the goroutine of the request or by another one, by
+	// several at once, and must return soon. Nil: refusals are only counted.
+	OnRefusal func(Refusal)
+
 	// Logger gets one line for each change of state. Nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -74,15 +79,18 @@ type Limiter struct {
 	gateway    int64              // tells this one from others in Redis
 	fallback   atomic.Int64       // requests whose Decision is Degraded
 	rejected   rejected           // by reason
+	refusals   refusals
 
 	changing sync.Mutex     // one change of configuration at a time; guards base and centre
 	base     *config.Config // what the program or the local file says
 	centre   *centre        // nil: none is followed
 
-	mu          sync.Mutex       // guards the rest, and changes of active
-	tallies     map[string]tally // by rule; a rule keeps its own across configurations
+	mu          sync.Mutex         // guards the rest, and changes of active
+	records     map[string]*record // by rule; a rule keeps its own across configurations
 	reloads     map[Reload]int64
 	redisErrors map[string]int64 // by redisstore.Kind
+	loaded      time.Time        // when a configuration was last read with success
+	fileFailed  bool             // the file was not good when it was last read
 	file        *watchedFile     // nil if not from a file
 	redis       *connection      // of active; nil before there is one
 }
@@ -123,7 +131,7 @@ type enforced struct {
 	known    limit.Counters // here: charged as a shadow by what goes to Redis, see remember.go; nil: there is no Redis
 	wait     int64          // how long a request waits for its turn, in microseconds; 0: not at all
 	both     int64          // the moment until which counters decide along with Redis; 0: they do not
-	tally    tally
+	record   *record
 	policy   string // its member of RateLimit-Policy
 	quoted   string // its name as a String of structured fields
 	json     string // its name in JSON
@@ -138,6 +146,7 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 		redisErrors: map[string]int64{},
 		gateway:     redisstore.NewGateway(),
 	}
+	l.loaded = l.now()
 	l.closing, l.end = context.WithCancel(context.Background())
 	l.judgements.New = func() any { return &judgement{limiter: l, nth: l.judges.Add(1)} }
 	none, err := limit.FixedWindow().New(limit.Limit{Unit: time.Second})
@@ -180,6 +189,7 @@ func (l *Limiter) Close() error {
 	l.leave(l.redis)
 	l.mu.Unlock()
 	l.leaving.Wait()
+	l.endTelling()
 	return nil
 }
 
@@ -216,17 +226,17 @@ func (l *Limiter) use(c *config.Config, n *connection) error {
 // to Redis. l.mu is held.
 func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	a.global, a.byName = n.store, map[string]int{}
-	tallies := map[string]tally{}
+	records := map[string]*record{}
 	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
-		if tallies[r.Name].parts == nil { // a rule and its variants have one
-			tallies[r.Name] = l.tallies[r.Name]
+		if records[r.Name] == nil { // a rule and its variants have one
+			records[r.Name] = l.records[r.Name]
 		}
-		if tallies[r.Name].parts == nil {
-			tallies[r.Name] = newTally()
+		if records[r.Name] == nil {
+			records[r.Name] = &record{tally: newTally()}
 		}
 		e := enforced{
 			wait:   waitOf(r),
-			tally:  tallies[r.Name],
+			record: records[r.Name],
 			policy: policyMember(r),
 			quoted: quote(r.Name),
 			json:   jsonString(r.Name),
@@ -265,7 +275,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	if a.degraded != nil && old != nil && old.degraded != nil {
 		a.degraded = old.degraded
 	}
-	l.tallies, l.redis = tallies, n
+	l.records, l.redis = records, n
 	l.local.SetMaxKeys(a.config.MaxKeys)
 	l.active.Store(a)
 	l.lines.wakeAll()

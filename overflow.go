@@ -14,7 +14,7 @@ const warnEvery = time.Minute
 
 // part returns the part of a rule's tally in which this evaluation counts.
 func (j *judgement) part(r *rule.Rule) *part {
-	parts := j.active.enforced[r.Index].tally.parts
+	parts := j.active.enforced[r.Index].record.tally
 	return &parts[j.nth&uint32(len(parts)-1)]
 }
 
@@ -22,7 +22,7 @@ func (j *judgement) part(r *rule.Rule) *part {
 // now and then: clients that have done nothing wrong are refused together with those that have.
 func (j *judgement) overflowed(r *rule.Rule, now int64) {
 	j.part(r).overflow.Add(1)
-	if !due(j.active.enforced[r.Index].tally.warned, now) {
+	if !due(&j.active.enforced[r.Index].record.warned, now) {
 		return
 	}
 	j.limiter.options.Logger.Warn("new actors of a rule share one counter, because max_keys leaves no room for them: "+

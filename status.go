@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // Status is what an operator sees of a Limiter.
@@ -32,6 +33,11 @@ type ConfigStatus struct {
 	Since   time.Time `json:"since"`
 	Reason  string    `json:"reason"` // why it is this one
 
+	// LastReloadSuccessful is false while the file, or what the configuration centre holds, is
+	// not valid, or cannot be read: then a configuration from before is active.
+	LastReloadSuccessful bool      `json:"last_reload_successful"`
+	LastReloadSuccess    time.Time `json:"last_reload_success"` // the start, if none came since
+
 	Centre *CentreStatus `json:"centre,omitempty"` // nil: there is none
 }
 
@@ -42,13 +48,33 @@ type RuleStatus struct {
 	Algorithm string `json:"algo"`
 	Scope     string `json:"scope"`
 	Mode      string `json:"mode"`
-	Except    int    `json:"except,omitempty"`    // how many entries it has
-	Overrides int    `json:"overrides,omitempty"` // the same
+	Limit     int64  `json:"limit"` // requests per unit; under concurrency, at once
+
+	// UnitSeconds is the unit in seconds; 0 under concurrency, which has none.
+	UnitSeconds float64 `json:"unit_seconds,omitempty"`
+
+	Except    int `json:"except,omitempty"`    // how many entries it has
+	Overrides int `json:"overrides,omitempty"` // the same
 	Counts
 
 	// Overflow is how many requests, among all these and those that another rule refused, were
 	// judged by the rule's overflow counter, because max_keys left no room for their actors.
 	Overflow int64 `json:"overflow"`
+
+	// TopRefused are the actors that the rule has refused most, in shadow mode too, the most
+	// frequent first: at most 10.
+	TopRefused []TopRefused `json:"top_refused"`
+}
+
+// TopRefused is an actor and how often a rule has refused it.
+type TopRefused struct {
+	Actor string `json:"actor"` // its key, as rule.ActorText writes it
+	Count int64  `json:"count"` // since the program started, or since the rule has its name
+
+	// Exact reports whether Count is exact. It is not if the rule has refused more actors than
+	// it remembers, or a core has refused more than 32 requests in a millisecond, of which it
+	// then counts a sample.
+	Exact bool `json:"exact"`
 }
 
 // Counts are decisions by their kind. A request that one rule refuses counts as
@@ -64,13 +90,17 @@ type Counts struct {
 // active ("ok"), or was not fit to be or could not be had any more ("error").
 type Reload struct{ Source, Result string }
 
-// tally holds the counts of a rule. A rule keeps it from one configuration to the
-// next, so that metrics do not fall. It is in parts of a cache line each, or the cores would
-// take turns to count; a judgement, which one core uses most of the time, counts in one of them.
-type tally struct {
-	parts  []part
-	warned *atomic.Int64 // the moment of the last warning that actors share the overflow counter
+// record is what is remembered of the decisions of a rule. A rule keeps it from one
+// configuration to the next, so that metrics do not fall.
+type record struct {
+	tally   tally
+	refused refused
+	warned  atomic.Int64 // the moment of the last warning that actors share the overflow counter
 }
+
+// tally holds the counts of a rule. It is in parts of a cache line each, or the cores would
+// take turns to count; a judgement, which one core uses most of the time, counts in one of them.
+type tally []part
 
 type part struct {
 	allowed, refused, shadowRefused, delayed, overflow atomic.Int64
@@ -81,12 +111,12 @@ type part struct {
 // newTally has more parts than there are cores, as they are dealt out by chance, and always
 // a power of two.
 func newTally() tally {
-	return tally{make([]part, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32)))), new(atomic.Int64)}
+	return make(tally, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32))))
 }
 
 func (t tally) counts() (c Counts) {
-	for i := range t.parts {
-		p := &t.parts[i]
+	for i := range t {
+		p := &t[i]
 		c.Allowed += p.allowed.Load()
 		c.Refused += p.refused.Load()
 		c.ShadowRefused += p.shadowRefused.Load()
@@ -96,10 +126,16 @@ func (t tally) counts() (c Counts) {
 }
 
 func (t tally) overflow() (n int64) {
-	for i := range t.parts {
-		n += t.parts[i].overflow.Load()
+	for i := range t {
+		n += t[i].overflow.Load()
 	}
 	return n
+}
+
+// refusals returns how many requests were refused, in shadow mode too.
+func (t tally) refusals() int64 {
+	c := t.counts()
+	return c.Refused + c.ShadowRefused
 }
 
 // Config returns the configuration that is active. It is shared, and must not be
@@ -113,7 +149,7 @@ func (l *Limiter) Status() Status {
 	a := l.active.Load()
 	l.changing.Unlock()
 	s := Status{
-		Config:        ConfigStatus{a.config.Source, a.config.Version, a.since, reason, centre},
+		Config:        ConfigStatus{Source: a.config.Source, Version: a.config.Version, Since: a.since, Reason: reason, Centre: centre},
 		Degraded:      a.degraded != nil,
 		DegradedSince: a.degraded,
 		Fallback:      l.fallback.Load(),
@@ -123,14 +159,34 @@ func (l *Limiter) Status() Status {
 		Evictions:     l.local.Evictions(),
 		Rules:         []RuleStatus{},
 	}
+	s.Config.LastReloadSuccessful, s.Config.LastReloadSuccess = l.lastReload(centre)
 	for i, r := range a.set.Rules {
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
-			Scope: r.Scope.String(), Mode: r.Mode.String(), Except: len(r.Except), Overrides: len(r.Overrides), Counts: a.enforced[i].tally.counts(),
-			Overflow: a.enforced[i].tally.overflow(),
+			Scope: r.Scope.String(), Mode: r.Mode.String(),
+			Limit: r.Limit.N, UnitSeconds: unitSeconds(r), Except: len(r.Except), Overrides: len(r.Overrides),
+			Counts: a.enforced[i].record.tally.counts(), TopRefused: l.topRefused(a.enforced[i].record),
+			Overflow: a.enforced[i].record.tally.overflow(),
 		})
 	}
 	return s
+}
+
+// unitSeconds returns the unit of a rule, or 0.
+func unitSeconds(r *rule.Rule) float64 {
+	if r.Algorithm.Held {
+		return 0
+	}
+	return r.Limit.Unit.Seconds()
+}
+
+// lastReload returns whether every source of configuration was good when it was last read, and
+// when one was.
+func (l *Limiter) lastReload(centre *CentreStatus) (ok bool, success time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ok = !l.fileFailed && (centre == nil || centre.Error == "" && centre.Refused == "")
+	return ok, l.loaded
 }
 
 // Reloads returns how many configurations came, by where from and what came of them. What
@@ -171,4 +227,10 @@ func (l *Limiter) countReload(source string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reloads[Reload{source, result}]++
+	if err == nil {
+		l.loaded = l.now()
+	}
+	if source == "file" {
+		l.fileFailed = err != nil
+	}
 }

@@ -82,6 +82,13 @@ func (l *Limiter) Explain(r Request) ([]rule.Explanation, error) {
 	return l.active.Load().set.Explain(withCosts(&r))
 }
 
+// Identify returns who makes the request by the identity of the configuration in force: the
+// account and the device, "" where the request tells none, and the client's address, whose
+// zero value is none.
+func (l *Limiter) Identify(r Request) (account, device string, ip netip.Addr) {
+	return l.active.Load().set.Identify(&r)
+}
+
 // charges are those of one store.
 type charges struct {
 	list []limit.Charge
@@ -312,6 +319,9 @@ func (j *judgement) report(d *Decision, now int64, left bool) {
 			v.Outcome = c.list[i].Outcome
 			never = never || v.Refused() && neverAllows(v.Rule, now, c.list[i].Cost)
 			if !left {
+				if !v.Allowed && j.notes(now) {
+					j.limiter.note(now, j.active.enforced[v.Rule.Index].record, v, c.list[i].Key, &j.request)
+				}
 				j.count(d, v)
 			}
 		}

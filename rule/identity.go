@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Actor is what a rule counts by: everyone ("all"), or each value of something
@@ -218,6 +220,18 @@ func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) ([]byte, *Rule
 		r = r.exceptions.of(r, value, ip)
 	}
 	return key, r
+}
+
+// ActorText returns the key of an actor as people read it: in logs, lists and explanations. It
+// is one line: a key that holds what cannot be printed, such as an end of a line, is quoted.
+func ActorText(key string) string {
+	switch {
+	case key == "":
+		return All.String() // one counter for everyone
+	case strings.IndexFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 || !utf8.ValidString(key):
+		return strconv.Quote(key)
+	}
+	return key
 }
 
 // appendKey appends the key, and returns the value in it, of the last part that has one.

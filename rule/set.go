@@ -17,6 +17,8 @@ type Set struct {
 	Bandwidths []*Bandwidth // by Index
 	identity   Identity
 	paths      Paths
+	account    chain
+	device     chain
 	root       node
 	entries    []*entry // all
 	methods    bool     // an entry has a method
@@ -51,6 +53,11 @@ type entry struct {
 func Compile(entries []Entry, identity Identity, paths Paths, v Vocabulary) (*Set, error) {
 	s := &Set{identity: identity, paths: paths}
 	var errs []error
+	who, err := identity.chains(v, []Actor{{Kind: "account"}, {Kind: "device"}})
+	if err != nil {
+		return nil, err
+	}
+	s.account, s.device = who[0], who[1]
 	urls, given := map[string]bool{}, map[string]bool{}
 	names, counters := Names(entries), identities(entries)
 	for order, e := range entries {
@@ -187,6 +194,14 @@ func (s *Set) insert(e *entry) {
 
 // ClientIP returns the address of the request's client.
 func (s *Set) ClientIP(req *Request) netip.Addr { return s.identity.ClientIP(req) }
+
+// Identify returns who makes a request: account and device, "" where the request tells none,
+// and the client's address, see [Identity.ClientIP].
+func (s *Set) Identify(req *Request) (account, device string, ip netip.Addr) {
+	account, _ = s.account.value(req)
+	device, _ = s.device.value(req)
+	return account, device, s.ClientIP(req)
+}
 
 // Explanation tells how one rule judges a request.
 type Explanation struct {

@@ -9,14 +9,13 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/diana-limiter/diana/rule"
 )
 
 // accessLog returns a filter that logs a line for each request, when it is finished.
-// What the limiter refuses does not come this far: a flood is not to fill the logs
-// too, it is in the metrics. The query is not logged: secrets travel in it.
-func accessLog(logger *slog.Logger, identity func() *rule.Identity) filter {
+// A request that the limiter refuses does not come this far, because a flood must not fill
+// the log; see logRefusal. The query is not logged, because secrets travel in it. who
+// returns the attributes that name the client.
+func accessLog(logger *slog.Logger, who func(*http.Request) []slog.Attr) filter {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
@@ -28,10 +27,10 @@ func accessLog(logger *slog.Logger, identity func() *rule.Identity) filter {
 					slog.String("path", r.URL.EscapedPath()),
 					slog.Int("status", rec.status),
 					slog.Int64("bytes", rec.bytes),
-					slog.Duration("duration", time.Since(start)),
+					slog.String("duration", time.Since(start).String()), // with its unit in JSON too
 					slog.String("request_id", requestIDOf(r.Context())),
-					slog.String("client", client(identity(), r)),
 				}
+				line = append(line, who(r)...)
 				if aborted {
 					line = append(line, slog.Bool("aborted", true))
 				}

@@ -10,16 +10,17 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/diana-limiter/diana/rule"
 )
+
+// nobody names no client.
+func nobody(*http.Request) []slog.Attr { return nil }
 
 // logOf returns what is logged of a request with this handler.
 func logOf(t *testing.T, h http.HandlerFunc, target string) string {
 	t.Helper()
 	var b bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&b, nil))
-	handler := accessLog(logger, func() *rule.Identity { return &rule.Identity{} })(h)
+	handler := accessLog(logger, nobody)(h)
 	func() {
 		defer func() { _ = recover() }()
 		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, target, nil))
@@ -70,7 +71,7 @@ func TestAccessLogIsOneLine(t *testing.T) {
 // What lies before the log's ResponseWriter is there behind it as well.
 func TestAccessLogKeepsAbilities(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(accessLog(slog.New(slog.DiscardHandler), func() *rule.Identity { return &rule.Identity{} })(
+	server := httptest.NewServer(accessLog(slog.New(slog.DiscardHandler), nobody)(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, ok := w.(io.ReaderFrom); !ok {
 				t.Error("no ReadFrom")

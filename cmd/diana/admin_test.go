@@ -151,8 +151,6 @@ func TestAdmin(t *testing.T) {
 		{"draining is healthy", well, yes, "GET", "/healthz", 200, "ok\n"},
 		{"draining is not ready", well, yes, "GET", "/readyz", 503, "draining\n"},
 		{"metrics", well, no, "GET", "/metrics", 200, "# HELP "},
-		{"profiles", well, no, "GET", "/debug/pprof/", 200, "<html>"},
-		{"profile", well, no, "GET", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
 		{"no such path", well, no, "GET", "/", 404, ""},
 		{"no such path", well, no, "GET", "/metricsx", 404, ""},
 		{"no such path", well, no, "GET", "/healthz/x", 404, ""},

@@ -92,7 +92,7 @@ func (c *explainCommand) Run(o *output) error {
 func bandwidthText(e rule.BandwidthExplanation) string {
 	text := "The answer is slowed to a bandwidth of " + legible(e.Bandwidth.String()) + " (" + legible(e.Bandwidth.URL.String()) + ")"
 	if e.Bandwidth.Shared() {
-		text += ", shared under the key " + keyText(e.Key)
+		text += ", shared under the key " + rule.ActorText(e.Key)
 	}
 	return text + "."
 }
@@ -110,7 +110,7 @@ func table(explained []rule.Explanation) string {
 			l += " for " + legible(e.By.String())
 		}
 		row(strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), l,
-			r.Scope.String(), r.Mode.String(), keyText(e.Key))
+			r.Scope.String(), r.Mode.String(), rule.ActorText(e.Key))
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return b.String()
@@ -136,14 +136,6 @@ func limitText(e rule.Explanation) string {
 		text += fmt.Sprintf(", charged for %v", r.Charge)
 	}
 	return text
-}
-
-// keyText returns a counter's key as it is printed.
-func keyText(key string) string {
-	if key == "" {
-		return rule.All.String() // one counter for everyone
-	}
-	return legible(key)
 }
 
 // legible returns text as it is, or quoted if it would spoil a line.

@@ -51,7 +51,7 @@ func launch(t *testing.T, yaml, upstream string, flags ...string) *served {
 	if err := os.WriteFile(s.file, []byte(yaml), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.cmd = exec.Command("diana", "serve", "--config", s.file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	s.cmd = exec.Command("diana", "serve", "--debug", "--config", s.file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	s.cmd.Args = append(s.cmd.Args, flags...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.log
 	if err := s.cmd.Start(); err != nil {

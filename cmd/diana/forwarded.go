@@ -66,16 +66,3 @@ func peer(r *http.Request) (netip.Addr, bool) {
 	p, err := netip.ParseAddrPort(r.RemoteAddr)
 	return p.Addr().Unmap().WithZone(""), err == nil
 }
-
-// client returns the address that the request came from, as a log shows it: that of
-// the peer, or what a trusted proxy says.
-func client(identity *rule.Identity, r *http.Request) string {
-	if trusts(identity, r) {
-		return identity.ClientIP(&rule.Request{HTTP: r}).String()
-	}
-	ip, ok := peer(r)
-	if !ok {
-		return r.RemoteAddr
-	}
-	return ip.String()
-}

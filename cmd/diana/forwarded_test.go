@@ -5,12 +5,8 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"testing"
-
-	"github.com/diana-limiter/diana/rule"
 )
 
 // sentOn returns what the upstream sees of where a request came from.
@@ -87,29 +83,5 @@ func TestTrustedWithoutForwarding(t *testing.T) {
 	_, h := sentOn(t, "identity: {trusted_proxies: [127.0.0.0/8]}\nlimits: [{url: /, rules: [{rpu: 100}]}]")
 	if h.Get("X-Forwarded-For") != "127.0.0.1" || h.Get("X-Forwarded-Proto") != "http" {
 		t.Error(h)
-	}
-}
-
-func TestClientInLog(t *testing.T) {
-	t.Parallel()
-	identity := &rule.Identity{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
-	for _, test := range []struct{ peer, forwarded, want string }{
-		{"192.0.2.1:1234", "", "192.0.2.1"},
-		{"192.0.2.1:1234", "198.51.100.1", "192.0.2.1"},
-		{"[2001:db8::1]:1234", "", "2001:db8::1"},
-		{"[::ffff:10.0.0.1]:1234", "198.51.100.1", "198.51.100.1"},
-		{"10.0.0.1:1234", "", "10.0.0.1"},
-		{"10.0.0.1:1234", "198.51.100.1, 10.0.0.2", "198.51.100.1"},
-		{"10.0.0.1:1234", "2001:db8::1", "2001:db8::1"},
-		{"@", "", "@"},
-	} {
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		r.RemoteAddr = test.peer
-		if test.forwarded != "" {
-			r.Header.Set("X-Forwarded-For", test.forwarded)
-		}
-		if got := client(identity, r); got != test.want {
-			t.Errorf("%+v: got %s", test, got)
-		}
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // gateway is the running program: the listener for requests and the one for
@@ -70,8 +69,8 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 
 // inFrontOf returns a handler with all that a request goes through before it comes there.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
-	identity := func() *rule.Identity { return &limiter.Config().Identity }
-	return chain(serverOptions(last), slowBodies(g.timeouts.Read), limiter.Handler, g.underWay.filter, requestID, accessLog(logger, identity))
+	who := func(r *http.Request) []slog.Attr { return identities(limiter, r) }
+	return chain(serverOptions(last), slowBodies(g.timeouts.Read), limiter.Handler, g.underWay.filter, requestID, accessLog(logger, who))
 }
 
 // serverOptions answers OPTIONS *, which asks about the server and not about a path, and passes all

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +16,7 @@ import (
 // newRedisSeconds returns the histogram of round trips to Redis.
 func newRedisSeconds() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "diana_redis_seconds",
+		Name:    "diana_redis_call_duration_seconds",
 		Help:    "How long calls to Redis took, each for all the requests that came together.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12), // 0.1 ms to 0.2 s
 	})
@@ -62,6 +64,16 @@ var (
 	redisErrorsDesc = prometheus.NewDesc("diana_redis_errors_total",
 		"Requests that Redis could not be asked about, or did not answer in time, by the kind of failure.",
 		[]string{"kind"}, nil)
+	limitDesc = prometheus.NewDesc("diana_rule_limit",
+		"Requests that a rule allows in its unit, or at once if it limits concurrency.", []string{"rule"}, nil)
+	unitDesc = prometheus.NewDesc("diana_rule_unit_seconds",
+		"The unit of a rule. A rule that limits concurrency has none.", []string{"rule"}, nil)
+	reloadedDesc = prometheus.NewDesc("diana_config_last_reload_successful",
+		"Whether the file and the configuration centre were valid when they were last read (1) or not (0).", nil, nil)
+	reloadTimeDesc = prometheus.NewDesc("diana_config_last_reload_success_timestamp_seconds",
+		"When a configuration was last read with success, in seconds since 1970.", nil, nil)
+	buildDesc = prometheus.NewDesc("diana_build_info",
+		"The version of this program. The value is always 1.", []string{"version", "revision", "goversion"}, nil)
 	gatewaysDesc = prometheus.NewDesc("diana_gateways",
 		"Gateways last seen alive, this one included.", nil, nil)
 )
@@ -70,6 +82,7 @@ var (
 func (limiterMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		requestsDesc, overflowDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
+		limitDesc, unitDesc, reloadedDesc, reloadTimeDesc, buildDesc,
 	} {
 		to <- d
 	}
@@ -80,8 +93,11 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
+	measure := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+		measure(d, float64(v), labels...)
 	}
 	s := m.limiter.Status()
 	for _, r := range s.Rules {
@@ -91,12 +107,17 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 		counter(requestsDesc, r.ShadowRefused, rule, "shadow_refused")
 		counter(requestsDesc, r.Delayed, rule, "delayed")
 		counter(overflowDesc, r.Overflow, rule)
+		measure(limitDesc, float64(r.Limit), rule)
+		if r.UnitSeconds > 0 {
+			measure(unitDesc, r.UnitSeconds, rule)
+		}
 	}
-	degraded := 0
-	if s.Degraded {
-		degraded = 1
-	}
-	gauge(degradedDesc, degraded)
+	gauge(degradedDesc, oneIf(s.Degraded))
+	gauge(reloadedDesc, oneIf(s.Config.LastReloadSuccessful))
+	measure(reloadTimeDesc, float64(s.Config.LastReloadSuccess.UnixMilli())/1000)
+	info, _ := debug.ReadBuildInfo()
+	version, revision, _ := build(info)
+	gauge(buildDesc, 1, label(version), label(revision), runtime.Version())
 	counter(fallbackDesc, s.Fallback)
 	for reason, n := range m.limiter.Rejected() {
 		counter(rejectedDesc, n, reason)
@@ -115,6 +136,13 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 	for kind, n := range failed {
 		counter(redisErrorsDesc, n, kind)
 	}
+}
+
+func oneIf(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // label returns text as a label's value, which must be UTF-8: a file's name need not be.

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // reportText returns what has come out of logs, for people.
@@ -47,7 +48,7 @@ func reportText(r *trial.Report) string {
 	return b.String()
 }
 
-// resultText writes what a configuration makes of all requests, rule by rule.
+// resultText writes what a configuration makes of all requests, rule by of.
 func resultText(b *strings.Builder, r *trial.Report, result *trial.Result) {
 	fmt.Fprintf(b, "\n%s refuses %d (%s)", legible(result.Source), result.Refused, share(result.Refused, r.Requests))
 	fmt.Fprintf(b, ", lets %d wait (%s)", result.Delayed, share(result.Delayed, r.Requests))
@@ -56,11 +57,11 @@ func resultText(b *strings.Builder, r *trial.Report, result *trial.Result) {
 	}
 	b.WriteString(".\n\n")
 	table := [][]string{{"", "RULE", "URL", "ALGO", "SCOPE", "MODE", "ALLOWED", "DELAYED", "REFUSED", "SHARE"}}
-	for i, rule := range result.Rules {
-		refused := rule.Refused + rule.ShadowRefused
+	for i, of := range result.Rules {
+		refused := of.Refused + of.ShadowRefused
 		table = append(table, []string{
-			strconv.Itoa(i + 1), legible(rule.Name), legible(rule.URL), rule.Algorithm, rule.Scope, rule.Mode,
-			number(rule.Allowed), number(rule.Delayed), number(refused), share(refused, r.Requests),
+			strconv.Itoa(i + 1), legible(of.Name), legible(of.URL), of.Algorithm, of.Scope, of.Mode,
+			number(of.Allowed), number(of.Delayed), number(refused), share(refused, r.Requests),
 		})
 	}
 	b.WriteString(columns(table, 6, 9))
@@ -68,32 +69,32 @@ func resultText(b *strings.Builder, r *trial.Report, result *trial.Result) {
 
 // refusalsText writes whom each rule refuses.
 func refusalsText(b *strings.Builder, result *trial.Result) {
-	for i, rule := range result.Rules {
-		if rule.First == nil {
+	for i, of := range result.Rules {
+		if of.First == nil {
 			continue
 		}
 		verb := "refuses"
-		if rule.ShadowRefused > 0 {
+		if of.ShadowRefused > 0 {
 			verb = "would refuse"
 		}
-		whomText(b, fmt.Sprintf("Rule %d %s", i+1, verb), rule.Refused+rule.ShadowRefused, rule.Refusals)
+		whomText(b, fmt.Sprintf("Rule %d %s", i+1, verb), of.Refused+of.ShadowRefused, of.Refusals)
 	}
 }
 
 // whomText writes whom a rule refuses, in so many requests, first and most.
-func whomText(b *strings.Builder, rule string, n int64, r trial.Refusals) {
+func whomText(b *strings.Builder, refusing string, n int64, r trial.Refusals) {
 	count := fmt.Sprint(r.Actors)
 	if r.Approximate {
 		count = "over " + count
 	}
-	fmt.Fprintf(b, "\n%s %s of %s, first %s %s by %s at %s (%s:%d)\n", rule, plural(n, "request"), pluralText(r.Actors, count, "actor"),
-		legible(r.First.Method), legible(r.First.Target), keyText(r.First.Actor), moment(r.First.Time), legible(r.First.File), r.First.Line)
+	fmt.Fprintf(b, "\n%s %s of %s, first %s %s by %s at %s (%s:%d)\n", refusing, plural(n, "request"), pluralText(r.Actors, count, "actor"),
+		legible(r.First.Method), legible(r.First.Target), rule.ActorText(r.First.Actor), moment(r.First.Time), legible(r.First.File), r.First.Line)
 	if r.Actors == 1 && !r.Approximate {
 		return
 	}
 	var table [][]string
 	for _, a := range r.Most {
-		row := []string{" ", number(a.Refused), share(a.Refused, n), keyText(a.Actor)}
+		row := []string{" ", number(a.Refused), share(a.Refused, n), rule.ActorText(a.Actor)}
 		if a.Over > 0 {
 			row[3] += fmt.Sprintf(" (or up to %d fewer)", a.Over)
 		}
@@ -106,8 +107,8 @@ func whomText(b *strings.Builder, rule string, n int64, r trial.Refusals) {
 func differenceText(b *strings.Builder, r *trial.Report, d *trial.Difference, by, notBy *trial.Result) {
 	fmt.Fprintf(b, "\nOnly %s refuses %s (%s) that %s lets through.\n", legible(by.Source), plural(d.Requests, "request"),
 		share(d.Requests, r.Requests), legible(notBy.Source))
-	for _, rule := range d.Rules {
-		whomText(b, fmt.Sprintf("%s: %s refuses", legible(by.Source), strconv.Quote(rule.Name)), rule.Refused, rule.Refusals)
+	for _, of := range d.Rules {
+		whomText(b, fmt.Sprintf("%s: %s refuses", legible(by.Source), strconv.Quote(of.Name)), of.Refused, of.Refusals)
 	}
 }
 

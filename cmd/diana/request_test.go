@@ -41,6 +41,9 @@ func request(w io.Writer, args []string) error {
 		return err
 	}
 	r.Header = header
+	if host := header.Get("Host"); host != "" {
+		r.Host = host
+	}
 	client := http.Client{
 		Timeout:   patience,
 		Transport: &http.Transport{DisableKeepAlives: true},

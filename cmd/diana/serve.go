@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -24,6 +23,9 @@ type serveCommand struct {
 	Upstream *url.URL `placeholder:"URL" help:"Server to pass them on to. Without one the gateway answers itself."`
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Where to answer /metrics, /healthz, /readyz and /status (${default})."`
 	Timeouts timeouts `embed:""`
+
+	logFlags
+	adminFlags
 }
 
 // Help is the end of what --help prints.
@@ -42,13 +44,14 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 
-	logger := slog.New(slog.NewTextHandler(o.err, nil))
+	logger := c.logger(o.err)
 	s := chosen(c.Config)
 	redis := newRedisSeconds()
 	diverted := newDiverted(c.Timeouts.Upstream, logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
 		return s.open(diana.Options{
 			Logger:        logger,
+			OnRefusal:     logRefusal(logger),
 			RedisObserved: func(d time.Duration) { redis.Observe(d.Seconds()) },
 			Upstream:      diverted.to,
 		})
@@ -69,6 +72,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
 	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, newRegistry(limiter, redis))
+	g.admin.Handler = c.guard(g.admin.Handler)
 	if err := g.listen(c.Listen, c.Admin); err != nil {
 		return err
 	}
@@ -121,7 +125,7 @@ func (c *serveCommand) valid() error {
 	if _, _, err := net.SplitHostPort(c.Admin); err != nil {
 		return fmt.Errorf("--admin: %w, expected HOST:PORT", err)
 	}
-	if err := c.Timeouts.valid(); err != nil {
+	if err := errors.Join(c.Timeouts.valid(), c.adminFlags.valid()); err != nil {
 		return err
 	}
 	u := c.Upstream

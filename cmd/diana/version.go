@@ -18,22 +18,32 @@ func (versionCommand) Run(o *output) error {
 }
 
 func (o *output) printVersion(info *debug.BuildInfo) {
-	version, commit := "unknown", "unknown"
-	changed := ""
-	if info != nil {
-		if info.Main.Version != "" {
-			version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				commit = s.Value
-			case s.Key == "vcs.modified" && s.Value == "true":
-				changed = " (modified)"
-			}
+	version, commit, changed := build(info)
+	o.printf("diana   %s\n", version)
+	if changed {
+		commit += " (modified)"
+	}
+	o.printf("commit  %s\n", commit)
+	o.printf("go      %s %s/%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// build returns the version and the commit of this program, "unknown" where it does not know
+// them, and whether files had changed since the commit.
+func build(info *debug.BuildInfo) (version, commit string, changed bool) {
+	version, commit = "unknown", "unknown"
+	if info == nil {
+		return version, commit, false
+	}
+	if info.Main.Version != "" {
+		version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = s.Value
+		case "vcs.modified":
+			changed = s.Value == "true"
 		}
 	}
-	o.printf("diana   %s\n", version)
-	o.printf("commit  %s%s\n", commit, changed)
-	o.printf("go      %s %s/%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return version, commit, changed
 }

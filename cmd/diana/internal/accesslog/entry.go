@@ -31,10 +31,14 @@ type Entry struct {
 	Remote string // address that it came from; "" if not told
 	Status int    // of the answer; 0 if not told
 
+	// Account and Device are who diana serve has found; "" if it has found none, or another
+	// program wrote the line.
+	Account, Device string
+
 	// Headers holds the request's header, by Names.Headers; "" where none is told.
 	Headers []string
 
-	KeyValue   bool // its line was one of key=value
+	Own        bool // diana serve wrote its line
 	File, Line int  // File is the index in what was opened
 
 	read int64 // bytes of text that had been read with it, all files together

@@ -25,6 +25,8 @@ const (
 	durationField // in seconds, or text with a unit
 	millisField   // a duration in milliseconds
 	messageField
+	accountField
+	deviceField
 	fieldCount
 )
 
@@ -49,7 +51,16 @@ var Keys = []struct {
 	{"duration", []string{"request_time", "duration", "latency"}, durationField},
 	{"duration", []string{"duration_ms", "latency_ms"}, millisField},
 	{"message", []string{"msg"}, messageField},
+	{"account", []string{"account"}, accountField},
+	{"device", []string{"device"}, deviceField},
 }
+
+// The messages of diana serve: of a request that it has answered, and of one that it refused,
+// which stands for others too and so is none to replay.
+const (
+	ownRequest = "request"
+	ownRefusal = "refusal"
+)
 
 type keyMeaning struct {
 	field field
@@ -122,6 +133,9 @@ func (p *parser) put(key []byte, value string, inHeaders bool, e *Entry) {
 // entry fills in e from what has been found.
 func (p *parser) entry(e *Entry) (kind, string) {
 	f := &p.found
+	if f.values[messageField] == ownRefusal && f.has(messageField) {
+		return other, ""
+	}
 	if f.has(lineField) && (!f.has(targetField) || !f.has(methodField)) {
 		if e.requestLine(f.values[lineField]) == other {
 			return other, ""
@@ -137,6 +151,8 @@ func (p *parser) entry(e *Entry) (kind, string) {
 		e.Query = strings.TrimPrefix(f.values[queryField], "?")
 	}
 	switch {
+	case e.Target == "" && f.has(messageField): // a program's log of other things too
+		return other, ""
 	case e.Target == "":
 		return broken, "no path of a request, expected a key such as path, uri or request"
 	case !isToken(e.Method):
@@ -147,6 +163,15 @@ func (p *parser) entry(e *Entry) (kind, string) {
 	}
 	if f.has(hostField) {
 		e.Host = f.values[hostField]
+	}
+	if f.has(messageField) && f.values[messageField] == ownRequest {
+		e.Own = true
+		if f.has(accountField) {
+			e.Account = f.values[accountField]
+		}
+		if f.has(deviceField) {
+			e.Device = f.values[deviceField]
+		}
 	}
 	if f.has(statusField) && len(f.values[statusField]) == 3 {
 		e.Status, _ = digits(f.values[statusField])

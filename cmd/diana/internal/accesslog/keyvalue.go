@@ -28,7 +28,6 @@ func isKeyValue(line string) bool {
 // Those with another msg tell of something else.
 func (p *parser) keyValue(line string, e *Entry) (kind, string) {
 	p.found.reset()
-	e.KeyValue = true
 	for line != "" {
 		key, rest, ok := strings.Cut(line, "=")
 		if !ok || strings.ContainsAny(key, " \"") {
@@ -53,7 +52,7 @@ func (p *parser) keyValue(line string, e *Entry) (kind, string) {
 		p.put(p.found.normal(key), value, false, e)
 		line = strings.TrimLeft(rest, " ")
 	}
-	if p.found.has(messageField) && p.found.values[messageField] != "request" {
+	if p.found.has(messageField) && p.found.values[messageField] != ownRequest {
 		return other, ""
 	}
 	return p.entry(e)

@@ -8,6 +8,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/top"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -16,6 +17,7 @@ type Count struct {
 	trial  *Trial
 	config *config.Config
 	key    []byte
+	actors map[string]string // of the request that is judged
 
 	requests, refused, delayed, unruled int64
 	rules                               []*refusals // by rule.Index
@@ -27,7 +29,7 @@ type refusals struct {
 	rule  *rule.Rule // nil: nothing yet
 	n     int64
 	first First
-	top   top
+	top   *top.List
 }
 
 // First is the first request that was refused.
@@ -59,12 +61,13 @@ func NewCount(c *config.Config, v rule.Vocabulary) (*Count, error) {
 	}
 	n := len(t.limiter.Status().Rules)
 	return &Count{
-		trial: t, config: c, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
+		trial: t, config: c, actors: map[string]string{}, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
 	}, nil
 }
 
 // judge judges an entry, whose request is r. It must be followed by leave.
 func (c *Count) judge(e *accesslog.Entry, r diana.Request) (diana.Decision, error) {
+	r.Actors = c.actorsOf(e)
 	d, err := c.trial.Take(e.Start, r)
 	if err != nil {
 		return d, err
@@ -101,6 +104,27 @@ func (c *Count) leave(d *diana.Decision, e *accesslog.Entry) {
 	c.trial.Leave(d, max(e.Duration, 0), e.Status)
 }
 
+// actorsOf returns who made a request, as a line of diana serve tells. Which of several
+// sources it was found in the line does not tell: it is taken for the first.
+func (c *Count) actorsOf(e *accesslog.Entry) map[string]string {
+	clear(c.actors)
+	if e.Account != "" {
+		c.actors[firstSource(c.config.Identity.Account, "account")] = e.Account
+	}
+	if e.Device != "" {
+		c.actors[firstSource(c.config.Identity.Device, "device")] = e.Device
+	}
+	return c.actors
+}
+
+// firstSource returns what an account or a device is known by in a request's Actors.
+func firstSource(sources []rule.Actor, kind string) string {
+	if len(sources) == 0 || sources[0].Kind == "ip" {
+		return kind
+	}
+	return sources[0].String()
+}
+
 // keyOf returns who made a request, as a rule counts it.
 func (c *Count) keyOf(r *rule.Rule, request *diana.Request) []byte {
 	c.key, _ = r.AppendKey(c.key[:0], request, c.config.Identity.ClientIP(request))
@@ -108,7 +132,7 @@ func (c *Count) keyOf(r *rule.Rule, request *diana.Request) []byte {
 }
 
 func newRefusals(rules int) *refusals {
-	return &refusals{top: top{size: min(max(manyActors/rules, 32), 4096)}}
+	return &refusals{top: top.New(min(max(manyActors/rules, 32), 4096))}
 }
 
 // add counts a refusal. What it keeps of the log is a copy: an entry is a part of a block.
@@ -120,7 +144,7 @@ func (r *refusals) add(by *rule.Rule, key []byte, e *accesslog.Entry) {
 			File: e.File, Line: e.Line,
 		}
 	}
-	r.top.add(key)
+	r.top.Add(key)
 }
 
 // Comparison plays entries of logs to one configuration, or to two at once.

@@ -21,6 +21,8 @@ type seen struct {
 	last     int64
 	host     bool
 	query    bool
+	account  bool // as diana serve tells it
+	device   bool
 	n        int64
 	answered int64 // requests that a server in Go answers by itself
 	whole    int64 // times in whole seconds
@@ -29,7 +31,7 @@ type seen struct {
 	homeless int64 // without an address
 
 	unanswered int64 // without a status
-	keyValues  int64
+	own        int64
 }
 
 func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
@@ -42,6 +44,8 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	}
 	s.host = s.host || r.HTTP.Host != ""
 	s.query = s.query || r.HTTP.URL.RawQuery != ""
+	s.account = s.account || e.Account != ""
+	s.device = s.device || e.Device != ""
 	if e.Whole {
 		s.whole++
 	}
@@ -57,8 +61,8 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	if !(&rule.Identity{}).ClientIP(r).IsValid() {
 		s.homeless++
 	}
-	if e.KeyValue {
-		s.keyValues++
+	if e.Own {
+		s.own++
 	}
 }
 
@@ -162,10 +166,13 @@ func (c *Comparison) notes(of *Count) (notes []string) {
 // missing returns what an actor is found by, if a log tells none of it.
 func (s *seen) missing(a rule.Actor, id *rule.Identity, names *accesslog.Names) (missing []string) {
 	sources := []rule.Actor{a}
-	switch a.Kind {
-	case "account":
+	switch {
+	case s.account && (a.Kind == "account" || a.String() == firstSource(id.Account, "account")),
+		s.device && (a.Kind == "device" || a.String() == firstSource(id.Device, "device")):
+		return nil
+	case a.Kind == "account":
 		sources = id.Account
-	case "device":
+	case a.Kind == "device":
 		sources = id.Device
 	}
 	for _, source := range sources {
@@ -197,8 +204,8 @@ func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
 	if s.answered > 0 {
 		add("%d requests are not judged: the gateway would answer them by itself, as their URL cannot be read, or is too long.", s.answered)
 	}
-	if s.keyValues > 0 {
-		add("What diana serve logs is what it has let through: refusals are only in its metrics.")
+	if s.own > 0 {
+		add("What diana serve logs as requests is what it has allowed. Its lines on refusals are not replayed, because each stands for many.")
 	}
 	return notes
 }

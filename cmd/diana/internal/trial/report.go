@@ -167,11 +167,11 @@ func (r *refusals) report(files []accesslog.File) (told Refusals) {
 	}
 	f := r.first
 	told.First = &Refused{time.UnixMicro(f.At).UTC(), f.Key, f.Method, f.Target, files[f.File].Name, f.Line}
-	told.Actors = len(r.top.heap)
-	for _, c := range r.top.most(mostTold) {
-		told.Most = append(told.Most, Actor{c.who, c.n, c.over})
+	told.Actors = r.top.Len()
+	for _, c := range r.top.Most(mostTold) {
+		told.Most = append(told.Most, Actor{c.Name, c.N, c.Over})
 	}
-	told.Approximate = r.top.full
+	told.Approximate = r.top.Full()
 	return told
 }
 

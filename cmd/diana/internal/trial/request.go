@@ -3,7 +3,9 @@
 package trial
 
 import (
+	"encoding/hex"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 
@@ -33,7 +35,7 @@ func newRequests(names *accesslog.Names) *requests {
 // of returns the request of an entry, until the next call. It is none if a server in Go would
 // answer it by itself.
 func (r *requests) of(e *accesslog.Entry) (request diana.Request, ok bool) {
-	r.http.Method, r.http.Host, r.http.RemoteAddr = e.Method, e.Host, e.Remote
+	r.http.Method, r.http.Host, r.http.RemoteAddr = e.Method, e.Host, remote(e.Remote)
 	path, ok := r.setURL(e)
 	if !ok {
 		return diana.Request{}, false
@@ -49,6 +51,20 @@ func (r *requests) of(e *accesslog.Entry) (request diana.Request, ok bool) {
 		}
 	}
 	return diana.Request{Method: e.Method, Path: path, HTTP: &r.http}, true
+}
+
+// remote returns the address of a request. diana serve --log-actors hash writes 64 bits of a
+// hash for an address, which become an IPv6 network of their own, so that clients stay apart.
+func remote(text string) string {
+	digits, ok := strings.CutPrefix(text, "sha256:")
+	var ip [16]byte
+	if !ok || len(digits) != 16 {
+		return text
+	}
+	if _, err := hex.Decode(ip[:8], []byte(digits)); err != nil {
+		return text
+	}
+	return netip.AddrFrom16(ip).String()
 }
 
 // setURL reads the target of an entry and returns the path, as it was sent.

@@ -30,40 +30,6 @@ func newCount(t *testing.T, yaml string) *Count {
 	return count
 }
 
-// No count is too low, nor too high by more than it says, and nobody lacks who came more
-// often than the least that is there.
-func TestTop(t *testing.T) {
-	t.Parallel()
-	random := rand.New(rand.NewPCG(3, 4))
-	for _, size := range []int{1, 2, 10, 100, 1000} {
-		who := rand.NewZipf(random, 1.1, 3, 500)
-		tp := top{size: size}
-		exact := map[string]int64{}
-		for range 20_000 {
-			name := fmt.Sprint(who.Uint64())
-			exact[name]++
-			tp.add([]byte(name))
-		}
-		if tp.full != (len(exact) > size) || len(tp.heap) != min(size, len(exact)) || len(tp.index) != len(tp.heap) {
-			t.Fatalf("size %d: full %v, %d of %d", size, tp.full, len(tp.heap), len(exact))
-		}
-		most := tp.most(size)
-		for i, c := range most {
-			if c.n < exact[c.who] || c.n-c.over > exact[c.who] || !tp.full && c.over > 0 {
-				t.Errorf("size %d: %q came %d times, and counts %d, %d too many", size, c.who, exact[c.who], c.n, c.over)
-			}
-			if i > 0 && c.n > most[i-1].n {
-				t.Errorf("size %d: %d is behind %d", size, c.n, most[i-1].n)
-			}
-		}
-		for name, n := range exact {
-			if tp.index[name] == nil && n > most[len(most)-1].n {
-				t.Errorf("size %d: %q lacks, who came %d times", size, name, n)
-			}
-		}
-	}
-}
-
 // Every span has what happened in it, whatever time has come since.
 func TestTimeline(t *testing.T) {
 	t.Parallel()
@@ -255,7 +221,7 @@ func TestNoteOfAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if most := c.counts[0].rules[0].top.most(1)[0]; c.seen.homeless != 5 || most.who != "ip=none;" || most.n != 4 {
+	if most := c.counts[0].rules[0].top.Most(1)[0]; c.seen.homeless != 5 || most.Name != "ip=none;" || most.N != 4 {
 		t.Errorf("%d come from no address, and refused most is %+v", c.seen.homeless, most)
 	}
 }

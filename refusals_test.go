@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+
+package diana_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// told collects what OnRefusal is called with, and when.
+type told struct {
+	mu   sync.Mutex // guards the rest
+	list []diana.Refusal
+	at   []time.Time
+}
+
+func (o *told) add(r diana.Refusal) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.list, o.at = append(o.list, r), append(o.at, time.Now())
+}
+
+// texts returns what has been told since it was last asked.
+func (o *told) texts() (texts []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, r := range o.list {
+		texts = append(texts, fmt.Sprintf("%s %s %s %s shadow=%v count=%d left=%d", r.Rule, r.Actor, r.Method, r.Path, r.Shadow, r.Count, r.LeftOut))
+	}
+	o.list, o.at = nil, nil
+	return texts
+}
+
+// telling returns a limiter with the rules of refusing, and what it tells of refusals.
+func telling(t *testing.T) (*diana.Limiter, *told) {
+	t.Helper()
+	c, err := config.Parse("test.yaml", []byte(refusing), rule.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &told{}
+	l, err := diana.Options{Logger: slog.New(slog.DiscardHandler), OnRefusal: o.add}.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l, o
+}
+
+func named(path, name string) diana.Request {
+	return diana.Request{Method: "GET", Path: path, Actors: map[string]string{"account": name}}
+}
+
+const refusing = `
+- url: /
+  rules: [{name: none, actor: account, rpu: 0}]
+- url: /trial
+  rules: [{name: trial, actor: ip, rpu: 0, mode: shadow}]
+`
+
+// The first refusal of an actor under a rule is told at once, and further ones at most once a
+// minute, with their count.
+func TestRefusalsAreTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, o := telling(t)
+		want := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if got := o.texts(); !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		ask(t, l, named("/a", "ann"))
+		want("none account=3:ann; GET /a shadow=false count=1 left=0")
+		ask(t, l, named("/trial", "ann"))
+		want("trial ip=none; GET /trial shadow=true count=1 left=0")
+		time.Sleep(59 * time.Second)
+		ask(t, l, named("/b", "ann"))
+		want()
+		time.Sleep(2 * time.Second) // nobody asks, and still it is told
+		want("none account=3:ann; GET /b shadow=false count=2 left=0")
+		time.Sleep(time.Hour)
+		want()
+		ask(t, l, named("/c", "ann"))
+		ask(t, l, named("/c", "bob"))
+		want("none account=3:ann; GET /c shadow=false count=1 left=0", "none account=3:bob; GET /c shadow=false count=1 left=0")
+		l.Close()
+		time.Sleep(time.Hour)
+		want()
+	})
+}
+
+// Whoever is refused, and however often, what is told keeps its bounds, and every refusal is
+// in one count.
+func TestRefusalsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, o := telling(t)
+		random := rand.New(rand.NewPCG(1, 2))
+		total := int64(0)
+		for range 20_000 {
+			name := fmt.Sprint(random.IntN(5000)) // most are new ones
+			if random.IntN(3) == 0 {
+				name = fmt.Sprint(random.IntN(3))
+			}
+			ask(t, l, named("/", name))
+			total++
+			time.Sleep(time.Duration(random.IntN(40)) * time.Millisecond)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		last := map[string]time.Time{}
+		for i, r := range o.list {
+			if i >= 10 && o.at[i].Sub(o.at[i-10]) < time.Second {
+				t.Fatalf("call %d comes %v after the tenth before it", i, o.at[i].Sub(o.at[i-10]))
+			}
+			total -= r.Count + r.LeftOut
+			if r.LeftOut > 0 {
+				continue
+			}
+			if at, ok := last[r.Actor]; ok && o.at[i].Sub(at) < time.Minute {
+				t.Fatalf("%s is told after %v", r.Actor, o.at[i].Sub(at))
+			}
+			last[r.Actor] = o.at[i]
+		}
+		if total != 0 {
+			t.Errorf("%d refusals are in no count", total)
+		}
+	})
+}
+
+// What is left out when the limiter is closed is told.
+func TestRefusalsLeftOutAtClose(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, o := telling(t)
+		for i := range 12 {
+			ask(t, l, named("/", fmt.Sprint(i)))
+		}
+		l.Close()
+		if got := o.texts(); len(got) != 10 || got[9] != "    shadow=false count=0 left=3" {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// Status lists the ten actors that a rule has refused most.
+func TestTopRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, refusing)
+		for i := range 20 {
+			for range i {
+				ask(t, l, named("/trial", fmt.Sprint("a", i)))
+				time.Sleep(time.Millisecond)
+			}
+		}
+		rules := l.Status().Rules
+		if got := rules[1].TopRefused; len(got) != 1 || got[0] != (diana.TopRefused{Actor: "ip=none;", Count: 190, Exact: true}) {
+			t.Error(got)
+		}
+		got := rules[0].TopRefused
+		if len(got) != 10 {
+			t.Fatal(got)
+		}
+		for i, r := range got {
+			if want := (diana.TopRefused{Actor: fmt.Sprintf("account=3:a%d;", 19-i), Count: int64(19 - i), Exact: true}); r != want {
+				t.Errorf("%v, want %v", r, want)
+			}
+		}
+	})
+}
+
+// Invented actors do not hide the one that is refused most, and what is not exact says so.
+func TestTopRefusedUnderFlood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := telling(t)
+		for i := range 20_000 {
+			ask(t, l, named("/", strings.Repeat("x", 200)+fmt.Sprint(i)))
+			if i%10 == 0 {
+				ask(t, l, named("/", "bob"))
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		got := l.Status().Rules[0].TopRefused
+		if len(got) != 10 || got[0] != (diana.TopRefused{Actor: "account=3:bob;", Count: 2000, Exact: true}) {
+			t.Error(got)
+		}
+		if got[9].Exact {
+			t.Error("the count of an actor that has taken over another's is exact:", got[9])
+		}
+	})
+}
+
+// A core that refuses more than it can note counts a sample, and says so.
+func TestTopRefusedSampled(t *testing.T) {
+	t.Parallel()
+	if raceEnabled {
+		t.Skip("a pool forgets at random under the race detector, and with it what a core has noted")
+	}
+	synctest.Test(t, func(t *testing.T) { // in which no time passes
+		l := limiter(t, refusing)
+		const n = 10_000
+		for range n {
+			ask(t, l, named("/", "ann"))
+		}
+		got := l.Status().Rules[0]
+		if got.Refused != n || len(got.TopRefused) != 1 || got.TopRefused[0] != (diana.TopRefused{Actor: "account=3:ann;", Count: n}) {
+			t.Error(got)
+		}
+	})
+}
+
+// Many goroutines lose no count.
+func TestTopRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	l, _ := telling(t)
+	const each = 2000
+	var asking sync.WaitGroup
+	for g := range 8 {
+		asking.Go(func() {
+			for i := range each {
+				d, err := l.Take(context.Background(), named("/", fmt.Sprint("g", (g+i)%4)))
+				if err != nil || d.Allowed {
+					t.Error(d.Allowed, err)
+				}
+				d.Done()
+				_ = l.Status()
+			}
+		})
+	}
+	asking.Wait()
+	got := l.Status().Rules[0]
+	sum, exact := int64(0), true
+	for _, r := range got.TopRefused {
+		sum += r.Count
+		exact = exact && r.Exact
+	}
+	if got.Refused != 8*each || len(got.TopRefused) != 4 || exact && sum != 8*each {
+		t.Error(got)
+	}
+}
+
+// What a client sends as its name cannot end a line.
+func TestActorsAreLegible(t *testing.T) {
+	t.Parallel()
+	l, o := telling(t)
+	ask(t, l, named("/", "a\nlevel=ERROR\x1b[2J\u009b"))
+	const want = `"account=19:a\nlevel=ERROR\x1b[2J\u009b;"`
+	if got := o.list[0].Actor; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := l.Status().Rules[0].TopRefused[0].Actor; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Counts go on when the configuration changes, as those of decisions do.
+func TestTopRefusedAcrossReload(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	l := open(t, quiet, f.write("diana.yaml", refusing))
+	ask(t, l, named("/", "ann"))
+	f.write("diana.yaml", strings.Replace(refusing, "url: /trial", "url: /later", 1))
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, l, named("/", "ann"))
+	if got := l.Status().Rules[0].TopRefused; len(got) != 1 || got[0] != (diana.TopRefused{Actor: "account=3:ann;", Count: 2, Exact: true}) {
+		t.Error(got)
+	}
+}
