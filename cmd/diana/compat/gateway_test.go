@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -66,6 +67,9 @@ func gateway(t testing.TB, upstream, yaml string) string {
 
 var address = regexp.MustCompile(`diana: serving on http://(\S+)`)
 
+// startup is how long a server may take to start. Tomcat needs seconds on an idle machine.
+const startup = time.Minute
+
 // start starts a program that is to be all of the servers, and waits until they answer.
 func start(t testing.TB, servers []upstream, name string, args ...string) {
 	t.Helper()
@@ -76,7 +80,7 @@ func start(t testing.TB, servers []upstream, name string, args ...string) {
 	}
 	t.Cleanup(func() { _ = p.Kill() })
 	for _, s := range servers {
-		err := testproc.Poll(testproc.Patience, func() error {
+		err := testproc.Poll(startup, func() error {
 			w := wire{host: s.host}
 			defer w.close()
 			status, _, err := w.ask("GET /admin HTTP/1.1\r\nHost: h\r\n\r\n")

@@ -50,10 +50,11 @@ func logins() []string {
 			all = append(all, login(method, path))
 			for i, field := range overrides {
 				for _, value := range values {
-					// WSGI, as CGI before it, takes an underscore for a dash.
-					for _, field := range []string{field, strings.ToLower(field), strings.ReplaceAll(field, "-", "_")} {
-						all = append(all, login(method, path, field+": "+strings.ReplaceAll(value, "$", field)))
-					}
+					all = append(all, login(method, path, field+": "+strings.ReplaceAll(value, "$", field)))
+				}
+				// WSGI, as CGI before it, takes an underscore for a dash.
+				for _, field := range []string{strings.ToLower(field), strings.ReplaceAll(field, "-", "_")} {
+					all = append(all, login(method, path, field+": POST"))
 				}
 				other := overrides[(i+1)%len(overrides)]
 				all = append(all, login(method, path, field+": GET", other+": POST"), login(method, path, field+": POST", other+": GET"))

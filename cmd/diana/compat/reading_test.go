@@ -45,27 +45,35 @@ func readings(target string) iter.Seq[reading] {
 	}
 }
 
-// of returns the path that a server serves which reads target so. Letter case is folded.
+// of returns the path that a server serves which reads target so. Letter case is folded, and a
+// slash within a segment is written %2F.
 func (r reading) of(target string) string {
-	target, _, _ = strings.Cut(target, "?")
-	if rest := strings.TrimLeft(target, `/\`); r.host && len(target)-len(rest) > 1 {
-		if i := strings.IndexAny(rest, `/\`); i >= 0 {
-			target = rest[i:]
-		}
-	}
 	var kept []string
-	for raw := range strings.SplitSeq(strings.TrimPrefix(target, "/"), "/") {
-		for _, segment := range r.segments(raw) {
-			switch {
-			case segment == ".", segment == "" && r.merge:
-			case segment == "..":
-				kept = kept[:max(len(kept)-1, 0)]
-			default:
-				kept = append(kept, strings.ToLower(segment))
-			}
+	for _, segment := range r.behindHost(target) {
+		switch {
+		case segment == ".", segment == "" && r.merge:
+		case segment == "..":
+			kept = kept[:max(len(kept)-1, 0)]
+		default:
+			kept = append(kept, strings.ReplaceAll(strings.ToLower(segment), "/", "%2F"))
 		}
 	}
 	return "/" + strings.Join(kept, "/")
+}
+
+// behindHost returns the segments of target, without those of a host.
+func (r reading) behindHost(target string) []string {
+	target, _, _ = strings.Cut(target, "?")
+	target = strings.TrimPrefix(target, "/")
+	var all []string
+	for raw := range strings.SplitSeq(target, "/") {
+		all = append(all, r.segments(raw)...)
+	}
+	if r.host && target != "" && strings.IndexByte(`/\`, target[0]) >= 0 {
+		host := slices.IndexFunc(all, func(segment string) bool { return segment != "" })
+		all = all[host+1:]
+	}
+	return all
 }
 
 // segments returns the segments in what stands between two slashes.
@@ -77,9 +85,14 @@ func (r reading) segments(raw string) []string {
 	if r.twice {
 		decoded = decode(decoded)
 	}
-	all := strings.FieldsFunc(decoded, func(c rune) bool { return c == '/' && r.slashes || c == '\\' && r.backslashes })
-	if len(all) == 0 {
-		all = []string{""}
+	all := []string{decoded}
+	switch {
+	case r.slashes && r.backslashes:
+		all = strings.Split(strings.ReplaceAll(decoded, `\`, "/"), "/")
+	case r.slashes:
+		all = strings.Split(decoded, "/")
+	case r.backslashes:
+		all = strings.Split(decoded, `\`)
 	}
 	for i, segment := range all {
 		if r.params {

@@ -9,11 +9,10 @@ import (
 	"strings"
 )
 
-var oneIn = flag.Int("one-in", 8, "send one of so many spellings")
+var oneIn = flag.Int("one-in", 12, "send one of so many spellings, and a quarter of these to gateways that differ in one setting")
 
 // spellings returns other ways to write the protected paths, each once: every trick at every
-// place, every pair of tricks for /admin, then some at random. The flag -one-in
-// leaves out most of them.
+// place, every pair of tricks for /admin, then some at random.
 //
 // A path is taken apart into places: a front, and for each segment the separator before it
 // and the segment itself, and an end. A trick is another text for one place.
@@ -41,11 +40,16 @@ func spellings() []string {
 	for s := range random(4000) {
 		add(s)
 	}
-	var few []string
-	for i := 0; i < len(all); i += *oneIn {
-		few = append(few, all[i])
+	return all
+}
+
+// every returns the first of n texts, the first of the next n, and so on.
+func every(n int, all []string) []string {
+	var some []string
+	for i := 0; i < len(all); i += n {
+		some = append(some, all[i])
 	}
-	return few
+	return some
 }
 
 // places takes a path apart: front, separator, segment, separator, segment ..., end.
