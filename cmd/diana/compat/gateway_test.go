@@ -4,6 +4,7 @@ package compat
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,23 +16,30 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// program is the diana that TestMain has built.
-var program string
+var program = flag.String("diana", "", "test this program instead of building it")
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) (status int) {
+	if *program != "" {
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "compat")
 	if err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	program = filepath.Join(dir, "diana")
-	build := exec.Command("go", "build", "-o", program, "..")
+	defer func() { _ = os.RemoveAll(dir) }()
+	*program = filepath.Join(dir, "diana")
+	build := exec.Command("go", "build", "-o", *program, "..")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	status := 1
-	if err := build.Run(); err == nil {
-		status = m.Run()
+	if build.Run() != nil {
+		return 1
 	}
-	_ = os.RemoveAll(dir)
-	os.Exit(status)
+	return m.Run()
 }
 
 // gateway starts diana serve in front of an upstream, and returns its address.
@@ -42,7 +50,7 @@ func gateway(t testing.TB, upstream, yaml string) string {
 	if err := os.WriteFile(file, []byte(yaml), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p, err := testproc.Start(log, program, "serve", "--config", file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	p, err := testproc.Start(log, *program, "serve", "--config", file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
