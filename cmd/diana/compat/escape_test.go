@@ -67,48 +67,50 @@ func get(target string) string {
 	return "GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n"
 }
 
-// TestNoEscape: no server serves a protected route by a spelling that the gateway passes on.
+// TestNoEscape: no server serves a protected route by a spelling that the gateway passes on. A
+// gateway whose upstream has a path, or which diverts to a URL with a path, does not leave it.
 func TestNoEscape(t *testing.T) {
-	behind := newTee(t, upstreams(t))
-	serves(t, behind)
-	result := run(t, gateway(t, "http://"+behind.host, refuseAll), gets(1))
-	result.report(t, protected)
+	all := upstreams(t)
+	exact := slices.DeleteFunc(slices.Clone(all), func(u upstream) bool { return slices.Contains(folding, u.name) })
+	leaves := func(route string) bool { return !below(route, "/base") }
+	leavesOrProtected := func(route string) bool { return leaves(route) || protectedBelowBase(route) }
+	for _, test := range []struct {
+		name      string
+		upstreams []upstream
+		path      string // of the upstream's URL
+		yaml      string // HOST stands for the upstream
+		escaped   func(route string) bool
+		requests  []string
+	}{
+		{"default", all, "", refuseAll, protected, gets(1)},
+		{"strange paths judged", all, "", "paths: {strange: judge}\n" + refuseAll, protected, gets(4)},
+		{"exact letter case", exact, "", "paths: {case: exact}\n" + refuseAll, protected, gets(4)},
+		{"base path", all, "/base", refuseAll, leavesOrProtected, gets(4)},
+		{"diverted", all, "", divertAll, leaves, gets(4)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			behind := newTee(t, test.upstreams)
+			serves(t, behind)
+			host := gateway(t, "http://"+behind.host+test.path, strings.ReplaceAll(test.yaml, "HOST", behind.host))
+			run(t, host, test.requests).report(t, test.escaped)
+		})
+	}
+	t.Run("methods", func(t *testing.T) {
+		behind := newTee(t, slices.DeleteFunc(slices.Clone(all), func(u upstream) bool { return !slices.Contains(minding, u.name) }))
+		servesLogin(t, behind)
+		run(t, gateway(t, "http://"+behind.host, refuseAll), logins()).report(t, protected)
+	})
 }
 
-// TestNoEscapeStrange: the same holds where the configuration wants strange paths judged.
-func TestNoEscapeStrange(t *testing.T) {
-	behind := newTee(t, upstreams(t))
-	serves(t, behind)
-	result := run(t, gateway(t, "http://"+behind.host, "paths: {strange: judge}\n"+refuseAll), gets(4))
-	result.report(t, protected)
-}
+// divertAll sends every request below /base of the upstream.
+const divertAll = `limits:
+- url: /
+  rules: [{rpu: 0}]
+  divert: {upstream: "http://HOST/base"}
+`
 
-// TestNoEscapeExact: with exact letter case, a server which does so too serves no protected route.
-func TestNoEscapeExact(t *testing.T) {
-	folding := []string{"express", "express files", "Go by any reading", "nginx location ~*"}
-	behind := newTee(t, slices.DeleteFunc(upstreams(t), func(u upstream) bool { return slices.Contains(folding, u.name) }))
-	serves(t, behind)
-	result := run(t, gateway(t, "http://"+behind.host, "paths: {case: exact}\n"+refuseAll), gets(4))
-	result.report(t, protected)
-}
-
-// TestBasePath: what the gateway passes on stays below the path of the upstream's URL, and no
-// server serves a protected route there.
-func TestBasePath(t *testing.T) {
-	behind := newTee(t, upstreams(t))
-	serves(t, behind)
-	result := run(t, gateway(t, "http://"+behind.host+"/base", refuseAll), gets(4))
-	result.report(t, func(route string) bool { return !below(route, "/base") || protectedBelowBase(route) })
-}
-
-// TestBasePathDiverted: what the gateway diverts stays below the path of the URL.
-func TestBasePathDiverted(t *testing.T) {
-	behind := newTee(t, upstreams(t))
-	serves(t, behind)
-	yaml := fmt.Sprintf("limits:\n- url: /\n  rules: [{rpu: 0}]\n  divert: {upstream: \"http://%s/base\"}\n", behind.host)
-	result := run(t, gateway(t, "http://"+behind.host, yaml), gets(4))
-	result.report(t, func(route string) bool { return !below(route, "/base") })
-}
+// folding are the upstreams to which letters do not differ in case.
+var folding = []string{"express", "express files", "Go by any reading", "nginx location ~*"}
 
 // gets returns requests for spellings, as many as the flag -one-in wants, or one in n of these.
 func gets(n int) []string {

@@ -11,15 +11,6 @@ import (
 // overrides are the fields by which a client asks for another method than the request has.
 var overrides = []string{"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"}
 
-// TestMethods: no server serves POST /login by a spelling of the method, or by a field that
-// overrides it, which the gateway passes on.
-func TestMethods(t *testing.T) {
-	behind := newTee(t, slices.DeleteFunc(upstreams(t), func(u upstream) bool { return !slices.Contains(minding, u.name) }))
-	servesLogin(t, behind)
-	result := run(t, gateway(t, "http://"+behind.host, refuseAll), logins())
-	result.report(t, protected)
-}
-
 // minding are the upstreams that serve /login for the method POST only.
 var minding = []string{"express", "express strict", "Flask", "Go any method", "Go ServeMux"}
 
