@@ -48,7 +48,7 @@ func nginxServers(t testing.TB, files string, mux upstream) []upstream {
 }
 
 const nginxConfig = `daemon off;
-worker_processes 1;
+master_process off; # a worker outlives a master that is killed
 error_log stderr crit;
 pid %[1]s/nginx.pid;
 events { worker_connections 512; }
