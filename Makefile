@@ -6,7 +6,7 @@ MODULES := . source/etcd source/etcd/etcdtest cmd/diana bench examples/extension
 FUZZTIME ?= 30000x
 
 # package:target of every fuzz test
-FUZZ := rule:FuzzParseWho rule:FuzzCleanPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields
+FUZZ := rule:FuzzParseWho rule:FuzzPath rule:FuzzForwardedFor config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
@@ -18,6 +18,7 @@ test: deps
 	@command -v consul >/dev/null || echo "There is no consul on PATH: only the fake of it is tested"
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
 	go test -run 'Alloc|BytesPerKey|Flood|Model' . ./limit ./memstore ./rate ./redisstore ./rule
+	go test -run 'AllSpellings|PlainPaths' ./rule -length 6
 
 ## check: all that CI runs
 check: deps lint tidy build386 test outside fuzz

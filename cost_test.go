@@ -73,7 +73,7 @@ func TestWithCost(t *testing.T) {
 		t.Error("19 do not pass where 19 are left")
 	}
 	r := diana.WithCost(httptest.NewRequest("GET", "/", nil), "X-Cost", 5)
-	if e := l.Explain(diana.Request{Method: "GET", Path: "/", HTTP: r}); e[0].Cost != 5 {
+	if e, err := l.Explain(diana.Request{Method: "GET", Path: "/", HTTP: r}); err != nil || e[0].Cost != 5 {
 		t.Errorf("explained as a cost of %d, want 5", e[0].Cost)
 	}
 }

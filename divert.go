@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/diana-limiter/diana/rule"
 )
@@ -102,10 +103,23 @@ func (d *diversion) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(d.body) // a client that is gone needs no answer
 }
 
-// passTo is what Options.Upstream is by itself.
+// passTo is what Options.Upstream is by itself. Where u has a path, it refuses what could climb out
+// of that.
 func passTo(u *url.URL) http.Handler {
-	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(u)
 		r.SetXForwarded()
 	}}
+	if strings.Trim(u.Path, "/") == "" {
+		return proxy
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path := r.URL.EscapedPath(); path != "" {
+			if strange := rule.CheckPath(path); strange != nil { // paths.strange: judge lets it come here
+				answerRejected(w, strange)
+				return
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	})
 }

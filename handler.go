@@ -4,10 +4,13 @@ package diana
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/diana-limiter/diana/rule"
 )
 
 // Handler returns a handler that judges each request and calls next for those that
@@ -35,18 +38,15 @@ import (
 // context ends; not so after Hijack. As in net/http, small pieces are gathered until next
 // calls Flush or returns. A WriteTimeout of the server must leave time for it.
 //
-// A request line with a URL that has no path, such as "x:http://host/admin", is answered
-// with 400: what a server behind makes of it cannot be known. A path of over MaxPath bytes is
-// answered with 414.
+// A request with a path that no honest client sends is answered with 400, and one with a path of
+// more than rule.MaxPath bytes with 414. No rule counts them. See rule.CheckPath, and rule.Paths
+// for the setting that has such paths evaluated.
 func (l *Limiter) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Opaque != "" {
-			http.Error(w, "The request line has a URL without a path.", http.StatusBadRequest)
-			return
-		}
-		path := r.URL.EscapedPath()
-		if len(path) > MaxPath {
-			http.Error(w, "The path is too long.", http.StatusRequestURITooLong)
+		path, strange := pathOf(r)
+		if strange != nil {
+			_ = l.reject(strange)
+			answerRejected(w, strange)
 			return
 		}
 		d, err := l.Take(r.Context(), Request{Method: r.Method, Path: path, HTTP: r})
@@ -55,6 +55,13 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 			d.j.setFields(w.Header())
 		}
 		if err != nil || !d.Allowed {
+			if err != nil {
+				var strange *rule.PathError
+				if errors.As(err, &strange) {
+					answerRejected(w, strange)
+					return
+				}
+			}
 			h := w.Header()
 			never := err == nil && d.RetryAfter == 0
 			if !never {
@@ -78,12 +85,6 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		a.finish()
 	})
 }
-
-// MaxPath is the longest path, in bytes as it was sent, of a request that Handler judges. A path
-// that is spelled strangely is judged by all ways to read it, dozens of them, and a flood of long
-// ones would keep a server busy with nothing else. By default nginx and Apache take no more
-// either.
-const MaxPath = 8 << 10
 
 // smallBody is the largest body that is read before a request waits.
 const smallBody = 64 << 10

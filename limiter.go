@@ -73,6 +73,7 @@ type Limiter struct {
 	end        context.CancelFunc // of closing
 	gateway    int64              // tells this one from others in Redis
 	fallback   atomic.Int64       // requests whose Decision is Degraded
+	rejected   rejected           // by reason
 
 	changing sync.Mutex     // one change of configuration at a time; guards base and centre
 	base     *config.Config // what the program or the local file says
@@ -185,7 +186,7 @@ func (l *Limiter) Close() error {
 // use makes a configuration the active one, with a connection to Redis, or changes nothing.
 // Counters that mean the same keep their states.
 func (l *Limiter) use(c *config.Config, n *connection) error {
-	set, err := rule.Compile(c.Limits, c.Identity, l.options.Vocabulary)
+	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, l.options.Vocabulary)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ import (
 // it is out of reach.
 //
 // The error is ctx's, if ctx ended while the request waited, or that of reading the body
-// of Request.HTTP. Then the request is counted nowhere, and the Decision is a refusal.
+// of Request.HTTP, or a rule.PathError. Then the request is counted nowhere, and the Decision is a
+// refusal.
 // The Decision must be ended with Done, also after an error. Take does not allocate under
 // local rules, unless the request waits, its path is spelled strangely, or a cookie or
 // query parameter is read.
@@ -30,7 +31,10 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	j := l.judgements.Get().(*judgement)
 	j.active, j.request, j.held, j.owed, j.waited = a, r, false, false, ""
 	d := Decision{Allowed: true, j: j, use: j.use.Load()}
-	a.set.Find(&j.match, r.Method, r.Path)
+	if strange := a.set.Find(&j.match, &j.request); strange != nil {
+		d.Allowed = false
+		return d, l.reject(strange)
+	}
 	if len(j.match.Rules) == 0 {
 		return d, nil
 	}
@@ -73,8 +77,8 @@ func (l *Limiter) inForce() (a *active, redis bool) {
 }
 
 // Explain returns which rules would judge the request now, in their order, and the
-// keys that it would be counted under. It counts nothing.
-func (l *Limiter) Explain(r Request) []rule.Explanation {
+// keys that it would be counted under. It counts nothing. The error is a rule.PathError.
+func (l *Limiter) Explain(r Request) ([]rule.Explanation, error) {
 	return l.active.Load().set.Explain(withCosts(&r))
 }
 

@@ -120,7 +120,10 @@ func (j *judgement) takeTurn(ctx context.Context, now int64, d *Decision) error 
 		a, redis := l.inForce()
 		if a != j.active {
 			j.active = a
-			a.set.Find(&j.match, j.request.Method, j.request.Path)
+			if strange := a.set.Find(&j.match, &j.request); strange != nil {
+				d.Allowed = false
+				return l.reject(strange)
+			}
 		}
 		d.Degraded, d.Allowed = j.fill(now, redis), true
 		err = j.decide(ctx, now, d)

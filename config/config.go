@@ -26,6 +26,7 @@ type Config struct {
 	Redis    *Redis  // nil: none given
 	Remote   *Remote // nil: none given
 	Identity rule.Identity
+	Paths    rule.Paths
 	Response Response
 	MaxKeys  int // actors that the local store remembers, all rules together; 1 to 100,000,000, default 1,000,000
 	Limits   []rule.Entry

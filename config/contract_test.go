@@ -287,6 +287,9 @@ func TestSettingRows(t *testing.T) {
 		{"response: {status: 429}", response, "{429 true}"},
 		{"response: {status: 400, headers: false}", response, "{400 false}"},
 		{"response: {status: 599}", response, "{599 true}"},
+		{"", func(c *Config) any { return c.Paths }, "{refuse fold}"},
+		{"paths: {strange: judge}", func(c *Config) any { return c.Paths }, "{judge fold}"},
+		{"paths: {strange: refuse, case: exact}", func(c *Config) any { return c.Paths }, "{refuse exact}"},
 		{"max_keys: 1", func(c *Config) any { return c.MaxKeys }, "1"},
 		{"max_keys: 100000000", func(c *Config) any { return c.MaxKeys }, "100000000"},
 	} {

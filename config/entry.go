@@ -89,6 +89,12 @@ func (v value) pattern() rule.Pattern {
 	} else {
 		v.r.urls[p.Same()] = v.node
 	}
+	if folded := strings.ToLower(p.Same()); v.r.config.Paths.Case == rule.FoldCase {
+		if other := v.r.folded[folded]; other != nil && other.Value != text {
+			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", quote(text), quote(other.Value), other.Line)
+		}
+		v.r.folded[folded] = v.node
+	}
 	for segment := range strings.SplitSeq(p.Path, "/") {
 		if strings.Contains(segment, "*") || len(segment) > 1 && segment[0] == ':' { // as others write it
 			v.r.warn(v.node, "url: %s stands for itself alone; a url covers all below it, and {name} is any one segment", quote(segment))

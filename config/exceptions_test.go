@@ -58,7 +58,7 @@ func TestTenThousandExceptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := time.Since(began)
-	s, err := rule.Compile(c.Limits, c.Identity, words())
+	s, err := rule.Compile(c.Limits, c.Identity, c.Paths, words())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,11 @@ func TestTenThousandExceptions(t *testing.T) {
 		{"customer-1", "2001:db8:270f:5::1", limit.Limit{}},
 		{"customer-1", "2001:db8:2710:5::1", limit.Limit{N: 21, Unit: time.Second}},
 	} {
-		x := s.Explain(&rule.Request{Path: "/", Actors: map[string]string{"account": row.account, "ip": row.ip}})[0]
+		all, err := s.Explain(&rule.Request{Path: "/", Actors: map[string]string{"account": row.account, "ip": row.ip}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := all[0]
 		if x.Excepted != (row.want == limit.Limit{}) || !x.Excepted && x.Rule.Limit != row.want {
 			t.Errorf("%s from %s: %+v, excepted: %v", row.account, row.ip, x.Rule.Limit, x.Excepted)
 		}

@@ -29,7 +29,7 @@ func FuzzParse(f *testing.F) {
 		for _, parse := range []func(string, []byte, rule.Vocabulary) (*Config, error){Parse, ParseRemote} {
 			c, err := parse("x", data, v)
 			if err == nil {
-				if _, err := rule.Compile(c.Limits, c.Identity, v); err != nil {
+				if _, err := rule.Compile(c.Limits, c.Identity, c.Paths, v); err != nil {
 					t.Errorf("accepted, and does not compile: %v", err)
 				}
 				continue

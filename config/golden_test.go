@@ -84,7 +84,7 @@ func TestGood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := rule.Compile(c.Limits, c.Identity, words()); err != nil {
+			if _, err := rule.Compile(c.Limits, c.Identity, c.Paths, words()); err != nil {
 				t.Error(err)
 			}
 			warnings := c.Warnings.Error()

@@ -105,7 +105,7 @@ func TestHostileTexts(t *testing.T) {
 		began := time.Now()
 		c, err := Parse("x", []byte(text), words())
 		if err == nil {
-			_, err = rule.Compile(c.Limits, c.Identity, words())
+			_, err = rule.Compile(c.Limits, c.Identity, c.Paths, words())
 			if err != nil {
 				t.Errorf("%s: does not compile: %v", name, err)
 			}

@@ -50,7 +50,7 @@ func parse(name string, data []byte, v rule.Vocabulary, remote bool) (*Config, e
 			name: name, words: v, remote: remote,
 			lines: strings.Split(text, "\n"), added: added,
 			config: defaults(v),
-			names:  map[string]*yaml.Node{}, urls: map[string]*yaml.Node{},
+			names:  map[string]*yaml.Node{}, urls: map[string]*yaml.Node{}, folded: map[string]*yaml.Node{},
 		}
 		r.read(text)
 		return r
@@ -127,8 +127,9 @@ type reader struct {
 	withoutRedis Errors // see Config
 	notYAML      bool   // the text has no structure to speak of
 
-	names map[string]*yaml.Node // of rules
-	urls  map[string]*yaml.Node // of entries, by Pattern.Same
+	names  map[string]*yaml.Node // of rules
+	urls   map[string]*yaml.Node // of entries, by Pattern.Same
+	folded map[string]*yaml.Node // the same, in small letters
 }
 
 // betterThan reports whether the errors of r are nearer to what is wrong than those of

@@ -209,7 +209,7 @@ func TestSmallVocabulary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rule.Compile(c.Limits, c.Identity, v); err != nil {
+	if _, err := rule.Compile(c.Limits, c.Identity, c.Paths, v); err != nil {
 		t.Error(err)
 	}
 	_, err = Parse("x", []byte("url: /\nrules: [{rpu: 1, burst: 1}]"), v)
@@ -232,7 +232,7 @@ rules:
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := rule.Compile(c.Limits, c.Identity, words())
+	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, words())
 	if err != nil {
 		t.Fatal(err)
 	}

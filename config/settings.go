@@ -65,6 +65,7 @@ func (v value) settings() {
 	c.Redis = m.get("redis").redis()
 	c.Remote = m.get("remote").centre()
 	c.Identity = m.get("identity").identity(c.Identity)
+	c.Paths = m.get("paths").paths()
 	c.Response = m.get("response").response()
 	c.MaxKeys = int(m.get("max_keys").whole())
 	if l := m.get("limits"); l.given() {
@@ -244,6 +245,11 @@ func (v value) network() netip.Prefix {
 		v.r.warn(v.node, "%s: this trusts everyone, so any client can claim any address", v.key)
 	}
 	return p.Masked()
+}
+
+func (v value) paths() rule.Paths {
+	m := v.mapping()
+	return rule.Paths{Strange: choice[rule.Strange](m.get("strange")), Case: choice[rule.Case](m.get("case"))}
 }
 
 func (v value) response() Response {

@@ -148,6 +148,11 @@ var (
 		{name: "trusted_proxies", form: listForm{of: "networks", item: networkForm}, about: "Networks whose X-Forwarded-For is believed. Default: none."},
 	}}
 
+	pathsKeys = keys{of: "paths", name: "paths", list: []key{
+		{name: "strange", form: choiceForm[rule.Strange]{rule.RefuseStrange, rule.JudgeStrange}, about: "What becomes of a request with a path that no honest client sends: refuse answers 400, judge has all entries of its method evaluate it."},
+		{name: "case", form: choiceForm[rule.Case]{rule.FoldCase, rule.ExactCase}, about: "Whether /Admin is /admin (fold) or another path (exact)."},
+	}}
+
 	responseKeys = keys{of: "response", name: "response", list: []key{
 		{name: "status", form: statusForm, about: "Status of a refusal."},
 		{name: "headers", form: headersForm, about: "Whether answers that a rule judged carry the RateLimit fields."},
@@ -157,6 +162,7 @@ var (
 		{name: "redis", form: redisKeys, about: "Redis, where global rules are counted. Default: none."},
 		{name: "remote", form: remoteKeys, about: "A configuration centre, whose limits win over those of this file. Default: none."},
 		{name: "identity", form: identityKeys, about: "Who account and device are, and whom to believe about the client's address."},
+		{name: "paths", form: pathsKeys, about: "How paths are read."},
 		{name: "response", form: responseKeys, about: "What a client sees."},
 		{name: "max_keys", form: maxKeysForm, about: "Actors that this process remembers, all rules together."},
 		{name: "limits", form: entriesForm, about: "What is limited."},

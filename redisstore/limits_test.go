@@ -62,7 +62,9 @@ func TestLimitsInOneCall(t *testing.T) {
 				ch.Counters = pairs[d.pair][0]
 				asked[0] = append(asked[0], ch)
 			}
+			s.lanes[0].mu.Lock() // the watcher renews leases meanwhile
 			b.call, b.known = s.lanes[0].receipts.next()
+			s.lanes[0].mu.Unlock()
 			b.send()
 			for i := range asked[0] {
 				a, z := asked[0][i:i+1], asked[1][i:i+1]

@@ -73,10 +73,12 @@ type BandwidthExplanation struct {
 }
 
 // ExplainBandwidths returns which bandwidths the answer to the request would have. All of
-// them hold.
+// them hold. There are none for a path that Find refuses.
 func (s *Set) ExplainBandwidths(req *Request) (explained []BandwidthExplanation) {
 	var m Match
-	s.Find(&m, req.Method, req.Path)
+	if err := s.Find(&m, req); err != nil {
+		return nil
+	}
 	for _, b := range m.Bandwidths {
 		explained = append(explained, BandwidthExplanation{b, string(b.AppendKey(nil, req, s.ClientIP(req)))})
 	}

@@ -20,7 +20,7 @@ func TestBandwidths(t *testing.T) {
 		entry("/", 10_000, Actor{Kind: "device"}),
 		entry("POST /files", 2000, All),
 		{URL: pattern(t, "/none")},
-	}, identity(t), Default())
+	}, identity(t), Paths{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestBandwidths(t *testing.T) {
 	}{
 		{"GET", "/", []string{"10000 header:X-Device-Id=1:d;"}},
 		{"GET", "/files/a", []string{"10000 header:X-Device-Id=1:d;", "5000 "}},
-		{"GET", "/x/..%2Ffiles", []string{"10000 header:X-Device-Id=1:d;", "5000 "}},
+		{"GET", "/x/../files", []string{"10000 header:X-Device-Id=1:d;", "5000 "}},
 		{"POST", "/files;a=b", []string{"10000 header:X-Device-Id=1:d;", "5000 ", "2000 "}},
 	} {
 		r := request("X-Device-Id", "d")
@@ -47,11 +47,11 @@ func TestBandwidths(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	for _, rate := range []int64{0, MinBandwidth - 1, MaxBandwidth + 1} {
-		if _, err := Compile([]Entry{entry("/", rate)}, Identity{}, Default()); err == nil || !strings.Contains(err.Error(), `bandwidth of "/" is`) {
+		if _, err := Compile([]Entry{entry("/", rate)}, Identity{}, Paths{}, Default()); err == nil || !strings.Contains(err.Error(), `bandwidth of "/" is`) {
 			t.Errorf("a rate of %d: %v", rate, err)
 		}
 	}
-	if _, err := Compile([]Entry{entry("/", 1000, Actor{Kind: "ghost"})}, Identity{}, Default()); err == nil {
+	if _, err := Compile([]Entry{entry("/", 1000, Actor{Kind: "ghost"})}, Identity{}, Paths{}, Default()); err == nil {
 		t.Error("an unknown actor was accepted")
 	}
 }

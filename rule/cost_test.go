@@ -58,7 +58,7 @@ func TestCostOf(t *testing.T) {
 		if r.Cost, err = ParseCost(text); err != nil {
 			t.Fatal(err)
 		}
-		s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Default())
+		s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Paths{}, Default())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestCostOf(t *testing.T) {
 		if tc.request.HTTP != nil {
 			tc.request.HTTP.RemoteAddr = tc.peer
 		}
-		if got := s.Explain(tc.request)[0].Cost; got != tc.want {
+		if got := explain(t, s, tc.request)[0].Cost; got != tc.want {
 			t.Errorf("%s from %s, %v: %d, want %d", tc.cost, tc.peer, tc.request, got, tc.want)
 		}
 	}
@@ -114,7 +114,7 @@ func TestChargeFits(t *testing.T) {
 	t.Parallel()
 	for _, a := range limit.Algorithms() {
 		r := Rule{Algorithm: a, Limit: limit.Limit{N: 1, Unit: time.Second}, Charge: []int{401}}
-		_, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Default())
+		_, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Paths{}, Default())
 		if fits := a.Uses("charge"); fits != (err == nil) {
 			t.Errorf("%s: %v", a.Name(), err)
 		}

@@ -14,7 +14,7 @@ import (
 func counted(t testing.TB, url string, rules ...Rule) (names []string) {
 	t.Helper()
 	entries := []Entry{{URL: Pattern{Path: url}, Rules: rules}}
-	s, err := Compile(entries, Identity{}, Default())
+	s, err := Compile(entries, Identity{}, Paths{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}

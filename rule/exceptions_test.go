@@ -42,7 +42,7 @@ func exceptional(t testing.TB, actor string, except []string, overrides map[stri
 	for text, n := range overrides {
 		r.Overrides = append(r.Overrides, Override{Who: who(t, text)[0], N: n})
 	}
-	s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Default())
+	s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Paths{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func exceptional(t testing.TB, actor string, except []string, overrides map[stri
 func judged(t testing.TB, s *Set, req *Request) int64 {
 	t.Helper()
 	_, r := s.Rules[0].AppendKey(nil, req, s.ClientIP(req))
-	x := s.Explain(req)[0]
+	x := explain(t, s, req)[0]
 	if x.Excepted != (r == nil) || r != nil && x.Rule != r {
 		t.Errorf("explained %+v, and judged by %v", x, r)
 	}
@@ -251,7 +251,7 @@ func TestCompileRefusesExceptions(t *testing.T) {
 		{[]Actor{{Kind: "ip"}, {Kind: "account"}}, who(t, "x"), nil, "except: several actors count as one"},
 	} {
 		r := Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 1, Unit: time.Second}, Actor: row.actor, Except: row.except, Overrides: row.overrides}
-		_, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Default())
+		_, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Paths{}, Default())
 		if err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%v, want %q", err, row.want)
 		}
@@ -269,7 +269,7 @@ func TestVariants(t *testing.T) {
 		}
 		return r
 	}
-	s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{tb(10, 20, 30, 20, 10, 0, 1031), tb(1031, 10, 0), tb(0, 10, 1031)}}}, identity(t), Default())
+	s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{tb(10, 20, 30, 20, 10, 0, 1031), tb(1031, 10, 0), tb(0, 10, 1031)}}}, identity(t), Paths{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestVariants(t *testing.T) {
 	}
 
 	// The name of an actor's counters is the same whether an override says the limit or the rule.
-	one, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{tb(1031), tb(0), tb(10)}}}, identity(t), Default())
+	one, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{tb(1031), tb(0), tb(10)}}}, identity(t), Paths{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func many(n int) (list []Override) {
 func setOf(t testing.TB, overrides []Override) *Set {
 	t.Helper()
 	r := Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 10, Unit: time.Second}, Actor: []Actor{{Kind: "account"}}, Overrides: overrides}
-	s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Default())
+	s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{r}}}, identity(t), Paths{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}

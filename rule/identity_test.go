@@ -43,11 +43,11 @@ func key(t testing.TB, r *Request, actors ...string) string {
 		}
 		rule.Actor = append(rule.Actor, a)
 	}
-	s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{rule}}}, identity(t), Default())
+	s, err := Compile([]Entry{{URL: pattern(t, "/"), Rules: []Rule{rule}}}, identity(t), Paths{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Explain(r)[0].Key
+	return explain(t, s, r)[0].Key
 }
 
 func request(headers ...string) *Request {

@@ -64,6 +64,9 @@ func (p Pattern) Same() string {
 	return p.Method + " " + strings.Join(segments, "/")
 }
 
+// covers reports whether a request with that method is one of the pattern. Letter case means
+// nothing, as there are servers that ignore it.
 func (p Pattern) covers(method string) bool {
-	return p.Method == "" || p.Method == method || p.Method == "GET" && method == "HEAD"
+	return p.Method == "" || p.Method == method || strings.EqualFold(p.Method, method) ||
+		p.Method == "GET" && strings.EqualFold(method, "HEAD")
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -17,7 +16,10 @@ type Set struct {
 	Variants   []*Rule      // the rules with the limits of their Overrides; by Slot, behind Rules
 	Bandwidths []*Bandwidth // by Index
 	identity   Identity
+	paths      Paths
 	root       node
+	entries    []*entry // all
+	methods    bool     // an entry has a method
 }
 
 // Rule returns the rule, or the variant of one, with that Slot.
@@ -30,7 +32,7 @@ func (s *Set) Rule(slot int) *Rule {
 
 // node is a segment of the tree of URLs.
 type node struct {
-	children map[string]*node
+	children map[string]*node // by the segment, percent-decoded, and small unless case is exact
 	wild     *node
 	entries  []*entry
 }
@@ -46,8 +48,8 @@ type entry struct {
 
 // Compile makes a Set. The error names every rule that cannot be kept. v is the
 // vocabulary that the entries were written in.
-func Compile(entries []Entry, identity Identity, v Vocabulary) (*Set, error) {
-	s := &Set{identity: identity}
+func Compile(entries []Entry, identity Identity, paths Paths, v Vocabulary) (*Set, error) {
+	s := &Set{identity: identity, paths: paths}
 	var errs []error
 	urls, given := map[string]bool{}, map[string]bool{}
 	names, counters := Names(entries), identities(entries)
@@ -150,147 +152,37 @@ func (s *Set) bind(r *Rule, v Vocabulary) (err error) {
 	return err
 }
 
+// insert puts an entry into the tree.
 func (s *Set) insert(e *entry) {
+	s.entries, s.methods = append(s.entries, e), s.methods || e.url.Method != ""
 	n := &s.root
-	for segment := range strings.SplitSeq(strings.TrimPrefix(e.url.Path, "/"), "/") {
-		if segment == "" {
+	for clean := range strings.SplitSeq(strings.TrimPrefix(e.url.Path, "/"), "/") {
+		if clean == "" {
 			break // the root
 		}
 		e.depth++
-		if wild(segment) {
+		if wild(clean) {
 			if n.wild == nil {
 				n.wild = &node{}
 			}
 			n = n.wild
 			continue
 		}
+		segment := unescaped(nil, clean)
+		if s.paths.Case == FoldCase {
+			lower(segment)
+		}
 		if n.children == nil {
 			n.children = map[string]*node{}
 		}
-		child := n.children[segment]
+		child := n.children[string(segment)]
 		if child == nil {
 			child = &node{}
-			n.children[segment] = child
+			n.children[string(segment)] = child
 		}
 		n = child
 	}
 	n.entries = append(n.entries, e)
-}
-
-// Match is room for finding the rules of requests, one after another. The zero
-// value is ready. It is not safe for concurrent use.
-type Match struct {
-	Rules      []*Rule      // found by Find
-	Bandwidths []*Bandwidth // the same
-
-	entries []*entry
-	nodes   [2][]*node
-	path    []byte
-	last    []byte
-}
-
-// Find sets m.Rules to the rules of a request, and m.Bandwidths to the bandwidths of its
-// answer: those of fewer segments first, then in the order of the configuration. path is
-// escaped, as it was sent. Once m has grown to what it needs, only a path that is spelled
-// strangely allocates.
-func (s *Set) Find(m *Match, method, path string) {
-	m.entries, m.Rules, m.Bandwidths = m.entries[:0], m.Rules[:0], m.Bandwidths[:0]
-	if plain(path) {
-		s.walk(m, method, path)
-	} else {
-		s.walkSpellings(m, method, path)
-		if rest, ok := strings.CutPrefix(path, "//"); ok {
-			if slash := strings.IndexByte(rest, '/'); slash >= 0 {
-				s.walkSpellings(m, method, rest[slash:])
-			}
-		}
-		slices.SortFunc(m.entries, func(a, b *entry) int {
-			if a.depth != b.depth {
-				return a.depth - b.depth
-			}
-			return a.order - b.order
-		})
-	}
-	var previous *entry
-	for _, e := range m.entries {
-		if e != previous {
-			m.Rules = append(m.Rules, e.rules...)
-			if e.bandwidth != nil {
-				m.Bandwidths = append(m.Bandwidths, e.bandwidth)
-			}
-		}
-		previous = e
-	}
-}
-
-// walkSpellings walks every reading of a path, and of what may have been made of it before
-// it is decoded.
-func (s *Set) walkSpellings(m *Match, method, path string) {
-	s.walkReadings(m, method, path, false)
-	if !strings.ContainsAny(path, `%\`) {
-		return
-	}
-	dots := resolved(path, false)
-	if dots != path {
-		s.walkReadings(m, method, dots, true)
-	}
-	if all := resolved(path, true); all != path && all != dots {
-		s.walkReadings(m, method, all, true)
-	}
-}
-
-// walkReadings walks every reading of a path, or those alone in which encoded slashes divide.
-func (s *Set) walkReadings(m *Match, method, path string, split bool) {
-	params := strings.Contains(path, ";")
-	m.last = m.last[:0]
-	for _, r := range readings {
-		if split && !r.split || r.early && !params {
-			continue
-		}
-		m.path = appendClean(m.path[:0], path, r)
-		if string(m.path) != string(m.last) {
-			m.last = append(m.last[:0], m.path...)
-			s.walk(m, method, string(m.path))
-		}
-	}
-}
-
-// walk adds the entries that cover a clean path, level by level.
-func (s *Set) walk(m *Match, method, path string) {
-	level, next := append(m.nodes[0][:0], &s.root), m.nodes[1][:0]
-	rest := path[1:]
-	for {
-		first := len(m.entries)
-		for _, n := range level {
-			for _, e := range n.entries {
-				if e.url.covers(method) {
-					m.entries = append(m.entries, e)
-				}
-			}
-		}
-		if found := m.entries[first:]; len(found) > 1 {
-			slices.SortFunc(found, func(a, b *entry) int { return a.order - b.order })
-		}
-		if len(rest) == 0 {
-			break
-		}
-		var segment string
-		segment, rest, _ = strings.Cut(rest, "/")
-		next = next[:0]
-		for _, n := range level {
-			if child := n.children[segment]; child != nil {
-				next = append(next, child)
-			}
-			if n.wild != nil {
-				next = append(next, n.wild)
-			}
-		}
-		if len(next) == 0 {
-			break
-		}
-		level, next = next, level
-	}
-	m.nodes[0], m.nodes[1] = level, next
 }
 
 // ClientIP returns the address of the request's client.
@@ -305,10 +197,13 @@ type Explanation struct {
 	By       Who    // of the rule's Except or Overrides; its zero value: none
 }
 
-// Explain returns how the request would be judged, in order. It counts nothing.
-func (s *Set) Explain(req *Request) []Explanation {
+// Explain returns how the request would be judged, in order. It counts nothing. The error is a
+// [PathError].
+func (s *Set) Explain(req *Request) ([]Explanation, error) {
 	var m Match
-	s.Find(&m, req.Method, req.Path)
+	if err := s.Find(&m, req); err != nil {
+		return nil, err
+	}
 	explained := make([]Explanation, len(m.Rules))
 	for i, r := range m.Rules {
 		key, value := appendKey(nil, r.who, req, s.ClientIP(req))
@@ -317,5 +212,5 @@ func (s *Set) Explain(req *Request) []Explanation {
 			explained[i].except(value, s.ClientIP(req))
 		}
 	}
-	return explained
+	return explained, nil
 }

@@ -19,15 +19,18 @@ func compile(t testing.TB, texts ...string) *Set {
 	t.Helper()
 	var entries []Entry
 	for _, text := range texts {
-		entries = append(entries, Entry{URL: pattern(t, text), Rules: []Rule{{
-			Name: text, Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 1, Unit: time.Second},
-		}}})
+		entries = append(entries, Entry{URL: pattern(t, text), Rules: []Rule{perSecond(text)}})
 	}
-	s, err := Compile(entries, Identity{}, Default())
+	s, err := Compile(entries, Identity{}, Paths{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// perSecond returns a rule with that name.
+func perSecond(name string) Rule {
+	return Rule{Name: name, Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 1, Unit: time.Second}}
 }
 
 func pattern(t testing.TB, text string) Pattern {
@@ -39,15 +42,35 @@ func pattern(t testing.TB, text string) Pattern {
 	return p
 }
 
-// urls returns the names of the rules of a request.
-func urls(s *Set, method, path string) []string {
+// find returns the names of the rules of a request.
+func find(s *Set, r *Request) ([]string, *PathError) {
 	var m Match
-	s.Find(&m, method, path)
+	err := s.Find(&m, r)
 	names := make([]string, len(m.Rules))
 	for i, r := range m.Rules {
 		names[i] = r.Name
 	}
+	return names, err
+}
+
+// urls returns the names of the rules of a request whose path is not refused.
+func urls(t testing.TB, s *Set, method, path string) []string {
+	t.Helper()
+	names, err := find(s, &Request{Method: method, Path: path})
+	if err != nil {
+		t.Fatalf("%q: %v", path, err)
+	}
 	return names
+}
+
+// explain is Explain of a request whose path is not refused.
+func explain(t testing.TB, s *Set, r *Request) []Explanation {
+	t.Helper()
+	explained, err := s.Explain(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return explained
 }
 
 func TestFind(t *testing.T) {
@@ -67,7 +90,7 @@ func TestFind(t *testing.T) {
 		{"GET", "/users/7/orders/1", []string{"/", "/{any}", "/users/{id}", "/users/{id}/orders"}},
 		{"GET", "/users", []string{"/", "/{any}"}},
 	} {
-		if got := urls(s, tc.method, tc.path); !slices.Equal(got, tc.want) {
+		if got := urls(t, s, tc.method, tc.path); !slices.Equal(got, tc.want) {
 			t.Errorf("%s %s: %q, want %q", tc.method, tc.path, got, tc.want)
 		}
 	}
@@ -102,7 +125,7 @@ func TestFindAgainstSlowModel(t *testing.T) {
 					}
 				}
 			}
-			if got := urls(s, "GET", path); !slices.Equal(got, want) {
+			if got := urls(t, s, "GET", path); !slices.Equal(got, want) {
 				t.Fatalf("%q in %q: %q, want %q", path, texts, got, want)
 			}
 		}
@@ -172,7 +195,7 @@ func TestCompileRefuses(t *testing.T) {
 		{[]Entry{{URL: pattern(t, "/"), Rules: []Rule{named, named}}}, `two rules have the name "x"`},
 		{[]Entry{{URL: pattern(t, "/"), Rules: []Rule{bad}}}, "unit is 0s"},
 	} {
-		if _, err := Compile(tc.entries, Identity{}, Default()); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := Compile(tc.entries, Identity{}, Paths{}, Default()); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("error %v, want one with %q", err, tc.want)
 		}
 	}
@@ -182,7 +205,7 @@ func TestNamesAndCounters(t *testing.T) {
 	t.Parallel()
 	tb := Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 10, Unit: time.Second}, Actor: []Actor{{Kind: "device"}}}
 	c := Rule{Algorithm: limit.Concurrency(), Limit: limit.Limit{N: 3}}
-	s, err := Compile([]Entry{{URL: pattern(t, "POST /a"), Rules: []Rule{tb, tb, c}}}, Identity{}, Default())
+	s, err := Compile([]Entry{{URL: pattern(t, "POST /a"), Rules: []Rule{tb, tb, c}}}, Identity{}, Paths{}, Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +222,7 @@ func TestNamesAndCounters(t *testing.T) {
 	counters := func(change func(*Rule)) string {
 		r := tb
 		change(&r)
-		s, err := Compile([]Entry{{URL: pattern(t, "/a"), Rules: []Rule{r}}}, Identity{}, Default())
+		s, err := Compile([]Entry{{URL: pattern(t, "/a"), Rules: []Rule{r}}}, Identity{}, Paths{}, Default())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,9 +257,10 @@ func TestFindDoesNotAllocate(t *testing.T) {
 	}
 	s := compile(t, texts...)
 	var m Match
-	for _, p := range []string{"/api/v7/z/y", "/a%70i/v7;x=1/..%2Fz"} {
-		s.Find(&m, "GET", p)
-		if got := testing.AllocsPerRun(100, func() { s.Find(&m, "GET", p) }); got != 0 {
+	for _, p := range []string{"/api/v7/z/y", "/Api/V7/z", "/a%70i/v7;x=1/%2Fz//a/..%2541"} {
+		r := &Request{Method: "GET", Path: p}
+		_ = s.Find(&m, r)
+		if got := testing.AllocsPerRun(100, func() { _ = s.Find(&m, r) }); got != 0 {
 			t.Errorf("%s: %v allocations", p, got)
 		}
 	}

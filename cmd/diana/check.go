@@ -85,7 +85,7 @@ func (o *output) checkCentre(ctx context.Context, s settings, local *config.Conf
 }
 
 func compile(c *config.Config) (*rule.Set, error) {
-	return rule.Compile(c.Limits, c.Identity, vocabulary())
+	return rule.Compile(c.Limits, c.Identity, c.Paths, vocabulary())
 }
 
 func rules(n int) string {

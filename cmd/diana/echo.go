@@ -23,7 +23,8 @@ func echo(limiter *diana.Limiter) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := answer{Method: r.Method, Path: r.URL.EscapedPath(), Actors: []actor{}}
-		for _, e := range limiter.Explain(diana.Request{Method: a.Method, Path: a.Path, HTTP: r}) {
+		explained, _ := limiter.Explain(diana.Request{Method: a.Method, Path: a.Path, HTTP: r}) // none of a path that a new configuration refuses
+		for _, e := range explained {
 			if !e.Excepted {
 				a.Actors = append(a.Actors, actor{e.Rule.Name, keyText(e.Key)})
 			}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -51,8 +52,13 @@ func (c *explainCommand) Run(o *output) error {
 	}
 	what := request.Method + " " + request.URL.EscapedPath()
 	judged := rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request}
+	explained, err := set.Explain(&judged)
+	if strange := (*rule.PathError)(nil); errors.As(err, &strange) {
+		o.printf("%s is answered with %d, because %v.\n", what, strange.Status(), strange)
+		return nil
+	}
 	var judging, excepted []rule.Explanation
-	for _, e := range set.Explain(&judged) {
+	for _, e := range explained {
 		if e.Excepted {
 			excepted = append(excepted, e)
 		} else {

@@ -54,6 +54,8 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, 
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       75 * time.Second,
 		MaxHeaderBytes:    64 << 10,
+		// The limiter evaluates OPTIONS * too, see serverOptions.
+		DisableGeneralOptionsHandler: true,
 		// No ReadTimeout and no WriteTimeout: they would end uploads, streams and
 		// WebSockets that are well.
 	}
@@ -72,7 +74,19 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, logger *slog.Logger, 
 // inFrontOf returns a handler with all that a request goes through before it comes there.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
 	identity := func() *rule.Identity { return &limiter.Config().Identity }
-	return chain(last, limiter.Handler, g.underWay.filter, requestID, accessLog(logger, identity))
+	return chain(serverOptions(last), limiter.Handler, g.underWay.filter, requestID, accessLog(logger, identity))
+}
+
+// serverOptions answers OPTIONS *, which asks about the server and not about a path, and passes all
+// other requests on to next. The upstream does not get it: with a base path it would be a path.
+func serverOptions(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI == "*" {
+			w.Header().Set("Content-Length", "0")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // listen opens both listeners, or none.

@@ -45,6 +45,8 @@ var (
 		"Whether global rules are judged without Redis (1) or not (0).", nil, nil)
 	fallbackDesc = prometheus.NewDesc("diana_fallback_total",
 		"Requests that this gateway evaluated without Redis, because a call failed or because Redis was not asked.", nil, nil)
+	rejectedDesc = prometheus.NewDesc("diana_rejected_total",
+		"Requests that were answered with 400 or 414 before any rule, because their path cannot be evaluated (path) or is too long (path_length).", []string{"reason"}, nil)
 	keysDesc = prometheus.NewDesc("diana_keys",
 		"Actors that the local store remembers, all rules together.", nil, nil)
 	evictionsDesc = prometheus.NewDesc("diana_evictions_total",
@@ -64,7 +66,7 @@ var (
 // Describe lists what Collect can give.
 func (limiterMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requestsDesc, degradedDesc, fallbackDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
+		requestsDesc, degradedDesc, fallbackDesc, rejectedDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
 	} {
 		to <- d
 	}
@@ -92,6 +94,9 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(degradedDesc, degraded)
 	counter(fallbackDesc, s.Fallback)
+	for reason, n := range m.limiter.Rejected() {
+		counter(rejectedDesc, n, reason)
+	}
 	gauge(keysDesc, s.Keys)
 	counter(evictionsDesc, s.Evictions)
 	for reload, n := range m.limiter.Reloads() {

@@ -47,7 +47,13 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, identity func() *r
 			return nil
 		},
 	}
+	based := strings.Trim(upstream.Path, "/") != ""
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path := r.URL.EscapedPath(); based && path != "" && rule.CheckPath(path) != nil {
+			// It could climb out of the base path. Only paths.strange: judge lets it come here.
+			problem(w, http.StatusBadRequest, "The gateway does not pass on such a path.")
+			return
+		}
 		if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 			// A tunnel could carry requests that nobody has judged, and a trace shows
 			// fields that only the upstream should see. nginx refuses both, too.

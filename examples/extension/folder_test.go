@@ -193,7 +193,7 @@ func TestFolderIsConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := rule.Compile(c.Limits, c.Identity, vocabulary())
+	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, vocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func meaning(text string, v rule.Vocabulary) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	set, err := rule.Compile(c.Limits, c.Identity, v)
+	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, v)
 	if err != nil {
 		return "", err
 	}

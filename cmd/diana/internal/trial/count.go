@@ -153,7 +153,7 @@ type Outcome struct {
 // Play has an entry judged, and returns what becomes of it in each Count.
 func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
 	r, ok := c.requests.of(e)
-	if !ok || len(r.Path) > diana.MaxPath {
+	if !ok || !honest(r.Path) {
 		c.seen.answered++
 		return outcomes, nil
 	}
@@ -178,6 +178,9 @@ func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
 	}
 	return outcomes, nil
 }
+
+// honest reports whether a gateway does not reject a path, whatever paths.strange says.
+func honest(path string) bool { return rule.CheckPath(path) == nil }
 
 // onlyRefused counts a request that one of the configurations refuses and the other does not.
 func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *accesslog.Entry, r *diana.Request) {

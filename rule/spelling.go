@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT
+
+package rule
+
+import (
+	"bytes"
+	"strings"
+)
+
+// spelling is a path that is taken apart, with all that its readings differ in. It is used again
+// for other paths. The zero value is ready.
+type spelling struct {
+	text     []byte // of all elements, one behind another
+	elements []element
+
+	least    int  // segments of the reading that has the fewest; a host is none of them
+	solid    int  // elements that do not vanish
+	hosted   bool // a reading takes an element for a host
+	segments int  // most segments of a reading, before dot segments are resolved
+	dots     bool // there are dot segments
+	ups      int  // elements that are up
+}
+
+// element is what stands between two slashes of a path. Its text is percent-decoded once, and
+// where decoding it again makes another text of it, both are kept, the second behind the first.
+type element struct {
+	start, end, deep int // in spelling.text; the second text is between end and deep
+
+	// up stands for a ".." behind an element that has several readings: how many segments of that
+	// are left is not known. Other ".." are resolved.
+	up bool
+
+	simple   bool // one segment in each reading
+	vanishes bool // none in a reading that drops empty segments
+	host     bool // a slash and a host, in a reading
+	counts   bool // it is one of spelling.least
+}
+
+// The kinds of bytes by which an element has several readings.
+const (
+	control = 1 << iota
+	divider // a slash or a backslash
+	semicolon
+	percent
+)
+
+var kinds = func() (kinds [256]uint8) {
+	for c := range ' ' {
+		kinds[c] = control
+	}
+	kinds[0x7F], kinds['/'], kinds['\\'], kinds[';'], kinds['%'] = control, divider, divider, semicolon, percent
+	return kinds
+}()
+
+// take takes a path apart. With fold it writes ASCII letters small. With literal it takes dot
+// segments for segments like others. The error says why the path is refused.
+func (s *spelling) take(path string, fold, literal bool) *PathError {
+	if len(path) > MaxPath {
+		return ErrPathLong
+	}
+	*s = spelling{text: s.text[:0], elements: s.elements[:0]}
+	rest, more := strings.TrimPrefix(path, "/"), true
+	for more {
+		var raw string
+		raw, rest, more = strings.Cut(rest, "/")
+		if raw == "" && !more {
+			break // a trailing slash changes nothing
+		}
+		var err *PathError
+		dots := raw == "." || raw == ".."
+		s.dots = s.dots || dots
+		switch {
+		case dots && literal:
+			s.addDots(raw)
+		case dots:
+			err = s.resolve(raw)
+		default:
+			err = s.add(raw, fold)
+		}
+		if err != nil {
+			return err
+		}
+		if s.segments > MaxSegments {
+			return errPathSegments
+		}
+	}
+	return nil
+}
+
+// addDots adds a plain dot segment as it is written.
+func (s *spelling) addDots(raw string) {
+	start := len(s.text)
+	s.text = append(s.text, raw...)
+	s.elements = append(s.elements, element{start: start, end: len(s.text), deep: len(s.text), simple: true})
+	s.solid++
+	s.segments++
+}
+
+// resolve resolves a plain dot segment, or notes a ".." if what it takes away has several readings.
+func (s *spelling) resolve(raw string) *PathError {
+	s.segments++
+	if raw == "." {
+		return nil
+	}
+	if s.least--; s.least < 0 {
+		return errPathClimbs
+	}
+	n := len(s.elements)
+	if n > 0 && s.elements[n-1].simple && s.elements[n-1].counts {
+		s.elements = s.elements[:n-1]
+		s.solid--
+	} else {
+		s.elements = append(s.elements, element{up: true})
+		s.solid++
+		s.ups++
+	}
+	return nil
+}
+
+// add adds an element that is no plain dot segment.
+func (s *spelling) add(raw string, fold bool) *PathError {
+	e := element{start: len(s.text)}
+	text, kind := s.text, uint8(0)
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		if c == '%' {
+			if i+2 >= len(raw) || unhex(raw[i+1])|unhex(raw[i+2]) < 0 {
+				return errPathEscape
+			}
+			c = byte(unhex(raw[i+1])<<4 | unhex(raw[i+2]))
+			i += 2
+		}
+		if fold && 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		kind |= kinds[c]
+		text = append(text, c)
+	}
+	e.end = len(text)
+	if kind&percent != 0 {
+		text = decodedAgain(text, e.start, fold)
+	}
+	s.text, e.deep = text, len(text)
+
+	segments := 1
+	last := byte(' ')
+	if e.end > e.start {
+		last = text[e.end-1]
+	}
+	if kind&^percent == 0 && e.deep == e.end && last != ' ' && last != '.' {
+		e.simple = true
+	} else {
+		var err *PathError
+		segments, err = e.read(text[e.start:e.end])
+		if err == nil && e.deep > e.end {
+			var again int
+			again, err = e.read(text[e.end:])
+			segments = max(segments, again)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.segments += segments
+	if !e.vanishes {
+		if front := s.solid == 0 && !s.hosted; front && (e.host || len(s.elements) > 0) {
+			s.hosted = true // by the slashes in it, or those in front of it
+		} else {
+			e.counts = true
+			s.least++
+		}
+		s.solid++
+	}
+	s.elements = append(s.elements, e)
+	return nil
+}
+
+// read notes how a text of an element that is not simple can be read, and returns how many
+// segments it has at most.
+func (e *element) read(text []byte) (segments int, err *PathError) {
+	solid, slash := 0, false
+	for more := true; more; segments++ {
+		var segment []byte
+		segment, text, more = cutDivided(text)
+		kind := uint8(0)
+		for _, c := range segment {
+			kind |= kinds[c]
+		}
+		name := segment
+		if kind&semicolon != 0 {
+			name = withoutParameters(segment)
+		}
+		switch {
+		case kind&control != 0:
+			return 0, errPathControl
+		case dots(segment), dots(name):
+			return 0, errPathDots
+		}
+		if len(withoutTail(name)) > 0 {
+			solid++
+		} else {
+			slash = slash || solid == 0 && more
+		}
+	}
+	e.vanishes = e.vanishes || solid == 0
+	e.host = e.host || slash && solid == 1
+	return segments, nil
+}
+
+// cutDivided cuts a text at the first slash or backslash.
+func cutDivided(text []byte) (before, after []byte, found bool) {
+	for i, c := range text {
+		if c == '/' || c == '\\' {
+			return text[:i], text[i+1:], true
+		}
+	}
+	return text, nil, false
+}
+
+// withoutParameters returns a segment without what a semicolon begins.
+func withoutParameters(segment []byte) []byte {
+	name, _, _ := bytes.Cut(segment, []byte{';'})
+	return name
+}
+
+// withoutTail returns a segment without dots and spaces at its end, as Windows has it.
+func withoutTail(segment []byte) []byte {
+	n := len(segment)
+	for n > 0 && (segment[n-1] == '.' || segment[n-1] == ' ') {
+		n--
+	}
+	return segment[:n]
+}
+
+// dots reports whether a segment is a dot segment to some server: "." or "..", perhaps among
+// spaces.
+func dots(segment []byte) bool {
+	n, spaces := 0, 0
+	for _, c := range segment {
+		switch c {
+		case '.':
+			n++
+		case ' ':
+			spaces++
+		default:
+			return false
+		}
+	}
+	return n > 0 && (n <= 2 || spaces > 0)
+}
+
+// decodedAgain appends to text what it is from start on, percent-decoded until nothing is left to
+// decode. It appends nothing if that is the same.
+func decodedAgain(text []byte, start int, fold bool) []byte {
+	end := len(text)
+	for _, c := range text[start:end] {
+		text = append(text, c)
+		for n := len(text); n-end >= 3 && text[n-3] == '%'; n = len(text) { // what c completes may complete another
+			high, low := unhex(text[n-2]), unhex(text[n-1])
+			if high|low < 0 {
+				break
+			}
+			text = append(text[:n-3], byte(high<<4|low))
+			if fold {
+				lower(text[n-3:])
+			}
+		}
+	}
+	if len(text)-end == end-start {
+		return text[:end]
+	}
+	return text
+}
+
+// lower writes ASCII letters small.
+func lower(text []byte) {
+	for i, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			text[i] = c + 'a' - 'A'
+		}
+	}
+}
