@@ -10,7 +10,7 @@ FUZZ := rule:FuzzParseWho rule:FuzzPath rule:FuzzForwardedFor rule:FuzzCookie ru
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
-.PHONY: test check deps lint tidy build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
+.PHONY: test check compat deps lint tidy build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules, under the race detector, and without it what it cannot count or would slow down
@@ -22,6 +22,12 @@ test: deps
 
 ## check: all that CI runs
 check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
+
+## compat: every spelling of a path, through the gateway to nginx, express, Flask, Tomcat and others; takes minutes
+compat:
+	@scripts/deps compat
+	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
+	cd cmd/diana && go test ./compat -count=1 -timeout 60m -v -all -one-in 1
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:

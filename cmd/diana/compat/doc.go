@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+
+// Package compat tests diana serve against the servers that people run behind it.
+//
+// Its tests send thousands of spellings of a few paths, byte by byte, through a gateway whose
+// rules refuse these paths. Real servers answer and name the route that they served. A spelling
+// that a server serves as a refused path is an escape, and a test fails. Other tests send
+// paths that real APIs have. The gateway must refuse none of them.
+//
+// The tests know the program only by its command line, its configuration and its answers.
+// Without flags they use net/http and nginx. "make compat" adds the other servers.
+package compat
