@@ -33,7 +33,8 @@
 // # Memory
 //
 // 20 to 26 bytes an actor and rule, and the cells. At most MaxKeys records are
-// kept. What has expired goes first: an insert at the bound looks at a few records
+// kept. States that grow with use take at most 256 bytes for each of MaxKeys, or 32 MiB if that
+// is more; see aging.go. What has expired goes first: an insert at the bound looks at a few records
 // and takes the place of one that has. When none is found, the newcomer shares the
 // rule's overflow counter with all other newcomers: an actor that is being limited
 // is never pushed out, and so not forgiven, by a flood of others.
@@ -85,6 +86,7 @@ type Store struct {
 
 	keys      atomic.Int64 // records
 	evictions atomic.Int64
+	shrunk    atomic.Uint64 // where the last shrink looked
 
 	overflow uint64 // hash of the counters that newcomers share; no actor can be given it
 	everyone uint64 // hash of the empty key
@@ -113,6 +115,7 @@ type family struct {
 	name   string
 	slot   uint64
 	newest atomic.Pointer[counters] // nil when retired
+	last   atomic.Pointer[counters] // newest, or what it was before that
 	refs   int                      // handles in use; guarded by Store.mu
 	layout string
 	plain  bool // states are one word
@@ -128,6 +131,7 @@ type counters struct {
 	clamped limit.Clamped // Meter, if it is one
 
 	reserver limit.Reserver // Meter, if it is one
+	aging    limit.Aging    // Meter, if it is one
 }
 
 // look judges a charge.
@@ -164,7 +168,7 @@ func New(o Options) *Store {
 		shards:   make([]shard, n),
 		families: map[string]*family{},
 	}
-	s.maxKeys.Store(int64(o.MaxKeys))
+	s.SetMaxKeys(o.MaxKeys)
 	s.overflow = maphash.String(maphash.MakeSeed(), "overflow")
 	s.everyone = s.hash(nil)
 	for i := range s.shards {
@@ -188,6 +192,7 @@ func (s *Store) SetMaxKeys(n int) {
 		n = DefaultMaxKeys
 	}
 	s.maxKeys.Store(int64(n))
+	s.cells.most.Store(max(leastCells, bytesPerKey*int64(n)) / 8)
 }
 
 // Keys returns how many actors are remembered, counted once a rule, including those
@@ -221,8 +226,10 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	c.queue, _ = m.(limit.Queue)
 	c.clamped, _ = m.(limit.Clamped)
 	c.reserver, _ = m.(limit.Reserver)
+	c.aging, _ = m.(limit.Aging)
 	f.refs++
 	f.newest.Store(c)
+	f.last.Store(c)
 	return c, nil
 }
 
@@ -299,21 +306,29 @@ func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
 func (s *Store) initial(c *counters, now int64, fresh bool) uint64 {
 	from := item{c: c, place: s.locate(c, s.overflow)}
 	if fresh || c.held || !from.lockInsert() {
-		if c.plain {
-			return 0
-		}
-		return s.cells.alloc(c.Cells(limit.State{}, 1))
+		return s.unused(c)
 	}
 	defer func() { from.unlock(from.head) }()
-	if c.plain {
-		if c.Expiry(limit.State{Head: from.head}) <= now {
-			return 0
-		}
+	state := from.state(s)
+	switch {
+	case c.Expiry(state) <= now:
+		return s.unused(c)
+	case c.plain:
 		return from.head
+	case c.aging != nil:
+		return s.inherit(c, state, now)
 	}
-	state := s.cells.state(from.head)
-	ref := s.cells.alloc(len(state.Cells))
+	ref, _ := s.cells.alloc(len(state.Cells), true)
 	copy(s.cells.block(ref), s.cells.block(from.head))
+	return ref
+}
+
+// unused returns the head of a state never used.
+func (s *Store) unused(c *counters) uint64 {
+	if c.plain {
+		return 0
+	}
+	ref, _ := s.cells.alloc(c.Cells(limit.State{}, 1), true)
 	return ref
 }
 
