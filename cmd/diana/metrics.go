@@ -47,6 +47,8 @@ var (
 		"Requests that this gateway evaluated without Redis, because a call failed or because Redis was not asked.", nil, nil)
 	keysDesc = prometheus.NewDesc("diana_keys",
 		"Actors that the local store remembers, all rules together.", nil, nil)
+	waitingDesc = prometheus.NewDesc("diana_waiting",
+		"Requests that wait now, for a rule with a wait or for a leaky bucket. At most 10,000.", nil, nil)
 	evictionsDesc = prometheus.NewDesc("diana_evictions_total",
 		"Expired actors that have made room for new ones.", nil, nil)
 	reloadsDesc = prometheus.NewDesc("diana_config_reloads_total",
@@ -64,7 +66,7 @@ var (
 // Describe lists what Collect can give.
 func (limiterMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requestsDesc, degradedDesc, fallbackDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
+		requestsDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
 	} {
 		to <- d
 	}
@@ -93,6 +95,7 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 	gauge(degradedDesc, degraded)
 	counter(fallbackDesc, s.Fallback)
 	gauge(keysDesc, s.Keys)
+	gauge(waitingDesc, m.limiter.Waiting())
 	counter(evictionsDesc, s.Evictions)
 	for reload, n := range m.limiter.Reloads() {
 		counter(reloadsDesc, n, label(reload.Source), reload.Result)
