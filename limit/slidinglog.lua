@@ -1,25 +1,28 @@
 -- Sliding log. See slidinglog.go and momentlog.go, of which this is a transcription; the ring
 -- is a string of moments in order here, each with the total up to it.
 -- a: 1 n, 2 unit, 3 most moments
--- s: before, the total before the first moment; log, eleven bytes a moment
+-- s: log, eleven bytes for each moment: seven for it and four for its total. In front of them
+-- stand a mark in place of a moment, and the total before the first. So the value of the key is
+-- the log itself, which can be long, and looking copies nothing.
 local M = {}
 
 local form, width, modulus = '<I7I4', 11, 2 ^ 32
 
+local mark = 'T' .. ('\0'):rep(6)
+
+local function front(before) return mark .. struct.pack('<I4', before) end
+
 function M.load(value)
-  if not value then return {before = 0, log = ''} end
-  if #value < 5 or #value % width ~= 5 or value:sub(1, 1) ~= 'T' then return nil end
-  return {before = (struct.unpack('<I4', value, 2)), log = value:sub(6)}
+  if not value then return {log = front(0)} end
+  if #value < width or #value % width ~= 0 or value:sub(1, 7) ~= mark then return nil end
+  return {log = value}
 end
 
-local function length(s) return #s.log / width end
+local function length(s) return #s.log / width - 1 end
 
-local function moment(s, i) return (struct.unpack('<I7', s.log, width * i + 1)) end
+local function moment(s, i) return (struct.unpack('<I7', s.log, width * (i + 1) + 1)) end
 
-local function total(s, i)
-  if i < 0 then return s.before end
-  return (struct.unpack('<I4', s.log, width * i + 8))
-end
+local function total(s, i) return (struct.unpack('<I4', s.log, width * (i + 1) + 8)) end
 
 -- between returns how many requests came after moment i, up to moment j.
 local function between(s, i, j) return (total(s, j) - total(s, i)) % modulus end
@@ -50,18 +53,16 @@ end
 -- drop removes the first moments.
 local function drop(s, moments)
   if moments > 0 then
-    s.before = total(s, moments - 1)
-    s.log = s.log:sub(width * moments + 1)
+    s.log = front(total(s, moments - 1)) .. s.log:sub(width * (moments + 1) + 1)
   end
 end
 
 -- forget removes the first requests.
 local function forget(s, n)
-  local before = (s.before + n) % modulus
+  local before = (total(s, -1) + n) % modulus
   local i = holding(s, 0, n)
   if total(s, i) == before then i = i + 1 end
-  drop(s, i)
-  s.before = before
+  s.log = front(before) .. s.log:sub(width * (i + 1) + 1)
 end
 
 -- merge merges moments two by two, each pair into its later one.
@@ -69,9 +70,9 @@ local function merge(s, most)
   local kept, count = {}, length(s)
   for i = 1, math.min(math.ceil(count / 2), most - 1) do
     local last = math.min(2 * i, count)
-    kept[i] = s.log:sub(width * (last - 1) + 1, width * last)
+    kept[i] = s.log:sub(width * last + 1, width * (last + 1))
   end
-  s.log = table.concat(kept)
+  s.log = s.log:sub(1, width) .. table.concat(kept)
 end
 
 -- add adds n requests at the moment now, or at the newest if that is later.
@@ -117,7 +118,7 @@ function M.give(s, at, n)
   local i, count = gone(s, at - 1), length(s)
   if i == count or i == 0 and moment(s, i) ~= at then return end
   n = math.min(n, between(s, i - 1, i))
-  local pieces = {s.log:sub(1, width * i)}
+  local pieces = {s.log:sub(1, width * (i + 1))}
   if n == between(s, i - 1, i) then i = i + 1 end
   for j = i, count - 1 do
     pieces[#pieces + 1] = struct.pack(form, moment(s, j), (total(s, j) - n) % modulus)
@@ -127,8 +128,8 @@ end
 
 function M.save(s, a)
   local expiry = 0
-  if s.log ~= '' then expiry = moment(s, length(s) - 1) + a[2] end
-  return 'T' .. struct.pack('<I4', s.before) .. s.log, expiry
+  if length(s) > 0 then expiry = moment(s, length(s) - 1) + a[2] end
+  return s.log, expiry
 end
 
 return M
