@@ -72,6 +72,7 @@ type Limiter struct {
 	judgements sync.Pool
 	judges     atomic.Uint32 // judgements that were made
 	lines      lines
+	room       waitRoom       // of lines, and of requests that wait for a leaky bucket
 	nobody     limit.Counters // refuse all; see judgement.look
 	leaving    sync.WaitGroup // connections to Redis that are being closed
 	closing    context.Context
@@ -148,6 +149,7 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 	}
 	l.loaded = l.now()
 	l.closing, l.end = context.WithCancel(context.Background())
+	l.lines.room = &l.room
 	l.judgements.New = func() any { return &judgement{limiter: l, nth: l.judges.Add(1)} }
 	none, err := limit.FixedWindow().New(limit.Limit{Unit: time.Second})
 	if err == nil {
@@ -227,6 +229,7 @@ func (l *Limiter) use(c *config.Config, n *connection) error {
 func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	a.global, a.byName = n.store, map[string]int{}
 	records := map[string]*record{}
+	waits := map[string]bool{} // by Counters, the rules that let requests wait
 	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
 		if records[r.Name] == nil { // a rule and its variants have one
 			records[r.Name] = l.records[r.Name]
@@ -251,6 +254,9 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 			}
 		}
 		a.enforced = append(a.enforced, e)
+		if letsWait(r) {
+			waits[r.Counters] = true
+		}
 		if err != nil {
 			l.retire(a)
 			return err
@@ -277,6 +283,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	}
 	l.records, l.redis = records, n
 	l.local.SetMaxKeys(a.config.MaxKeys)
+	l.room.divide(waits)
 	l.active.Store(a)
 	l.lines.wakeAll()
 	if old != nil {

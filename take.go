@@ -226,11 +226,7 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 	local.Give(j.here.list)
 	if !errors.Is(err, redisstore.ErrUnavailable) {
 		j.freed(&j.here, always)
-		for i := range j.here.list {
-			if ch := &j.here.list[i]; ch.Outcome.Allowed {
-				ch.Outcome.Remaining += ch.Cost
-			}
-		}
+		j.here.restore()
 		return err
 	}
 	j.limiter.countRedisError(err)
@@ -256,29 +252,38 @@ func (j *judgement) debit(now int64) {
 	}
 }
 
-// await waits until the request's turns have come.
+// await waits until the request's turns have come. If no more requests may wait, it refuses the
+// request.
 func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err error) {
-	if !j.here.waits() && !j.there.waits() {
+	c, i := &j.here, j.here.last()
+	if j.there.wait() > j.here.wait() {
+		c, i = &j.there, j.there.last()
+	}
+	if i < 0 {
 		return nil
 	}
 	if j.limiter.options.Now != nil { // no timer knows when that gets there
-		d.Delayed = max(j.here.wait(), j.there.wait())
+		d.Delayed = c.wait()
 		return nil
 	}
+	room, counters := &j.limiter.room, c.of[i].rule.Counters
+	if !room.enter(counters) {
+		j.undo()
+		d.Allowed = false
+		refuse(&c.list[i], c.list[i].Outcome.Wait)
+		return nil
+	}
+	defer room.leave(counters)
 	// First the wait whose length is known, as the line of this process goes by the clock:
 	// so the request waits for the longer, and not for the sum.
-	if j.there.waits() {
+	if j.there.wait() > 0 {
 		err = j.active.global.Await(ctx, j.there.list)
 	}
-	if err == nil && j.here.waits() {
+	if err == nil && j.here.wait() > 0 {
 		err = j.limiter.local.Await(ctx, j.here.list)
 	}
 	if err != nil {
-		j.limiter.local.Give(j.here.list)
-		j.giveThere(j.there.list)
-		j.giveThere(j.debts.list)
-		j.freed(&j.here, always)
-		j.freed(&j.there, always)
+		j.undo()
 		d.Allowed = false
 		return err
 	}
@@ -286,18 +291,45 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 	return nil
 }
 
-// waits reports whether a charge was allowed with a wait.
-func (c *charges) waits() bool { return c.wait() > 0 }
+// undo gives back all that the request was charged, which then is not allowed.
+func (j *judgement) undo() {
+	j.limiter.local.Give(j.here.list)
+	j.giveThere(j.there.list)
+	j.giveThere(j.debts.list)
+	j.freed(&j.here, always)
+	j.freed(&j.there, always)
+	for _, c := range []*charges{&j.here, &j.there} {
+		c.restore()
+	}
+}
+
+// restore adds to what remains what has been given back.
+func (c *charges) restore() {
+	for i := range c.list {
+		if ch := &c.list[i]; ch.Outcome.Allowed && ch.Outcome.Remaining != limit.Unknown {
+			ch.Outcome.Remaining += ch.Cost
+		}
+	}
+}
+
+// last returns the charge that was allowed with the longest wait, or -1 if there is none.
+func (c *charges) last() int {
+	last := -1
+	for i := range c.list {
+		o := &c.list[i].Outcome
+		if o.Allowed && !c.list[i].Shadow && o.Wait > 0 && (last < 0 || o.Wait > c.list[last].Outcome.Wait) {
+			last = i
+		}
+	}
+	return last
+}
 
 // wait returns how long the longest wait is that a charge was allowed with.
 func (c *charges) wait() time.Duration {
-	var longest int64
-	for i := range c.list {
-		if o := &c.list[i].Outcome; o.Allowed && !c.list[i].Shadow {
-			longest = max(longest, o.Wait)
-		}
+	if i := c.last(); i >= 0 {
+		return time.Duration(c.list[i].Outcome.Wait) * time.Microsecond
 	}
-	return time.Duration(longest) * time.Microsecond
+	return 0
 }
 
 // report fills in the decision from the charges, and the tallies. A request whose

@@ -32,6 +32,7 @@ import (
 // There is no deadlock, as the first of a line waits for time alone; and nobody starves
 // for longer than the wait of the rule, after which it is refused.
 type lines struct {
+	room *waitRoom    // where each request in a line has a place
 	some atomic.Int64 // requests in all lines; may be read without the lock
 
 	mu       sync.Mutex // guards the rest
@@ -57,10 +58,6 @@ type waiter struct {
 	until   int64 // moment at which it is worth while to ask, once it is the first, or in none
 	leaves  int64 // moment at which it gives up, unless it is the first
 }
-
-// mostWaiting bounds how many requests stand in lines. Each may hold a goroutine, a
-// connection and a body of 64 KiB.
-const mostWaiting = 10_000
 
 // Microseconds.
 const (
@@ -206,8 +203,8 @@ func neverAllows(r *rule.Rule, now, cost int64) bool {
 
 // stand puts a request that was judged at the moment now, and refused, into the line in
 // which it has to wait longest. It reports false if a rule refuses it that lets nobody
-// wait, or not for so long as it would take, or for ever; then it stands in none. With behind
-// it also counts as refused where others wait.
+// wait, or not for so long as it would take, or for ever, or if no more requests may wait; then
+// it stands in none. With behind it also counts as refused where others wait.
 func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 	l := &j.limiter.lines
 	l.mu.Lock()
@@ -242,7 +239,7 @@ func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 			}
 			switch {
 			case turn < 0:
-			case turn-w.began > wait, w.line == nil && l.some.Load() >= mostWaiting:
+			case turn-w.began > wait:
 				l.leaveLocked(w)
 				return false
 			case turn > last:
@@ -254,7 +251,9 @@ func (j *judgement) stand(w *waiter, now int64, behind bool) bool {
 		l.leaveLocked(w)
 		return true
 	}
-	l.join(w, lineKey{counters, string(actor)}, last)
+	if !l.join(w, lineKey{counters, string(actor)}, last) {
+		return false
+	}
 	w.leaves = w.began + lastWait + handover
 	return true
 }
@@ -348,10 +347,14 @@ func (l *line) place(w *waiter) int {
 }
 
 // join puts w into a line, or leaves it there. turn is when it is worth while to ask, if
-// it is the first; otherwise it asks when it becomes that. l.mu is held.
-func (l *lines) join(w *waiter, key lineKey, turn int64) {
+// it is the first; otherwise it asks when it becomes that. It reports false, and w is in no
+// line, if no more requests may wait. l.mu is held.
+func (l *lines) join(w *waiter, key lineKey, turn int64) bool {
 	if w.line == nil || w.key != key {
 		l.leaveLocked(w)
+		if !l.room.enter(key.counters) {
+			return false
+		}
 		if w.line = l.by[key]; w.line == nil {
 			w.line = &line{}
 			if l.by == nil {
@@ -367,6 +370,7 @@ func (l *lines) join(w *waiter, key lineKey, turn int64) {
 	if w.line.waiters[0] != w {
 		w.until = 0
 	}
+	return true
 }
 
 // leave takes w out of its line.
@@ -386,6 +390,7 @@ func (l *lines) leaveLocked(w *waiter) {
 	i := slices.Index(line.waiters, w)
 	line.waiters = slices.Delete(line.waiters, i, i+1)
 	l.some.Add(-1)
+	l.room.leave(w.key.counters)
 	if len(line.waiters) == 0 {
 		delete(l.by, w.key)
 	} else if i == 0 {

@@ -337,8 +337,8 @@ func (m mapping) advise(made *rule.Rule) {
 		r.withoutRedis = append(r.withoutRedis, r.place(n.Line, n.Column, "scope: global without redis, so %s (on_error: %s)", does, made.OnError))
 	}
 	if made.Algorithm.Name() == "SL" && n > maxLogged {
-		r.warn(m.get("rpu").node, "rpu: SL remembers at most %d moments of an actor (512 KiB), so each stands for up to %d requests; SW needs far less",
-			maxLogged, (n+maxLogged-1)/maxLogged)
+		r.warn(m.get("rpu").node, "rpu: SL remembers at most %d moments of an actor (768 KiB), and is less exact if an actor needs more; SW needs far less",
+			maxLogged)
 	}
 	if made.Algorithm.Name() == "LB" && n > 0 {
 		unit := made.Limit.Unit.Microseconds()

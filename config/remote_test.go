@@ -142,7 +142,7 @@ func TestCompose(t *testing.T) {
 	t.Parallel()
 	const global = "url: /r\nrules: [{rpu: 70000, algo: SL, scope: global}, {rpu: 1, name: x}]"
 	const without = "centre:2:39: scope: global without redis, so each process counts for itself (on_error: share)"
-	const long = "centre:2:15: rpu: SL remembers at most 65536 moments of an actor (512 KiB), so each stands for up to 2 requests; SW needs far less"
+	const long = "centre:2:15: rpu: SL remembers at most 65536 moments of an actor (768 KiB), and is less exact if an actor needs more; SW needs far less"
 	const everyone = "file:1:30: trusted_proxies: this trusts everyone, so any client can claim any address"
 	for _, row := range []struct{ local, document, want string }{
 		{"max_keys: 5\nremote: {url: 'etcd://h/k'}\nlimits: []", "url: /r\nrules: [{rpu: 1}]", ""},

@@ -188,6 +188,23 @@ func Debit(m Meter, s State, now, n int64) uint64 {
 	return m.Take(s, now, n)
 }
 
+// Aging is a Meter whose states grow with use, and need fewer cells again as time passes. A
+// store can replace such a state by a copy at any moment. Which Meters are one is told by this
+// interface.
+type Aging interface {
+	Meter
+
+	// CellsAt returns how many cells a copy of the state at the moment now needs for n more to
+	// be taken.
+	CellsAt(s State, now, n int64) int
+
+	// Copy copies to cells what still counts of s at the moment now, and returns the Head of
+	// the copy. The cells are zero, and at least as many as Cells asks for in a state never
+	// used. If they are fewer than CellsAt asks for, the copy is less exact, and never allows
+	// more than s does. The same holds for a Take or Debit in fewer cells than Cells asks for.
+	Copy(s State, now int64, cells []uint64) uint64
+}
+
 // Queue is a Meter that lets requests wait: its outcomes may be allowed with a
 // Wait. Which Meters are one is told by this interface.
 type Queue interface {

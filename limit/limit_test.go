@@ -157,12 +157,12 @@ func TestAllocs(t *testing.T) {
 	} {
 		tc.l.Unit = time.Second
 		m := newMeter(t, named(t, tc.algorithm), tc.l)
-		s := State{Cells: make([]uint64, m.Cells(State{}, 10))}
+		s := State{Cells: make([]uint64, m.Cells(State{}, 1)+4)} // and room for a log of two moments
 		now := epoch2026
 		allocs := testing.AllocsPerRun(100, func() {
 			for range 12 { // two are refused
 				if need := m.Cells(s, 1); need > len(s.Cells) {
-					t.Fatal("more cells are needed than for all at once")
+					t.Fatal("the requests of one moment need more cells")
 				}
 				if m.Look(s, now, 1).Allowed {
 					s.Head = m.Take(s, now, 1)

@@ -144,8 +144,12 @@ func (s *sequence) charge(t *rapid.T, n int64) {
 		// As long as it must be, and sometimes longer.
 		s.room(n, rapid.SampledFrom([]int{0, 0, 0, 1, 5}).Draw(t, "more"))
 	}
+	at := s.now
+	if c, ok := s.meter.(Clamped); ok {
+		at = c.Moment(s.state, s.now)
+	}
 	s.state.Head = s.meter.Take(s.state, s.now, n)
-	s.taken = append(s.taken, charge{s.count, s.now, n})
+	s.taken = append(s.taken, charge{s.count, at, n})
 	s.count++
 	s.model.take(s.now, n)
 }

@@ -120,7 +120,7 @@ func (w *slidingWindow) Script() Script {
 var slidingLogLua string
 
 func (g *slidingLog) Script() Script {
-	return Script{Source: slidingLogLua, Args: []int64{g.n, g.unit, g.bundle}}
+	return Script{Source: slidingLogLua, Args: []int64{g.n, g.unit, g.most}}
 }
 
 //go:embed concurrency.lua

@@ -2,29 +2,34 @@
 
 package limit
 
-import "fmt"
-
 // SlidingLog allows N requests in any interval of length Unit, and admits every
 // request that keeps this promise: it remembers when each one was.
 //
-//	N = 3, now = 12                       |<------ Unit = 10 ------>|
-//	log   1     4        9     11             4        9     11    now
-//	      gone  '--------'-----'  3 of 3: refused, until 4 + 10 = 14
+//	N = 9, now = 12                 |<------ Unit = 10 ------>|
+//	moment   1     4        9     11             4        9     11    now
+//	count    3     2        6      1
+//	total    3     5       11     12             gone: 3, used: 12 - 3 = 9 of 9
+//	         gone  '--------'-----'  refused, until 4 + 10 = 14
 //
-// The log is a ring of moments in order. Judging a request is a binary search for
-// the first moment still in the window; the ones before it are dropped when a
-// request is admitted.
+// The log is a ring of moments in order. Requests of the same moment share one, so a request
+// of any cost takes one. Beside each moment is the total of all requests up to it. So one
+// binary search finds the first moment that is still in the window, and another one when
+// enough will have left it. Take drops the moments that have left.
 //
-// Memory grows with what an actor used within one Unit: 8 bytes a request, up to N.
-// So that it has a bound, a log holds at most 65,536 moments. For a larger N each
-// of them stands for a bundle of ceil(N / 65536) requests that followed one
-// another, and is the moment of the last. The promise holds all the same; a
-// request may be refused for as long as the bundle that is leaving lasted. Where
-// N is large and the last request does not matter, a sliding window is cheaper.
+// Memory grows with the moments at which an actor made requests within one Unit: 12 bytes
+// for each, and up to as much again as spare room. A log holds at most 65,536 moments and N,
+// which is 768 KiB, and 704 KiB in Redis. If a log of that length must grow, it merges its
+// moments two by two. A merged moment is the later of the two. So the promise holds all the
+// same, but a request may be refused for as long as the two were apart, and what was charged at
+// the earlier one cannot be given back. That cannot happen
+// if N is at most 65,536, except in a store that has no memory left for a longer log. Where N
+// is large and the last request does not matter, a sliding window is cheaper.
 //
-// State: Head packs the ring (first, length, size) and the requests in the newest
-// bundle; the cells are the moments. Expiry: when the newest has left the window.
-// Cost: a binary search. Source: source 003 keeps such a log in a Redis sorted set.
+// State: Head packs the ring: first, length and size. The cells are size moments, and
+// then, two to a cell, their totals and the total of what has been dropped. Totals are
+// numbers modulo 2 to the 32nd, of which only differences count. Expiry: when the newest has
+// left the window. Cost: two binary searches; to give back, also a step for each later
+// moment. Source: source 003 keeps such a log in a Redis sorted set.
 func SlidingLog() Algorithm {
 	return Algorithm{
 		Names: []string{"SL", "sliding log"},
@@ -37,7 +42,7 @@ const maxMoments = 1 << 16
 
 type slidingLog struct {
 	n, unit int64
-	bundle  int64 // requests to a moment
+	most    int64 // moments
 }
 
 func newSlidingLog(l Limit) (Meter, error) {
@@ -47,199 +52,111 @@ func newSlidingLog(l Limit) (Meter, error) {
 	if l.N == 0 {
 		return closed(l.Unit.Microseconds()), nil
 	}
-	return &slidingLog{n: l.N, unit: l.Unit.Microseconds(), bundle: ceilDiv(l.N, maxMoments)}, nil
+	return &slidingLog{n: l.N, unit: l.Unit.Microseconds(), most: min(l.N, maxMoments)}, nil
 }
 
-// Layout names the bundle: how many a moment stands for is part of its meaning.
-func (g *slidingLog) Layout() string { return fmt.Sprintf("%d", g.bundle) }
+// Layout differs from those of earlier editions, which were numbers: they had no totals.
+func (g *slidingLog) Layout() string { return "totals" }
 
-// A ring of moments, as Head packs it: 16 bits for the first, 17 for the length, 5
-// for the size's logarithm plus one (0: no ring yet), 15 for the newest bundle.
-type ring struct {
-	first, length int64
-	size          int64 // a power of two, or 0
-	newest        int64 // requests in the newest bundle, 1 or more unless length is 0
+func (g *slidingLog) Cells(s State, _ int64) int {
+	l := openLog(s)
+	return cellsOf(max(sizeFor(min(l.length+1, g.most)), l.size))
 }
 
-func unpack(head uint64) ring {
-	r := ring{
-		first:  int64(head & (1<<16 - 1)),
-		length: int64(head >> 16 & (1<<17 - 1)),
-		newest: int64(head >> 38 & (1<<15 - 1)),
-	}
-	if log := head >> 33 & (1<<5 - 1); log > 0 {
-		r.size = 1 << (log - 1)
-	}
-	return r
-}
-
-func (r ring) pack() uint64 {
-	var log uint64
-	for size := r.size; size > 0; size >>= 1 {
-		log++
-	}
-	return uint64(r.first) | uint64(r.length)<<16 | log<<33 | uint64(r.newest)<<38
-}
-
-func (r ring) index(i int64) int64 { return (r.first + i) & (r.size - 1) }
-
-func (g *slidingLog) Cells(s State, n int64) int {
-	r := unpack(s.Head)
-	need := r.length
-	if room := g.bundle - r.newest; r.length == 0 || n > room {
-		need += ceilDiv(n, g.bundle)
-	}
-	need = min(need, ceilDiv(g.n, g.bundle)) // Take first drops what has left the window
-	size := max(r.size, 1)
-	for size < need {
-		size *= 2
-	}
-	return int(size)
-}
-
-// gone returns how many moments at the front of the ring have left the window.
-func (g *slidingLog) gone(s State, r ring, now int64) int64 {
-	lo, hi := int64(0), r.length
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if int64(s.Cells[r.index(mid)])+g.unit <= now {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
-}
-
-// used returns how many requests the last length moments stand for.
-func (g *slidingLog) used(length, newest int64) int64 {
-	if length == 0 {
-		return 0
-	}
-	return (length-1)*g.bundle + newest
+// CellsAt implements Aging.
+func (g *slidingLog) CellsAt(s State, now, _ int64) int {
+	l := openLog(s)
+	return cellsOf(sizeFor(min(l.length-l.gone(now-g.unit)+1, g.most)))
 }
 
 func (g *slidingLog) Look(s State, now, n int64) Outcome {
-	r := unpack(s.Head)
-	gone := g.gone(s, r, now)
-	used := g.used(r.length-gone, r.newest)
+	l := openLog(s)
+	gone := l.gone(now - g.unit)
+	used := l.since(gone)
 	out := Outcome{Remaining: max(g.n-used, 0), Reset: g.unit}
-	leaves := func(i int64) int64 { return int64(s.Cells[r.index(i)]) + g.unit - now }
-	if used > 0 {
+	leaves := func(i int64) int64 { return l.moment(i) + g.unit - now }
+	if gone < l.length {
 		out.Reset = leaves(gone)
 	}
-	if used+n <= g.n {
+	switch {
+	case used+n <= g.n:
 		out.Allowed = true
-		return out
-	}
-	// Enough is free when so many bundles have left, or all have.
-	free := min(ceilDiv(used+n-g.n, g.bundle), r.length-gone)
-	if free > 0 {
-		out.Wait = leaves(gone + free - 1)
-	} else { // a cost over the whole limit meets an empty log
+	case gone < l.length:
+		// Enough is free when so many have left, or all have.
+		out.Wait = leaves(l.holding(gone, min(used+n-g.n, used)))
+	default: // a cost over the whole limit meets an empty log
 		out.Wait = g.unit
 	}
 	return out
 }
 
 func (g *slidingLog) Take(s State, now, n int64) uint64 {
-	r := unpack(s.Head)
-	if size := int64(len(s.Cells)); size > r.size {
-		r = r.grow(s.Cells)
-	}
-	gone := g.gone(s, r, now)
-	r.first, r.length = r.index(gone), r.length-gone
-	if r.length == 0 {
-		r.newest = 0
-	} else { // a clock that went back counts as standing still
-		now = max(now, int64(s.Cells[r.index(r.length-1)]))
-	}
-	for n > 0 {
-		if r.length == 0 || r.newest == g.bundle {
-			r.length, r.newest = r.length+1, 0
-		}
-		s.Cells[r.index(r.length-1)] = uint64(now)
-		k := min(n, g.bundle-r.newest)
-		r.newest += k
-		n -= k
-	}
-	return r.pack()
+	l := openLog(s)
+	l.grow()
+	l.drop(l.gone(now - g.unit))
+	l.add(l.latest(now), n, min(l.size, g.most))
+	return l.head()
 }
 
-// grow makes the ring as large as its cells allow, and it needs. The part that had
-// wrapped around to the front goes behind the rest.
-func (r ring) grow(cells []uint64) ring {
-	size := int64(1)
-	for size*2 <= int64(len(cells)) && size < maxMoments {
-		size *= 2
-	}
-	if wrapped := r.first + r.length - r.size; r.size > 0 && wrapped > 0 {
-		copy(cells[r.size:], cells[:wrapped])
-	}
-	r.size = size
-	return r
-}
-
-// Debit implements Debtor. A full log drops its oldest bundles for the new ones. That forgets
-// no debt: a request is judged by the newest moments, as many as the limit.
+// Debit implements Debtor. A full log drops its oldest requests for the new ones. That forgets
+// no debt: a request is judged by the newest ones, as many as the limit.
 func (g *slidingLog) Debit(s State, now, n int64) uint64 {
 	n = min(n, g.n)
-	r := unpack(s.Head)
-	if r.size == 0 {
-		return g.Take(s, now, n)
+	l := openLog(s)
+	l.grow()
+	l.drop(l.gone(now - g.unit))
+	if over := l.since(0) + n - g.n; over > 0 {
+		l.forget(over)
 	}
-	gone := g.gone(s, r, now)
-	most := ceilDiv(g.n, g.bundle)
-	add := ceilDiv(n, g.bundle)
-	if keep := max(most-add, 0); r.length-gone > keep {
-		gone = r.length - keep
-	}
-	r.first, r.length = r.index(gone), r.length-gone
-	if r.length == 0 {
-		r.newest = 0
-	}
-	return g.Take(State{Head: r.pack(), Cells: s.Cells}, now, n)
+	l.add(l.latest(now), n, min(l.size, g.most))
+	return l.head()
 }
 
+// Give gives back what was charged at a moment. If that moment has been dropped or merged, nothing
+// is given back, as the charge of another request could be in its place.
 func (g *slidingLog) Give(s State, at, n int64) uint64 {
-	r := unpack(s.Head)
-	i := r.length // the first moment not before at
-	for i > 0 && int64(s.Cells[r.index(i-1)]) >= at {
-		i--
+	l := openLog(s)
+	i := l.gone(at - 1)
+	if i == l.length || l.moment(i) != at {
+		return s.Head
 	}
-	switch {
-	case g.bundle == 1:
-		end := i
-		for end < r.length && end < i+n && int64(s.Cells[r.index(end)]) == at {
-			end++
-		}
-		for j := end; j < r.length; j++ {
-			s.Cells[r.index(i+j-end)] = s.Cells[r.index(j)]
-		}
-		r.length -= end - i
-	case i == r.length-1 && at > int64(s.Cells[r.index(i)])-g.unit: // in the newest bundle
-		if r.newest -= min(n, r.newest); r.newest == 0 {
-			r.length, r.newest = r.length-1, g.bundle
-		}
+	n = min(n, l.between(i-1, i))
+	emptied := int64(0)
+	if n == l.between(i-1, i) {
+		emptied = 1
 	}
-	// One that is in an older bundle stays counted: the bundle's moment is that
-	// of its last request, and the others are not told apart. One that has left the
-	// window must not be mistaken for one in the newest bundle.
-	return r.pack()
+	for j := i + emptied; j < l.length; j++ {
+		l.set(j-emptied, l.moment(j), l.total(j)-uint32(n))
+	}
+	l.length -= emptied
+	return l.head()
 }
 
 func (g *slidingLog) Expiry(s State) int64 {
-	r := unpack(s.Head)
-	if r.length == 0 {
+	l := openLog(s)
+	if l.length == 0 {
 		return 0
 	}
-	return int64(s.Cells[r.index(r.length-1)]) + g.unit
+	return l.moment(l.length-1) + g.unit
 }
 
 // Moment implements Clamped.
 func (g *slidingLog) Moment(s State, now int64) int64 {
-	if r := unpack(s.Head); r.length > 0 {
-		now = max(now, int64(s.Cells[r.index(r.length-1)]))
+	l := openLog(s)
+	return l.latest(now)
+}
+
+// Copy implements Aging. In cells that are too few it keeps one moment out of so many, the
+// latest of them.
+func (g *slidingLog) Copy(s State, now int64, cells []uint64) uint64 {
+	from, to := openLog(s), momentLog{cells: cells}
+	to.grow()
+	gone := from.gone(now - g.unit)
+	step := max(ceilDiv(from.length-gone, to.size), 1)
+	for i := gone; i < from.length; i += step {
+		last := min(i+step, from.length) - 1
+		to.length++
+		to.set(to.length-1, from.moment(last), from.total(last)-from.total(gone-1))
 	}
-	return now
+	return to.head()
 }

@@ -14,44 +14,32 @@ import (
 // fullLog is the model of SlidingLog: all charges with their moments.
 type fullLog struct {
 	n, unit int64
-	bundle  int64
 	history
-	last  int64 // moment in the log, also of what has been given back
-	back  bool  // the clock went back
-	given bool  // something has been given back
+	all    history // with what has left
+	merges bool    // the meter can merge moments
+	given  bool    // something has been given back
 }
 
 func (m *fullLog) check(now, n int64, out Outcome) string {
-	m.back = m.back || now < m.last
 	now = m.still(now)
-	used := m.since(now - m.unit)
+	left := m.n - m.since(now-m.unit)
 	switch {
-	case m.bundle == 1:
-		return compare(n, m.n-used, out)
-	case m.back && m.given: // then a request may be taken for another
-		return ""
-	case out.Allowed && used+n > m.n:
-		return fmt.Sprintf("%d were taken within a unit", used)
-	case out.Remaining > m.n-used:
-		return fmt.Sprintf("%d are left", m.n-used)
-	case !out.Allowed && !m.given && m.bundled(now-m.unit)+n <= m.n:
-		return fmt.Sprintf("only %d were taken in bundles within a unit", m.bundled(now-m.unit))
+	case !m.merges:
+		return compare(n, left, out)
+	case out.Allowed && n > left, out.Remaining > left:
+		return fmt.Sprintf("%d are left", left)
+	case !out.Allowed && !m.given && m.chain(now)+n <= m.n:
+		return fmt.Sprintf("only %d were taken since all had left the window", m.chain(now))
 	}
 	return ""
 }
 
-// bundled returns how many were taken in bundles that can have ended after the moment
-// at: a request is in one with at most bundle-1 that came later.
-func (m *fullLog) bundled(at int64) (n int64) {
-	for i, c := range m.history {
-		later, end := m.bundle-1, i
-		for end+1 < len(m.history) && later > 0 {
-			end++
-			later -= m.history[end].n
-		}
-		if m.history[end].at > at {
-			n += c.n
-		}
+// chain returns how many were taken of which each has another one less than a unit later, up
+// to the moment now. A merged moment can stay in the window as long as that.
+func (m *fullLog) chain(now int64) (n int64) {
+	for i := len(m.all) - 1; i >= 0 && m.all[i].at > now-m.unit; i-- {
+		n += m.all[i].n
+		now = m.all[i].at
 	}
 	return n
 }
@@ -69,20 +57,21 @@ func (m *fullLog) still(now int64) int64 {
 
 func (m *fullLog) take(now, n int64) {
 	now = m.still(now)
-	if m.bundle == 1 { // what has left is forgotten, even if the clock goes back
-		m.remove(MaxN, func(at int64) bool { return at+m.unit <= now })
-	}
-	m.history = append(m.history, moment{now, n})
-	m.last = max(now, m.last)
+	// What has left is forgotten, even if the clock goes back.
+	m.remove(MaxN, func(at int64) bool { return at+m.unit <= now })
+	m.history, m.all = append(m.history, moment{now, n}), append(m.all, moment{now, n})
 }
 
-// give gives back what was taken at the moment at. When the clock went back, that can
-// be another request. What is in a bundle may stay counted.
+// give gives back what was taken at the moment at. What is in a merged moment may stay counted.
 func (m *fullLog) give(i int, at, n int64) {
 	m.given = true
-	if m.bundle > 1 {
-		m.history[i].n = 0
-		return
+	if m.merges {
+		if m.history[i].n > 0 {
+			m.history[i].n = 0
+			return
+		}
+		// It has left, and the clock has gone back to its moment since. The log cannot tell it from
+		// what came later.
 	}
 	m.remove(n, func(t int64) bool { return t == at })
 }
@@ -91,20 +80,20 @@ func TestSlidingLogRandom(t *testing.T) {
 	t.Parallel()
 	check(t, func(t *rapid.T) {
 		l := drawLimit(t)
-		m := &fullLog{n: l.N, unit: l.Unit.Microseconds(), bundle: ceilDiv(l.N, maxMoments)}
+		m := &fullLog{n: l.N, unit: l.Unit.Microseconds()}
 		s := &sequence{meter: newMeter(t, SlidingLog(), l), model: m}
 		s.play(t, l)
 	})
 }
 
-// Bundles fill and leave often when they and the limit are small.
-func TestSlidingLogBundles(t *testing.T) {
+// Moments merge often when few are kept.
+func TestSlidingLogMerges(t *testing.T) {
 	t.Parallel()
 	check(t, func(t *rapid.T) {
 		l := Limit{N: rapid.Int64Range(1, 30).Draw(t, "N"), Unit: MinUnit}
-		bundle := rapid.Int64Range(2, 7).Draw(t, "bundle")
-		m := &fullLog{n: l.N, unit: l.Unit.Microseconds(), bundle: bundle}
-		s := &sequence{meter: &slidingLog{n: l.N, unit: m.unit, bundle: bundle}, model: m}
+		most := rapid.Int64Range(1, 7).Draw(t, "most")
+		m := &fullLog{n: l.N, unit: l.Unit.Microseconds(), merges: true}
+		s := &sequence{meter: &slidingLog{n: l.N, unit: m.unit, most: most}, model: m}
 		s.play(t, l)
 	})
 }
@@ -118,7 +107,17 @@ func TestSlidingLogChanged(t *testing.T) {
 		{n: 7, cost: 1, allowed: true, remaining: 1},
 		{n: 100, cost: 93, allowed: true, remaining: 93},
 		{n: 100, cost: 1, remaining: 0},
+		{n: 1_000_000, cost: 1, allowed: true, remaining: 999_900},
 	})
+}
+
+// moments returns the moments of a log, and how many requests each holds.
+func moments(s State) (list []moment) {
+	l := openLog(s)
+	for i := range l.length {
+		list = append(list, moment{l.moment(i), l.between(i-1, i)})
+	}
+	return list
 }
 
 // A ring keeps its moments when it grows, wherever it begins.
@@ -127,29 +126,24 @@ func TestSlidingLogGrows(t *testing.T) {
 	g := newMeter(t, SlidingLog(), Limit{N: 100, Unit: time.Millisecond})
 	for first := range int64(4) {
 		s := &sequence{meter: g}
-		var want []int64
-		take := func(at int64) {
-			s.room(1, 0)
-			s.state.Head = g.Take(s.state, at, 1)
-			want = append(want, at)
+		var want []moment
+		take := func(at, n int64) {
+			s.room(n, 0)
+			s.state.Head = g.Take(s.state, at, n)
+			want = append(want, moment{at, n})
 		}
 		// 3 are in the window at a time, until the ring of 4 begins at first.
 		for i := range 3 + first {
-			take(epoch2026 + 400*i)
+			take(epoch2026+400*i, i+1)
 		}
-		take(want[len(want)-1])
-		if r := unpack(s.state.Head); r.size != 4 || r.length != 4 || r.first != first {
-			t.Fatalf("%+v, want 4 of 4 that begin at %d", r, first)
+		take(want[len(want)-1].at+1, 2)
+		if l := openLog(s.state); l.size != 4 || l.length != 4 || l.first != first {
+			t.Fatalf("%+v, want 4 of 4 that begin at %d", l, first)
 		}
-		for range 5 {
-			take(want[len(want)-1] + 1)
+		for i := range int64(5) {
+			take(want[len(want)-1].at+1, i+1)
 		}
-		r := unpack(s.state.Head)
-		var got []int64
-		for i := range r.length {
-			got = append(got, int64(s.state.Cells[r.index(i)]))
-		}
-		if want := want[first:]; !slices.Equal(got, want) {
+		if got, want := moments(s.state), want[first:]; !slices.Equal(got, want) {
 			t.Errorf("first %d: moments %v, want %v", first, got, want)
 		}
 	}
@@ -168,50 +162,126 @@ func TestSlidingLogRoom(t *testing.T) {
 	}
 }
 
-// However long a log is used, it asks for no more than its limit needs.
+// A request of any cost takes one moment, and a log never asks for more moments than its limit.
 func TestSlidingLogMemory(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		n     int64
-		cells int
-	}{
-		{1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}, {1000, 1024}, {65536, 65536},
-		{65537, 65536}, {1_000_000, 65536}, {MaxN, 65536},
+	for _, n := range []int64{1, 2, 1000, 65536, 65537, 1_000_000, MaxN} {
+		g := newMeter(t, SlidingLog(), Limit{N: n, Unit: time.Hour})
+		s := &sequence{meter: g}
+		s.room(n, 0)
+		s.state.Head = g.Take(s.state, epoch2026, n)
+		if got := len(s.state.Cells); got != cellsOf(1) {
+			t.Errorf("N %d: %d cells for a request of that cost, want %d", n, got, cellsOf(1))
+		}
+	}
+	for _, tc := range []struct{ n, moments int64 }{
+		{1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}, {1000, 1024}, {65536, 65536}, {65537, 65536}, {MaxN, 65536},
 	} {
-		s := &sequence{meter: newMeter(t, SlidingLog(), Limit{N: tc.n, Unit: time.Millisecond})}
-		step := max(tc.n/5, 1)
-		for now := epoch2026; now < epoch2026+100_000; now += 150 {
-			if s.meter.Look(s.state, now, step).Allowed {
-				s.room(step, 0)
-				s.state.Head = s.meter.Take(s.state, now, step)
+		g := newMeter(t, SlidingLog(), Limit{N: tc.n, Unit: MaxUnit})
+		s := &sequence{meter: g}
+		for i := range min(tc.n, 100_000) {
+			if g.Look(s.state, epoch2026+i, 1).Allowed {
+				s.room(1, 0)
+				s.state.Head = g.Take(s.state, epoch2026+i, 1)
 			}
 		}
-		if got := len(s.state.Cells); got > tc.cells {
-			t.Errorf("N %d: %d cells, want at most %d", tc.n, got, tc.cells)
+		if got := len(s.state.Cells); got != cellsOf(tc.moments) {
+			t.Errorf("N %d: %d cells after as many moments, want %d", tc.n, got, cellsOf(tc.moments))
 		}
 	}
 }
 
-// A log of bundles takes back only what is in its newest one.
-func TestSlidingLogGiveBundle(t *testing.T) {
+// A log that cannot grow merges its moments two by two, each pair into its later one.
+func TestSlidingLogMerge(t *testing.T) {
 	t.Parallel()
-	const unit = 1000
-	g := &slidingLog{n: 10, unit: unit, bundle: 3}
-	s := State{Cells: make([]uint64, 4)}
-	s.Head = g.Take(s, 1, 1)
-	s.Head = g.Take(s, 2000, 1) // the first has left
-	s.Head = g.Give(s, 1, 1)
-	if left := g.Look(s, 2000, 1).Remaining; left != 9 {
-		t.Errorf("%d are left after giving back what has left the window, want 9", left)
+	for _, tc := range []struct {
+		most int64
+		want []moment
+	}{
+		{5, []moment{{1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}}},
+		{4, []moment{{2, 3}, {4, 7}, {5, 5}}},
+		{3, []moment{{3, 6}, {4, 4}, {5, 5}}},
+		{2, []moment{{4, 10}, {5, 5}}},
+		{1, []moment{{5, 15}}},
+	} {
+		g := &slidingLog{n: 100, unit: 1000, most: tc.most}
+		s := State{Cells: make([]uint64, cellsOf(8))}
+		for i := range int64(5) {
+			s.Head = g.Take(s, i+1, i+1)
+		}
+		if got := moments(s); !slices.Equal(got, tc.want) {
+			t.Errorf("at most %d moments: %v, want %v", tc.most, got, tc.want)
+		}
 	}
-	s.Head = g.Give(s, 2000, 1)
-	if left := g.Look(s, 2000, 1).Remaining; left != 10 {
-		t.Errorf("%d are left after giving back the newest, want 10", left)
+}
+
+// TestSlidingLogGive gives back charges. One whose moment has left the log, or has been merged, is
+// not taken for that of another request.
+func TestSlidingLogGive(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		at, n int64
+		want  []moment
+	}{
+		{5, 1, []moment{{10, 3}, {20, 2}, {30, 4}}},
+		{10, 1, []moment{{10, 2}, {20, 2}, {30, 4}}},
+		{10, 3, []moment{{20, 2}, {30, 4}}},
+		{20, 1, []moment{{10, 3}, {20, 1}, {30, 4}}},
+		{20, 2, []moment{{10, 3}, {30, 4}}},
+		{20, 9, []moment{{10, 3}, {30, 4}}},
+		{15, 1, []moment{{10, 3}, {20, 2}, {30, 4}}},
+		{30, 4, []moment{{10, 3}, {20, 2}}},
+		{31, 1, []moment{{10, 3}, {20, 2}, {30, 4}}},
+	} {
+		g := &slidingLog{n: 100, unit: 1000, most: 4}
+		s := State{Cells: make([]uint64, cellsOf(4))}
+		for _, m := range []moment{{10, 3}, {20, 2}, {30, 4}} {
+			s.Head = g.Take(s, m.at, m.n)
+		}
+		s.Head = g.Give(s, tc.at, tc.n)
+		if got := moments(s); !slices.Equal(got, tc.want) {
+			t.Errorf("give %d at %d: %v, want %v", tc.n, tc.at, got, tc.want)
+		}
 	}
-	s.Head = g.Take(s, 2001, 3)
-	s.Head = g.Take(s, 2002, 2)
-	s.Head = g.Give(s, 2002, 2)
-	if left := g.Look(s, 2002, 1).Remaining; left != 7 {
-		t.Errorf("%d are left after giving back the newest of two, want 7", left)
+}
+
+// A copy holds what still counts, and in fewer cells never allows more.
+func TestSlidingLogCopy(t *testing.T) {
+	t.Parallel()
+	g := &slidingLog{n: 100, unit: 1000, most: 100}
+	s := State{Cells: make([]uint64, cellsOf(8))}
+	for i := range int64(7) {
+		s.Head = g.Take(s, 300*i, i+1)
+	}
+	before := slices.Clone(s.Cells)
+	now := int64(1900) // 900 has just left
+	if got, want := g.CellsAt(s, now, 1), cellsOf(4); got != want {
+		t.Errorf("%d cells, want %d", got, want)
+	}
+	for _, tc := range []struct {
+		size int64
+		want []moment
+	}{
+		{8, []moment{{1200, 5}, {1500, 6}, {1800, 7}}},
+		{4, []moment{{1200, 5}, {1500, 6}, {1800, 7}}},
+		{2, []moment{{1500, 11}, {1800, 7}}},
+		{1, []moment{{1800, 18}}},
+	} {
+		c := State{Cells: make([]uint64, cellsOf(tc.size))}
+		c.Head = g.Copy(s, now, c.Cells)
+		got := moments(c)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("size %d: %v, want %v", tc.size, got, tc.want)
+		}
+		if used := g.n - g.Look(c, now, 1).Remaining; used != 18 {
+			t.Errorf("size %d: %d are used, want 18", tc.size, used)
+		}
+		c.Head = g.Take(c, now, 3)
+		if left := g.Look(c, now, 1).Remaining; left != 79 {
+			t.Errorf("size %d: %d are left after one more, want 79", tc.size, left)
+		}
+	}
+	if !slices.Equal(s.Cells, before) {
+		t.Error("copying has changed the original")
 	}
 }

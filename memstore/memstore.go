@@ -33,8 +33,9 @@
 // # Memory
 //
 // 20 to 26 bytes an actor and rule, and the cells. At most MaxKeys records are
-// kept, and each rule has room for some of its own; see rooms.go. What has expired goes
-// first: an insert at the bound looks at a few records and takes the place of one that
+// kept, and each rule has room for some of its own; see rooms.go. States that grow with use take
+// at most 256 bytes for each of MaxKeys, or 32 MiB if that is more; see aging.go. What has expired
+// goes first: an insert at the bound looks at a few records and takes the place of one that
 // has. When none is found, the newcomer shares the rule's overflow counter with all other
 // newcomers: an actor that is being limited is never pushed out, and so not forgiven, by
 // a flood of others.
@@ -86,6 +87,7 @@ type Store struct {
 	lines  lines
 
 	evictions atomic.Int64
+	shrunk    atomic.Uint64 // where the last shrink looked
 
 	overflow uint64 // hash of the key of the counters that newcomers share
 	everyone uint64 // hash of the empty key
@@ -114,6 +116,7 @@ type family struct {
 	name   string
 	slot   uint64
 	newest atomic.Pointer[counters] // nil when retired
+	last   atomic.Pointer[counters] // newest, or what it was before that
 	refs   int                      // handles in use; guarded by Store.mu
 	layout string
 	plain  bool // states are one word
@@ -136,6 +139,7 @@ type counters struct {
 	clamped limit.Clamped // Meter, if it is one
 
 	reserver limit.Reserver // Meter, if it is one
+	aging    limit.Aging    // Meter, if it is one
 }
 
 // look judges a charge.
@@ -172,7 +176,7 @@ func New(o Options) *Store {
 		shards:   make([]shard, n),
 		families: map[string]*family{},
 	}
-	s.rooms.setMaxKeys(o.MaxKeys)
+	s.SetMaxKeys(o.MaxKeys)
 	s.overflow = s.hash([]byte(limit.Overflow))
 	s.everyone = s.hash(nil)
 	for i := range s.shards {
@@ -196,6 +200,7 @@ func (s *Store) SetMaxKeys(n int) {
 		n = DefaultMaxKeys
 	}
 	s.rooms.setMaxKeys(n)
+	s.cells.most.Store(max(leastCells, bytesPerKey*int64(n)) / 8)
 }
 
 // Keys returns how many actors are remembered, counted once a rule, including those
@@ -229,11 +234,13 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	c.queue, _ = m.(limit.Queue)
 	c.clamped, _ = m.(limit.Clamped)
 	c.reserver, _ = m.(limit.Reserver)
+	c.aging, _ = m.(limit.Aging)
 	f.refs++
 	f.newest.Store(c)
 	if m.Look(limit.State{}, s.Now(), 1).Allowed { // or no actor is ever remembered
 		s.rooms.open(f)
 	}
+	f.last.Store(c)
 	return c, nil
 }
 
@@ -317,21 +324,29 @@ func (s *Store) beside(f *family, meta uint64) bool {
 func (s *Store) initial(c *counters, now int64, fresh bool) uint64 {
 	from := item{c: c, place: s.locate(c.family, s.overflow)}
 	if fresh || c.held || !from.lockInsert() {
-		if c.plain {
-			return 0
-		}
-		return s.cells.alloc(c.Cells(limit.State{}, 1))
+		return s.unused(c)
 	}
 	defer func() { from.unlock(from.head) }()
-	if c.plain {
-		if c.Expiry(limit.State{Head: from.head}) <= now {
-			return 0
-		}
+	state := from.state(s)
+	switch {
+	case c.Expiry(state) <= now:
+		return s.unused(c)
+	case c.plain:
 		return from.head
+	case c.aging != nil:
+		return s.inherit(c, state, now)
 	}
-	state := s.cells.state(from.head)
-	ref := s.cells.alloc(len(state.Cells))
+	ref, _ := s.cells.alloc(len(state.Cells), true)
 	copy(s.cells.block(ref), s.cells.block(from.head))
+	return ref
+}
+
+// unused returns the head of a state never used.
+func (s *Store) unused(c *counters) uint64 {
+	if c.plain {
+		return 0
+	}
+	ref, _ := s.cells.alloc(c.Cells(limit.State{}, 1), true)
 	return ref
 }
 

@@ -16,45 +16,73 @@ import (
 //
 //	| 1: lock | 7: class | 40: page | 16: offset |
 //
-// A class is a size of block: each number of cells up to 64 has its own, above that
-// each power of two. Blocks that come back are kept in a list for each class, and
-// used again before new ones are cut.
+// A class is a size of block: each number of cells up to 64 has its own, above that there are
+// four to each power of two. The blocks of a page are of one class. A larger block has a
+// page to itself, of its size. Pages without blocks in use are given back to the process, except
+// one of each class. So memory that states of one size have used serves those of other sizes.
+//
+// The pages have a bound, beyond which only those who must have a block get one.
 type slab struct {
-	pages atomic.Pointer[[][]uint64] // only ever grows
+	pages atomic.Pointer[[][]uint64] // by number; a reader reads the pages of its own blocks only
+	most  atomic.Int64               // words of all pages
 
-	mu    sync.Mutex              // guards the rest
-	open  int                     // the page that small blocks are cut from
-	next  int                     // where its free words begin
-	lists [smallCells + 32]uint64 // last block of that class that came back; it refers to the one before
+	mu    sync.Mutex // guards the rest, and changes of pages
+	words int64      // of all pages
+	uses  []pageUse  // of each page
+	spare []int      // numbers of pages that were given back
+	open  [classes][]int
+}
+
+// pageUse tells which blocks of a page are in use.
+type pageUse struct {
+	class int
+	live  int    // blocks in use
+	cut   int    // where the part begins that was never used
+	freed uint64 // the last block that came back; it refers to the one before
+	place int    // in the list of its class of pages with room
 }
 
 const (
-	pageWords  = 1 << 12 // larger blocks have a page to themselves
+	pageWords  = 1 << 12
+	blockWords = pageWords / 8 // larger blocks have a page to themselves
 	smallCells = 64
 	offsetBits = 16
 	classShift = 56
+	whole      = 1<<7 - 1 // the class of blocks that have a page to themselves
+	classes    = smallCells + 4*3 + 1
 )
 
-// classOf returns the smallest class with room for so many cells, which are at least 1.
+// classOf returns the smallest class with room for so many cells, which are at least 1, or
+// whole.
 func classOf(cells int) int {
-	if cells <= smallCells {
+	switch {
+	case cells <= smallCells:
 		return cells
+	case 1+cells > blockWords:
+		return whole
 	}
-	return smallCells + bits.Len(uint(cells-1))
+	shift := bits.Len(uint(cells-1)) - 3 // of a quarter of the power of two below
+	return smallCells + 4*(shift-4) + (cells-1)>>shift - 3
 }
 
-func (b *slab) cellsOf(class int) int {
+func cellsOf(class int) int {
 	if class <= smallCells {
 		return class
 	}
-	return 1 << (class - smallCells)
+	k := class - smallCells - 1
+	return (5 + k%4) << (4 + k/4)
 }
+
+// page returns the page of a reference.
+func page(ref uint64) int { return int(ref >> offsetBits & (1<<(classShift-offsetBits) - 1)) }
 
 // block returns the words that ref refers to.
 func (b *slab) block(ref uint64) []uint64 {
-	page := (*b.pages.Load())[ref>>offsetBits&(1<<(classShift-offsetBits)-1)]
-	offset := ref & (1<<offsetBits - 1)
-	return page[offset:][:1+b.cellsOf(int(ref>>classShift))]
+	words := (*b.pages.Load())[page(ref)]
+	if class := int(ref >> classShift); class != whole {
+		words = words[ref&(1<<offsetBits-1):][:1+cellsOf(class)]
+	}
+	return words
 }
 
 // state returns the state in the block of ref.
@@ -63,57 +91,103 @@ func (b *slab) state(ref uint64) limit.State {
 	return limit.State{Head: words[0], Cells: words[1:]}
 }
 
-// alloc returns a block of zeros with room for so many cells.
-func (b *slab) alloc(cells int) uint64 {
-	class := classOf(cells)
+// alloc returns a block of zeros with room for so many cells. Beyond the bound it returns
+// false, unless force is set.
+func (b *slab) alloc(cells int, force bool) (ref uint64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if ref := b.lists[class]; ref != 0 {
-		words := b.block(ref)
-		b.lists[class] = words[0]
-		clear(words)
-		return ref
+	class := classOf(cells)
+	if class == whole {
+		n, ok := b.addPage(1+cells, class, force)
+		return uint64(class)<<classShift | uint64(n)<<offsetBits, ok
 	}
-	words := 1 + b.cellsOf(class)
-	page, offset := b.open, b.next
-	switch {
-	case words > pageWords/8:
-		page, offset = b.addPage(words), 0
-	case b.next == 0 || b.next+words > pageWords:
-		page, offset = b.addPage(pageWords), 0
-		b.open, b.next = page, words
-	default:
-		b.next += words
+	if len(b.open[class]) == 0 {
+		n, ok := b.addPage(pageWords, class, force)
+		if !ok {
+			return 0, false
+		}
+		b.list(n)
 	}
-	return uint64(class)<<classShift | uint64(page)<<offsetBits | uint64(offset)
+	n := b.open[class][len(b.open[class])-1]
+	u := &b.uses[n]
+	words := 1 + cellsOf(class)
+	if ref = u.freed; ref != 0 {
+		block := b.block(ref)
+		u.freed = block[0]
+		clear(block)
+	} else {
+		ref = uint64(class)<<classShift | uint64(n)<<offsetBits | uint64(u.cut)
+		u.cut += words
+	}
+	u.live++
+	if u.freed == 0 && u.cut+words > pageWords {
+		b.unlist(n)
+	}
+	return ref, true
 }
 
 // addPage adds a page and returns its number. b.mu is held.
-func (b *slab) addPage(words int) int {
+func (b *slab) addPage(words, class int, force bool) (n int, ok bool) {
+	if b.words+int64(words) > b.most.Load() && !force {
+		return 0, false
+	}
+	b.words += int64(words)
 	var pages [][]uint64
 	if p := b.pages.Load(); p != nil {
 		pages = *p
 	}
-	n := len(pages)
+	if last := len(b.spare) - 1; last >= 0 {
+		n, b.spare = b.spare[last], b.spare[:last]
+		pages[n], b.uses[n] = make([]uint64, words), pageUse{class: class}
+		return n, true
+	}
+	n = len(pages)
 	pages = append(pages, make([]uint64, words)) // readers of the old list do not see so far
+	b.uses = append(b.uses, pageUse{class: class})
 	b.pages.Store(&pages)
-	return n
+	return n, true
 }
 
-// grow returns a block with room for so many cells that begins with the words of
-// ref, and frees that.
-func (b *slab) grow(ref uint64, cells int) uint64 {
-	larger := b.alloc(cells)
-	copy(b.block(larger), b.block(ref))
-	b.free(ref)
-	return larger
+// list adds a page to those of its class with room. b.mu is held.
+func (b *slab) list(n int) {
+	u := &b.uses[n]
+	u.place = len(b.open[u.class])
+	b.open[u.class] = append(b.open[u.class], n)
+}
+
+// unlist takes a page from those of its class with room. b.mu is held.
+func (b *slab) unlist(n int) {
+	u := &b.uses[n]
+	list := b.open[u.class]
+	last := list[len(list)-1]
+	list[u.place], b.uses[last].place = last, u.place
+	b.open[u.class] = list[:len(list)-1]
 }
 
 // free takes a block back.
 func (b *slab) free(ref uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	class := int(ref >> classShift)
-	b.block(ref)[0] = b.lists[class]
-	b.lists[class] = ref
+	n, class := page(ref), int(ref>>classShift)
+	u := &b.uses[n]
+	if class == whole {
+		b.dropPage(n)
+		return
+	}
+	if u.freed == 0 && u.cut+1+cellsOf(class) > pageWords { // it was full
+		b.list(n)
+	}
+	b.block(ref)[0], u.freed = u.freed, ref
+	if u.live--; u.live == 0 && len(b.open[class]) > 1 { // one is kept for the next block
+		b.unlist(n)
+		b.dropPage(n)
+	}
+}
+
+// dropPage gives a page back to the process. b.mu is held.
+func (b *slab) dropPage(n int) {
+	pages := *b.pages.Load()
+	b.words -= int64(len(pages[n]))
+	pages[n] = nil
+	b.spare = append(b.spare, n)
 }

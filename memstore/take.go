@@ -199,17 +199,28 @@ func (s *Store) charge(it *item, now, turn int64) {
 
 // apply changes the state that a charge is made to. The record is locked.
 func (s *Store) apply(it *item, now int64) {
+	if it.c.aging != nil {
+		s.fit(it, now)
+	}
 	ch, state := it.charge, it.state(s)
 	ch.At, ch.Ticket = it.c.moment(state, now), nil
 	if it.c.plain {
 		it.head = it.next(state, now)
 		return
 	}
-	if need := it.c.Cells(state, ch.Cost); need > len(state.Cells) {
-		it.head = s.cells.grow(it.head, need)
-		state = s.cells.state(it.head)
+	if need := it.c.Cells(state, ch.Cost); need > len(state.Cells) && it.c.aging == nil {
+		s.grow(it, need)
+		state = it.state(s)
 	}
 	s.cells.block(it.head)[0] = it.next(state, now)
+}
+
+// grow gives the state of a record that is locked so many cells.
+func (s *Store) grow(it *item, cells int) {
+	larger, _ := s.cells.alloc(cells, true)
+	copy(s.cells.block(larger), s.cells.block(it.head))
+	s.cells.free(it.head)
+	it.head = larger
 }
 
 // next returns the head of the state after the charge.

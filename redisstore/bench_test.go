@@ -69,3 +69,47 @@ func redisTime(b *testing.B, r *redistest.Server) (seconds float64) {
 	}
 	return seconds
 }
+
+// BenchmarkCostly is a request of the largest cost under a sliding log, each of another actor.
+func BenchmarkCostly(b *testing.B) {
+	r := redistest.Start(b)
+	s, err := Open(Options{URL: r.URL(), Timeout: 5 * time.Second})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	eventually(b, s.Up)
+	c := s.at(b, limit.SlidingLog(), limit.Limit{N: 65536, Unit: 10 * time.Second})
+	spent := redisTime(b, r)
+	ch := []limit.Charge{{Counters: c, Cost: 65536}}
+	for i := 0; b.Loop(); i++ {
+		ch[0].Key = strconv.AppendInt(ch[0].Key[:0], int64(i), 10)
+		if ok, err := s.Take(context.Background(), 0, ch); !ok || err != nil {
+			b.Fatal(ok, err)
+		}
+	}
+	b.ReportMetric((redisTime(b, r)-spent)*1e9/float64(b.N), "redis-ns/op")
+}
+
+// BenchmarkLongestLog is a request that a log of 65,536 moments refuses, of which each has
+// another cost. So the gateway has to ask Redis.
+func BenchmarkLongestLog(b *testing.B) {
+	r := redistest.Start(b)
+	s, err := Open(Options{URL: r.URL(), Timeout: 5 * time.Second})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	eventually(b, s.Up)
+	c := s.at(b, limit.SlidingLog(), limit.Limit{N: 65536, Unit: time.Hour})
+	storeLog(s, r, c, "x", time.Now().Add(-time.Minute).UnixMicro(), 65536)
+	spent := redisTime(b, r)
+	ch := []limit.Charge{{Counters: c, Key: []byte("x")}}
+	for i := 0; b.Loop(); i++ {
+		ch[0].Cost = 1 + int64(i)%65536
+		if ok, err := s.Take(context.Background(), 0, ch); ok || err != nil {
+			b.Fatal(ok, err)
+		}
+	}
+	b.ReportMetric((redisTime(b, r)-spent)*1e9/float64(b.N), "redis-ns/op")
+}

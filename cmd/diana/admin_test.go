@@ -90,12 +90,15 @@ diana_gateways 1
 # HELP diana_keys Actors that the local store remembers, all rules together.
 # TYPE diana_keys gauge
 diana_keys 3
+# HELP diana_waiting Requests that wait now, for a rule with a wait or for a leaky bucket. At most 10,000.
+# TYPE diana_waiting gauge
+diana_waiting 0
 # HELP diana_evictions_total Expired actors that have made room for new ones.
 # TYPE diana_evictions_total counter
 diana_evictions_total 0
 `
 	err := testutil.GatherAndCompare(registry, strings.NewReader(want),
-		"diana_requests_total", "diana_overflow_total", "diana_degraded", "diana_fallback_total", "diana_gateways", "diana_keys", "diana_evictions_total")
+		"diana_requests_total", "diana_overflow_total", "diana_degraded", "diana_fallback_total", "diana_gateways", "diana_keys", "diana_waiting", "diana_evictions_total")
 	if err != nil {
 		t.Error(err)
 	}

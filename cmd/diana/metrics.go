@@ -54,6 +54,8 @@ var (
 		"Requests that were answered with 400 or 414 before any rule, because their path cannot be evaluated (path) or is too long (path_length).", []string{"reason"}, nil)
 	keysDesc = prometheus.NewDesc("diana_keys",
 		"Actors that the local store remembers, all rules together.", nil, nil)
+	waitingDesc = prometheus.NewDesc("diana_waiting",
+		"Requests that wait now, for a rule with a wait or for a leaky bucket. At most 10,000.", nil, nil)
 	evictionsDesc = prometheus.NewDesc("diana_evictions_total",
 		"Expired actors that have made room for new ones.", nil, nil)
 	reloadsDesc = prometheus.NewDesc("diana_config_reloads_total",
@@ -81,7 +83,7 @@ var (
 // Describe lists what Collect can give.
 func (limiterMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requestsDesc, overflowDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
+		requestsDesc, overflowDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc, evictionsDesc, reloadsDesc, configDesc, gatewaysDesc, redisErrorsDesc,
 		limitDesc, unitDesc, reloadedDesc, reloadTimeDesc, buildDesc,
 	} {
 		to <- d
@@ -123,6 +125,7 @@ func (m limiterMetrics) Collect(to chan<- prometheus.Metric) {
 		counter(rejectedDesc, n, reason)
 	}
 	gauge(keysDesc, s.Keys)
+	gauge(waitingDesc, m.limiter.Waiting())
 	counter(evictionsDesc, s.Evictions)
 	for reload, n := range m.limiter.Reloads() {
 		counter(reloadsDesc, n, label(reload.Source), reload.Result)

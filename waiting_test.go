@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+
+package diana_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/redistest"
+)
+
+// queueing is requests that wait, until they leave.
+type queueing struct {
+	t       *testing.T
+	l       *diana.Limiter
+	ctx     context.Context
+	leave   context.CancelFunc
+	wg      sync.WaitGroup
+	refused atomic.Int64
+}
+
+func newQueueing(t *testing.T, l *diana.Limiter) *queueing {
+	ctx, leave := context.WithCancel(t.Context())
+	return &queueing{t: t, l: l, ctx: ctx, leave: leave}
+}
+
+// come has as many requests of each of so many devices come to a path.
+func (c *queueing) come(path string, devices, each int) {
+	for i := range devices * each {
+		c.wg.Go(func() {
+			d, err := c.l.Take(c.ctx, device(path, fmt.Sprint(i%devices)))
+			if err == nil && !d.Allowed {
+				if c.refused.Add(1); d.RetryAfter <= 0 {
+					c.t.Error("a refusal without a RetryAfter")
+				}
+			}
+			d.Done()
+		})
+	}
+	synctest.Wait()
+}
+
+// gone has all leave.
+func (c *queueing) gone() {
+	c.t.Helper()
+	c.leave()
+	c.wg.Wait()
+	if n := c.l.Waiting(); n != 0 || !c.l.Idle() {
+		c.t.Errorf("%d requests wait when all have left", n)
+	}
+}
+
+// A flood of requests that wait under one rule leaves room for those of another one, whether
+// they wait for a leaky bucket or by a wait; and both together have one bound.
+func TestWaitingHasOneBound(t *testing.T) {
+	t.Parallel()
+	const waits, leaky = "/waits", "/leaky"
+	for _, tc := range []struct {
+		first, second string
+		each          int // requests that wait for a device
+	}{{waits, leaky, 8}, {leaky, waits, 8}} {
+		t.Run(tc.first, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, `
+- {url: /waits, rules: [{actor: device, rpu: 1, unit: minute, algo: W, align: first, wait: 10m}]}
+- {url: /leaky, rules: [{actor: device, rpu: 1, algo: LB, queue: 8}]}
+`)
+				const own = diana.MostWaiting / 8
+				c := newQueueing(t, l)
+				c.come(tc.first, 1500, tc.each+1)
+				if got, want := l.Waiting(), diana.MostWaiting-own; got != want {
+					t.Errorf("%d requests wait under one rule, want %d", got, want)
+				}
+				c.come(tc.second, 300, tc.each+1)
+				if got := l.Waiting(); got != diana.MostWaiting {
+					t.Errorf("%d requests wait under both rules, want %d", got, diana.MostWaiting)
+				}
+				if got, want := c.refused.Load(), int64(1800*tc.each-diana.MostWaiting); got != want {
+					t.Errorf("%d are refused, want %d", got, want)
+				}
+				c.gone()
+				c = newQueueing(t, l) // with the same room as before
+				c.come(tc.second, 100, tc.each)
+				if got := c.refused.Load(); got > 100 {
+					t.Errorf("%d are refused when others have left", got)
+				}
+				c.gone()
+			})
+		})
+	}
+}
+
+// What a refused request was charged under other rules is given back.
+func TestWaitingRefusalChargesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, `
+- {url: /, rules: [{name: all, rpu: 1000000, unit: hour}]}
+- {url: /leaky, rules: [{actor: device, rpu: 1, algo: LB, queue: 9}]}
+`)
+		c := newQueueing(t, l)
+		c.come("/leaky", 1200, 10)
+		if got := c.refused.Load(); got == 0 || l.Waiting() != diana.MostWaiting {
+			t.Errorf("%d are refused, %d wait", got, l.Waiting())
+		}
+		d, err := l.Take(t.Context(), diana.Request{Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := d.Verdicts[0].Remaining, int64(1_000_000-1200-diana.MostWaiting-1); got != want {
+			t.Errorf("%d remain, want %d: those allowed, those who wait, and this one", got, want)
+		}
+		d.Done()
+		c.gone()
+	})
+}
+
+// Requests that wait for a leaky bucket in Redis count as well.
+func TestWaitingInRedis(t *testing.T) {
+	t.Parallel()
+	l := gateways(t, 1, redistest.Start(t).URL(), "5s", "- {url: /, rules: [{rpu: 1, unit: 5s, algo: LB, queue: 5, scope: global}]}")[0]
+	ctx, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			d, _ := l.Take(ctx, diana.Request{})
+			d.Done()
+		})
+	}
+	poll(t, func() bool { return l.Waiting() == 2 })
+	leave()
+	wg.Wait()
+	if n := l.Waiting(); n != 0 {
+		t.Errorf("%d requests wait when all have left", n)
+	}
+}
+
+// Reloads that add and remove rules, while requests wait under them, lose no place.
+func TestWaitingAcrossReloads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFolder(t)
+		l := open(t, quiet, f.write("diana.yaml", "{url: /, rules: [{actor: device, rpu: 1, algo: LB, queue: 9}]}"))
+		c := newQueueing(t, l)
+		for i := range 20 {
+			c.come("/", 7, 3)
+			f.write("diana.yaml", fmt.Sprintf("{url: /, rules: [{actor: device, rpu: %d, algo: LB, queue: 9}, {actor: device, name: n%d, unit: %ds, rpu: 1, wait: 5s}]}", 1+i%2, i%3, 1+i%4))
+			if err := l.Reload(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if l.Waiting() == 0 {
+			t.Error("nobody waits")
+		}
+		c.gone()
+	})
+}
+
+// The places that are taken are those of a slow obvious model, whatever rules come and go.
+func TestWaitRoom(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(3, 4))
+	r := diana.NewWaitRoom()
+	inside, own := map[string]int{}, map[string]int{}
+	sum := func() (all, shared int) {
+		for c, n := range inside {
+			all, shared = all+n, shared+max(n-own[c], 0)
+		}
+		return all, shared
+	}
+	for range 300 {
+		if rnd.IntN(10) == 0 { // a reload
+			rules := map[string]bool{}
+			for c := range 6 {
+				if rnd.IntN(2) == 0 {
+					rules[fmt.Sprint(c)] = true
+				}
+			}
+			clear(own)
+			for c := range rules {
+				own[c] = diana.MostWaiting / 4 / len(rules)
+			}
+			r.Divide(rules)
+		}
+		c := fmt.Sprint(rnd.IntN(6))
+		if rnd.IntN(3) == 0 {
+			for n := rnd.IntN(inside[c] + 1); n > 0; n-- {
+				r.Leave(c)
+				inside[c]--
+			}
+			continue
+		}
+		for range rnd.IntN(4000) {
+			all, shared := sum()
+			want := all < diana.MostWaiting && (inside[c] < own[c] || shared < diana.MostWaiting*3/4)
+			if got := r.Enter(c); got != want {
+				t.Fatalf("enter: %v, want %v with %v inside of %v", got, want, inside, own)
+			}
+			if !want {
+				break
+			}
+			inside[c]++
+		}
+	}
+	for c, n := range inside {
+		for range n {
+			r.Leave(c)
+		}
+	}
+	if got := r.Used(); got != [3]int{} {
+		t.Errorf("%v are used when all have left", got)
+	}
+}
