@@ -33,6 +33,7 @@ import (
 // The upstream may take no more of a request's body for as long as timeout, until it begins to
 // answer. The transport has the same timeout for the time after the body.
 func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Duration, inForce func() *config.Config, logger *slog.Logger) http.Handler {
+	known := &believed{inForce: inForce}
 	reverse := &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: flushWithin,
@@ -44,10 +45,11 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 			pr.Out.URL.Opaque = ""                   // would be sent instead of the path; the limiter lets none through
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // not as ReverseProxy has tidied it
 			if pr.In.Trailer != nil {
-				passTrailer(pr, inForce)
+				passTrailer(pr, known)
 			}
 			pr.Out.Header.Set(requestIDField, requestIDOf(pr.In.Context()))
 			forward(pr, &inForce().Identity)
+			known.dropTwins(pr.Out.Header)
 			dropUpgrade(pr.Out.Header)
 		},
 		ModifyResponse: func(r *http.Response) error {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+)
+
+// TestTwinsAreDropped sends fields whose names differ from those of believed fields by a hyphen or
+// an underscore. A server that reads both as the same would take them for those that count.
+func TestTwinsAreDropped(t *testing.T) {
+	t.Parallel()
+	got := make(chan []string, 1)
+	r := start(t, `
+identity: {account: [header:X-Account-Id], device: [header:x_device]}
+limits:
+- {url: /, rules: [{rpu: 1000, actor: header:X-Team, cost: header:X-Cost}]}
+`, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var names []string
+		for name := range r.Header {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		got <- names
+	}))
+	fields := ""
+	for _, field := range []string{
+		"X-Account-Id", "X_Account_Id", "X-Account_Id", "x_account-id", "X_Device", "X-Device", "X-Team", "X_Team", "X-Cost", "X_COST",
+		"X_Forwarded_For", "X_Real_IP", "X_HTTP_Method_Override", "X-HTTP-Method", "X_Other", "X-Other", "Under_Score",
+	} {
+		fields += field + ": 1\r\n"
+	}
+	_, from := r.raw("GET / HTTP/1.1\r\nHost: h\r\n" + fields + "Connection: close\r\n\r\n")
+	response, err := http.ReadResponse(from, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	want := []string{"Under_score", "X-Account-Id", "X-Cost", "X-Http-Method", "X-Other", "X-Team", "X_device", "X_other"}
+	passed := slices.DeleteFunc(<-got, func(name string) bool {
+		return slices.Contains([]string{"Accept-Encoding", "User-Agent", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Request-Id"}, name)
+	})
+	if !slices.Equal(passed, want) {
+		t.Errorf("the upstream got %q, want %q", passed, want)
+	}
+}
