@@ -23,8 +23,9 @@ import (
 // Each gateway knows its own requests only. One that is late by x can let a request proceed
 // up to x closer to one of another gateway than the bucket says.
 type turns struct {
-	mu sync.Mutex
-	by map[actor]*queue
+	mu    sync.Mutex // guards the rest
+	by    map[actor]*queue
+	sweep int // how many queues there are before the next sweep; 0: mostQueues
 }
 
 // queue is the requests of an actor that wait, and the last that proceeded.
@@ -49,7 +50,9 @@ type queued struct {
 	gap time.Duration // that the next one has to keep
 }
 
-// mostQueues is how many actors' queues are kept before those are removed that say nothing.
+// mostQueues is how many actors' queues are kept, at least, before those are removed that say
+// nothing. After that, it takes twice as many as were left. So a new queue costs little, however
+// many actors wait.
 const mostQueues = 1024
 
 // join puts a request that Redis has allowed into its queues. If it can proceed at once, it
@@ -107,8 +110,8 @@ func (t *turns) queueOf(ch *limit.Charge, now time.Time) queued {
 	a := actor{ch.Counters.(*counters).name, string(ch.Key)}
 	q := t.by[a]
 	if q == nil {
-		if t.by == nil || len(t.by) >= mostQueues {
-			t.sweep(now)
+		if len(t.by) >= max(t.sweep, mostQueues) || t.by == nil {
+			t.clear(now)
 		}
 		q = &queue{}
 		t.by[a] = q
@@ -116,15 +119,15 @@ func (t *turns) queueOf(ch *limit.Charge, now time.Time) queued {
 	return queued{a, q, time.Duration(ch.Outcome.Reset*ch.Cost) * time.Microsecond}
 }
 
-// sweep removes the queues in which nobody waits and the next need not wait either.
-func (t *turns) sweep(now time.Time) {
+// clear removes the queues in which nobody waits and the next need not wait either.
+func (t *turns) clear(now time.Time) {
 	kept := map[actor]*queue{}
 	for a, q := range t.by {
 		if len(q.waiters) > 0 || q.free.After(now) {
 			kept[a] = q
 		}
 	}
-	t.by = kept
+	t.by, t.sweep = kept, 2*len(kept)
 }
 
 // position tells how long a waiter still has to wait as far as is known, and whether it is

@@ -137,6 +137,28 @@ func TestTurnsOfLeavers(t *testing.T) {
 	})
 }
 
+// TestTurnsOfMany lets many actors' queues say something. The store looks through all of them only
+// when their number has doubled.
+func TestTurnsOfMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket(t)
+		looked := 0
+		for i := range 20 * mostQueues {
+			before := b.store.turns.sweep
+			ch := b.charge(0)
+			ch[0].Key = fmt.Append(nil, i)
+			b.store.turns.join(ch)
+			if b.store.turns.sweep != before {
+				looked += i
+			}
+		}
+		if n := len(b.store.turns.by); n != 20*mostQueues || looked > 2*n {
+			t.Errorf("%d queues, and %d looked through on the way, want at most twice as many", n, looked)
+		}
+	})
+}
+
 // Queues that say nothing any more are removed.
 func TestTurnsForget(t *testing.T) {
 	t.Parallel()

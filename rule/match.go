@@ -62,20 +62,33 @@ func (s *Set) Find(m *Match, r *Request) *PathError {
 	return nil
 }
 
-// appendOverrides appends the methods that frameworks may take a request for.
+// MethodOverrides are the fields of a request that many frameworks take for its method, by their
+// canonical names. Find evaluates a request by all methods that it has.
+var MethodOverrides = [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
+// appendOverrides appends the methods that frameworks may take a request for. Of a list they take
+// the first member or the last.
 func appendOverrides(methods []string, header map[string][]string) []string {
-	for _, field := range [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
-		for _, value := range header[field] {
-			methods = append(methods, strings.TrimSpace(value))
+	for _, field := range MethodOverrides {
+		for _, list := range header[field] {
+			for method := range strings.SplitSeq(list, ",") {
+				if len(methods) <= maxOverrides {
+					methods = append(methods, strings.Trim(method, " \t"))
+				}
+			}
 		}
 	}
 	return methods
 }
 
+// maxOverrides is how many methods of a request are evaluated besides its own. Beyond that, all
+// entries evaluate it, whatever their method.
+const maxOverrides = 8
+
 // add adds those of a node's entries that cover a method of the request.
 func (m *Match) add(entries []*entry) {
 	for _, e := range entries {
-		if slices.ContainsFunc(m.methods, e.url.covers) {
+		if len(m.methods) > maxOverrides || slices.ContainsFunc(m.methods, e.url.covers) {
 			m.entries = append(m.entries, e)
 		}
 	}

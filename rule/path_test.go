@@ -217,6 +217,9 @@ func TestMethods(t *testing.T) {
 		{"Head", nil, []string{"GET /login", "/login"}},
 		{"GET", http.Header{"X-Http-Method-Override": {"POST"}}, []string{"POST /login", "GET /login", "/login"}},
 		{"POST", http.Header{"X-Http-Method": {" delete "}}, []string{"POST /login", "DELETE /login", "/login"}},
+		{"PUT", http.Header{"X-Http-Method-Override": {"post,GET"}}, []string{"POST /login", "GET /login", "/login"}},
+		{"PUT", http.Header{"X-Http-Method-Override": {"x,,, ,x"}}, []string{"/login"}},
+		{"PUT", http.Header{"X-Http-Method-Override": {strings.Repeat("x,", 10)}}, []string{"POST /login", "GET /login", "DELETE /login", "/login"}},
 		{"PUT", http.Header{"X-Method-Override": {"HEAD", "post"}}, []string{"POST /login", "GET /login", "/login"}},
 	} {
 		h := &http.Request{Header: tc.header}
