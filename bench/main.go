@@ -3,7 +3,7 @@
 // Bench measures Diana, its rivals and the floors under them side by side, interleaved
 // in one run, and judges the targets of each group by what it has measured.
 //
-//	bench [-run local,huge,middleware,global,gateway,bandwidth,growth] [-quick] [-rounds n] [-json file]
+//	bench [-run local,huge,middleware,global,gateway,bandwidth,worst,growth] [-quick] [-rounds n] [-json file]
 //	bench page [file]
 //
 // What it prints is a table for reading; the same goes to a file as JSON. It starts the
@@ -15,7 +15,7 @@
 // The files: run.go holds what a run consists of, report.go what was measured, table.go
 // how it is printed, page.go how it is published, targets.go what Diana must reach. Each
 // group has a file that says what is measured (bandwidth.go, gateway.go, global.go, growth.go, local.go,
-// middleware.go), and files named after it and the one measured (global_ulule.go).
+// middleware.go, worst.go), and files named after it and the one measured (global_ulule.go).
 package main
 
 import (
@@ -132,6 +132,7 @@ func allGroups() []group {
 		{"global", measureGlobal, nil},
 		{"gateway", measureGateway, gatewayNeeds},
 		{"bandwidth", measureBandwidth, bandwidthNeeds},
+		{"worst", measureWorst, nil},
 		{"growth", measureGrowth, nil},
 	}
 }

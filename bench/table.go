@@ -28,6 +28,7 @@ var columns = []column{
 	{figure: allocsOver, format: plainText, judges: true},
 	{figure: bytesOver, format: plainText, judges: true},
 	{figure: nsDecision, format: nsText, judges: true},
+	{figure: nsRefusal, format: nsText, judges: true},
 	{figure: allocs, format: plainText, judges: true},
 	{figure: slowest, format: secondsText, judges: true},
 	{figure: bytesKey, format: plainText, judges: true},

@@ -26,7 +26,7 @@ type verdict struct {
 
 // judge returns the verdicts on what the run has measured.
 func judge(r *report) (verdicts []verdict) {
-	for _, t := range slices.Concat(localTargets(), middlewareTargets(), globalTargets(), gatewayTargets(), bandwidthTargets()) {
+	for _, t := range slices.Concat(localTargets(), middlewareTargets(), globalTargets(), gatewayTargets(), bandwidthTargets(), worstTargets()) {
 		if text, met, ok := t.judge(r); ok {
 			verdicts = append(verdicts, verdict{t.id, t.text, text, met})
 		}

@@ -4,7 +4,6 @@ package rule
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -26,7 +25,7 @@ type Match struct {
 
 // maxLookups is how many segments Find looks up in the tree for a path that has several readings.
 // An honest path needs a few dozen. When a path needs more, all entries evaluate the request.
-const maxLookups = 200
+const maxLookups = 150
 
 // Find sets m.Rules to the rules of a request, and m.Bandwidths to the bandwidths of its
 // answer: those of fewer segments first, then in the order of the configuration. r.Path is
@@ -145,12 +144,12 @@ func (s *Set) read(m *Match, path string) *PathError {
 	}
 	if err != nil || m.lookups > maxLookups {
 		m.add(s.entries)
-	} else {
-		for _, n := range m.visited {
-			m.add(n.entries)
-		}
+		return nil
 	}
-	slices.SortFunc(m.entries, func(a, b *entry) int { return cmp.Or(a.depth-b.depth, a.order-b.order) })
+	for _, n := range m.visited {
+		m.add(n.entries)
+	}
+	slices.SortFunc(m.entries, (*entry).compare)
 	return nil
 }
 
@@ -167,6 +166,8 @@ func (m *Match) visit(root *node) {
 		case e.up: // somewhere on the way
 			next = append(next, m.visited...)
 			ups--
+		case e.start == e.deep: // empty
+			next = m.wild(append(next, level...), level)
 		case e.simple && !f.host():
 			next = m.wild(m.lookup(next, level, once), level)
 		default:

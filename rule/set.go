@@ -3,9 +3,11 @@
 package rule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -20,7 +22,7 @@ type Set struct {
 	account    chain
 	device     chain
 	root       node
-	entries    []*entry // all
+	entries    []*entry // all, sorted
 	methods    bool     // an entry has a method
 }
 
@@ -46,6 +48,11 @@ type entry struct {
 	rules []*Rule
 
 	bandwidth *Bandwidth // nil: none
+}
+
+// compare orders entries as they evaluate a request: fewer segments first, then as configured.
+func (e *entry) compare(other *entry) int {
+	return cmp.Or(cmp.Compare(e.depth, other.depth), cmp.Compare(e.order, other.order))
 }
 
 // Compile makes a Set. The error names every rule that cannot be kept. v is the
@@ -96,6 +103,7 @@ func Compile(entries []Entry, identity Identity, paths Paths, v Vocabulary) (*Se
 		}
 		s.insert(compiled)
 	}
+	slices.SortFunc(s.entries, (*entry).compare)
 	for i, v := range s.Variants {
 		v.Slot = len(s.Rules) + i
 	}

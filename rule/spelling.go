@@ -119,6 +119,12 @@ func (s *spelling) resolve(raw string) *PathError {
 
 // add adds an element that is no plain dot segment.
 func (s *spelling) add(raw string, fold bool) *PathError {
+	if raw == "" {
+		n := len(s.text)
+		s.elements = append(s.elements, element{start: n, end: n, deep: n, vanishes: true})
+		s.segments++
+		return nil
+	}
 	e := element{start: len(s.text)}
 	text, kind := s.text, uint8(0)
 	for i := 0; i < len(raw); i++ {
@@ -143,10 +149,7 @@ func (s *spelling) add(raw string, fold bool) *PathError {
 	s.text, e.deep = text, len(text)
 
 	segments := 1
-	last := byte(' ')
-	if e.end > e.start {
-		last = text[e.end-1]
-	}
+	last := text[e.end-1]
 	if kind&^percent == 0 && e.deep == e.end && last != ' ' && last != '.' {
 		e.simple = true
 	} else {
