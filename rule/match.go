@@ -130,26 +130,27 @@ func (s *Set) walk(m *Match, path string) {
 // read adds the entries that cover a path in any of its readings.
 func (s *Set) read(m *Match, path string) *PathError {
 	fold := s.paths.Case == FoldCase
-	err := m.spelling.take(path, fold, false)
-	if err == ErrPathLong || err != nil && s.paths.Strange == RefuseStrange {
-		return err
+	strange := m.spelling.take(path, fold, false)
+	if strange == ErrPathLong || strange != nil && s.paths.Strange == RefuseStrange {
+		return strange
 	}
 	m.visited, m.lookups = append(m.visited[:0], &s.root), 0
-	if err == nil {
+	if strange == nil {
 		m.visit(&s.root)
 		if m.spelling.dots { // which some servers do not resolve
 			_ = m.spelling.take(path, fold, true)
 			m.visit(&s.root)
 		}
 	}
-	if err != nil || m.lookups > maxLookups {
+	switch {
+	case strange != nil, m.lookups > maxLookups:
 		m.add(s.entries)
-		return nil
+	default:
+		for _, n := range m.visited {
+			m.add(n.entries)
+		}
+		slices.SortFunc(m.entries, (*entry).compare)
 	}
-	for _, n := range m.visited {
-		m.add(n.entries)
-	}
-	slices.SortFunc(m.entries, (*entry).compare)
 	return nil
 }
 
