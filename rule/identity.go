@@ -223,12 +223,13 @@ func (r *Rule) AppendKey(key []byte, req *Request, ip netip.Addr) ([]byte, *Rule
 }
 
 // ActorText returns the key of an actor as people read it: in logs, lists and explanations. It
-// is one line: a key that holds what cannot be printed, such as an end of a line, is quoted.
+// is one line: a key that holds what cannot be printed, such as an end of a line, is quoted, and so
+// is one that would look quoted.
 func ActorText(key string) string {
 	switch {
 	case key == "":
 		return All.String() // one counter for everyone
-	case strings.IndexFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 || !utf8.ValidString(key):
+	case key[0] == '"', strings.IndexFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0, !utf8.ValidString(key):
 		return strconv.Quote(key)
 	}
 	return key

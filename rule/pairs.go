@@ -14,7 +14,9 @@ import "strings"
 //   - in any letter case, as ASP.NET does,
 //   - with a dot, space, plus or opening bracket for an underscore, with spaces in front, and up to a
 //     zero byte, as PHP does,
-//   - without the brackets behind it that make a list of the values for qs, Rack and PHP.
+//   - with bytes around it that are spaces in Latin-1 or UTF-8, as Flask and Django strip them,
+//   - without brackets around it, and those behind it that make a list of the values for qs, Rack
+//     and PHP.
 type pairs struct {
 	name string
 
@@ -67,7 +69,8 @@ func (p *pairs) named(pair string) (value string, ok bool) {
 		case space && (n == 0 || n == len(p.name)): // around the name
 		case n < len(p.name) && sameInNames[c] == sameInNames[p.name[n]]:
 			n++
-		case n == len(p.name) && (c == 0 || c == '['):
+		case n == 0 && c == '[', (n == 0 || n == len(p.name)) && c > '~':
+		case n == len(p.name) && (c == 0 || c == '[' || c == ']'):
 			_, value, _ = strings.Cut(pair[i:], "=")
 			return value, true
 		default:

@@ -51,7 +51,8 @@ func canonicalField(value, name string) string {
 }
 
 // cookieValue returns the value of a cookie. It is Unclear if the cookie is there several times
-// with different values, or if net/http could not read its value.
+// with different values, if net/http could not read its value, or if the value is JSON to some
+// servers.
 func cookieValue(r *http.Request, name string) string {
 	p := pairs{name: name}
 	read := 0
@@ -76,7 +77,10 @@ func cookieValue(r *http.Request, name string) string {
 			return Unclear
 		}
 	}
-	return decoded(value)
+	if value = decoded(value); strings.HasPrefix(value, "j:") {
+		return Unclear // cookie-parser reads JSON behind it, of which there are many spellings
+	}
+	return value
 }
 
 // queryValue returns the value of a parameter of the query. It is Unclear if the parameter is

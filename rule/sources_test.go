@@ -58,6 +58,13 @@ func TestCookieSpellings(t *testing.T) {
 		"sid=REAL; sid=other":               "", // several
 		"sid=REAL\nsid=other":               "",
 		"sid=REAL; SID=other":               "",
+		"SID=other; sid\xa0=REAL":           "", // Flask strips spaces of Latin-1
+		"\xa0sid=REAL; sid=other":           "",
+		"SID=other; sid\x85=REAL":           "",
+		"sid=other; \xc2\xa0sid=REAL":       "", // Django, of UTF-8
+		"\xa0sid=REAL":                      "REAL",
+		"sid=j:1":                           "", // cookie-parser reads JSON
+		"sid=j%3A%20%22REAL%22":             "",
 		"sid=REAL; sid=":                    "",
 		"sid=REAL; sid=%52EAL":              "", // the same, but it takes reading each to tell
 		`sid="\122EAL"`:                     "", // REAL for Flask, none for net/http
@@ -117,6 +124,12 @@ func TestQuerySpellings(t *testing.T) {
 		"api_key=REAL&api_key=other":  "", // several
 		"api_key=REAL&api.key=other":  "",
 		"api_key=other&api_key[]=a":   "",
+		"API_KEY=other&[api_key]=a":   "", // qs
+		"api_key=other&%5Bapi_key%5D": "",
+		"api_key=other&[api_key]x=a":  "",
+		"api_key=other&[[api_key=a":   "", // Rack
+		"api_key=other&api_key]=a":    "",
+		"[api_key]=REAL":              "REAL",
 		"api_key=REAL&api_key=":       "",
 		"api_key=other;x":             "", // none for net/http
 		"api_key=other&x=y;api_key=a": "", // the second for old Rack
