@@ -96,3 +96,20 @@ func newBelievedOf(c *config.Config) *believedOf {
 	}
 	return of
 }
+
+// dropConnectionFields is a filter that removes the fields that Connection names. They are for this
+// connection alone, so the upstream does not get them: the limiter must not count by them either.
+func dropConnectionFields(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, list := range r.Header["Connection"] {
+			for name := range strings.SplitSeq(list, ",") {
+				switch name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); name {
+				case "Upgrade", "Te", "Trailer", "Connection": // net/http and ReverseProxy read these themselves
+				default:
+					delete(r.Header, name)
+				}
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}

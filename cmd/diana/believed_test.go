@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -44,5 +45,31 @@ limits:
 	})
 	if !slices.Equal(passed, want) {
 		t.Errorf("the upstream got %q, want %q", passed, want)
+	}
+}
+
+// TestConnectionFields names the field of an account in Connection. The upstream does not get that
+// field and would serve the request as the cookie's, so it counts as the cookie's.
+func TestConnectionFields(t *testing.T) {
+	t.Parallel()
+	r := start(t, `
+identity: {account: [header:X-Acc, cookie:sid]}
+limits:
+- {url: /, rules: [{unit: day, rpu: 3, actor: account}]}
+`, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Acc") != "" {
+			t.Error("the upstream got X-Acc")
+		}
+	}))
+	for i, want := range []int{200, 200, 200, 503} {
+		_, from := r.raw(fmt.Sprintf("GET / HTTP/1.1\r\nHost: h\r\nConnection: close, x-acc\r\nX-Acc: k%d\r\nCookie: sid=bob\r\n\r\n", i))
+		response, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("request %d: status %d, want %d", i, response.StatusCode, want)
+		}
 	}
 }

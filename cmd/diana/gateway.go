@@ -70,7 +70,7 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 // inFrontOf returns a handler with all that a request goes through before it comes there.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
 	who := func(r *http.Request) []slog.Attr { return identities(limiter, r) }
-	return chain(serverOptions(last), slowBodies(g.timeouts.Read), limiter.Handler, g.underWay.filter, requestID, accessLog(logger, who))
+	return chain(serverOptions(last), dropConnectionFields, slowBodies(g.timeouts.Read), limiter.Handler, g.underWay.filter, requestID, accessLog(logger, who))
 }
 
 // serverOptions answers OPTIONS *, which asks about the server and not about a path, and passes all
