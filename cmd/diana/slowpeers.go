@@ -42,11 +42,15 @@ type clientConn struct {
 	read     time.Duration // of a body; 0: none is being read
 	hijacked bool
 	late     bool // the read timeout has passed
+	cut      bool // the write timeout has passed
 }
 
 // Read reads, and has a deadline if it reads a body.
 func (c *clientConn) Read(p []byte) (int, error) {
-	body := c.extendRead()
+	body, err := c.extendRead()
+	if err != nil {
+		return 0, err
+	}
 	n, err := c.Conn.Read(p)
 	if body && errors.Is(err, os.ErrDeadlineExceeded) {
 		c.mu.Lock()
@@ -56,38 +60,59 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// extendRead sets the deadline for a Read of a body, and reports whether it is one.
-func (c *clientConn) extendRead() bool {
+// extendRead sets the deadline for a Read of a body, and reports whether it is one. A body that has
+// been late once is not waited for again, such as by net/http in front of an answer.
+func (c *clientConn) extendRead() (body bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.read == 0 {
-		return false
+	switch {
+	case c.read == 0:
+		return false, nil
+	case c.late:
+		return true, os.ErrDeadlineExceeded
 	}
 	_ = c.Conn.SetReadDeadline(time.Now().Add(c.read)) // if it fails, so does the Read
-	return true
+	return true, nil
 }
 
-// Write writes all of p, or until the client has taken nothing for the write timeout.
+// Write writes all of p, or until the client has taken nothing for the write timeout. A client that
+// has been cut off once gets nothing more.
 func (c *clientConn) Write(p []byte) (n int, err error) {
+	progress := time.Now()
 	for {
-		ends := c.extendWrite()
+		ends, err := c.extendWrite()
+		if err != nil {
+			return n, err
+		}
 		k, err := c.Conn.Write(p[n:])
 		n += k
-		if !ends || k == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		switch {
+		case !ends || !errors.Is(err, os.ErrDeadlineExceeded):
+			return n, err
+		case k > 0: // within the last quarter of the timeout
+			progress = time.Now()
+		case time.Since(progress) >= c.write:
+			c.mu.Lock()
+			c.cut = true
+			c.mu.Unlock()
 			return n, err
 		}
 	}
 }
 
-// extendWrite sets the deadline of a Write, and reports whether it has one.
-func (c *clientConn) extendWrite() bool {
+// extendWrite sets the deadline of a part of a Write, and reports whether it has one. The parts are
+// short because a Write does not tell when the client took what it has taken.
+func (c *clientConn) extendWrite() (ends bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.hijacked {
-		return false
+	switch {
+	case c.hijacked:
+		return false, nil
+	case c.cut:
+		return true, os.ErrDeadlineExceeded
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(c.write)) // if it fails, so does the Write
-	return true
+	_ = c.SetWriteDeadline(time.Now().Add(max(c.write/4, time.Millisecond))) // if it fails, so does the Write
+	return true, nil
 }
 
 // SetReadDeadline is for net/http, which calls it when no body is being read.
