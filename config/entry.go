@@ -84,6 +84,11 @@ func (v value) pattern() rule.Pattern {
 		v.fail("%v", err)
 		return p
 	}
+	if _, path, found := strings.Cut(text, "/"); found {
+		if strange := rule.CheckPath("/" + path); strange != nil {
+			v.r.warn(v.node, "url: %s: %v, so a request with such a path is answered with %d and not evaluated", quote(text), strange, strange.Status())
+		}
+	}
 	if first := v.r.urls[p.Same()]; first != nil {
 		v.fail("url %q covers the same requests as %q in line %d, expected one entry with all the rules", text, first.Value, first.Line)
 	} else {
