@@ -509,3 +509,33 @@ func TestCentreChangesUnderLoad(t *testing.T) {
 	stop()
 	wg.Wait()
 }
+
+// TestLastReloadOfTwoFiles has a good document arrive from a centre that is a file, while the local
+// file is not valid. The local file stays bad.
+func TestLastReloadOfTwoFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	local, document := filepath.Join(dir, "diana.yaml"), filepath.Join(dir, "centre.yaml")
+	write := func(file, text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := fmt.Sprintf("remote: {url: %q}\nlimits: [{url: /, rules: [{rpu: 1}]}]\n", "file://"+document)
+	write(local, good)
+	write(document, "limits: [{url: /, rules: [{name: first, rpu: 1}]}]")
+	l, err := diana.Options{Logger: slog.New(slog.DiscardHandler)}.Open(local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	write(local, good+"bogus: 1\n")
+	poll(t, func() bool { return !l.Status().Config.LastReloadSuccessful })
+	write(document, "limits: [{url: /, rules: [{name: second, rpu: 1}]}]")
+	poll(t, func() bool { return l.Status().Rules[0].Name == "second" })
+	if l.Status().Config.LastReloadSuccessful {
+		t.Error("the last reload counts as successful while the local file is not valid")
+	}
+	write(local, good)
+	poll(t, func() bool { return l.Status().Config.LastReloadSuccessful })
+}

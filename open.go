@@ -67,6 +67,9 @@ func (l *Limiter) load(file string, text []byte, err error) error {
 		return err
 	}
 	l.countReload("file", err)
+	l.mu.Lock()
+	l.fileFailed = err != nil // not in countReload: a configuration centre can be a file too
+	l.mu.Unlock()
 	if err != nil {
 		l.options.Logger.Error("configuration not changed", "source", file, "error", err)
 	}

@@ -230,7 +230,4 @@ func (l *Limiter) countReload(source string, err error) {
 	if err == nil {
 		l.loaded = l.now()
 	}
-	if source == "file" {
-		l.fileFailed = err != nil
-	}
 }
