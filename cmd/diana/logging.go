@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/rule"
@@ -45,9 +47,30 @@ func (f *logFlags) replace(groups []string, a slog.Attr) slog.Attr {
 	case "off":
 		return slog.Attr{} // which handlers leave out
 	case "hash":
-		return slog.String(a.Key, hashed(a.Value.String()))
+		text := a.Value.String()
+		if a.Key == "actor" {
+			text = actorValue(text)
+		}
+		return slog.String(a.Key, hashed(text))
 	}
-	return slog.String(a.Key, rule.ActorText(a.Value.String()))
+	if text := a.Value.String(); a.Key != "actor" || !strings.HasPrefix(text, `"`) { // or it is quoted already
+		return slog.String(a.Key, rule.ActorText(text))
+	}
+	return a
+}
+
+// actorValue returns the value in an actor's text, such as ann in header:X-Account-Id=3:ann; and so
+// what other lines hash. A text of several actors, or of a value that has been hashed, stays whole.
+func actorValue(text string) string {
+	kind, rest, _ := strings.Cut(text, "=")
+	if value, ok := strings.CutSuffix(rest, ";"); ok && kind == "ip" && !strings.Contains(value, ";") {
+		return value
+	}
+	length, value, _ := strings.Cut(rest, ":")
+	if n, err := strconv.Atoi(length); err == nil && len(value) == n+1 && value[n] == ';' {
+		return value[:n]
+	}
+	return text
 }
 
 // hashed returns the first 64 bits of a text's SHA-256. It has no key, so that an operator who

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // What lines tell of a client is what the identity finds.
@@ -49,7 +50,7 @@ limits: [{url: /, rules: [{rpu: 100}]}]
 // A refusal is one line in either form, whatever the client sends.
 func TestRefusalLines(t *testing.T) {
 	t.Parallel()
-	const hostile = "\"header:X-Account-Id=9:a\nb\x1b[2J;\""
+	hostile := rule.ActorText("header:X-Account-Id=9:a\nb\x1b[2J;")
 	plain := diana.Refusal{Rule: "few", Actor: "header:X-Account-Id=3:ann;", Method: "GET", Path: "/a%20b", Count: 7}
 	shadow := diana.Refusal{Rule: "few", Actor: "ip=192.0.2.1;", Method: "GET", Path: "/", Count: 1, Shadow: true}
 	for _, test := range []struct {
@@ -60,12 +61,12 @@ func TestRefusalLines(t *testing.T) {
 		{logFlags{}, plain, `level=INFO msg=refusal rule=few actor="header:X-Account-Id=3:ann;" method=GET path=/a%20b decision=refused count=7`},
 		{logFlags{}, shadow, `level=INFO msg=refusal rule=few actor="ip=192.0.2.1;" method=GET path=/ decision=shadow_refused count=1`},
 		{logFlags{}, diana.Refusal{LeftOut: 3}, `level=INFO msg="refusals left out" count=3`},
-		{logFlags{LogActors: "hash"}, plain, `actor=sha256:436cb09aab28b952 method=GET`},
+		{logFlags{LogActors: "hash"}, plain, `actor=sha256:49915e0d7d4b402e method=GET`},
 		{logFlags{LogActors: "off"}, plain, `rule=few method=GET`},
 		{logFlags{LogLevel: "warn"}, plain, ``},
 		{logFlags{LogFormat: "json"}, plain, `"msg":"refusal","rule":"few","actor":"header:X-Account-Id=3:ann;","method":"GET","path":"/a%20b","decision":"refused","count":7}`},
 		{logFlags{LogFormat: "json", LogActors: "off"}, plain, `"rule":"few","method"`},
-		{logFlags{}, diana.Refusal{Rule: "few", Actor: hostile, Count: 1}, `actor="\"\\\"header:X-Account-Id=9:a\\nb\\x1b[2J;\\\"\""`},
+		{logFlags{}, diana.Refusal{Rule: "few", Actor: hostile, Count: 1}, `actor="\"header:X-Account-Id=9:a\\nb\\x1b[2J;\""`},
 		{logFlags{LogFormat: "json"}, diana.Refusal{Rule: "few", Actor: "a\u009b2J", Count: 1}, `"actor":"\"a\\u009b2J\""`},
 	} {
 		if test.flags.LogLevel == "" {

@@ -119,11 +119,11 @@ func unlessStopped(ctx context.Context, signals <-chan os.Signal, open func() (*
 
 // valid finds what is wrong with the flags.
 func (c *serveCommand) valid() error {
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		return fmt.Errorf("--listen: %w, expected HOST:PORT", err)
+	if err := validAddress("--listen", c.Listen); err != nil {
+		return err
 	}
-	if _, _, err := net.SplitHostPort(c.Admin); err != nil {
-		return fmt.Errorf("--admin: %w, expected HOST:PORT", err)
+	if err := validAddress("--admin", c.Admin); err != nil {
+		return err
 	}
 	if err := errors.Join(c.Timeouts.valid(), c.adminFlags.valid()); err != nil {
 		return err
@@ -138,6 +138,18 @@ func (c *serveCommand) valid() error {
 		return errors.New("--upstream: a user name is not supported")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return fmt.Errorf("--upstream: %q has a query or a fragment, expected neither", u)
+	}
+	return nil
+}
+
+// validAddress returns what is wrong with an address to listen on.
+func validAddress(flag, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%s: %w, expected HOST:PORT", flag, err)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Errorf("%s: %q, expected HOST:PORT with a port of 0 to 65535", flag, address)
 	}
 	return nil
 }
