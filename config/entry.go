@@ -86,7 +86,7 @@ func (v value) pattern() rule.Pattern {
 	}
 	if _, path, found := strings.Cut(text, "/"); found {
 		if strange := rule.CheckPath("/" + path); strange != nil {
-			v.r.warn(v.node, "url: %s: %v, so a request with such a path is answered with %d and not evaluated", quote(text), strange, strange.Status())
+			v.r.warn(v.node, "url: %s: %v, so Diana refuses a request with such a path, unless paths.strange is judge", quote(text), strange)
 		}
 	}
 	if first := v.r.urls[p.Same()]; first != nil {
