@@ -71,8 +71,9 @@ func appendOverrides(methods []string, header map[string][]string) []string {
 	for _, field := range MethodOverrides {
 		for _, list := range header[field] {
 			for method := range strings.SplitSeq(list, ",") {
-				if len(methods) <= maxOverrides {
-					methods = append(methods, strings.Trim(method, " \t"))
+				methods = append(methods, strings.Trim(method, " \t"))
+				if len(methods) > maxMethods {
+					return methods
 				}
 			}
 		}
@@ -80,14 +81,14 @@ func appendOverrides(methods []string, header map[string][]string) []string {
 	return methods
 }
 
-// maxOverrides is how many methods of a request are evaluated besides its own. Beyond that, all
-// entries evaluate it, whatever their method.
-const maxOverrides = 8
+// maxMethods is how many methods of a request are evaluated. Where there are more, all entries evaluate
+// the request, whatever their method.
+const maxMethods = 9
 
 // add adds those of a node's entries that cover a method of the request.
 func (m *Match) add(entries []*entry) {
 	for _, e := range entries {
-		if len(m.methods) > maxOverrides || slices.ContainsFunc(m.methods, e.url.covers) {
+		if len(m.methods) > maxMethods || slices.ContainsFunc(m.methods, e.url.covers) {
 			m.entries = append(m.entries, e)
 		}
 	}

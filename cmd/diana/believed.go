@@ -97,12 +97,21 @@ func newBelievedOf(c *config.Config) *believedOf {
 	return of
 }
 
+// mostConnectionFields is how many names Connection may have. A client needs two or three.
+const mostConnectionFields = 32
+
 // dropConnectionFields is a filter that removes the fields that Connection names. They are for this
-// connection alone, so the upstream does not get them: the limiter must not count by them either.
+// connection alone, so the upstream does not get them: the limiter must not count by them either. It
+// answers a request with too many names with 400.
 func dropConnectionFields(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := 0
 		for _, list := range r.Header["Connection"] {
 			for name := range strings.SplitSeq(list, ",") {
+				if n++; n > mostConnectionFields {
+					problem(w, http.StatusBadRequest, "The field Connection has too many names.")
+					return
+				}
 				switch name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); name {
 				case "Upgrade", "Te", "Trailer", "Connection": // net/http and ReverseProxy read these themselves
 				default:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -71,5 +72,14 @@ limits:
 		if response.StatusCode != want {
 			t.Errorf("request %d: status %d, want %d", i, response.StatusCode, want)
 		}
+	}
+	_, from := r.raw("GET / HTTP/1.1\r\nHost: h\r\nConnection: close" + strings.Repeat(",", 60_000) + "\r\n\r\n")
+	response, err := http.ReadResponse(from, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusBadRequest {
+		t.Errorf("60,000 names: status %d, want 400", response.StatusCode)
 	}
 }
