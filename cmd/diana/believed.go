@@ -114,6 +114,7 @@ func dropConnectionFields(next http.Handler) http.Handler {
 				}
 				switch name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); name {
 				case "Upgrade", "Te", "Trailer", "Connection": // net/http and ReverseProxy read these themselves
+				case requestIDField: // the gateway sets it for the upstream
 				default:
 					delete(r.Header, name)
 				}
