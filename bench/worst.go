@@ -99,7 +99,7 @@ func measureWorst(ctx context.Context, r *run) error {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	return r.interleave(ctx, len(requests), func(_, i int) error {
-		ns, _, _ := serving(h, requests[i].request, r.count(20_000, 2_000))
+		ns, _, _ := serving(h, requests[i].request, max(r.count(20_000, 2_000), 20))
 		r.row(worstWorkload, requests[i].name, diana).add(nsRefusal, ns)
 		return nil
 	})
