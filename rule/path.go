@@ -18,7 +18,8 @@ import (
 //   - malformed percent-encoding;
 //   - a dot segment that is not written plainly, as "." or ".." between plain slashes;
 //   - ".." above the root;
-//   - more than MaxSegments segments, or more than MaxPath bytes.
+//   - more than MaxSegments segments, or more than MaxPath bytes;
+//   - no slash at the front.
 //
 // The readings that are left differ in these:
 //
@@ -103,12 +104,9 @@ var (
 	errPathRelative = &PathError{"the path does not begin with a slash"}
 )
 
-// CheckPath returns why Find refuses an escaped path by default, or nil. A path without a slash at
-// the front is refused too.
+// CheckPath returns why Find refuses an escaped path by default, or nil. Find takes an empty path and
+// "*" for "/", and CheckPath does not.
 func CheckPath(path string) *PathError {
-	if path == "" || path[0] != '/' {
-		return errPathRelative
-	}
 	if plain(path, false) {
 		return nil
 	}

@@ -124,9 +124,9 @@ func TestNoSpellingEscapes(t *testing.T) {
 	for _, p := range []string{
 		"/admin", "/admin/", "//admin", "/./admin", "/x/../admin", "/%61dmin", "/%61%64%6D%69%6e", "/ADMIN", "/aDmIn/x", "/%41dmin",
 		"/admin;v=1", "/admin;", "/;/admin", "/x;/../admin;a=b;c", "/admin%3Bv=1", "/admin.", "/admin..", "/admin%20", "/admin%20.", "/admin.;x",
-		"/%2Fadmin", "/admin%2F", "/admin%2Fx", "\\admin", "/admin\\", "/admin%5Cx", "/admin%255Cx", "/admin%252Fx", "/admin%253Bx",
+		"/%2Fadmin", "/admin%2F", "/admin%2Fx", "/\\admin", "/admin\\", "/admin%5Cx", "/admin%255Cx", "/admin%252Fx", "/admin%253Bx",
 		"/%2561dmin", "/%25252561dmin", "/%2541dmin", "/admin/../admin", "/admin/./", "///admin///", "/x;a%2Fb/../admin",
-		"/admin//..", "/admin//../z", "//x/admin", "//x//admin/", "///x/admin", "/\\x/admin", "/%5C%5Cx%5Cadmin", "\\\\x\\admin",
+		"/admin//..", "/admin//../z", "//x/admin", "//x//admin/", "///x/admin", "/\\x/admin", "/%5C%5Cx%5Cadmin", "/\\\\x\\admin",
 		"/a%2Fb/../admin", "/admin%2Fb/../c", "/x%2F/../admin", "/ /admin", "/.../admin", "/admin;a%2F/../b", "/admin;x%2Fy/z",
 		"/admin/..", "/admin/../public", // to a router that does not resolve dot segments
 	} {
@@ -246,13 +246,16 @@ func FuzzPath(f *testing.F) {
 			t.Fatalf("CleanPath(%q) = %q, and of that %q", p, clean, again)
 		}
 		names, err := find(s, &Request{Path: p})
-		if strange := CheckPath("/" + strings.TrimPrefix(p, "/")); (strange == nil) != (err == nil) && p != "*" {
+		if strange := CheckPath(p); strange != err && p != "*" && p != "" {
 			t.Fatalf("%q: CheckPath says %v, and Find %v", p, strange, err)
 		}
 		if err != nil {
 			return
 		}
-		checkServers(t, s, "/"+strings.TrimPrefix(p, "/"), names)
+		if p == "*" || p == "" {
+			return
+		}
+		checkServers(t, s, p, names)
 		// What net/url makes of it as a reference.
 		if ref, err := url.ParseRequestURI(p); err == nil && ref.Host == "" && !strings.Contains(p, "?") {
 			checkRoute(t, s, p, names, "net/url", new(url.URL).ResolveReference(ref).Path)

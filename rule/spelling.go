@@ -55,11 +55,14 @@ var kinds = func() (kinds [256]uint8) {
 // take takes a path apart. With fold it writes ASCII letters small. With literal it takes dot
 // segments for segments like others. The error says why the path is refused.
 func (s *spelling) take(path string, fold, literal bool) *PathError {
-	if len(path) > MaxPath {
+	switch {
+	case len(path) > MaxPath:
 		return ErrPathLong
+	case path == "" || path[0] != '/': // "http://host/admin" is no path
+		return errPathRelative
 	}
 	*s = spelling{text: s.text[:0], elements: s.elements[:0]}
-	rest, more := strings.TrimPrefix(path, "/"), true
+	rest, more := path[1:], true
 	for more {
 		var raw string
 		raw, rest, more = strings.Cut(rest, "/")
