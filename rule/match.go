@@ -132,6 +132,13 @@ func (s *Set) walk(m *Match, path string) {
 func (s *Set) read(m *Match, path string) *PathError {
 	fold := s.paths.Case == FoldCase
 	strange := m.spelling.take(path, fold, false)
+	slashes := path
+	if strings.IndexByte(path, '\\') >= 0 { // which divides for a URL parser, while %5C does not
+		slashes = strings.ReplaceAll(path, `\`, "/")
+		if strange == nil {
+			strange = CheckPath(slashes)
+		}
+	}
 	if strange == ErrPathLong || strange != nil && s.paths.Strange == RefuseStrange {
 		return strange
 	}
@@ -140,6 +147,10 @@ func (s *Set) read(m *Match, path string) *PathError {
 		m.visit(&s.root)
 		if m.spelling.dots { // which some servers do not resolve
 			_ = m.spelling.take(path, fold, true)
+			m.visit(&s.root)
+		}
+		if slashes != path {
+			_ = m.spelling.take(slashes, fold, false)
 			m.visit(&s.root)
 		}
 	}
