@@ -17,7 +17,7 @@ GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 test: deps
 	@command -v consul >/dev/null || echo "There is no consul on PATH: only the fake of it is tested"
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
-	go test -run 'Alloc|BytesPerKey|Flood|Model' . ./limit ./memstore ./rate ./redisstore ./rule
+	go test -timeout 20m -run 'Alloc|BytesPerKey|Flood|Model' . ./limit ./memstore ./rate ./redisstore ./rule
 	go test -run 'AllSpellings|PlainPaths' ./rule -length 6
 
 ## check: all that CI runs
