@@ -48,15 +48,11 @@ func (s *Set) Find(m *Match, r *Request) *PathError {
 	} else if err := s.read(m, path); err != nil {
 		return err
 	}
-	var previous *entry
 	for _, e := range m.entries {
-		if e != previous {
-			m.Rules = append(m.Rules, e.rules...)
-			if e.bandwidth != nil {
-				m.Bandwidths = append(m.Bandwidths, e.bandwidth)
-			}
+		m.Rules = append(m.Rules, e.rules...)
+		if e.bandwidth != nil {
+			m.Bandwidths = append(m.Bandwidths, e.bandwidth)
 		}
-		previous = e
 	}
 	return nil
 }

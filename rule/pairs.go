@@ -60,8 +60,10 @@ func (p *pairs) named(pair string) (value string, ok bool) {
 		switch {
 		case c == '=':
 			return pair[i+1:], n == len(p.name)
-		case c == '%' && i+2 < len(pair) && hexDigit[pair[i+1]] > 0 && hexDigit[pair[i+2]] > 0:
-			c, width = (hexDigit[pair[i+1]]-1)<<4|(hexDigit[pair[i+2]]-1), 3
+		case c == '%' && i+2 < len(pair):
+			if decoded, ok := escaped(pair[i+1], pair[i+2]); ok {
+				c, width = decoded, 3
+			}
 		}
 		i += width
 		space := c == ' ' || c == '+' || c == '\t'
@@ -79,14 +81,6 @@ func (p *pairs) named(pair string) (value string, ok bool) {
 	}
 	return "", n == len(p.name)
 }
-
-// hexDigit has the value of each hexadecimal digit, and 1 more; 0 for what is none.
-var hexDigit = func() (value [256]byte) {
-	for i := range byte(16) {
-		value["0123456789abcdef"[i]], value["0123456789ABCDEF"[i]] = i+1, i+1
-	}
-	return value
-}()
 
 // sameInNames has for each byte the one that it is compared as in a name.
 var sameInNames = func() (same [256]byte) {

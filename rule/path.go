@@ -152,7 +152,7 @@ func appendEscaped(b, segment []byte) []byte {
 // strange are the bytes that keep a path from being plain.
 var strange = func() (strange [256]bool) {
 	for c := range strange {
-		strange[c] = c <= ' ' || c == 0x7F || strings.IndexByte(`%;\`, byte(c)) >= 0
+		strange[c] = c == ' ' || c != '/' && kinds[c] != 0
 	}
 	return strange
 }()
@@ -184,23 +184,27 @@ func plain(path string, fold bool) bool {
 func unescaped(b []byte, text string) []byte {
 	for i := 0; i < len(text); i++ {
 		c := text[i]
-		if c == '%' && i+2 < len(text) && unhex(text[i+1])|unhex(text[i+2]) >= 0 {
-			c = byte(unhex(text[i+1])<<4 | unhex(text[i+2]))
-			i += 2
+		if c == '%' && i+2 < len(text) {
+			if decoded, ok := escaped(text[i+1], text[i+2]); ok {
+				c = decoded
+				i += 2
+			}
 		}
 		b = append(b, c)
 	}
 	return b
 }
 
-func unhex(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
+// escaped returns the byte that two hexadecimal digits stand for, and reports whether they are some.
+func escaped(high, low byte) (c byte, ok bool) {
+	h, l := hexDigit[high], hexDigit[low]
+	return (h-1)<<4 | (l - 1), h > 0 && l > 0
 }
+
+// hexDigit has the value of each hexadecimal digit, and 1 more; 0 for what is none.
+var hexDigit = func() (value [256]byte) {
+	for i := range byte(16) {
+		value["0123456789abcdef"[i]], value["0123456789ABCDEF"[i]] = i+1, i+1
+	}
+	return value
+}()

@@ -133,10 +133,13 @@ func (s *spelling) add(raw string, fold bool) *PathError {
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
 		if c == '%' {
-			if i+2 >= len(raw) || unhex(raw[i+1])|unhex(raw[i+2]) < 0 {
+			ok := i+2 < len(raw)
+			if ok {
+				c, ok = escaped(raw[i+1], raw[i+2])
+			}
+			if !ok {
 				return errPathEscape
 			}
-			c = byte(unhex(raw[i+1])<<4 | unhex(raw[i+2]))
 			i += 2
 		}
 		if fold && 'A' <= c && c <= 'Z' {
@@ -262,11 +265,11 @@ func decodedAgain(text []byte, start int, fold bool) []byte {
 	for _, c := range text[start:end] {
 		text = append(text, c)
 		for n := len(text); n-end >= 3 && text[n-3] == '%'; n = len(text) { // what c completes may complete another
-			high, low := unhex(text[n-2]), unhex(text[n-1])
-			if high|low < 0 {
+			decoded, ok := escaped(text[n-2], text[n-1])
+			if !ok {
 				break
 			}
-			text = append(text[:n-3], byte(high<<4|low))
+			text = append(text[:n-3], decoded)
 			if fold {
 				lower(text[n-3:])
 			}
