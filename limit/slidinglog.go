@@ -20,13 +20,13 @@ package limit
 // for each, and up to as much again as spare room. A log holds at most 65,536 moments and N,
 // which is 768 KiB, and 704 KiB in Redis. If a log of that length must grow, it merges its
 // moments two by two. A merged moment is the later of the two. So the promise holds all the
-// same, but a request may be refused for as long as the two were apart, and what was charged at
+// same, but a request may be refused for as long as the two were apart, and a charge at
 // the earlier one cannot be given back. That cannot happen
 // if N is at most 65,536, except in a store that has no memory left for a longer log. Where N
 // is large and the last request does not matter, a sliding window is cheaper.
 //
 // State: Head packs the ring: first, length and size. The cells are size moments, and
-// then, two to a cell, their totals and the total of what has been dropped. Totals are
+// then, two to a cell, their totals and the total of the dropped requests. Totals are
 // numbers modulo 2 to the 32nd, of which only differences count. Expiry: when the newest has
 // left the window. Cost: two binary searches; to give back, also a step for each later
 // moment. Source: source 003 keeps such a log in a Redis sorted set.

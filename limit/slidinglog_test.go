@@ -62,7 +62,7 @@ func (m *fullLog) take(now, n int64) {
 	m.history, m.all = append(m.history, moment{now, n}), append(m.all, moment{now, n})
 }
 
-// give gives back what was taken at the moment at. What is in a merged moment may stay counted.
+// give gives back what was taken at the moment at. A charge in a merged moment may stay counted.
 func (m *fullLog) give(i int, at, n int64) {
 	m.given = true
 	if m.merges {

@@ -74,7 +74,7 @@ func actorValue(text string) string {
 }
 
 // hashed returns the first 64 bits of a text's SHA-256. It has no key, so that an operator who
-// looks for one client, and other gateways, get the same. Whoever has the log can try names.
+// looks for one client, and other gateways, get the same. Everyone who has the log can try names.
 func hashed(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256:" + hex.EncodeToString(sum[:8])
