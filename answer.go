@@ -89,7 +89,7 @@ func (a *answer) WriteHeader(status int) {
 func (a *answer) answered(status int) {
 	a.status = status
 	if a.ctx.Err() == nil {
-		a.decision.Answered(status)
+		a.decision.SetStatus(status)
 	}
 }
 

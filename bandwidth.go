@@ -39,14 +39,14 @@ func (b bandwidth) piece() int64 { return int64(b) * 9 / 40 }
 // lasts returns how many nanoseconds n bytes take. n is at most a piece.
 func (b bandwidth) lasts(n int64) int64 { return (n*int64(time.Second) + int64(b) - 1) / int64(b) }
 
-// Layout implements limit.Meter.
-func (b bandwidth) Layout() string { return "1" }
+// StateVersion implements limit.Meter.
+func (b bandwidth) StateVersion() string { return "1" }
 
 // Cells implements limit.Meter.
 func (b bandwidth) Cells(limit.State, int64) int { return 0 }
 
-// Look implements limit.Meter. All are allowed, with a wait.
-func (b bandwidth) Look(s limit.State, now, n int64) limit.Outcome {
+// Peek implements limit.Meter. All are allowed, with a wait.
+func (b bandwidth) Peek(s limit.State, now, n int64) limit.Outcome {
 	early := int64(b.Take(s, now, n)) - now*1000 - int64(bandwidthBurst)
 	return limit.Outcome{Allowed: true, Wait: max(early+999, 0) / 1000}
 }
@@ -56,8 +56,8 @@ func (b bandwidth) Take(s limit.State, now, n int64) uint64 {
 	return uint64(max(int64(s.Head), now*1000) + b.lasts(n))
 }
 
-// Give implements limit.Meter.
-func (b bandwidth) Give(s limit.State, _, n int64) uint64 {
+// Refund implements limit.Meter.
+func (b bandwidth) Refund(s limit.State, _, n int64) uint64 {
 	return uint64(max(int64(s.Head)-b.lasts(n), 0))
 }
 
@@ -128,12 +128,12 @@ func (p *paced) Write(b []byte) (n int, err error) {
 func (p *paced) await(n int64, few bool) error {
 	for p.own > 0 {
 		now := p.store.Now()
-		wait := p.own.Look(p.state, now, n).Wait
+		wait := p.own.Peek(p.state, now, n).Wait
 		if wait == 0 {
 			break
 		}
 		if few {
-			wait = p.own.Look(p.state, now, p.piece).Wait
+			wait = p.own.Peek(p.state, now, p.piece).Wait
 		}
 		if err := p.sleep(wait); err != nil {
 			return err
@@ -182,9 +182,9 @@ func (p *paced) awaitShared(n int64) error {
 	if !waits {
 		return nil
 	}
-	err := p.store.Await(p.ctx, p.shared)
+	err := p.store.Wait(p.ctx, p.shared)
 	if err != nil {
-		p.store.Give(p.shared)
+		p.store.Refund(p.shared)
 	}
 	return err
 }

@@ -142,10 +142,10 @@ limits:
 			a, b = take("/failures", "a", true), take("/failures", "b", true)
 			c, d = take("/failures", "c", true), take("/failures", "d", true) // share 2
 			release(take("/failures", "e", false))
-			c.Answered(200)
+			c.SetStatus(200)
 			free("/failures", "e")
 			release(take("/failures", "f", false)) // e stays charged
-			a.Answered(200)
+			a.SetStatus(200)
 			release(a, b, c, d)
 			if got := count(t, l, 5, device("/failures", "b")); got != 1 {
 				t.Errorf("b is allowed %d more, want 1", got)

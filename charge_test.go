@@ -125,7 +125,7 @@ func TestAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer d.Done()
-		defer d.Answered(200)
+		defer d.SetStatus(200)
 		if !d.Allowed {
 			return 0
 		}
@@ -135,13 +135,13 @@ func TestAnswered(t *testing.T) {
 		tell func(*diana.Decision)
 		want int64
 	}{
-		{func(d *diana.Decision) { d.Answered(200); d.Done() }, 4},
-		{func(d *diana.Decision) { d.Answered(200); d.Answered(200); d.Done(); d.Answered(200) }, 4},
-		{func(d *diana.Decision) { d.Answered(401); d.Done() }, 3},
-		{func(d *diana.Decision) { d.Answered(401); d.Answered(200); d.Done() }, 2},
+		{func(d *diana.Decision) { d.SetStatus(200); d.Done() }, 4},
+		{func(d *diana.Decision) { d.SetStatus(200); d.SetStatus(200); d.Done(); d.SetStatus(200) }, 4},
+		{func(d *diana.Decision) { d.SetStatus(401); d.Done() }, 3},
+		{func(d *diana.Decision) { d.SetStatus(401); d.SetStatus(200); d.Done() }, 2},
 		{func(d *diana.Decision) { d.Done() }, 1},
-		{func(d *diana.Decision) { e := *d; d.Done(); left(); e.Answered(200) }, 0},
-		{func(d *diana.Decision) { d.Answered(200); d.Done() }, 0}, // a refusal
+		{func(d *diana.Decision) { e := *d; d.Done(); left(); e.SetStatus(200) }, 0},
+		{func(d *diana.Decision) { d.SetStatus(200); d.Done() }, 0}, // a refusal
 	} {
 		d, err := l.Take(context.Background(), diana.Request{})
 		if err != nil {
@@ -157,7 +157,7 @@ func TestAnswered(t *testing.T) {
 			t.Errorf("the shadow: %+v", r)
 		}
 	}
-	new(diana.Decision).Answered(200)
+	new(diana.Decision).SetStatus(200)
 }
 
 // copyOrFail answers with what there is to read, or with 401 if there is nothing.
@@ -336,7 +336,7 @@ func TestChargeKeepsThePromise(t *testing.T) {
 							mu.Unlock()
 						}
 						time.Sleep(takes)
-						d.Answered(status)
+						d.SetStatus(status)
 					})
 				}
 				wg.Wait()
@@ -390,7 +390,7 @@ func TestChargeGlobal(t *testing.T) {
 			t.Fatal(err, d.Degraded)
 		}
 		defer d.Done()
-		d.Answered(status)
+		d.SetStatus(status)
 		return d.Allowed
 	}
 	for _, path := range []string{"/tb", "/both"} {

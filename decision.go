@@ -58,11 +58,11 @@ func (d *Decision) Done() {
 	d.j, d.Verdicts = nil, nil
 }
 
-// Answered tells the status that the request is answered with, as far as it was allowed.
+// SetStatus tells the status that the request is answered with, as far as it was allowed.
 // It is charged to none of the rules that count other statuses alone. Without it the request
 // stays charged to all, as nothing is known of its outcome. It should be called as soon as
 // the status is known, once, and before Done. A server that uses Handler has no need for it.
-func (d *Decision) Answered(status int) {
+func (d *Decision) SetStatus(status int) {
 	if j := d.j; j != nil && j.use.Load() == d.use && j.owed {
 		j.owed = false
 		j.giveBack(status)
@@ -101,7 +101,7 @@ type judgement struct {
 // end gives back what the request held, and the judgement.
 func (j *judgement) end() {
 	if j.held {
-		j.limiter.local.Give(j.heldOf(&j.here))
+		j.limiter.local.Refund(j.heldOf(&j.here))
 		j.giveThere(j.heldOf(&j.there))
 		j.giveThere(j.heldOf(&j.debts))
 		for _, c := range []*charges{&j.here, &j.there, &j.debts} {
@@ -116,7 +116,7 @@ func (j *judgement) end() {
 // giveThere gives charges back in Redis.
 func (j *judgement) giveThere(list []limit.Charge) {
 	if len(list) > 0 {
-		j.active.global.Give(list)
+		j.active.global.Refund(list)
 	}
 }
 
@@ -135,7 +135,7 @@ func (j *judgement) heldOf(c *charges) []limit.Charge {
 // giveBack gives back what the request was charged under rules that do not count the status
 // of its answer.
 func (j *judgement) giveBack(status int) {
-	j.limiter.local.Give(j.notCharged(&j.here, status))
+	j.limiter.local.Refund(j.notCharged(&j.here, status))
 	j.giveThere(j.notCharged(&j.there, status))
 	j.giveThere(j.notCharged(&j.debts, status))
 	back := func(r *rule.Rule) bool { return givesBack(r, status) }

@@ -162,12 +162,12 @@ func TestNeverAllowed(t *testing.T) {
 // byDay is a limit that refuses all until 9 o'clock.
 type byDay struct{}
 
-func (byDay) Layout() string                        { return "1" }
-func (byDay) Cells(limit.State, int64) int          { return 0 }
-func (byDay) Take(s limit.State, _, _ int64) uint64 { return s.Head }
-func (byDay) Give(s limit.State, _, _ int64) uint64 { return s.Head }
-func (byDay) Expiry(limit.State) int64              { return 0 }
-func (byDay) Look(_ limit.State, now, _ int64) limit.Outcome {
+func (byDay) StateVersion() string                    { return "1" }
+func (byDay) Cells(limit.State, int64) int            { return 0 }
+func (byDay) Take(s limit.State, _, _ int64) uint64   { return s.Head }
+func (byDay) Refund(s limit.State, _, _ int64) uint64 { return s.Head }
+func (byDay) Expiry(limit.State) int64                { return 0 }
+func (byDay) Peek(_ limit.State, now, _ int64) limit.Outcome {
 	wait := (9 * time.Hour).Microseconds() - now%(24*time.Hour).Microseconds()
 	return limit.Outcome{Allowed: wait <= 0, Wait: max(wait, 0), Reset: max(wait, 0)}
 }

@@ -459,12 +459,12 @@ func TestVocabulary(t *testing.T) {
 // everyOther is a Meter that lets every other request pass.
 type everyOther struct{}
 
-func (everyOther) Layout() string                        { return "1" }
-func (everyOther) Cells(limit.State, int64) int          { return 1 }
-func (everyOther) Take(s limit.State, _, _ int64) uint64 { s.Cells[0]++; return 1 - s.Head }
-func (everyOther) Give(s limit.State, _, _ int64) uint64 { return s.Head }
-func (everyOther) Expiry(limit.State) int64              { return limit.Never }
-func (everyOther) Look(s limit.State, _, _ int64) limit.Outcome {
+func (everyOther) StateVersion() string                    { return "1" }
+func (everyOther) Cells(limit.State, int64) int            { return 1 }
+func (everyOther) Take(s limit.State, _, _ int64) uint64   { s.Cells[0]++; return 1 - s.Head }
+func (everyOther) Refund(s limit.State, _, _ int64) uint64 { return s.Head }
+func (everyOther) Expiry(limit.State) int64                { return limit.Never }
+func (everyOther) Peek(s limit.State, _, _ int64) limit.Outcome {
 	return limit.Outcome{Allowed: s.Head == 0}
 }
 

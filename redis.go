@@ -199,7 +199,7 @@ func (l *Limiter) stillCounts(counters string, key []byte, n int64) int64 {
 	if _, err := l.local.Take(context.Background(), now, peek); err != nil {
 		return n
 	}
-	unused := e.meter.Look(limit.State{}, now, 1).Remaining
+	unused := e.meter.Peek(limit.State{}, now, 1).Remaining
 	return min(n, unused-peek[0].Outcome.Remaining)
 }
 

@@ -27,7 +27,9 @@ import (
 // after the actor has a record of its own.
 
 // warmName returns the name of the counters that a Meter of a global rule has here.
-func warmName(r *rule.Rule, m limit.Meter) string { return "global " + m.Layout() + " " + r.Counters }
+func warmName(r *rule.Rule, m limit.Meter) string {
+	return "global " + m.StateVersion() + " " + r.Counters
+}
 
 // known returns the counters here that remember the actors of a global rule. m is the Meter that
 // decides without Redis, or nil.

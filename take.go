@@ -223,7 +223,7 @@ func (j *judgement) decide(ctx context.Context, now int64, d *Decision) (err err
 	if d.Allowed, err = j.active.global.Take(ctx, now, j.there.list); err == nil && d.Allowed {
 		return nil
 	}
-	local.Give(j.here.list)
+	local.Refund(j.here.list)
 	if !errors.Is(err, redisstore.ErrUnavailable) {
 		j.freed(&j.here, always)
 		j.here.restore()
@@ -277,10 +277,10 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 	// First the wait whose length is known, as the line of this process goes by the clock:
 	// so the request waits for the longer, and not for the sum.
 	if j.there.wait() > 0 {
-		err = j.active.global.Await(ctx, j.there.list)
+		err = j.active.global.Wait(ctx, j.there.list)
 	}
 	if err == nil && j.here.wait() > 0 {
-		err = j.limiter.local.Await(ctx, j.here.list)
+		err = j.limiter.local.Wait(ctx, j.here.list)
 	}
 	if err != nil {
 		j.undo()
@@ -293,7 +293,7 @@ func (j *judgement) await(ctx context.Context, now int64, d *Decision) (err erro
 
 // undo gives back all that the request was charged, which then is not allowed.
 func (j *judgement) undo() {
-	j.limiter.local.Give(j.here.list)
+	j.limiter.local.Refund(j.here.list)
 	j.giveThere(j.there.list)
 	j.giveThere(j.debts.list)
 	j.freed(&j.here, always)

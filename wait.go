@@ -189,7 +189,7 @@ func (j *judgement) never(c *charges, i int, now int64) bool {
 		m = j.active.enforced[r.Slot].meter
 	}
 	cost := c.list[i].Cost
-	return cost > 1 && !m.Look(limit.State{}, now, cost).Allowed
+	return cost > 1 && !m.Peek(limit.State{}, now, cost).Allowed
 }
 
 // neverAllows reports whether a rule never allows a request of that cost: its meter refuses a
@@ -197,8 +197,8 @@ func (j *judgement) never(c *charges, i int, now int64) bool {
 // meter of the whole limit. The share of a gateway that has lost Redis can be too small for the
 // request, but only for a while.
 func neverAllows(r *rule.Rule, now, cost int64) bool {
-	first := r.Meter.Look(limit.State{}, now, cost)
-	return !first.Allowed && !r.Meter.Look(limit.State{}, now+first.Wait, cost).Allowed
+	first := r.Meter.Peek(limit.State{}, now, cost)
+	return !first.Allowed && !r.Meter.Peek(limit.State{}, now+first.Wait, cost).Allowed
 }
 
 // stand puts a request that was judged at the moment now, and refused, into the line in

@@ -596,7 +596,7 @@ func TestWaitGivenBack(t *testing.T) {
 				time.Sleep(time.Second)
 				for i, status := range []int{200, 404} {
 					time.Sleep(time.Second)
-					under[i].Answered(status)
+					under[i].SetStatus(status)
 					under[i].Done()
 					synctest.Wait()
 				}

@@ -100,7 +100,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		h.answered(c, answer)
 	}
 	if err == nil {
-		d.Answered(answer.StatusCode)
+		d.SetStatus(answer.StatusCode)
 	}
 	if err != nil || len(d.Verdicts) == 0 || answer.Body == nil || answer.Body == http.NoBody {
 		d.Done()

@@ -184,11 +184,11 @@ func TestAlgorithmDefaults(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := m.Look(limit.State{}, 1e15, 1).Remaining; got != row.remaining {
+		if got := m.Peek(limit.State{}, 1e15, 1).Remaining; got != row.remaining {
 			t.Errorf("%s: %d remaining, want %d", row.fields, got, row.remaining)
 		}
-		if row.layout != "" && m.Layout() != row.layout {
-			t.Errorf("%s: layout %s, want %s", row.fields, m.Layout(), row.layout)
+		if row.layout != "" && m.StateVersion() != row.layout {
+			t.Errorf("%s: layout %s, want %s", row.fields, m.StateVersion(), row.layout)
 		}
 	}
 }

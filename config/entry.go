@@ -169,7 +169,7 @@ func (v value) rule() rule.Rule {
 		return made
 	}
 	made.Except, made.Overrides = except, kept(overrides, &made)
-	if n := made.Cost.N; n > 1 && made.Limit.N > 0 && !meter.Look(limit.State{}, someTime, n).Allowed {
+	if n := made.Cost.N; n > 1 && made.Limit.N > 0 && !meter.Peek(limit.State{}, someTime, n).Allowed {
 		m.get("cost").fail("cost: no request that costs %d is ever within the limit of this rule, expected a lower cost or a larger limit", n)
 	}
 	m.advise(&made)

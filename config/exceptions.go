@@ -107,7 +107,7 @@ func kept(overrides []override, r *rule.Rule) (list []rule.Override) {
 				o.fail("algo %s cannot keep this override: %s", r.Algorithm.Name(), strings.TrimPrefix(err.Error(), "limit: "))
 				continue
 			}
-			if n := r.Cost.N; n > 1 && l.N > 0 && !m.Look(limit.State{}, someTime, n).Allowed {
+			if n := r.Cost.N; n > 1 && l.N > 0 && !m.Peek(limit.State{}, someTime, n).Allowed {
 				o.fail("override: no request that costs %d is ever within this limit, expected a lower cost or a larger limit", n)
 				continue
 			}

@@ -7,12 +7,12 @@ package limit
 // refused callers to wait: no time is known after which they would be let in.
 type closed int64
 
-func (c closed) Layout() string                  { return "closed" }
-func (c closed) Cells(State, int64) int          { return 0 }
-func (c closed) Take(State, int64, int64) uint64 { return 0 }
-func (c closed) Give(State, int64, int64) uint64 { return 0 }
-func (c closed) Expiry(State) int64              { return 0 }
+func (c closed) StateVersion() string              { return "closed" }
+func (c closed) Cells(State, int64) int            { return 0 }
+func (c closed) Take(State, int64, int64) uint64   { return 0 }
+func (c closed) Refund(State, int64, int64) uint64 { return 0 }
+func (c closed) Expiry(State) int64                { return 0 }
 
-func (c closed) Look(State, int64, int64) Outcome {
+func (c closed) Peek(State, int64, int64) Outcome {
 	return Outcome{Wait: int64(c), Reset: int64(c)}
 }

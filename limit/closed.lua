@@ -2,8 +2,8 @@
 -- a: 1 unit
 local M = {}
 function M.load() return {} end
-function M.look(_, _, _, a) return false, a[1], 0, a[1] end
+function M.peek(_, _, _, a) return false, a[1], 0, a[1] end
 function M.take() end
-function M.give() end
+function M.refund() end
 function M.save() return '', 0 end
 return M

@@ -37,10 +37,10 @@ func newConcurrency(l Limit) (Meter, error) {
 	return &concurrency{l.N}, nil
 }
 
-func (c *concurrency) Layout() string         { return "1" }
+func (c *concurrency) StateVersion() string   { return "1" }
 func (c *concurrency) Cells(State, int64) int { return 0 }
 
-func (c *concurrency) Look(s State, _, n int64) Outcome {
+func (c *concurrency) Peek(s State, _, n int64) Outcome {
 	inside := int64(s.Head)
 	out := Outcome{Remaining: max(c.n-inside, 0)}
 	if inside+n > c.n {
@@ -56,7 +56,7 @@ func (c *concurrency) Take(s State, _, n int64) uint64 { return s.Head + uint64(
 // Debit implements Debtor.
 func (c *concurrency) Debit(s State, _, n int64) uint64 { return min(s.Head+uint64(n), 1<<53) }
 
-func (c *concurrency) Give(s State, _, n int64) uint64 {
+func (c *concurrency) Refund(s State, _, n int64) uint64 {
 	return uint64(max(int64(s.Head)-n, 0))
 }
 

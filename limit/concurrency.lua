@@ -16,7 +16,7 @@ function M.load(value)
   return s
 end
 
-function M.look(s, now, n, a)
+function M.peek(s, now, n, a)
   local inside = 0
   for _, g in pairs(s) do
     if g.ends > now then inside = inside + g.count end
@@ -37,7 +37,7 @@ end
 
 M.debit = M.take
 
-function M.give(s, _, n)
+function M.refund(s, _, n)
   local g = s[gateway]
   if not g then return end
   g.count = g.count - n

@@ -40,8 +40,8 @@ func TestConcurrencyGiveTooMuch(t *testing.T) {
 	if e := m.Expiry(s); e != Never {
 		t.Errorf("one is inside, and forgotten at %d", e)
 	}
-	s.Head = m.Give(s, epoch2026, 2)
-	if out := m.Look(s, epoch2026, 1); out.Remaining != 3 {
+	s.Head = m.Refund(s, epoch2026, 2)
+	if out := m.Peek(s, epoch2026, 1); out.Remaining != 3 {
 		t.Errorf("%+v, want 3 remaining", out)
 	}
 	if e := m.Expiry(s); e > epoch2026 {

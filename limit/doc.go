@@ -5,8 +5,8 @@
 //
 // An [Algorithm] turns a [Limit] (so many requests in so long) into a [Meter].
 // A Meter is pure arithmetic: given the [State] of one actor and a time it says
-// what becomes of a request ([Meter.Look]) and how the state changes
-// ([Meter.Take], [Meter.Give]). It holds no clock, no lock and no memory of its
+// what becomes of a request ([Meter.Peek]) and how the state changes
+// ([Meter.Take], [Meter.Refund]). It holds no clock, no lock and no memory of its
 // own, and it computes in whole numbers only.
 //
 // A [Store] keeps the states. It is given all the [Charge] values of a request

@@ -62,7 +62,7 @@ func newFixedWindow(l Limit) (Meter, error) {
 	}, nil
 }
 
-func (w *fixedWindow) Layout() string {
+func (w *fixedWindow) StateVersion() string {
 	switch {
 	case w.first:
 		return "first"
@@ -111,7 +111,7 @@ func (w *fixedWindow) store(s State, start, count int64) uint64 {
 	return uint64(start)
 }
 
-func (w *fixedWindow) Look(s State, now, n int64) Outcome {
+func (w *fixedWindow) Peek(s State, now, n int64) Outcome {
 	start, count := w.at(s, now)
 	left := start + w.unit - now
 	out := Outcome{Remaining: max(w.n-count, 0), Reset: left}
@@ -134,7 +134,7 @@ func (w *fixedWindow) Debit(s State, now, n int64) uint64 {
 	return w.store(s, start, min(count+n, maxCount))
 }
 
-func (w *fixedWindow) Give(s State, at, n int64) uint64 {
+func (w *fixedWindow) Refund(s State, at, n int64) uint64 {
 	start, count := w.load(s)
 	if at < start || at >= start+w.unit { // charged to a window that is gone
 		return s.Head

@@ -18,7 +18,7 @@ local function at(s, now, a)
   return now - now % a[2], 0
 end
 
-function M.look(s, now, n, a)
+function M.peek(s, now, n, a)
   local start, count = at(s, now, a)
   local left = start + a[2] - now
   local remaining = math.max(a[1] - count, 0)
@@ -36,7 +36,7 @@ function M.debit(s, now, n, a)
   s.start, s.count = start, math.min(count + n, 1073741823) -- maxCount
 end
 
-function M.give(s, moment, n, a)
+function M.refund(s, moment, n, a)
   if moment < s.start or moment >= s.start + a[2] then return end
   s.count = math.max(s.count - n, 0)
 end

@@ -74,7 +74,7 @@ func TestFixedWindowGivenBack(t *testing.T) {
 		m := newMeter(t, FixedWindow(), Limit{N: 10, Unit: time.Minute, Align: tc.align})
 		s := State{Cells: make([]uint64, m.Cells(State{}, 1))}
 		s.Head = m.Take(s, epoch2026+30e6, 1)
-		s.Head = m.Give(s, epoch2026+30e6, 1)
+		s.Head = m.Refund(s, epoch2026+30e6, 1)
 		if got := m.Expiry(s); got != tc.expiry {
 			t.Errorf("align %d: expiry %d, want %d", tc.align, got, tc.expiry)
 		}

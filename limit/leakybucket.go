@@ -32,7 +32,7 @@ import (
 // A cost of n takes n turns, beginning with the first that is free.
 //
 // The Meter only reserves turns. The store holds the waiting, in order, and gives
-// the turn of one that leaves early to those behind it (Give moves next back). Give
+// the turn of one that leaves early to those behind it (Refund moves next back). Refund
 // is for turns that have not come yet: later, those behind may have gone on.
 //
 // State: one word, the moment next. Expiry: that moment. Cost: one addition.
@@ -75,10 +75,10 @@ func newLeakyBucket(l Limit) (Meter, error) {
 	return b, nil
 }
 
-func (b *leakyBucket) Layout() string         { return "1" }
+func (b *leakyBucket) StateVersion() string   { return "1" }
 func (b *leakyBucket) Cells(State, int64) int { return 0 }
 
-func (b *leakyBucket) Look(s State, now, n int64) Outcome {
+func (b *leakyBucket) Peek(s State, now, n int64) Outcome {
 	turn := max(now, int64(s.Head))
 	wait := turn - now
 	out := Outcome{Allowed: wait <= b.longest && n <= b.most, Wait: wait, Reset: b.step}
@@ -100,7 +100,7 @@ func (b *leakyBucket) Debit(s State, now, n int64) uint64 {
 	return uint64(min(next, now+maxFill))
 }
 
-func (b *leakyBucket) Give(s State, _, n int64) uint64 {
+func (b *leakyBucket) Refund(s State, _, n int64) uint64 {
 	return uint64(max(int64(s.Head)-n*b.step, 0))
 }
 

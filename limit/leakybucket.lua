@@ -9,7 +9,7 @@ function M.load(value)
   return {next = (struct.unpack('<d', value, 2))}
 end
 
-function M.look(s, now, n, a)
+function M.peek(s, now, n, a)
   local wait = math.max(now, s.next) - now
   if wait <= a[2] then
     return n <= a[3], wait, math.floor((a[2] - wait) / a[1]) + 1, a[1]
@@ -25,7 +25,7 @@ function M.debit(s, now, n, a)
   s.next = math.min(next_turn, now + 3153600000000000) -- maxFill
 end
 
-function M.give(s, _, n, a) s.next = math.max(s.next - n * a[1], 0) end
+function M.refund(s, _, n, a) s.next = math.max(s.next - n * a[1], 0) end
 
 function M.delay(s, d) s.next = s.next + d end
 

@@ -117,7 +117,7 @@ func TestLeakyBucketDelay(t *testing.T) {
 	s := State{}
 	s.Head = m.Take(s, epoch2026, 1)
 	s.Head = m.Delay(s, 70_000)
-	if out := m.Look(s, epoch2026, 1); !out.Allowed || out.Wait != 170_000 {
+	if out := m.Peek(s, epoch2026, 1); !out.Allowed || out.Wait != 170_000 {
 		t.Errorf("%+v, want a wait of 170 ms", out)
 	}
 }
@@ -130,10 +130,10 @@ func TestNoQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := State{Head: m.Take(State{}, epoch2026, 1)}
-	if out := m.Look(s, epoch2026+99_999, 1); out.Allowed || out.Wait != 1 {
+	if out := m.Peek(s, epoch2026+99_999, 1); out.Allowed || out.Wait != 1 {
 		t.Errorf("a microsecond too early: %+v, want a refusal for 1 µs", out)
 	}
-	if out := m.Look(s, epoch2026+100_000, 1); !out.Allowed || out.Wait != 0 {
+	if out := m.Peek(s, epoch2026+100_000, 1); !out.Allowed || out.Wait != 0 {
 		t.Errorf("in time: %+v, want it allowed at once", out)
 	}
 	if _, err := LeakyBucket().New(Limit{N: 1, Unit: time.Second, Queue: -2}); err == nil {

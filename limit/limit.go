@@ -116,7 +116,7 @@ type State struct {
 	Head uint64
 
 	// Cells is room for more. It is as long as the Meter asked for with
-	// Meter.Cells or longer, and only Take, Debit and Give may write to it.
+	// Meter.Cells or longer, and only Take, Debit and Refund may write to it.
 	Cells []uint64
 }
 
@@ -126,26 +126,26 @@ const Never = math.MaxInt64
 // Meter keeps one limit. Its methods are pure: no clock, no lock, no
 // allocation. Every n is at least 1. A Meter is safe for concurrent use.
 type Meter interface {
-	// Layout names how states are laid out. States pass from one Meter to
+	// StateVersion names how states are laid out. States pass from one Meter to
 	// another of the same algorithm, unit and layout, as when a limit is changed by
 	// a reload: what has been used then counts against the new limit.
-	Layout() string
+	StateVersion() string
 
 	// Cells returns how many cells the state needs for n more to be taken. It
 	// is 0 for a state that is all in its Head, and then 0 for every state of
 	// this Meter. Cells already there are kept when more are added.
 	Cells(s State, n int64) int
 
-	// Look judges a request of cost n at the moment now. It changes nothing.
-	Look(s State, now, n int64) Outcome
+	// Peek judges a request of cost n at the moment now. It changes nothing.
+	Peek(s State, now, n int64) Outcome
 
-	// Take charges a request of cost n that Look allows of the same state at
+	// Take charges a request of cost n that Peek allows of the same state at
 	// the same moment, and returns the new Head.
 	Take(s State, now, n int64) uint64
 
-	// Give gives back n that were taken at the moment at, as far as they still
+	// Refund gives back n that were taken at the moment at, as far as they still
 	// count, and returns the new Head.
-	Give(s State, at, n int64) uint64
+	Refund(s State, at, n int64) uint64
 
 	// Expiry returns the moment from which s means the same as a state never
 	// used, or Never.
@@ -158,7 +158,7 @@ type Clamped interface {
 	Meter
 
 	// Moment returns the moment that Take charges at when it is asked to at now. It is
-	// the one to Give back at.
+	// the one to Refund back at.
 	Moment(s State, now int64) int64
 }
 
@@ -179,7 +179,7 @@ func Debit(m Meter, s State, now, n int64) uint64 {
 	if d, ok := m.(Debtor); ok {
 		return d.Debit(s, now, n)
 	}
-	if out := m.Look(s, now, n); !out.Allowed {
+	if out := m.Peek(s, now, n); !out.Allowed {
 		n = min(n, out.Remaining)
 	}
 	if n <= 0 {
@@ -222,19 +222,19 @@ type Queue interface {
 // caller sleeps by itself until its turn, which stays as it was told, whoever else comes or
 // goes. Which Meters are one is told by this interface.
 //
-// Look of a Reserver is LookWithin of 0, and its Remaining how many requests of cost 1 would
-// be allowed without a wait. Give is given the turn, which is the moment of the charge and
+// Peek of a Reserver is PeekWithin of 0, and its Remaining how many requests of cost 1 would
+// be allowed without a wait. Refund is given the turn, which is the moment of the charge and
 // its Wait. It gives back what nobody has reserved behind: the others keep their turns, and
 // no two may have one.
 type Reserver interface {
 	Meter
 
-	// LookWithin is Look for a request that would wait for so many microseconds at most. The
+	// PeekWithin is Peek for a request that would wait for so many microseconds at most. The
 	// Wait of a refusal is how long it would be until it could be allowed with that wait.
-	LookWithin(s State, now, n, longest int64) Outcome
+	PeekWithin(s State, now, n, longest int64) Outcome
 }
 
-// Outcome is what becomes of a request. From [Meter.Look] it describes the state
+// Outcome is what becomes of a request. From [Meter.Peek] it describes the state
 // before the request is charged, from a [Store] the state after.
 type Outcome struct {
 	Allowed bool

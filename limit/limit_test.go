@@ -24,11 +24,11 @@ func testChanged(t *testing.T, a Algorithm, l Limit, rows []changed) {
 	for i, row := range rows {
 		l.N = row.n
 		s.meter = newMeter(t, a, l)
-		if i > 0 && s.meter.Layout() != layout {
-			t.Fatalf("row %d: layout %q, was %q", i, s.meter.Layout(), layout)
+		if i > 0 && s.meter.StateVersion() != layout {
+			t.Fatalf("row %d: layout %q, was %q", i, s.meter.StateVersion(), layout)
 		}
-		layout = s.meter.Layout()
-		out := s.meter.Look(s.state, epoch2026, row.cost)
+		layout = s.meter.StateVersion()
+		out := s.meter.Peek(s.state, epoch2026, row.cost)
 		if out.Allowed != row.allowed || out.Remaining != row.remaining {
 			t.Errorf("%+v, row %d: %+v, want %v, %d remaining", l, i, out, row.allowed, row.remaining)
 		}
@@ -128,11 +128,11 @@ func TestClosed(t *testing.T) {
 		}
 		for _, now := range []int64{0, epoch2026, epoch2026 - 1} {
 			want := Outcome{Wait: 1e6, Reset: 1e6}
-			if out := m.Look(State{}, now, 1); out != want {
+			if out := m.Peek(State{}, now, 1); out != want {
 				t.Errorf("%s: %+v, want %+v", a.Name(), out, want)
 			}
 		}
-		if m.Give(State{}, epoch2026, 1) != 0 || m.Expiry(State{}) != 0 {
+		if m.Refund(State{}, epoch2026, 1) != 0 || m.Expiry(State{}) != 0 {
 			t.Errorf("%s: something is left of a limit of nothing", a.Name())
 		}
 	}
@@ -164,11 +164,11 @@ func TestAllocs(t *testing.T) {
 				if need := m.Cells(s, 1); need > len(s.Cells) {
 					t.Fatal("the requests of one moment need more cells")
 				}
-				if m.Look(s, now, 1).Allowed {
+				if m.Peek(s, now, 1).Allowed {
 					s.Head = m.Take(s, now, 1)
 				}
 			}
-			s.Head = m.Give(s, now, 1)
+			s.Head = m.Refund(s, now, 1)
 			now = max(m.Expiry(s), now) + 1
 			if now == Never {
 				now = epoch2026
@@ -196,11 +196,11 @@ func TestMoment(t *testing.T) {
 			s.Head = m.Take(s, later, 1)
 			at := m.Moment(s, epoch2026)
 			s.Head = m.Take(s, epoch2026, 2)
-			if left := m.Look(s, later, 1).Remaining; left != l.N-3 {
+			if left := m.Peek(s, later, 1).Remaining; left != l.N-3 {
 				t.Errorf("%s %+v: %d are left, want all but 3", a.Name(), l, left)
 			}
-			s.Head = m.Give(s, at, 2)
-			if left := m.Look(s, later, 1).Remaining; left != l.N-1 {
+			s.Head = m.Refund(s, at, 2)
+			if left := m.Peek(s, later, 1).Remaining; left != l.N-1 {
 				t.Errorf("%s %+v: %d are left when 2 are given back, want all but 1", a.Name(), l, left)
 			}
 		}

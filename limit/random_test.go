@@ -121,7 +121,7 @@ func (s *sequence) back(t *rapid.T) {
 }
 
 func (s *sequence) take(t *rapid.T) {
-	left := s.meter.Look(s.state, s.now, 1).Remaining
+	left := s.meter.Peek(s.state, s.now, 1).Remaining
 	s.charge(t, rapid.OneOf(
 		rapid.SampledFrom([]int64{1, 2, max(left, 1), min(left+1, MaxN), s.n, min(s.n+1, MaxN), MaxN}),
 		rapid.Int64Range(1, min(s.n+s.n/2+1, MaxN)),
@@ -130,7 +130,7 @@ func (s *sequence) take(t *rapid.T) {
 
 // charge makes a request, and compares what the meter and the model say of it.
 func (s *sequence) charge(t *rapid.T, n int64) {
-	out := s.meter.Look(s.state, s.now, n)
+	out := s.meter.Peek(s.state, s.now, n)
 	if wrong := s.model.check(s.now, n, out); wrong != "" {
 		t.Fatalf("at %d, cost %d: %+v, but %s", s.now-s.start, n, out, wrong)
 	}
@@ -166,8 +166,8 @@ func (s *sequence) checkWait(t *rapid.T, n int64, out Outcome) {
 	if s.timeless {
 		return
 	}
-	then := s.meter.Look(s.state, s.now+out.Wait, n)
-	if fresh := s.meter.Look(State{}, s.now, n); !fresh.Allowed {
+	then := s.meter.Peek(s.state, s.now+out.Wait, n)
+	if fresh := s.meter.Peek(State{}, s.now, n); !fresh.Allowed {
 		if then.Allowed || then.Remaining != fresh.Remaining {
 			t.Fatalf("at %d, cost %d is never allowed: %+v, then %+v", s.now-s.start, n, out, then)
 		}
@@ -176,7 +176,7 @@ func (s *sequence) checkWait(t *rapid.T, n int64, out Outcome) {
 	if !then.Allowed {
 		t.Fatalf("at %d, cost %d: %+v, then still %+v", s.now-s.start, n, out, then)
 	}
-	if out.Wait < 1 || s.meter.Look(s.state, s.now+out.Wait-1, n).Allowed {
+	if out.Wait < 1 || s.meter.Peek(s.state, s.now+out.Wait-1, n).Allowed {
 		t.Fatalf("at %d, cost %d: %+v, which is too long", s.now-s.start, n, out)
 	}
 }
@@ -187,7 +187,7 @@ func (s *sequence) checkReset(t *rapid.T, n int64, out Outcome) {
 	if out.Reset <= 0 {
 		return
 	}
-	then := s.meter.Look(s.state, s.now+out.Reset-1, 1)
+	then := s.meter.Peek(s.state, s.now+out.Reset-1, 1)
 	if then.Remaining > out.Remaining+max(out.Remaining, 1) {
 		t.Fatalf("at %d, cost %d: %+v, and within the Reset %+v", s.now-s.start, n, out, then)
 	}
@@ -204,7 +204,7 @@ func (s *sequence) give(t *rapid.T) {
 		return
 	}
 	s.taken = slices.Delete(s.taken, k, k+1)
-	s.state.Head = s.meter.Give(s.state, c.at, c.n)
+	s.state.Head = s.meter.Refund(s.state, c.at, c.n)
 	s.model.give(c.i, c.at, c.n)
 }
 
@@ -214,7 +214,7 @@ func (s *sequence) invariants(t *rapid.T) {
 		t.Fatalf("head %#x uses the store's bit", s.state.Head)
 	}
 	s.checkExpiry(t)
-	out := s.meter.Look(s.state, s.now, 1)
+	out := s.meter.Peek(s.state, s.now, 1)
 	if wrong := s.model.check(s.now, 1, out); wrong != "" {
 		t.Fatalf("at %d: %+v, but %s", s.now-s.start, out, wrong)
 	}
@@ -225,13 +225,13 @@ func (s *sequence) invariants(t *rapid.T) {
 	rest := *s
 	rest.state.Cells = slices.Clone(s.state.Cells)
 	for range out.Remaining {
-		if out := rest.meter.Look(rest.state, s.now, 1); !out.Allowed {
+		if out := rest.meter.Peek(rest.state, s.now, 1); !out.Allowed {
 			t.Fatalf("at %d: not all that remain are allowed", s.now-s.start)
 		}
 		rest.room(1, 0)
 		rest.state.Head = rest.meter.Take(rest.state, s.now, 1)
 	}
-	if rest.meter.Look(rest.state, s.now, 1).Allowed {
+	if rest.meter.Peek(rest.state, s.now, 1).Allowed {
 		t.Fatalf("at %d: more than the remaining %d are allowed", s.now-s.start, out.Remaining)
 	}
 }
@@ -245,7 +245,7 @@ func (s *sequence) checkExpiry(t *rapid.T) {
 	e = max(e, s.now)
 	for _, at := range []int64{e, e + 1, e + s.unit/2, e + 2*s.unit} {
 		for _, n := range []int64{1, s.n, min(s.n+1, MaxN)} {
-			if got, want := s.meter.Look(s.state, at, n), s.meter.Look(State{}, at, n); got != want {
+			if got, want := s.meter.Peek(s.state, at, n), s.meter.Peek(State{}, at, n); got != want {
 				t.Fatalf("at %d: expired, at %d cost %d is %+v, want %+v", s.now-s.start, at-s.start, n, got, want)
 			}
 		}

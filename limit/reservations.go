@@ -91,7 +91,7 @@ type reservations struct {
 	most   int64 // the largest cost
 }
 
-func (r *reservations) Layout() string         { return "2" }
+func (r *reservations) StateVersion() string   { return "2" }
 func (r *reservations) Cells(State, int64) int { return 1 }
 
 func (r *reservations) load(s State) point {
@@ -119,9 +119,9 @@ func (r *reservations) next(s State, now int64) point {
 	return next
 }
 
-func (r *reservations) Look(s State, now, n int64) Outcome { return r.LookWithin(s, now, n, 0) }
+func (r *reservations) Peek(s State, now, n int64) Outcome { return r.PeekWithin(s, now, n, 0) }
 
-func (r *reservations) LookWithin(s State, now, n, longest int64) Outcome {
+func (r *reservations) PeekWithin(s State, now, n, longest int64) Outcome {
 	next := r.next(s, now)
 	out := reserve(next.until(now), longest, n <= r.most, r.plus(next, r.stored).until(now))
 	if today := (point{now, 0}); !next.after(today) {
@@ -153,7 +153,7 @@ func (r *reservations) Debit(s State, now, n int64) uint64 {
 	return r.store(s, r.debit(r.next(s, now), now, n))
 }
 
-func (r *reservations) Give(s State, turn, n int64) uint64 {
+func (r *reservations) Refund(s State, turn, n int64) uint64 {
 	if next := r.sub(r.load(s), n); next.until(0) <= turn && len(s.Cells) > 0 {
 		return r.store(s, next)
 	}
@@ -168,9 +168,9 @@ type warmReservations struct {
 	most int64 // the largest cost
 }
 
-func (r *warmReservations) Look(s State, now, n int64) Outcome { return r.LookWithin(s, now, n, 0) }
+func (r *warmReservations) Peek(s State, now, n int64) Outcome { return r.PeekWithin(s, now, n, 0) }
 
-func (r *warmReservations) LookWithin(s State, now, n, longest int64) Outcome {
+func (r *warmReservations) PeekWithin(s State, now, n, longest int64) Outcome {
 	c := r.at(s, now)
 	wait := c.next.until(now)
 	out := reserve(wait, longest, n <= r.most, r.end(c)-now)
@@ -181,7 +181,7 @@ func (r *warmReservations) LookWithin(s State, now, n, longest int64) Outcome {
 	return out
 }
 
-func (r *warmReservations) Give(s State, turn, n int64) uint64 {
+func (r *warmReservations) Refund(s State, turn, n int64) uint64 {
 	if c := r.before(r.load(s), n); c.next.until(0) <= turn && len(s.Cells) > 0 {
 		return r.store(s, c)
 	}

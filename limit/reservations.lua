@@ -26,7 +26,7 @@ local function full(at, frac, a)
   return up(at, frac)
 end
 
-function M.look(s, now, n, a, longest)
+function M.peek(s, now, n, a, longest)
   local at, frac = next_turn(s, now, a)
   local wait, left = math.max(up(at, frac) - now, 0), 0
   if not after(at, frac, now, 0) then left = steps(at, frac, now, 0, a) + 1 end
@@ -47,7 +47,7 @@ function M.debit(s, now, n, a)
   s.at, s.frac = debit(at, frac, now, n, a[7], a)
 end
 
-function M.give(s, turn, n, a)
+function M.refund(s, turn, n, a)
   local at, frac = from_epoch(sub(s.at, s.frac, n, a))
   if up(at, frac) <= turn then s.at, s.frac = at, frac end
 end

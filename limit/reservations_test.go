@@ -73,7 +73,7 @@ func TestReservationsAhead(t *testing.T) {
 				n := rapid.OneOf(rapid.Int64Range(1, 3), rapid.Int64Range(1, 2*l.N)).Draw(t, "n")
 				n = min(n, MaxN)
 				longest := span.Draw(t, "longest")
-				out := r.LookWithin(s, now, n, longest)
+				out := r.PeekWithin(s, now, n, longest)
 				next, _ := m.resync(now)
 				slack := int64(0)
 				if l.Warmup > 0 {
@@ -105,7 +105,7 @@ func TestReservationsAhead(t *testing.T) {
 				if all[k].turn <= now || l.N > unit {
 					return // it has come, or others can have the same microsecond
 				}
-				s.Head = r.Give(s, all[k].turn, all[k].n)
+				s.Head = r.Refund(s, all[k].turn, all[k].n)
 				if m.mayGive(all[k].i) {
 					m.give(0, 0, 0)
 				}
@@ -146,24 +146,24 @@ func TestReservationsChanged(t *testing.T) {
 	for _, warmup := range []time.Duration{0, time.Second} {
 		s := State{Cells: make([]uint64, 2)}
 		s.Head = at(3, warmup).Take(s, now, 7) // of which 3 are stored
-		owed := at(3, warmup).LookWithin(s, now, 1, maxFill).Wait
-		if got := at(7, warmup).LookWithin(s, now, 1, maxFill).Wait; got != owed && got != owed+1 {
+		owed := at(3, warmup).PeekWithin(s, now, 1, maxFill).Wait
+		if got := at(7, warmup).PeekWithin(s, now, 1, maxFill).Wait; got != owed && got != owed+1 {
 			t.Errorf("warm-up %v: %d are owed under another limit, were %d", warmup, got, owed)
 		}
 	}
 	s := State{Cells: make([]uint64, 1)}
 	s.Head = at(10, 0).Take(s, now, 5)
-	if got := at(20, 0).Look(s, now, 1).Remaining; got != 11 {
+	if got := at(20, 0).Peek(s, now, 1).Remaining; got != 11 {
 		t.Errorf("of 10 a second 5 are stored, and of 20 a second %d and one more, want 10", got-1)
 	}
 	// As cold, in proportion, as it was.
 	s = State{Cells: make([]uint64, 2)}
 	s.Head = at(5, time.Second).Take(s, now, 1) // of 5 stored there are 4
-	if got := at(10, time.Second).LookWithin(s, now, 1, maxFill).Wait; got != 520_000 {
+	if got := at(10, time.Second).PeekWithin(s, now, 1, maxFill).Wait; got != 520_000 {
 		t.Errorf("the first of 5 a second is paid after %d", got)
 	}
 	s.Head = at(10, time.Second).Take(s, now, 2) // of 8 there are 6: 0.2 s, and 0.18 - 0.02 s
-	if got := at(10, time.Second).LookWithin(s, now, 1, maxFill).Wait; got != 880_000 {
+	if got := at(10, time.Second).PeekWithin(s, now, 1, maxFill).Wait; got != 880_000 {
 		t.Errorf("two more of 10 a second are paid after %d", got)
 	}
 }
@@ -174,15 +174,15 @@ func TestReservationsTooMuch(t *testing.T) {
 	for _, warmup := range []time.Duration{0, time.Second} {
 		r := newMeter(t, Reservations(), Limit{N: 1, Unit: MaxUnit, Warmup: warmup}).(Reserver)
 		s := State{Cells: make([]uint64, 2)}
-		if out := r.LookWithin(s, epoch2026, 1178, maxFill); out.Allowed {
+		if out := r.PeekWithin(s, epoch2026, 1178, maxFill); out.Allowed {
 			t.Errorf("%+v", out)
 		}
 		s.Head = r.Take(s, epoch2026, 1177)
-		if out := r.LookWithin(s, epoch2026, 1, 1<<62); !out.Allowed {
+		if out := r.PeekWithin(s, epoch2026, 1, 1<<62); !out.Allowed {
 			t.Errorf("%+v", out)
 		}
 		s.Head = r.Take(s, epoch2026, 1)
-		if out := r.LookWithin(s, epoch2026, 1, 1<<62); out.Allowed {
+		if out := r.PeekWithin(s, epoch2026, 1, 1<<62); out.Allowed {
 			t.Errorf("%+v", out)
 		}
 	}
@@ -202,8 +202,8 @@ func TestReservationsFraction(t *testing.T) {
 			s.Head = at(999_999_937).Take(s, now, MaxN-1)
 		}
 		r := at(3)
-		wait := func() int64 { return r.LookWithin(s, now, 1, maxFill).Wait }
-		owed := at(999_999_937).LookWithin(s, now, 1, maxFill).Wait
+		wait := func() int64 { return r.PeekWithin(s, now, 1, maxFill).Wait }
+		owed := at(999_999_937).PeekWithin(s, now, 1, maxFill).Wait
 		if got := wait(); got != owed && got != owed+1 {
 			t.Errorf("warm-up %v: %d are owed under another limit, were %d", warmup, got, owed)
 		}
@@ -212,7 +212,7 @@ func TestReservationsFraction(t *testing.T) {
 		if got := wait() - owed; got < 666_666 || got > 666_667 {
 			t.Errorf("warm-up %v: two of three a second take %d", warmup, got)
 		}
-		s.Head = r.Give(s, now+owed, 2)
+		s.Head = r.Refund(s, now+owed, 2)
 		if got := wait(); got != owed {
 			t.Errorf("warm-up %v: %d are owed when two are given back, were %d", warmup, got, owed)
 		}

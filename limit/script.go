@@ -20,9 +20,9 @@ type Script struct {
 	//
 	//	load(value, a)       the state in the value of a key; value is false if there is
 	//	                     no key. Returns nil for a value that save did not make.
-	//	look(s, now, n, a)   allowed, wait, remaining, reset, as of Meter.Look
+	//	peek(s, now, n, a)   allowed, wait, remaining, reset, as of Meter.Peek
 	//	take(s, now, n, a)   as Meter.Take; changes s
-	//	give(s, at, n, a)    as Meter.Give; changes s
+	//	refund(s, at, n, a)  as Meter.Refund; changes s
 	//	save(s, a)           the value of the key, and its expiry as of Meter.Expiry
 	//
 	// It can also have
@@ -33,10 +33,10 @@ type Script struct {
 	//
 	//	delay(s, d)              as Queue.Delay, called after take when the request has a later
 	//	                         turn in another queue
-	//	leave(s, turn, n, a)     instead of give: the request leaves before its turn, and those
+	//	leave(s, turn, n, a)     instead of refund: the request leaves before its turn, and those
 	//	                         behind it cannot be told to move up
 	//
-	// That of a Reserver has look(s, now, n, a, longest), as Reserver.LookWithin.
+	// That of a Reserver has peek(s, now, n, a, longest), as Reserver.PeekWithin.
 	//
 	// The globals gateway and lease are a number that tells this gateway from others, and for
 	// how long it may be believed to live.

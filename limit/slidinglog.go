@@ -55,8 +55,8 @@ func newSlidingLog(l Limit) (Meter, error) {
 	return &slidingLog{n: l.N, unit: l.Unit.Microseconds(), most: min(l.N, maxMoments)}, nil
 }
 
-// Layout differs from those of earlier editions, which were numbers: they had no totals.
-func (g *slidingLog) Layout() string { return "totals" }
+// StateVersion differs from those of earlier editions, which were numbers: they had no totals.
+func (g *slidingLog) StateVersion() string { return "totals" }
 
 func (g *slidingLog) Cells(s State, _ int64) int {
 	l := openLog(s)
@@ -69,7 +69,7 @@ func (g *slidingLog) CellsAt(s State, now, _ int64) int {
 	return cellsOf(sizeFor(min(l.length-l.gone(now-g.unit)+1, g.most)))
 }
 
-func (g *slidingLog) Look(s State, now, n int64) Outcome {
+func (g *slidingLog) Peek(s State, now, n int64) Outcome {
 	l := openLog(s)
 	gone := l.gone(now - g.unit)
 	used := l.since(gone)
@@ -112,9 +112,9 @@ func (g *slidingLog) Debit(s State, now, n int64) uint64 {
 	return l.head()
 }
 
-// Give gives back what was charged at a moment. If that moment has been dropped or merged, nothing
+// Refund gives back what was charged at a moment. If that moment has been dropped or merged, nothing
 // is given back, as the charge of another request could be in its place.
-func (g *slidingLog) Give(s State, at, n int64) uint64 {
+func (g *slidingLog) Refund(s State, at, n int64) uint64 {
 	l := openLog(s)
 	i := l.gone(at - 1)
 	if i == l.length || l.moment(i) != at {

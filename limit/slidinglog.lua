@@ -88,7 +88,7 @@ local function add(s, now, n, most)
   s.log = s.log .. struct.pack(form, now, sum)
 end
 
-function M.look(s, now, n, a)
+function M.peek(s, now, n, a)
   local left, count = gone(s, now - a[2]), length(s)
   local used = since(s, left)
   local remaining, reset = math.max(a[1] - used, 0), a[2]
@@ -114,7 +114,7 @@ function M.debit(s, now, n, a)
   add(s, now, n, a[3])
 end
 
-function M.give(s, at, n)
+function M.refund(s, at, n)
   local i, count = gone(s, at - 1), length(s)
   if i == count or moment(s, i) ~= at then return end
   n = math.min(n, between(s, i - 1, i))

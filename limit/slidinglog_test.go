@@ -156,7 +156,7 @@ func TestSlidingLogRoom(t *testing.T) {
 	s := State{Cells: make([]uint64, 4*maxMoments)}
 	for now := epoch2026; now < epoch2026+10e6; now += 1e6 {
 		s.Head = g.Take(s, now, maxMoments-1)
-		if out := g.Look(s, now, 1); out.Remaining != 1 {
+		if out := g.Peek(s, now, 1); out.Remaining != 1 {
 			t.Fatalf("after %d s: %+v, want 1 remaining", (now-epoch2026)/1e6, out)
 		}
 	}
@@ -180,7 +180,7 @@ func TestSlidingLogMemory(t *testing.T) {
 		g := newMeter(t, SlidingLog(), Limit{N: tc.n, Unit: MaxUnit})
 		s := &sequence{meter: g}
 		for i := range min(tc.n, 100_000) {
-			if g.Look(s.state, epoch2026+i, 1).Allowed {
+			if g.Peek(s.state, epoch2026+i, 1).Allowed {
 				s.room(1, 0)
 				s.state.Head = g.Take(s.state, epoch2026+i, 1)
 			}
@@ -238,7 +238,7 @@ func TestSlidingLogGive(t *testing.T) {
 		for _, m := range []moment{{10, 3}, {20, 2}, {30, 4}} {
 			s.Head = g.Take(s, m.at, m.n)
 		}
-		s.Head = g.Give(s, tc.at, tc.n)
+		s.Head = g.Refund(s, tc.at, tc.n)
 		if got := moments(s); !slices.Equal(got, tc.want) {
 			t.Errorf("give %d at %d: %v, want %v", tc.n, tc.at, got, tc.want)
 		}
@@ -273,11 +273,11 @@ func TestSlidingLogCopy(t *testing.T) {
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("size %d: %v, want %v", tc.size, got, tc.want)
 		}
-		if used := g.n - g.Look(c, now, 1).Remaining; used != 18 {
+		if used := g.n - g.Peek(c, now, 1).Remaining; used != 18 {
 			t.Errorf("size %d: %d are used, want 18", tc.size, used)
 		}
 		c.Head = g.Take(c, now, 3)
-		if left := g.Look(c, now, 1).Remaining; left != 79 {
+		if left := g.Peek(c, now, 1).Remaining; left != 79 {
 			t.Errorf("size %d: %d are left after one more, want 79", tc.size, left)
 		}
 	}

@@ -71,7 +71,7 @@ func newSlidingWindow(l Limit) (Meter, error) {
 	return w, nil
 }
 
-func (w *slidingWindow) Layout() string { return fmt.Sprintf("%dx%d", w.slices, w.width) }
+func (w *slidingWindow) StateVersion() string { return fmt.Sprintf("%dx%d", w.slices, w.width) }
 
 func (w *slidingWindow) Cells(State, int64) int {
 	perCell := int64(64 / w.width)
@@ -129,7 +129,7 @@ func (w *slidingWindow) count(s State, slice int64) int64 {
 	return w.get(s.Cells, w.ring(slice))
 }
 
-func (w *slidingWindow) Look(s State, now, n int64) Outcome {
+func (w *slidingWindow) Peek(s State, now, n int64) Outcome {
 	current, sum := w.at(s, now)
 	out := Outcome{Remaining: max(w.n-sum, 0), Reset: w.unit}
 	if sum > 0 {
@@ -181,7 +181,7 @@ func (w *slidingWindow) Debit(s State, now, n int64) uint64 {
 	return w.Take(s, now, n)
 }
 
-func (w *slidingWindow) Give(s State, at, n int64) uint64 {
+func (w *slidingWindow) Refund(s State, at, n int64) uint64 {
 	slice := w.slice(at)
 	if last := int64(s.Head); slice > last || slice < last-w.slices {
 		return s.Head

@@ -53,7 +53,7 @@ local function freed(s, current, n, a)
   return start(i + a[3] + 1, a)
 end
 
-function M.look(s, now, n, a)
+function M.peek(s, now, n, a)
   local current, sum = at(s, now, a)
   local remaining, reset = max(a[1] - sum, 0), a[2]
   if sum > 0 then reset = freed(s, current, 1, a) - now end
@@ -82,7 +82,7 @@ function M.debit(s, now, n, a)
   if n > 0 then M.take(s, now, n, a) end
 end
 
-function M.give(s, moment, n, a)
+function M.refund(s, moment, n, a)
   local i = slice(moment, a)
   if i > s[1] or i < s[1] - a[3] then return end
   n = math.min(n, count(s, i, a))

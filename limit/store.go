@@ -21,12 +21,12 @@ type Charge struct {
 	Outcome Outcome
 
 	// At is when the charge was made, and Ticket what else the store needs to find
-	// it again. Both are set by Take, for Give and Await.
+	// it again. Both are set by Take, for Refund and Wait.
 	At     int64
 	Ticket any
 
 	// Shared says that the store could not remember one more actor, and has judged this one by
-	// the counter that such actors share, see [Overflow]. It is set by Take and Debit, for Give
+	// the counter that such actors share, see [Overflow]. It is set by Take and Debit, for Refund
 	// too.
 	Shared bool
 }
@@ -62,22 +62,22 @@ type Store interface {
 	// not decide, and that nothing was charged.
 	Take(ctx context.Context, now int64, charges []Charge) (bool, error)
 
-	// Await holds the caller until every charge's turn has come that was allowed
+	// Wait holds the caller until every charge's turn has come that was allowed
 	// with a Wait and is not a shadow, in order of admission among the charges of
-	// one actor. It must be called after a Take with such a charge, or Give. If ctx
+	// one actor. It must be called after a Take with such a charge, or Refund. If ctx
 	// ends first it returns ctx's error; then the charges still stand, as they do
 	// after an error of any other kind. For the turns of a Reserver it does not wait.
-	Await(ctx context.Context, charges []Charge) error
+	Wait(ctx context.Context, charges []Charge) error
 
 	// Debit makes charges without asking, into debt if need be, at the moment now. It is for
 	// what a caller has allowed while the store could not be asked, and for costs that are
 	// known afterwards. Each charge is made once, as soon as the store can be reached; Debit
-	// does not wait for that. It sets what Take sets of an allowed charge, for Give; what
+	// does not wait for that. It sets what Take sets of an allowed charge, for Refund; what
 	// remains is Unknown.
 	Debit(now int64, charges []Charge)
 
-	// Give gives back what Take charged, as far as it still counts: all charges
+	// Refund gives back what Take charged, as far as it still counts: all charges
 	// with an Outcome that is allowed. A place in a queue is free again, and
 	// whoever stood behind moves up.
-	Give(charges []Charge)
+	Refund(charges []Charge)
 }

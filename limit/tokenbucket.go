@@ -31,7 +31,7 @@ import "fmt"
 // the same as a new one. When a limit changes under a state, the moment stays: a
 // bucket that would have been full in a second still will be.
 //
-// Give moves the moment back: it puts tokens into the bucket, whenever they were
+// Refund moves the moment back: it puts tokens into the bucket, whenever they were
 // taken, and what does not fit is lost. Whether one has dripped in since in their
 // place is not known from one moment. So in any time since an actor's first request at most
 // Burst + N*t/Unit stay taken, as no token comes from nowhere; but what was held for long and
@@ -81,7 +81,7 @@ func newTokenBucket(l Limit) (Meter, error) {
 	return b, nil
 }
 
-func (b *tokenBucket) Layout() string         { return b.layout() }
+func (b *tokenBucket) StateVersion() string   { return b.layout() }
 func (b *tokenBucket) Cells(State, int64) int { return b.cells() }
 
 // full returns the moment at which the bucket is full, not before now.
@@ -99,7 +99,7 @@ func (b *tokenBucket) lack(s State, now int64) point {
 	return lack
 }
 
-func (b *tokenBucket) Look(s State, now, n int64) Outcome {
+func (b *tokenBucket) Peek(s State, now, n int64) Outcome {
 	lack := b.lack(s, now)
 	if n > b.capacity {
 		left := b.remaining(lack)
@@ -146,7 +146,7 @@ func (b *tokenBucket) Debit(s State, now, n int64) uint64 {
 	return b.store(s, b.debit(b.full(s, now), now, n))
 }
 
-func (b *tokenBucket) Give(s State, _, n int64) uint64 {
+func (b *tokenBucket) Refund(s State, _, n int64) uint64 {
 	return b.store(s, b.sub(b.load(s), n))
 }
 

@@ -24,9 +24,9 @@ function M.load(value, a)
   return {at = at, frac = frac}
 end
 
--- look_even is look for the usual case that a step is a whole number of microseconds,
+-- peek_even is peek for the usual case that a step is a whole number of microseconds,
 -- where no fractions come up.
-local function look_even(at, now, n, a)
+local function peek_even(at, now, n, a)
   local room, step = now + a[5] - at, a[1] -- room is the time that the tokens in it took
   if room < 0 then room = 0 end
   local left = floor(room / step)
@@ -37,9 +37,9 @@ local function look_even(at, now, n, a)
   return false, wait > 0 and wait or 0, left, (left > 1 and left or 1) * step
 end
 
-function M.look(s, now, n, a)
+function M.peek(s, now, n, a)
   local at, frac = full(s, now)
-  if a[2] == 0 and frac == 0 then return look_even(at, now, n, a) end
+  if a[2] == 0 and frac == 0 then return peek_even(at, now, n, a) end
   local hat, hfrac = now + a[5], a[6]
   if n > a[4] then
     local left = steps(at, frac, hat, hfrac, a)
@@ -68,7 +68,7 @@ function M.debit(s, now, n, a)
   s.at, s.frac = debit(at, frac, now, n, a[7], a)
 end
 
-function M.give(s, _, n, a) s.at, s.frac = from_epoch(sub(s.at, s.frac, n, a)) end
+function M.refund(s, _, n, a) s.at, s.frac = from_epoch(sub(s.at, s.frac, n, a)) end
 
 function M.save(s)
   local expiry = s.at

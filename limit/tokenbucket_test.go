@@ -125,7 +125,7 @@ func TestTokenBucketFraction(t *testing.T) {
 	s := State{}
 	s.Head = newMeter(t, TokenBucket(), l).Take(s, epoch2026, 6) // full in 6/7 s
 	l.N = 1
-	if out := newMeter(t, TokenBucket(), l).Look(s, epoch2026, 10); out.Wait != 857_143 {
+	if out := newMeter(t, TokenBucket(), l).Peek(s, epoch2026, 10); out.Wait != 857_143 {
 		t.Errorf("%+v, want a wait of 857143 µs", out)
 	}
 }
@@ -170,7 +170,7 @@ func TestTokenBucketReset(t *testing.T) {
 		if tc.used > 0 {
 			s.Head = m.Take(s, epoch2026, tc.used)
 		}
-		if out := m.Look(s, epoch2026, tc.cost); out.Allowed || out.Reset != tc.reset {
+		if out := m.Peek(s, epoch2026, tc.cost); out.Allowed || out.Reset != tc.reset {
 			t.Errorf("%d used, cost %d: %+v, want reset %d", tc.used, tc.cost, out, tc.reset)
 		}
 	}
@@ -207,20 +207,20 @@ func TestTokenBucketGivesLate(t *testing.T) {
 		stay := int64(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 2*l.Unit.Microseconds()/l.N), rapid.Int64Range(0, l.Unit.Microseconds())).Draw(t, "span")
-			if n := rapid.Int64Range(1, 3).Draw(t, "cost"); m.Look(s, now, n).Allowed {
+			if n := rapid.Int64Range(1, 3).Draw(t, "cost"); m.Peek(s, now, n).Allowed {
 				s.Head = m.Take(s, now, n)
 				taken = append(taken, moment{now, n})
 				stay += n
 			}
 			if i := rapid.IntRange(0, 60).Draw(t, "give"); i < len(taken) {
-				s.Head = m.Give(s, taken[i].at, taken[i].n)
+				s.Head = m.Refund(s, taken[i].at, taken[i].n)
 				stay -= taken[i].n
 				taken = append(taken[:i], taken[i+1:]...)
 			}
 			if most := rate(now - epoch2026); most.Add(most, big.NewRat(l.Burst, 1)).Cmp(big.NewRat(stay, 1)) < 0 {
 				t.Fatalf("%d stay taken after %d µs", stay, now-epoch2026)
 			}
-			if out := m.Look(s, now, 1); out.Remaining > l.Burst {
+			if out := m.Peek(s, now, 1); out.Remaining > l.Burst {
 				t.Fatalf("%+v of a bucket of %d", out, l.Burst)
 			}
 		}

@@ -54,7 +54,7 @@ type chill struct{ next, cold point }
 
 func newWarmth(p pace, warmup time.Duration) warmth { return warmth{p, warmup.Microseconds()} }
 
-func (w *warmth) Layout() string         { return "warm" }
+func (w *warmth) StateVersion() string   { return "warm" }
 func (w *warmth) Cells(State, int64) int { return 2 }
 
 func (w *warmth) load(s State) chill {
@@ -154,7 +154,7 @@ type warmBucket struct {
 	fill     point // capacity steps
 }
 
-func (b *warmBucket) Look(s State, now, n int64) Outcome {
+func (b *warmBucket) Peek(s State, now, n int64) Outcome {
 	c := b.at(s, now)
 	horizon := b.plus(point{now, 0}, b.fill)
 	var out Outcome
@@ -197,7 +197,7 @@ func (b *warmBucket) remaining(c chill, horizon point) int64 {
 	return least
 }
 
-func (b *warmBucket) Give(s State, _, n int64) uint64 {
+func (b *warmBucket) Refund(s State, _, n int64) uint64 {
 	if len(s.Cells) == 0 {
 		return s.Head
 	}

@@ -71,7 +71,7 @@ end
 
 local function reset(r, a) return up(add(0, 0, math.max(r, 1), a)) end
 
-local function look_within(at, frac, cold, now, n, a, longest)
+local function peek_within(at, frac, cold, now, n, a, longest)
   local wait, left = up(at, frac) - now, 0
   if wait == 0 then left = 1 end
   if n > a[8] then return false, wait + a[7] - math.max(cold, 0), left, reset(1, a) end
@@ -80,9 +80,9 @@ local function look_within(at, frac, cold, now, n, a, longest)
   return true, wait, left, reset(1, a)
 end
 
-function M.look(s, now, n, a, longest)
+function M.peek(s, now, n, a, longest)
   local at, frac, cold, cold_frac = state(s, now, a)
-  if a[8] > 0 then return look_within(at, frac, cold, now, n, a, longest) end
+  if a[8] > 0 then return peek_within(at, frac, cold, now, n, a, longest) end
   local hat, hfrac = now + a[5], a[6]
   local allowed, wait, left = false, 0, 0
   if n > a[4] then
@@ -112,7 +112,7 @@ function M.debit(s, now, n, a)
   end
 end
 
-function M.give(s, turn, n, a)
+function M.refund(s, turn, n, a)
   local at, frac, cold, cold_frac = sooner(s.at, s.frac, s.cold, s.cold_frac, n, a)
   if a[8] > 0 and up(at, frac) > turn then return end
   s.at, s.frac, s.cold, s.cold_frac = at, frac, cold, cold_frac

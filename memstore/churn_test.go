@@ -85,7 +85,7 @@ func TestChurnOfPlaces(t *testing.T) {
 		for range churn {
 			ch := []limit.Charge{{Counters: c, Key: fmt.Append(nil, rnd.IntN(8)), Cost: 1}}
 			if ok, _ := s.Take(context.Background(), s.Now(), ch); ok {
-				s.Give(ch)
+				s.Refund(ch)
 			}
 		}
 	})
@@ -94,7 +94,7 @@ func TestChurnOfPlaces(t *testing.T) {
 		if _, err := s.Take(context.Background(), s.Now(), ch); err != nil || ch[0].Outcome.Remaining != 999 {
 			t.Errorf("actor %d: %+v after all have left, want 999 places besides its own", i, ch[0].Outcome)
 		}
-		s.Give(ch)
+		s.Refund(ch)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestPlacesOutliveRetirement(t *testing.T) {
 	if take(t, s, c, 0, "x") {
 		t.Error("a third is let in while two are inside")
 	}
-	s.Give(held[:1])
+	s.Refund(held[:1])
 	if !take(t, s, c, 0, "x") || take(t, s, c, 0, "x") {
 		t.Error("when one has left, want one to be let in")
 	}
@@ -172,7 +172,7 @@ func TestTwoQueues(t *testing.T) {
 				t.Fatal(ok, err)
 			}
 			wg.Go(func() {
-				if err := s.Await(context.Background(), charges); err != nil {
+				if err := s.Wait(context.Background(), charges); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
@@ -211,7 +211,7 @@ func TestLeaverOfTwoQueues(t *testing.T) {
 		}
 		q.arrive("a")
 		for _, charges := range both[1:] {
-			q.store.Give(charges)
+			q.store.Refund(charges)
 			synctest.Wait()
 		}
 		q.arrive("b")

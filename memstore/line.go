@@ -107,9 +107,9 @@ func (s *Store) remove(w *waiter) {
 	}
 }
 
-// Await implements limit.Store. A request that stands in several lines stays in all of
+// Wait implements limit.Store. A request that stands in several lines stays in all of
 // them until it goes on.
-func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
+func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
 	for i := range charges {
 		if w, ok := charges[i].Ticket.(*waiter); ok {
 			if err := s.await(ctx, w); err != nil {

@@ -46,8 +46,8 @@ func (q *queue) arrive(name string) (leave func()) {
 		return nil
 	}
 	go func() {
-		if err := q.store.Await(ctx, charges); err != nil {
-			q.store.Give(charges)
+		if err := q.store.Wait(ctx, charges); err != nil {
+			q.store.Refund(charges)
 			return
 		}
 		q.mu.Lock()
@@ -151,7 +151,7 @@ func TestQueueGivenBackInFront(t *testing.T) {
 		}
 		q.arrive("b")
 		q.arrive("c")
-		q.store.Give(front)
+		q.store.Refund(front)
 		synctest.Wait()
 		q.arrive("d")
 		q.expect("b@0", "c@100", "d@200")
@@ -170,7 +170,7 @@ func TestQueueLate(t *testing.T) {
 		q.arrive("c")
 		time.Sleep(250 * time.Millisecond) // its turn was at 100
 		q.arrive("d")
-		if err := q.store.Await(context.Background(), charges); err != nil {
+		if err := q.store.Wait(context.Background(), charges); err != nil {
 			t.Fatal(err)
 		}
 		q.expect("a@0", "c@350", "d@450")
@@ -200,11 +200,11 @@ func TestQueueCrowd(t *testing.T) {
 				if !ok || err != nil {
 					t.Error("refused", err)
 				}
-				err = s.Await(ctx, charges)
+				err = s.Wait(ctx, charges)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
-					s.Give(charges)
+					s.Refund(charges)
 					return
 				}
 				allowed++
@@ -246,9 +246,9 @@ func TestTurnIsOver(t *testing.T) {
 	}
 	first := take(0, 0)
 	second := take(150*time.Millisecond, 0)
-	s.Give(first) // as another store has refused it
+	s.Refund(first) // as another store has refused it
 	third := take(150*time.Millisecond, 100*time.Millisecond)
-	s.Give(third)
-	s.Give(second)
+	s.Refund(third)
+	s.Refund(second)
 	take(150*time.Millisecond, 0)
 }

@@ -70,7 +70,7 @@ type Options struct {
 	MaxKeys int
 
 	// Clock takes the place of the system's, if it is not nil. When it gets somewhere only
-	// its owner knows, so with one nobody is held: Await returns at once, and who is told
+	// its owner knows, so with one nobody is held: Wait returns at once, and who is told
 	// to wait has had its turn when the clock gets there.
 	Clock func() time.Time
 }
@@ -145,9 +145,9 @@ type counters struct {
 // look judges a charge.
 func (c *counters) look(state limit.State, now int64, ch *limit.Charge) limit.Outcome {
 	if c.reserver != nil {
-		return c.reserver.LookWithin(state, now, ch.Cost, ch.Longest)
+		return c.reserver.PeekWithin(state, now, ch.Cost, ch.Longest)
 	}
-	return c.Look(state, now, ch.Cost)
+	return c.Peek(state, now, ch.Cost)
 }
 
 // moment returns when a charge to a state counts as made.
@@ -221,14 +221,14 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 		if err != nil {
 			return nil, err
 		}
-		f = &family{name: name, slot: slot, layout: m.Layout(), plain: m.Cells(limit.State{}, 1) == 0}
+		f = &family{name: name, slot: slot, layout: m.StateVersion(), plain: m.Cells(limit.State{}, 1) == 0}
 		_, f.queues = m.(limit.Queue)
 		f.held = f.plain && m.Expiry(limit.State{Head: m.Take(limit.State{}, s.Now(), 1) &^ locked}) == limit.Never
 		s.families[name] = f
 		s.slotOf(slot).Store(f)
 	}
-	if f.layout != m.Layout() {
-		return nil, fmt.Errorf("memstore: counters %q have layout %q, not %q", name, f.layout, m.Layout())
+	if f.layout != m.StateVersion() {
+		return nil, fmt.Errorf("memstore: counters %q have layout %q, not %q", name, f.layout, m.StateVersion())
 	}
 	c := &counters{family: f, Meter: m}
 	c.queue, _ = m.(limit.Queue)
@@ -237,7 +237,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	c.aging, _ = m.(limit.Aging)
 	f.refs++
 	f.newest.Store(c)
-	if m.Look(limit.State{}, s.Now(), 1).Allowed { // or no actor is ever remembered
+	if m.Peek(limit.State{}, s.Now(), 1).Allowed { // or no actor is ever remembered
 		s.rooms.open(f)
 	}
 	f.last.Store(c)
@@ -413,7 +413,7 @@ func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
 		}
 		state := limit.State{Head: head}
 		ch.Shared = false
-		ch.Outcome = c.Look(state, now, ch.Cost)
+		ch.Outcome = c.Peek(state, now, ch.Cost)
 		if !ch.Outcome.Allowed {
 			return true
 		}
@@ -447,8 +447,8 @@ func (s *Store) Debit(now int64, charges []limit.Charge) {
 	}
 }
 
-// Give implements limit.Store.
-func (s *Store) Give(charges []limit.Charge) {
+// Refund implements limit.Store.
+func (s *Store) Refund(charges []limit.Charge) {
 	for i := range charges {
 		ch := &charges[i]
 		if !ch.Outcome.Allowed {

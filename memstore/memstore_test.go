@@ -115,7 +115,7 @@ func TestGivenBackWhileGrowing(t *testing.T) {
 					}
 					runtime.Gosched()
 					inside.Add(-1)
-					s.Give(charges)
+					s.Refund(charges)
 				}
 				take(t, s, places, 0, fmt.Sprint(w, i))
 			}

@@ -138,7 +138,7 @@ func TestRoomsAgainstModel(t *testing.T) {
 				now += rapid.Int64Range(0, 2_000_000).Draw(t, "pause")
 			case 5, 6:
 				if len(inside) > 0 {
-					s.Give(inside[:1])
+					s.Refund(inside[:1])
 					inside = inside[1:]
 				}
 			case 7: // a flood

@@ -249,7 +249,7 @@ func (s *Store) acquire(it *item) bool {
 func (s *Store) giveBack(it *item, at, n int64) (gained int64) {
 	state := it.state(s)
 	before := it.c.Expiry(state)
-	head := it.c.Give(state, at, n)
+	head := it.c.Refund(state, at, n)
 	if it.c.plain {
 		it.head = head
 	} else {

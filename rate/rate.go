@@ -154,7 +154,7 @@ func (l *Limiter) SetLimit(to limit.Limit) error {
 	case l.part != nil:
 		err = l.part.SetLimit(share(to, l.workers))
 	case l.own && (old == nil || (old.limit.Warmup > 0) != (to.Warmup > 0)):
-		err = l.empty(meter.Layout())
+		err = l.empty(meter.StateVersion())
 	}
 	if err != nil {
 		l.store.Retire(next.counters)
@@ -169,7 +169,7 @@ func (l *Limiter) SetLimit(to limit.Limit) error {
 
 // counters returns the store's handle for the limit that m keeps.
 func (l *Limiter) counters(m limit.Meter) (limit.Counters, error) {
-	return l.store.Counters(fmt.Sprintf("rate: %s %q", m.Layout(), l.key), m)
+	return l.store.Counters(fmt.Sprintf("rate: %s %q", m.StateVersion(), l.key), m)
 }
 
 // empty sees that nothing is stored: it takes all that a limit stores which stores no more
@@ -177,7 +177,7 @@ func (l *Limiter) counters(m limit.Meter) (limit.Counters, error) {
 // held.
 func (l *Limiter) empty(layout string) error {
 	narrow, err := limit.Reservations().New(limit.Limit{N: 1000, Unit: time.Millisecond, Burst: 1})
-	if err != nil || narrow.Layout() != layout {
+	if err != nil || narrow.StateVersion() != layout {
 		return err
 	}
 	counters, err := l.counters(narrow)

@@ -38,7 +38,7 @@ func (r *Reservation) Cancel() {
 	}
 	r.cancelled = true
 	for last := len(l.ahead) - 1; last >= 0 && l.ahead[last].cancelled; last-- {
-		l.store.Give([]limit.Charge{l.ahead[last].charge})
+		l.store.Refund([]limit.Charge{l.ahead[last].charge})
 		l.ahead[last] = nil
 		l.ahead = l.ahead[:last]
 	}

@@ -115,7 +115,7 @@ func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge
 	}
 	if !allowed {
 		for _, p := range granted {
-			s.Give(p.charges)
+			s.Refund(p.charges)
 			for i := range p.charges {
 				if o := &p.charges[i].Outcome; o.Allowed {
 					o.Remaining += p.charges[i].Cost

@@ -67,7 +67,7 @@ func TestClusterParts(t *testing.T) {
 		if _, err := s.Take(context.Background(), 0, ch); err != nil {
 			t.Fatal(err)
 		}
-		defer s.Give(ch)
+		defer s.Refund(ch)
 		return ch[0].Outcome.Remaining == hour.N-10*int64(len(granted))-1
 	})
 	for _, node := range c.Nodes[:3] {

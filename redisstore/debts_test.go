@@ -46,7 +46,7 @@ func TestDebtsAreTold(t *testing.T) {
 		w.Debit(0, charge("expired", 4))
 		refunded := charge("y", 4)
 		w.Debit(0, refunded)
-		w.Give(refunded)
+		w.Refund(refunded)
 		r.Thaw()
 		eventually(t, w.Up)
 		for key, want := range map[string]int64{"x": 3, "y": 10, "expired": 10} {
@@ -107,7 +107,7 @@ func TestCloseTellsAll(t *testing.T) {
 				if ok, err := s.Take(context.Background(), 0, ch); !ok || err != nil {
 					t.Error(ok, err)
 				}
-				s.Give(ch)
+				s.Refund(ch)
 				s.Debit(0, []limit.Charge{{Counters: debited, Cost: 2}})
 			})
 		}

@@ -52,7 +52,7 @@ local limits = {nil, nil, nil, nil}
 for i = 1, arg() do
   local script, n = scripts[arg()], arg()
   limits[i] = {
-    script = script, look = script.look, take = script.take,
+    script = script, peek = script.peek, take = script.take,
     args = {unpack(args, next_arg + 1, next_arg + n)},
   }
   next_arg = next_arg + n
@@ -131,7 +131,7 @@ for _ = 1, arg() do
     if script.debit then
       script.debit(states[key], now, n, a)
     else
-      local whole, _, left = script.look(states[key], now, n, a, 0)
+      local whole, _, left = script.peek(states[key], now, n, a, 0)
       if not whole then n = min(n, left) end
       if n > 0 then script.take(states[key], now, n, a) end
     end
@@ -142,9 +142,9 @@ end
 for _ = 1, arg() do
   local key, l, moment, n = arg(), limits[arg()], arg(), arg()
   if state(key, l) then
-    local give = of[key].script.give
-    if moment < 0 then moment, give = -moment, of[key].script.leave or give end
-    give(states[key], moment, n, of[key].args)
+    local refund = of[key].script.refund
+    if moment < 0 then moment, refund = -moment, of[key].script.leave or refund end
+    refund(states[key], moment, n, of[key].args)
     touch(key)
   end
 end
@@ -160,7 +160,7 @@ local longest = {nil, nil, nil, nil}
 
 local function look(i)
   local l = of[keys[i]]
-  allowed[i], waits[i], remaining[i], resets[i] = l.look(states[keys[i]], now, costs[i], l.args, longest[i])
+  allowed[i], waits[i], remaining[i], resets[i] = l.peek(states[keys[i]], now, costs[i], l.args, longest[i])
 end
 
 local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end

@@ -257,8 +257,8 @@ func TestLeasesAfterOutage(t *testing.T) {
 			if err := w.take(); err == nil {
 				t.Fatal("a frozen Redis answered")
 			}
-			w.Give(inside[0])
-			w.Give(inside[1])
+			w.Refund(inside[0])
+			w.Refund(inside[1])
 			r.Thaw()
 			eventually(t, w.Up)
 			for n := held - 1; n <= 4; n++ {
@@ -284,7 +284,7 @@ func TestLeasesGivenBackLate(t *testing.T) {
 		if !h.Up || ch == nil || !late.CompareAndSwap(ch, nil) {
 			return
 		}
-		s.Give(*ch)
+		s.Refund(*ch)
 		for lost := 0; lost == 0; time.Sleep(time.Millisecond) { // by a call that is not made
 			s.leases.mu.Lock()
 			lost = len(s.leases.lost)

@@ -28,7 +28,7 @@ func TestNothingOvertakesGives(t *testing.T) {
 	}
 	inside := take(0)
 	p.Freeze()
-	s.Give(inside)
+	s.Refund(inside)
 	var wg sync.WaitGroup
 	for i := range 2 * much {
 		wg.Go(func() { take(i) })

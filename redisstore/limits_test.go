@@ -40,7 +40,7 @@ func TestLimitsInOneCall(t *testing.T) {
 			now += rnd.Int64N(400_000)
 			b := newBatch(s.lanes[0], nil)
 			b.born, b.now = time.Now(), now
-			here.Give(made[0])
+			here.Refund(made[0])
 			for i := range made[1] {
 				b.give(&made[1][i])
 			}
@@ -95,10 +95,10 @@ func sameCounters(t *testing.T, rnd *rand.Rand, a limit.Algorithm, name string, 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if layout != "" && m.Layout() != layout {
+		if layout != "" && m.StateVersion() != layout {
 			continue
 		}
-		layout = m.Layout()
+		layout = m.StateVersion()
 		if q, ok := m.(limit.Queue); ok { // so that no one waits
 			m = struct{ limit.Scripted }{q.(limit.Scripted)}
 		}

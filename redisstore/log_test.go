@@ -70,8 +70,8 @@ func TestLongestLogsAgree(t *testing.T) {
 		}
 		if rnd.IntN(4) == 0 && len(made) > 0 {
 			k := rnd.IntN(len(made))
-			there.Give(made[k][:1])
-			here.Give(made[k][1:])
+			there.Refund(made[k][:1])
+			here.Refund(made[k][1:])
 			made = append(made[:k], made[k+1:]...)
 		}
 	}

@@ -52,7 +52,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		if ok, _ := take("y"); !ok {
 			t.Errorf("%s: someone else was refused", a.Name())
 		}
-		s.Give(made) // by this gateway, which knows it then
+		s.Refund(made) // by this gateway, which knows it then
 		if ok, _ := take("x"); !ok {
 			t.Errorf("%s: refused after one was given back", a.Name())
 		}
@@ -113,7 +113,7 @@ func TestGivenMeanwhile(t *testing.T) {
 	if ok, err := s.settle(first, 1, ch); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	s.Give(ch)
+	s.Refund(ch)
 	if ok, err := s.settle(second, 1, late); ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -155,7 +155,7 @@ func TestGivenUnderAnotherLimit(t *testing.T) {
 	if ok, _ := take(one); ok {
 		t.Fatal("a second was allowed where there is one")
 	}
-	s.Give(made)
+	s.Refund(made)
 	if ok, _ := take(one); !ok {
 		t.Error("refused when all had been given back")
 	}

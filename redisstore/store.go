@@ -373,13 +373,13 @@ func (s *Store) giveLater(p place, charges []limit.Charge) {
 		defer s.calls.end()
 		<-p.done
 		if allowed, err := p.outcome(own); err == nil && allowed {
-			s.Give(own)
+			s.Refund(own)
 		}
 	}()
 }
 
-// Give implements limit.Store. It does not wait for Redis.
-func (s *Store) Give(charges []limit.Charge) {
+// Refund implements limit.Store. It does not wait for Redis.
+func (s *Store) Refund(charges []limit.Charge) {
 	s.turns.leave(charges)
 	for i := range charges {
 		ch := &charges[i]

@@ -114,7 +114,7 @@ func TestWarmupTogether(t *testing.T) {
 		cost++
 		alone, want := limit.State{Cells: make([]uint64, m.Cells(limit.State{}, 1))}, 0
 		const now = 1 << 50
-		for ; m.Look(alone, now, cost).Allowed; want++ {
+		for ; m.Peek(alone, now, cost).Allowed; want++ {
 			alone.Head = m.Take(alone, now, cost)
 		}
 		var in atomic.Int64
@@ -291,12 +291,12 @@ func TestTurnGivenBack(t *testing.T) {
 	_, first := take()
 	leaver, _ := take()
 	_, third := take()
-	s.Give(leaver)
+	s.Refund(leaver)
 	last, fourth := take()
 	if fourth.Sub(third) < step {
 		t.Errorf("turns at 0, %v and %v, want them two seconds apart", third.Sub(first), fourth.Sub(first))
 	}
-	s.Give(last) // whom nobody is behind
+	s.Refund(last) // whom nobody is behind
 	if _, again := take(); !again.Equal(fourth) {
 		t.Errorf("the last turn was given back, and the next is %v later", again.Sub(fourth))
 	}
@@ -330,8 +330,8 @@ func TestSeveralTurns(t *testing.T) {
 	if d := behind.Sub(both); d < 100*time.Millisecond {
 		t.Errorf("who comes behind goes on %v after, want 100 ms", d)
 	}
-	s.Give(last)
-	s.Give(charges)
+	s.Refund(last)
+	s.Refund(charges)
 	if next, _ := take(fast); next.After(both) {
 		t.Errorf("a turn that was left is free only after %v", next.Sub(both))
 	}

@@ -175,10 +175,10 @@ func (t *turns) leave(charges []limit.Charge) {
 	}
 }
 
-// Await implements limit.Store. A request that gives up leaves its scheduled time to Redis if
+// Wait implements limit.Store. A request that gives up leaves its scheduled time to Redis if
 // nobody has come after it. Otherwise the time passes unused: those behind, in whichever
 // gateway, wait for the times that they were told.
-func (s *Store) Await(ctx context.Context, charges []limit.Charge) error {
+func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
 	for i := range charges {
 		if w, ok := charges[i].Ticket.(*waiter); ok {
 			return s.turns.await(ctx, w) // the same in all charges

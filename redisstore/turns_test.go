@@ -49,7 +49,7 @@ func (b *bucket) charge(turn int) []limit.Charge {
 // come has a request wait whose turn Redis has told.
 func (b *bucket) come(ctx context.Context, name string, charges []limit.Charge) {
 	b.wg.Go(func() {
-		err := b.store.Await(ctx, charges)
+		err := b.store.Wait(ctx, charges)
 		if err != nil && !errors.Is(err, ctx.Err()) {
 			b.t.Error(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 // Meters is a store that is too simple to be wrong, to compare others with: states
 // in a map that are never forgotten, and one caller at a time. It holds no one:
-// Await returns at once. The zero value is ready to use.
+// Wait returns at once. The zero value is ready to use.
 type Meters struct {
 	mu       sync.Mutex // guards families and all in them
 	families map[string]*family
@@ -35,14 +35,14 @@ func (m *Meters) Counters(name string, meter limit.Meter) (limit.Counters, error
 	defer m.mu.Unlock()
 	f := m.families[name]
 	if f == nil {
-		f = &family{meter.Layout(), map[string]limit.State{}}
+		f = &family{meter.StateVersion(), map[string]limit.State{}}
 		if m.families == nil {
 			m.families = map[string]*family{}
 		}
 		m.families[name] = f
 	}
-	if f.layout != meter.Layout() {
-		return nil, fmt.Errorf("replay: counters %q have layout %q, not %q", name, f.layout, meter.Layout())
+	if f.layout != meter.StateVersion() {
+		return nil, fmt.Errorf("replay: counters %q have layout %q, not %q", name, f.layout, meter.StateVersion())
 	}
 	return counters{f, meter}, nil
 }
@@ -59,9 +59,9 @@ func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (boo
 		ch := &charges[i]
 		c := ch.Counters.(counters)
 		if r, ok := c.meter.(limit.Reserver); ok {
-			ch.Outcome = r.LookWithin(c.states[string(ch.Key)], now, ch.Cost, ch.Longest)
+			ch.Outcome = r.PeekWithin(c.states[string(ch.Key)], now, ch.Cost, ch.Longest)
 		} else {
-			ch.Outcome = c.meter.Look(c.states[string(ch.Key)], now, ch.Cost)
+			ch.Outcome = c.meter.Peek(c.states[string(ch.Key)], now, ch.Cost)
 		}
 		allowed = allowed && (ch.Outcome.Allowed || ch.Shadow)
 	}
@@ -100,11 +100,11 @@ func (c counters) charge(ch *limit.Charge, now int64, change func(s limit.State,
 	c.states[string(ch.Key)] = s
 }
 
-// Await implements [limit.Store]. It does not wait.
-func (m *Meters) Await(context.Context, []limit.Charge) error { return nil }
+// Wait implements [limit.Store]. It does not wait.
+func (m *Meters) Wait(context.Context, []limit.Charge) error { return nil }
 
-// Give implements [limit.Store].
-func (m *Meters) Give(charges []limit.Charge) {
+// Refund implements [limit.Store].
+func (m *Meters) Refund(charges []limit.Charge) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range charges {
@@ -118,7 +118,7 @@ func (m *Meters) Give(charges []limit.Charge) {
 		if _, ok := c.meter.(limit.Reserver); ok {
 			at += ch.Outcome.Wait
 		}
-		s.Head = c.meter.Give(s, at, ch.Cost)
+		s.Head = c.meter.Refund(s, at, ch.Cost)
 		c.states[string(ch.Key)] = s
 	}
 }

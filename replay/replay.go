@@ -197,7 +197,7 @@ func (c *scenario) run(file string, store limit.Store) error {
 	made := make([][]limit.Charge, len(c.rows))
 	for i, r := range c.rows {
 		if r.takes >= 0 {
-			store.Give(made[r.takes])
+			store.Refund(made[r.takes])
 			continue
 		}
 		charges := make([]limit.Charge, len(c.limits))

@@ -69,5 +69,5 @@ func (r *Rule) Shape() string {
 
 // countersName returns the name of the counters that a rule of that identity has with m.
 func countersName(identity string, m limit.Meter) string {
-	return fmt.Sprintf("%s %q", identity, m.Layout())
+	return fmt.Sprintf("%s %q", identity, m.StateVersion())
 }

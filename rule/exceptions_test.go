@@ -281,7 +281,7 @@ func TestVariants(t *testing.T) {
 		if r.Slot != i || s.Rules[r.Index].Name != r.Name {
 			t.Errorf("rule %d has the slot %d, and is of rule %d", i, r.Slot, r.Index)
 		}
-		if other := byName[r.Counters]; other != nil && (other.Name != r.Name || other.Meter.Layout() != r.Meter.Layout()) {
+		if other := byName[r.Counters]; other != nil && (other.Name != r.Name || other.Meter.StateVersion() != r.Meter.StateVersion()) {
 			t.Errorf("%s and %s count by %q", other.Name, r.Name, r.Counters)
 		}
 		byName[r.Counters] = r

@@ -71,8 +71,8 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 		}
 		if len(made) > 0 && rnd.IntN(8) == 0 {
 			i := rnd.IntN(len(made))
-			a.Give(made[i][0])
-			b.Give(made[i][1])
+			a.Refund(made[i][0])
+			b.Refund(made[i][1])
 			made[i] = made[len(made)-1]
 			made = made[:len(made)-1]
 			continue

@@ -253,13 +253,13 @@ func (s *subject) givesBack() {
 		c, d := s.counters("give", a, 3), s.counters("give too", a, 5)
 		charges := []limit.Charge{charge(c, "x", 2), charge(d, "x", 1)}
 		s.take(charges...)
-		s.store.Give(charges)
+		s.store.Refund(charges)
 		if n, m := s.left(c, "x"), s.left(d, "x"); n != 3 || m != 5 {
 			s.Errorf("%s: after giving all back %d and %d are left, want 3 and 5", a.Name(), n, m)
 		}
 		refused := []limit.Charge{charge(c, "x", 1)}
 		s.take(refused...)
-		s.store.Give(refused)
+		s.store.Refund(refused)
 		if n := s.left(c, "x"); n != 0 {
 			s.Errorf("%s: giving a refusal back freed %d", a.Name(), n)
 		}
@@ -289,7 +289,7 @@ func (s *subject) debitsIntoDebt() {
 
 		d := s.counters("debit and give", a, 5)
 		debited := s.debit(charge(d, "x", 3))
-		s.store.Give(debited)
+		s.store.Refund(debited)
 		// A store of many processes may not find it, as it cannot say when it made it.
 		if n := s.left(d, "x"); n < 2 || n > 5 {
 			s.Errorf("%s: a debit of 3 was given back and %d of 5 are left", a.Name(), n)
@@ -347,7 +347,7 @@ func (s *subject) givesBackUnderConcurrency() {
 				for range offered {
 					charges := []limit.Charge{charge(c, "x", 1)}
 					if s.take(charges...) {
-						s.store.Give(charges)
+						s.store.Refund(charges)
 					}
 				}
 			})
@@ -503,7 +503,7 @@ func (s *subject) placesOf(a limit.Algorithm) {
 				for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 				}
 				inside.Add(-1)
-				s.store.Give(charges)
+				s.store.Refund(charges)
 			}
 		})
 	}
@@ -544,7 +544,7 @@ func (s *subject) queueOf(a limit.Algorithm, m limit.Meter, step time.Duration) 
 		turn := time.Duration(admitted) * step
 		admitted++
 		wg.Go(func() {
-			if err := s.store.Await(context.Background(), charges); err != nil {
+			if err := s.store.Wait(context.Background(), charges); err != nil {
 				s.Error(err)
 			}
 			if went := time.Since(start); went < turn {
@@ -562,10 +562,10 @@ func (s *subject) queueOf(a limit.Algorithm, m limit.Meter, step time.Duration) 
 	for range 2 {
 		charges := []limit.Charge{charge(c, "y", 1)}
 		if s.take(charges...) && charges[0].Outcome.Wait > 0 {
-			if err := s.store.Await(gone, charges); err == nil {
+			if err := s.store.Wait(gone, charges); err == nil {
 				s.Errorf("%s: one whose context has ended did not get its error", a.Name())
 			}
-			s.store.Give(charges)
+			s.store.Refund(charges)
 		}
 	}
 }
@@ -580,7 +580,7 @@ func (s *subject) reservationsHaveTurns() {
 		made = []limit.Charge{charge(c, "x", 1)}
 		made[0].Longest = longest.Microseconds()
 		ok = s.take(made...)
-		if err := s.store.Await(context.Background(), made); err != nil {
+		if err := s.store.Wait(context.Background(), made); err != nil {
 			s.Error(err)
 		}
 		return ok, made, made[0].At + made[0].Outcome.Wait
@@ -626,13 +626,13 @@ func (s *subject) reservationsHaveTurns() {
 	if turn != last+2*step {
 		s.Errorf("the turn after that is %d µs later, want two days", turn-last)
 	}
-	s.store.Give(middle)
+	s.store.Refund(middle)
 	if _, _, turn := reserve(10_000 * day); turn != last+3*step {
 		s.Errorf("one in the middle was given back, and the next turn is %d µs after the last, want three days", turn-last)
 	}
-	s.store.Give(end) // as little
+	s.store.Refund(end) // as little
 	_, end, _ = reserve(10_000 * day)
-	s.store.Give(end)
+	s.store.Refund(end)
 	if _, _, turn := reserve(10_000 * day); turn != last+4*step {
 		s.Errorf("the last was given back, and the next turn is %d µs after the last, want four days", turn-last)
 	}

@@ -31,7 +31,7 @@ import (
 // 1970, which is enough until 2112, and 11 bits how many have passed since the last
 // pause; so N is at most 2,047. Expiry: when the pause is over.
 //
-// Give takes from the count, if the request was made within the Unit before the last one.
+// Refund takes from the count, if the request was made within the Unit before the last one.
 // Of an earlier one it is not known whether there was a pause between, so it is not given
 // back. The moment stays, as the one before is not known; but when nothing is left of the
 // count there is nothing to pause from. Cost: one comparison.
@@ -61,7 +61,7 @@ func newPauses(l limit.Limit) (limit.Meter, error) {
 	return &pauses{n: l.N, unit: l.Unit.Microseconds()}, nil
 }
 
-func (p *pauses) Layout() string               { return "1" }
+func (p *pauses) StateVersion() string         { return "1" }
 func (p *pauses) Cells(limit.State, int64) int { return 0 }
 
 // load returns the moment of the last request and how many there are since the last pause.
@@ -79,9 +79,9 @@ func (p *pauses) at(s limit.State, now int64) (last, count int64) {
 	return last, count
 }
 
-// Look says of every request how long the pause would be that begins with the last one: it
+// Peek says of every request how long the pause would be that begins with the last one: it
 // is the time after which all N are there again, and until then no more than remain.
-func (p *pauses) Look(s limit.State, now, n int64) limit.Outcome {
+func (p *pauses) Peek(s limit.State, now, n int64) limit.Outcome {
 	last, count := p.at(s, now)
 	pause := last + p.unit - now
 	out := limit.Outcome{Remaining: max(p.n-count, 0), Reset: pause}
@@ -98,7 +98,7 @@ func (p *pauses) Take(s limit.State, now, n int64) uint64 {
 	return uint64(max(last, now))<<countBits | uint64(count+n)
 }
 
-func (p *pauses) Give(s limit.State, at, n int64) uint64 {
+func (p *pauses) Refund(s limit.State, at, n int64) uint64 {
 	last, count := load(s)
 	if at <= last-p.unit {
 		return s.Head

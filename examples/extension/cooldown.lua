@@ -15,7 +15,7 @@ local function at(s, now, a)
   return s.last, s.count
 end
 
-function M.look(s, now, n, a)
+function M.peek(s, now, n, a)
   local last, count = at(s, now, a)
   local pause = last + a[2] - now
   local remaining = math.max(a[1] - count, 0)
@@ -28,7 +28,7 @@ function M.take(s, now, n, a)
   s.last, s.count = math.max(last, now), count + n
 end
 
-function M.give(s, moment, n, a)
+function M.refund(s, moment, n, a)
   if moment <= s.last - a[2] then return end
   s.count = math.max(s.count - n, 0)
 end

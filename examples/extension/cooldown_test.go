@@ -143,13 +143,13 @@ func TestModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				n := rapid.Int64Range(1, l.N+1).Draw(t, "cost")
-				out := meter.Look(s, now, n)
+				out := meter.Peek(s, now, n)
 				if want := count(m.run(now))+n <= l.N; out.Allowed != want {
 					t.Fatalf("%+v, want allowed: %v", out, want)
 				}
 				if !out.Allowed {
-					then := meter.Look(s, now+out.Wait, n)
-					if n <= l.N && (!then.Allowed || meter.Look(s, now+out.Wait-1, n).Allowed) {
+					then := meter.Peek(s, now+out.Wait, n)
+					if n <= l.N && (!then.Allowed || meter.Peek(s, now+out.Wait-1, n).Allowed) {
 						t.Fatalf("%+v: the wait is not how long it takes", out)
 					}
 					return
@@ -175,7 +175,7 @@ func TestModel(t *testing.T) {
 				i := rapid.IntRange(0, len(made)-1).Draw(t, "which")
 				p := made[i]
 				made = slices.Delete(made, i, i+1)
-				s.Head = meter.Give(s, p.at, p.n)
+				s.Head = meter.Refund(s, p.at, p.n)
 				m.give(p.at, p.n)
 				i = slices.Index(all, p)
 				all = slices.Delete(all, i, i+1)
@@ -184,11 +184,11 @@ func TestModel(t *testing.T) {
 				if s.Head>>63 != 0 {
 					t.Fatalf("head %#x uses the store's bit", s.Head)
 				}
-				if out := meter.Look(s, now, 1); out.Remaining != l.N-count(m.run(now)) {
+				if out := meter.Peek(s, now, 1); out.Remaining != l.N-count(m.run(now)) {
 					t.Fatalf("%+v, want %d remaining", out, l.N-count(m.run(now)))
 				}
 				at := max(meter.Expiry(s), now)
-				if got, want := meter.Look(s, at, 1), meter.Look(limit.State{}, at, 1); got != want {
+				if got, want := meter.Peek(s, at, 1), meter.Peek(limit.State{}, at, 1); got != want {
 					t.Fatalf("expired it is %+v, want %+v", got, want)
 				}
 				// The promise, without a word of how it is kept.
@@ -227,7 +227,7 @@ func TestChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := m.Look(s, now, step.cost)
+		out := m.Peek(s, now, step.cost)
 		if out.Allowed != step.allowed || out.Remaining != step.remaining {
 			t.Errorf("%+v: %+v", step, out)
 		}

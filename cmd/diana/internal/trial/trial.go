@@ -97,7 +97,7 @@ func (t *Trial) endFirst() {
 
 func end(d *diana.Decision, status int) {
 	if status != 0 {
-		d.Answered(status)
+		d.SetStatus(status)
 	}
 	d.Done()
 }
