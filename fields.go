@@ -28,10 +28,11 @@ const (
 // setFields sets the RateLimit fields: one member for each rule that judged the
 // request. Shadow rules are not told, nor rules that have not been asked: those that are
 // open for want of Redis, and those in Redis when one of this process has refused.
-func (j *judgement) setFields(h http.Header) {
-	which, left := j.which[:0], j.body[:0]
-	for i := range j.verdicts {
-		v := &j.verdicts[i]
+func (d *Decision) setFields(h http.Header, a *active) {
+	var which []int
+	var left []byte
+	for i := range d.Verdicts {
+		v := &d.Verdicts[i]
 		if v.Rule.Mode == rule.Shadow || v.Remaining == limit.Unknown {
 			continue
 		}

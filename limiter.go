@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/refusals"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
@@ -63,79 +63,47 @@ func (o Options) filled() Options {
 	return o
 }
 
-// Limiter judges requests by the rules of the configuration that is active. It is
+// Limiter decides whether requests may proceed, by the rules of the configuration in force. It is
 // safe for concurrent use. Close ends it.
 type Limiter struct {
-	options    Options
-	local      *memstore.Store
-	active     atomic.Pointer[active]
-	judgements sync.Pool
-	judges     atomic.Uint32 // judgements that were made
-	lines      lines
-	room       waitRoom       // of lines, and of requests that wait for a leaky bucket
-	nobody     limit.Counters // refuse all; see judgement.look
-	leaving    sync.WaitGroup // connections to Redis that are being closed
-	closing    context.Context
-	end        context.CancelFunc // of closing
-	gateway    int64              // tells this one from others in Redis
-	fallback   atomic.Int64       // requests whose Decision is Degraded
-	rejected   rejected           // by reason
-	refusals   refusals
+	options Options
+	local   *memstore.Store
+	decider *decide.Decider
+	leaving sync.WaitGroup // connections to Redis that are being closed
+	closing context.Context
+	end     context.CancelFunc // of closing
+	gateway int64              // tells this one from others in Redis
+
+	rejected rejected // by reason
 
 	changing sync.Mutex     // one change of configuration at a time; guards base and centre
 	base     *config.Config // what the program or the local file says
 	centre   *centre        // nil: none is followed
 
-	mu          sync.Mutex         // guards the rest, and changes of active
-	records     map[string]*record // by rule; a rule keeps its own across configurations
+	mu          sync.Mutex // guards the rest, and changes of the configuration in force
 	reloads     map[Reload]int64
 	redisErrors map[string]int64 // by redisstore.Kind
 	loaded      time.Time        // when a configuration was last read with success
 	fileFailed  bool             // the file was not good when it was last read
 	file        *watchedFile     // nil if not from a file
-	redis       *connection      // of active; nil before there is one
+	redis       *connection      // in use; nil before there is one
 }
 
-// longestBoth bounds how long a rule is kept by both stores after Redis has forgotten what it
-// had counted. For one unit each gateway then keeps to its share as well: otherwise clients
-// could use the limit again that they had used before. With a unit that is longer than this, a
-// gateway that has most of the traffic would lose more by its share than anyone would gain.
-const longestBoth = 10 * time.Second
-
-// apart is how long after one gateway the last one finds out that Redis has forgotten.
-const apart = time.Second
-
-// bothForSlots is for how long both stores decide for slots: until all gateways are back and
-// have told Redis what they hold.
-const bothForSlots = 3 * time.Second
-
-// active is a configuration in force. It never changes, but for what it remembers of itself.
+// active is what a configuration in force has beside its limits. It never changes.
 type active struct {
-	config   *config.Config
-	set      *rule.Set
-	enforced []enforced       // by rule.Slot
-	shared   []limit.Counters // by rule.Bandwidth.Index; nil: each answer has it for itself
-	since    time.Time
-	global   *redisstore.Store // nil: no Redis
-	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
-	policies policies
-	byName   map[string]int // of each counters' name, the Slot of its rule with the largest limit
-
+	config     *config.Config
+	since      time.Time
+	rules      []ruleTexts      // by rule.Index
+	shared     []limit.Counters // by rule.Bandwidth.Index; nil: each answer has it for itself
+	policies   policies
 	diversions map[*rule.Divert]*diversion
 }
 
-// enforced is how a rule is kept.
-type enforced struct {
-	global   limit.Counters // of a global rule, in Redis; nil: there is no Redis
-	counters limit.Counters // here: of a local rule, or while Redis is out of reach; nil: every request passes
-	meter    limit.Meter    // that counters are judged by
-	known    limit.Counters // here: charged as a shadow by what goes to Redis, see remember.go; nil: there is no Redis
-	wait     int64          // how long a request waits for its turn, in microseconds; 0: not at all
-	both     int64          // the moment until which counters decide along with Redis; 0: they do not
-	record   *record
-	policy   string // its member of RateLimit-Policy
-	quoted   string // its name as a String of structured fields
-	json     string // its name in JSON
+// ruleTexts is how a rule is written in responses.
+type ruleTexts struct {
+	policy string // its member of RateLimit-Policy
+	quoted string // its name as a String of structured fields
+	json   string // its name in JSON
 }
 
 // New returns a Limiter for a configuration that the caller has read.
@@ -149,15 +117,11 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 	}
 	l.loaded = l.now()
 	l.closing, l.end = context.WithCancel(context.Background())
-	l.lines.room = &l.room
-	l.judgements.New = func() any { return &judgement{limiter: l, nth: l.judges.Add(1)} }
-	none, err := limit.FixedWindow().New(limit.Limit{Unit: time.Second})
-	if err == nil {
-		l.nobody, err = l.local.Counters("nobody", none)
+	decideOptions := decide.Options{Local: l.local, Logger: l.options.Logger, Frozen: o.Now != nil, Failed: l.countRedisError}
+	if o.OnRefusal != nil {
+		decideOptions.Refused = func(r refusals.Refusal) { o.OnRefusal(Refusal(r)) }
 	}
-	if err != nil {
-		return nil, err
-	}
+	l.decider = decide.New(decideOptions)
 	if err := l.settle(c); err != nil {
 		l.end()
 		return nil, err
@@ -191,29 +155,39 @@ func (l *Limiter) Close() error {
 	l.leave(l.redis)
 	l.mu.Unlock()
 	l.leaving.Wait()
-	l.endTelling()
+	l.decider.Close()
 	return nil
 }
 
-// use makes a configuration the active one, with a connection to Redis, or changes nothing.
-// Counters that mean the same keep their states.
+// use puts a configuration in force, with a connection to Redis, or changes nothing. Counters that
+// mean the same keep their states.
 func (l *Limiter) use(c *config.Config, n *connection) error {
 	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, l.options.Vocabulary)
 	if err != nil {
 		return err
 	}
-	diversions, err := l.diversions(c.Limits)
-	if err != nil {
+	a := &active{config: c, since: l.now()}
+	if a.diversions, err = l.diversions(c.Limits); err != nil {
 		return err
 	}
 	if _, err := redisOptions(c.Redis); err != nil { // it could not be opened again
 		return err
 	}
+	for _, r := range set.Rules {
+		a.rules = append(a.rules, ruleTexts{policy: policyMember(r), quoted: quote(r.Name), json: jsonString(r.Name)})
+	}
+	if err := l.share(a, set); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old := l.redis
-	if err := l.enforce(&active{config: c, set: set, since: l.now(), diversions: diversions}, n); err != nil {
+	before, old := l.active(), l.redis
+	if err := l.decider.Use(decide.Plan{Set: set, MaxKeys: c.MaxKeys, Attached: a}, n.state(), a.since); err != nil {
+		l.unshare(a)
 		return err
+	}
+	if l.redis = n; before != nil {
+		l.unshare(before)
 	}
 	if n != old {
 		if old != nil { // what was heard of the new connection meanwhile
@@ -224,162 +198,35 @@ func (l *Limiter) use(c *config.Config, n *connection) error {
 	return nil
 }
 
-// enforce binds a set to its counters, and makes it the active one, with its connection
-// to Redis. l.mu is held.
-func (l *Limiter) enforce(a *active, n *connection) (err error) {
-	a.global, a.byName = n.store, map[string]int{}
-	records := map[string]*record{}
-	waits := map[string]bool{} // by Counters, the rules that let requests wait
-	for _, r := range slices.Concat(a.set.Rules, a.set.Variants) {
-		if records[r.Name] == nil { // a rule and its variants have one
-			records[r.Name] = l.records[r.Name]
-		}
-		if records[r.Name] == nil {
-			records[r.Name] = &record{tally: newTally()}
-		}
-		e := enforced{
-			wait:   waitOf(r),
-			record: records[r.Name],
-			policy: policyMember(r),
-			quoted: quote(r.Name),
-			json:   jsonString(r.Name),
-		}
-		if e.counters, e.meter, err = l.counters(r, n.health.Gateways); err == nil && r.Scope == rule.Global && n.store != nil {
-			if e.global, err = n.store.Counters(r.Counters, r.Meter); err == nil {
-				e.known, err = l.known(r, e.meter)
-			}
-			e.both = n.both(r)
-			if slot, ok := a.byName[r.Counters]; !ok || a.set.Rule(slot).Limit.N < r.Limit.N {
-				a.byName[r.Counters] = r.Slot
-			}
-		}
-		a.enforced = append(a.enforced, e)
-		if letsWait(r) {
-			waits[r.Counters] = true
-		}
-		if err != nil {
-			l.retire(a)
-			return err
-		}
-		if r.Scope == rule.Global && !n.health.Up && a.degraded == nil {
-			now := l.now()
-			a.degraded = &now
-		}
+// active returns what is attached to the limits in force, or nil before there are any.
+func (l *Limiter) active() *active {
+	limits := l.decider.Limits()
+	if limits == nil {
+		return nil
 	}
-	for _, b := range a.set.Bandwidths {
+	return limits.Attached.(*active)
+}
+
+// share makes the counters of the bandwidths that responses share.
+func (l *Limiter) share(a *active, set *rule.Set) (err error) {
+	for _, b := range set.Bandwidths {
 		var c limit.Counters
 		if b.Shared() {
 			c, err = l.local.Counters(b.Counters, bandwidth(b.Rate))
 		}
 		a.shared = append(a.shared, c)
 		if err != nil {
-			l.retire(a)
+			l.unshare(a)
 			return err
 		}
-	}
-	old := l.active.Load()
-	if a.degraded != nil && old != nil && old.degraded != nil {
-		a.degraded = old.degraded
-	}
-	l.records, l.redis = records, n
-	l.local.SetMaxKeys(a.config.MaxKeys)
-	l.room.divide(waits)
-	l.active.Store(a)
-	l.lines.wakeAll()
-	if old != nil {
-		l.retire(old)
 	}
 	return nil
 }
 
-func (l *Limiter) retire(a *active) {
-	for _, e := range a.enforced {
-		for _, c := range []limit.Counters{e.counters, e.known} {
-			if c != nil {
-				l.local.Retire(c)
-			}
-		}
-	}
+func (l *Limiter) unshare(a *active) {
 	for _, c := range a.shared {
 		if c != nil {
 			l.local.Retire(c)
 		}
 	}
-}
-
-// queues reports whether a rule lets requests wait.
-func queues(r *rule.Rule) bool {
-	_, ok := r.Meter.(limit.Queue)
-	return ok
-}
-
-// waitOf returns how long requests wait under a rule, in microseconds. Where no time is known
-// after which one would be let in, or none is refused, nobody waits.
-func waitOf(r *rule.Rule) int64 {
-	if r.Limit.N == 0 || r.Mode == rule.Shadow {
-		return 0
-	}
-	return r.Wait.Microseconds()
-}
-
-// both returns the moment until which both stores decide for a rule, or 0. l.mu is held.
-func (n *connection) both(r *rule.Rule) int64 {
-	unit := r.Limit.Unit
-	if r.Algorithm.Held {
-		unit = bothForSlots - apart
-	}
-	if r.OnError != rule.Share || queues(r) || unit > longestBoth || n.forgot == 0 {
-		return 0
-	}
-	return n.forgot + (unit + apart).Microseconds()
-}
-
-// counters returns what a rule is counted by in this process, one of so many gateways, and
-// the meter of it. l.mu is held.
-func (l *Limiter) counters(r *rule.Rule, gateways int) (c limit.Counters, m limit.Meter, err error) {
-	name, m := r.Counters, r.Meter
-	switch {
-	case r.Scope == rule.Local:
-	case r.OnError == rule.Open:
-		return nil, nil, nil
-	case r.OnError == rule.Closed:
-		none := r.Limit
-		none.N, none.Unit = 0, time.Second // Redis may be back soon
-		if m, err = r.Algorithm.New(none); err != nil {
-			return nil, nil, err
-		}
-		name = "closed " + name
-	default:
-		if r.OnError == rule.Share {
-			cost := r.Cost.N
-			if queues(r) {
-				cost = 1 // a turn is never too short for it
-			}
-			if m, err = r.Algorithm.New(share(r.Limit, gateways, cost)); err != nil {
-				return nil, nil, err
-			}
-		}
-		name = warmName(r, m)
-	}
-	c, err = l.local.Counters(name, m)
-	return c, m, err
-}
-
-// share returns what one of so many gateways may use of a limit: at least one request of
-// that cost.
-func share(l limit.Limit, gateways int, cost int64) limit.Limit {
-	if gateways < 2 {
-		return l
-	}
-	part := func(n *int64, least int64) {
-		if *n > 0 {
-			*n = max(*n/int64(gateways), min(*n, least))
-		}
-	}
-	if part(&l.Burst, cost); l.Burst > 0 {
-		cost = 1 // there is room for it, and the rate need not be more for that
-	}
-	part(&l.N, cost)
-	part(&l.Queue, 1)
-	return l
 }

@@ -155,7 +155,7 @@ func (l *Limiter) compose(local *config.Config, c *centre, redis *connection) er
 		next.Source = c.origin
 	}
 	var before *config.Config
-	if a := l.active.Load(); a != nil {
+	if a := l.active(); a != nil {
 		before = a.config
 	}
 	if err := l.use(next, redis); err != nil {
@@ -164,7 +164,7 @@ func (l *Limiter) compose(local *config.Config, c *centre, redis *connection) er
 	l.base = local
 	if before != nil {
 		l.options.Logger.Info("configuration changed", "source", next.Source, "version", next.Version,
-			"rules", len(l.active.Load().set.Rules), "changes", config.Diff(before, next))
+			"rules", len(l.decider.Limits().Set.Rules), "changes", config.Diff(before, next))
 	}
 	for _, w := range next.Warnings {
 		l.options.Logger.Warn("configuration", "warning", w.String())

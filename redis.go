@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/redisstore"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -73,7 +73,7 @@ func (l *Limiter) connect(c *config.Redis) (*connection, error) {
 		l.mu.Unlock()
 	}
 	o.Gateway, o.Gateways = l.gateway, n.health.Gateways
-	o.StillCounts = l.stillCounts
+	o.StillCounts = l.decider.StillCounts
 	o.Observed = l.options.RedisObserved
 	o.Changed = func(h redisstore.Health) { l.redisChanged(n, h) }
 	l.mu.Lock() // which Changed waits for
@@ -126,8 +126,8 @@ func (n *connection) ready(ctx context.Context) error {
 // before that are evaluated without Redis, see Decision.Degraded. [Open] has waited for it,
 // for a second at most.
 func (l *Limiter) Ready(ctx context.Context) error {
-	n, a := l.connection(), l.active.Load()
-	if n.store == nil || !slices.ContainsFunc(a.set.Rules, func(r *rule.Rule) bool { return r.Scope == rule.Global }) {
+	n, set := l.connection(), l.decider.Limits().Set
+	if n.store == nil || !slices.ContainsFunc(set.Rules, func(r *rule.Rule) bool { return r.Scope == rule.Global }) {
 		return nil
 	}
 	return n.ready(ctx)
@@ -166,8 +166,7 @@ func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
 	if n != l.redis {
 		return
 	}
-	a := l.active.Load()
-	if err := l.enforce(&active{config: a.config, set: a.set, since: a.since, diversions: a.diversions}, n); err != nil {
+	if err := l.decider.UseRedis(n.state(), l.now()); err != nil {
 		l.options.Logger.Error("limits not changed", "gateways", h.Gateways, "error", err)
 	}
 	l.logHealth(before, h)
@@ -186,21 +185,9 @@ func (l *Limiter) logHealth(before, h redisstore.Health) {
 	}
 }
 
-// stillCounts returns how much of n still counts that an actor was allowed without Redis: as
-// much as the counter of this process says that has judged it.
-func (l *Limiter) stillCounts(counters string, key []byte, n int64) int64 {
-	a := l.active.Load()
-	slot, ok := a.byName[counters]
-	if !ok || a.enforced[slot].counters == nil {
-		return 0
-	}
-	e, now := &a.enforced[slot], l.local.Now()
-	peek := []limit.Charge{{Counters: e.counters, Key: key, Cost: 1}, {Counters: l.nobody, Cost: 1}}
-	if _, err := l.local.Take(context.Background(), now, peek); err != nil {
-		return n
-	}
-	unused := e.meter.Peek(limit.State{}, now, 1).Remaining
-	return min(n, unused-peek[0].Outcome.Remaining)
+// state returns how things stand with Redis. l.mu is held.
+func (n *connection) state() decide.Redis {
+	return decide.Redis{Store: n.store, Up: n.health.Up, Gateways: n.health.Gateways, ForgotAt: n.forgot}
 }
 
 // countRedisError counts a request whose call to Redis has failed.

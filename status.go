@@ -4,9 +4,6 @@ package diana
 
 import (
 	"maps"
-	"math/bits"
-	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/diana-limiter/diana/config"
@@ -90,69 +87,41 @@ type Counts struct {
 // active ("ok"), or was not fit to be or could not be had any more ("error").
 type Reload struct{ Source, Result string }
 
-// record is what is remembered of the decisions of a rule. A rule keeps it from one
-// configuration to the next, so that metrics do not fall.
-type record struct {
-	tally   tally
-	refused refused
-	warned  atomic.Int64 // the moment of the last warning that actors share the overflow counter
-}
+// Refusal is what Options.OnRefusal gets. It is called for the first refusal, or shadow refusal, of
+// an actor under a rule, and then at most once a minute for the same, with the count since. In all
+// it is called at most ten times a second; LeftOut counts the refusals without a call.
+type Refusal struct {
+	Rule   string // its name
+	Actor  string // its key, as rule.ActorText writes it
+	Method string // of the latest request that is counted
+	Path   string // the same, as it was sent
+	Shadow bool   // the rule is in shadow mode: it has not refused the request
 
-// tally holds the counts of a rule. It is in parts of a cache line each, or the cores would
-// take turns to count; a judgement, which one core uses most of the time, counts in one of them.
-type tally []part
+	// Count is how many requests were refused since the call before for the same rule and
+	// actor. It is an estimate while a core refuses more than 32 requests in a millisecond.
+	Count int64
 
-type part struct {
-	allowed, refused, shadowRefused, delayed, overflow atomic.Int64
-
-	_ [64 - 5*8]byte
-}
-
-// newTally has more parts than there are cores, as they are dealt out by chance, and always
-// a power of two.
-func newTally() tally {
-	return make(tally, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32))))
-}
-
-func (t tally) counts() (c Counts) {
-	for i := range t {
-		p := &t[i]
-		c.Allowed += p.allowed.Load()
-		c.Refused += p.refused.Load()
-		c.ShadowRefused += p.shadowRefused.Load()
-		c.Delayed += p.delayed.Load()
-	}
-	return c
-}
-
-func (t tally) overflow() (n int64) {
-	for i := range t {
-		n += t[i].overflow.Load()
-	}
-	return n
-}
-
-// refusals returns how many requests were refused, in shadow mode too.
-func (t tally) refusals() int64 {
-	c := t.counts()
-	return c.Refused + c.ShadowRefused
+	// LeftOut is how many refusals are in no call, because there were too many. A Refusal with a
+	// LeftOut has nothing else.
+	LeftOut int64
 }
 
 // Config returns the configuration that is active. It is shared, and must not be
 // changed.
-func (l *Limiter) Config() *config.Config { return l.active.Load().config }
+func (l *Limiter) Config() *config.Config { return l.active().config }
 
 // Status returns how things stand.
 func (l *Limiter) Status() Status {
 	l.changing.Lock()
 	reason, centre := l.origin()
-	a := l.active.Load()
+	limits := l.decider.Limits()
 	l.changing.Unlock()
+	a := limits.Attached.(*active)
 	s := Status{
 		Config:        ConfigStatus{Source: a.config.Source, Version: a.config.Version, Since: a.since, Reason: reason, Centre: centre},
-		Degraded:      a.degraded != nil,
-		DegradedSince: a.degraded,
-		Fallback:      l.fallback.Load(),
+		Degraded:      limits.DegradedSince != nil,
+		DegradedSince: limits.DegradedSince,
+		Fallback:      l.decider.Degraded(),
 		Gateways:      l.gateways(),
 		Keys:          l.local.Keys(),
 		MaxKeys:       a.config.MaxKeys,
@@ -160,13 +129,17 @@ func (l *Limiter) Status() Status {
 		Rules:         []RuleStatus{},
 	}
 	s.Config.LastReloadSuccessful, s.Config.LastReloadSuccess = l.lastReload(centre)
-	for i, r := range a.set.Rules {
+	for i, r := range limits.Set.Rules {
+		counts, overflow, most := l.decider.Counts(limits, i)
+		top := make([]TopRefused, len(most))
+		for i, t := range most {
+			top[i] = TopRefused(t)
+		}
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
 			Scope: r.Scope.String(), Mode: r.Mode.String(),
 			Limit: r.Limit.N, UnitSeconds: unitSeconds(r), Except: len(r.Except), Overrides: len(r.Overrides),
-			Counts: a.enforced[i].record.tally.counts(), TopRefused: l.topRefused(a.enforced[i].record),
-			Overflow: a.enforced[i].record.tally.overflow(),
+			Counts: Counts(counts), TopRefused: top, Overflow: overflow,
 		})
 	}
 	return s

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
@@ -485,8 +486,8 @@ func TestWaitBound(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if got := refused.Load(); got != actors*8-diana.MostWaiting {
-			t.Errorf("%d are refused, want all but %d of those who would wait", got, diana.MostWaiting)
+		if got := refused.Load(); got != actors*8-decide.MaxWaiting {
+			t.Errorf("%d are refused, want all but %d of those who would wait", got, decide.MaxWaiting)
 		}
 		leave()
 		wg.Wait()
@@ -603,15 +604,6 @@ func TestWaitGivenBack(t *testing.T) {
 				s.want("1 2s", "2 3s")
 			})
 		})
-	}
-}
-
-// Who finds the line empty, after all, does not wait for what the request before it in the same
-// memory waited for.
-func TestWaitNotForOthersMemory(t *testing.T) {
-	t.Parallel()
-	if diana.WaitsBefore(1_000_000) {
-		t.Error("it waits")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
@@ -71,17 +72,17 @@ func TestWaitingHasOneBound(t *testing.T) {
 - {url: /waits, rules: [{actor: device, rpu: 1, unit: minute, algo: W, align: first, wait: 10m}]}
 - {url: /leaky, rules: [{actor: device, rpu: 1, algo: LB, queue: 8}]}
 `)
-				const own = diana.MostWaiting / 8
+				const own = decide.MaxWaiting / 8
 				c := newQueueing(t, l)
 				c.come(tc.first, 1500, tc.each+1)
-				if got, want := l.Waiting(), diana.MostWaiting-own; got != want {
+				if got, want := l.Waiting(), decide.MaxWaiting-own; got != want {
 					t.Errorf("%d requests wait under one rule, want %d", got, want)
 				}
 				c.come(tc.second, 300, tc.each+1)
-				if got := l.Waiting(); got != diana.MostWaiting {
-					t.Errorf("%d requests wait under both rules, want %d", got, diana.MostWaiting)
+				if got := l.Waiting(); got != decide.MaxWaiting {
+					t.Errorf("%d requests wait under both rules, want %d", got, decide.MaxWaiting)
 				}
-				if got, want := c.refused.Load(), int64(1800*tc.each-diana.MostWaiting); got != want {
+				if got, want := c.refused.Load(), int64(1800*tc.each-decide.MaxWaiting); got != want {
 					t.Errorf("%d are refused, want %d", got, want)
 				}
 				c.gone()
@@ -106,14 +107,14 @@ func TestWaitingRefusalChargesNothing(t *testing.T) {
 `)
 		c := newQueueing(t, l)
 		c.come("/leaky", 1200, 10)
-		if got := c.refused.Load(); got == 0 || l.Waiting() != diana.MostWaiting {
+		if got := c.refused.Load(); got == 0 || l.Waiting() != decide.MaxWaiting {
 			t.Errorf("%d are refused, %d wait", got, l.Waiting())
 		}
 		d, err := l.Take(t.Context(), diana.Request{Path: "/"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := d.Verdicts[0].Remaining, int64(1_000_000-1200-diana.MostWaiting-1); got != want {
+		if got, want := d.Verdicts[0].Remaining, int64(1_000_000-1200-decide.MaxWaiting-1); got != want {
 			t.Errorf("%d remain, want %d: those allowed, those who wait, and this one", got, want)
 		}
 		d.Done()
@@ -160,60 +161,4 @@ func TestWaitingAcrossReloads(t *testing.T) {
 		}
 		c.gone()
 	})
-}
-
-// The places that are taken are those of a slow obvious model, whatever rules come and go.
-func TestWaitRoom(t *testing.T) {
-	t.Parallel()
-	rnd := rand.New(rand.NewPCG(3, 4))
-	r := diana.NewWaitRoom()
-	inside, own := map[string]int{}, map[string]int{}
-	sum := func() (all, shared int) {
-		for c, n := range inside {
-			all, shared = all+n, shared+max(n-own[c], 0)
-		}
-		return all, shared
-	}
-	for range 300 {
-		if rnd.IntN(10) == 0 { // a reload
-			rules := map[string]bool{}
-			for c := range 6 {
-				if rnd.IntN(2) == 0 {
-					rules[fmt.Sprint(c)] = true
-				}
-			}
-			clear(own)
-			for c := range rules {
-				own[c] = diana.MostWaiting / 4 / len(rules)
-			}
-			r.Divide(rules)
-		}
-		c := fmt.Sprint(rnd.IntN(6))
-		if rnd.IntN(3) == 0 {
-			for n := rnd.IntN(inside[c] + 1); n > 0; n-- {
-				r.Leave(c)
-				inside[c]--
-			}
-			continue
-		}
-		for range rnd.IntN(4000) {
-			all, shared := sum()
-			want := all < diana.MostWaiting && (inside[c] < own[c] || shared < diana.MostWaiting*3/4)
-			if got := r.Enter(c); got != want {
-				t.Fatalf("enter: %v, want %v with %v inside of %v", got, want, inside, own)
-			}
-			if !want {
-				break
-			}
-			inside[c]++
-		}
-	}
-	for c, n := range inside {
-		for range n {
-			r.Leave(c)
-		}
-	}
-	if got := r.Used(); got != [3]int{} {
-		t.Errorf("%v are used when all have left", got)
-	}
 }

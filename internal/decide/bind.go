@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// binder makes Limits.
+type binder struct {
+	decider  *Decider
+	limits   *Limits
+	redis    Redis
+	stores   map[string]int // by scope, the index in Limits.stores
+	records  map[string]*record
+	waits    map[string]bool // by Counters, the rules that let requests wait
+	degraded bool
+}
+
+func (b *binder) bindAll() error {
+	l := b.limits
+	l.stores = []store{{Store: b.decider.local}}
+	for _, r := range slices.Concat(l.Set.Rules, l.Set.Variants) {
+		bound, err := b.bind(r)
+		l.bound = append(l.bound, bound) // so that retire finds what was bound before an error
+		if err != nil {
+			return err
+		}
+		if letsWait(r) {
+			b.waits[r.Counters] = true
+		}
+	}
+	return nil
+}
+
+// bind binds one rule.
+func (b *binder) bind(r *rule.Rule) (n bound, err error) {
+	n.wait, n.record = longestWait(r), b.recordOf(r.Name)
+	index, ok := b.storeOf(r)
+	n.elsewhere = !ok || index > 0
+	if n.local, n.meter, err = b.local(r, n.elsewhere); err != nil {
+		return n, err
+	}
+	if n.elsewhere && (!ok || !b.up(index)) {
+		b.degraded = true
+	}
+	if index == 0 {
+		return n, nil
+	}
+	if n.remote, err = b.limits.stores[index].Counters(r.Counters, r.Meter); err != nil {
+		return n, err
+	}
+	n.store = index
+	if n.known, err = b.known(r, n.meter); err != nil {
+		return n, err
+	}
+	if b.limits.stores[index].redis != nil {
+		n.both = bothUntil(r, b.redis.ForgotAt)
+	}
+	if slot, ok := b.limits.byName[r.Counters]; !ok || b.limits.Set.Rule(slot).Limit.N < r.Limit.N {
+		b.limits.byName[r.Counters] = r.Slot
+	}
+	return n, nil
+}
+
+// recordOf returns the record of a rule, which its variants share.
+func (b *binder) recordOf(name string) *record {
+	if b.records[name] == nil {
+		b.records[name] = b.decider.records[name]
+	}
+	if b.records[name] == nil {
+		b.records[name] = newRecord(name)
+	}
+	return b.records[name]
+}
+
+// storeOf returns the index of the store that counts a rule, and whether there is such a store.
+func (b *binder) storeOf(r *rule.Rule) (index int, ok bool) {
+	scope := r.Scope.String()
+	if index, ok := b.stores[scope]; ok {
+		return index, true
+	}
+	s, ok := store{Store: b.limits.Stores[scope]}, true
+	switch {
+	case s.Store != nil:
+	case r.Scope == rule.Local:
+		return 0, true
+	case b.redis.Store == nil:
+		return 0, false
+	default:
+		s = store{b.redis.Store, b.redis.Store}
+	}
+	b.limits.stores = append(b.limits.stores, s)
+	b.stores[scope] = len(b.limits.stores) - 1
+	return b.stores[scope], true
+}
+
+// up reports whether a store can be asked.
+func (b *binder) up(index int) bool { return b.limits.stores[index].redis == nil || b.redis.Up }
+
+// local returns the local counters that decide for a rule, alone or while its store is down, and
+// their meter.
+func (b *binder) local(r *rule.Rule, elsewhere bool) (c limit.Counters, m limit.Meter, err error) {
+	name, m := r.Counters, r.Meter
+	switch {
+	case !elsewhere:
+	case r.OnError == rule.Open:
+		return nil, nil, nil
+	case r.OnError == rule.Closed:
+		none := r.Limit
+		none.N, none.Unit = 0, time.Second // Redis may be back soon
+		if m, err = r.Algorithm.New(none); err != nil {
+			return nil, nil, err
+		}
+		name = "closed " + name
+	default:
+		if r.OnError == rule.Share {
+			cost := r.Cost.N
+			if queues(r) {
+				cost = 1 // a scheduled time is never too early for a cost
+			}
+			if m, err = r.Algorithm.New(share(r.Limit, b.redis.Gateways, cost)); err != nil {
+				return nil, nil, err
+			}
+		}
+		name = warmName(r, m)
+	}
+	c, err = b.decider.local.Counters(name, m)
+	return c, m, err
+}
+
+// warmName returns the name of the local counters that a Meter of a rule has whose store is not the
+// local one.
+func warmName(r *rule.Rule, m limit.Meter) string {
+	return "global " + m.StateVersion() + " " + r.Counters
+}
+
+// known returns the local counters that remember the actors of a rule whose store is not the local
+// one. m is the Meter that decides while that store is down, or nil.
+func (b *binder) known(r *rule.Rule, m limit.Meter) (limit.Counters, error) {
+	switch {
+	case r.Algorithm.Held:
+		whole := r.Limit
+		whole.N = limit.MaxN
+		var err error
+		if m, err = r.Algorithm.New(whole); err != nil {
+			return nil, err
+		}
+	case r.OnError == rule.Closed || r.OnError == rule.Open:
+		m = r.Meter
+	}
+	return b.decider.local.Counters(warmName(r, m), m)
+}

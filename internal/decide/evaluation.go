@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/refusals"
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/redisstore"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Evaluation is the evaluation of one request. Its memory is used again for others. It belongs to
+// one goroutine at a time.
+type Evaluation struct {
+	use        atomic.Uint64 // grows when the evaluation ends, so that a second Done finds out
+	decider    *Decider
+	nth        uint32 // which one it is
+	limits     *Limits
+	down       storeSet // stores that are not asked
+	request    rule.Request
+	beforeWait func() error // nil: nothing
+
+	match  rule.Match
+	keys   []byte
+	starts []int     // of each rule's key in keys
+	sets   []charges // by store
+	debts  []charges // by store: what the local store allows while that store is down
+	failed charges   // of a call that has failed
+
+	// The outcome.
+
+	allowed    bool
+	degraded   bool
+	retryAfter time.Duration
+	delayed    time.Duration
+	verdicts   []rule.Verdict // of each of match.Rules
+
+	held       bool // some charges are released at the end
+	refundable bool // some charges may be refunded when the status is known
+	queues     bool // a leaky bucket may schedule the request
+	waits      bool // a rule has a wait
+	exempt     bool // a rule skips the request: its verdict has no Rule
+	sampler    refusals.Sampler
+	turn       turn
+	waited     string // Counters of the rule in whose wait queue the request was last; empty: in none
+}
+
+// find finds the rules of the request.
+func (e *Evaluation) find() error {
+	if strange := e.limits.Set.Find(&e.match, &e.request); strange != nil {
+		return strange
+	}
+	return nil
+}
+
+// take decides about the request and charges it.
+func (e *Evaluation) take(ctx context.Context, now int64) error {
+	e.fill(now)
+	if e.queues && e.beforeWait != nil {
+		if err := e.beforeWait(); err != nil {
+			e.allowed = false
+			return err
+		}
+	}
+	var err error
+	if e.waits && !e.decider.options.Frozen {
+		err = e.turn.take(ctx, e, now)
+	} else {
+		err = e.ask(ctx, now)
+	}
+	if err == nil && e.allowed {
+		err = e.wait(ctx, now)
+	}
+	return err
+}
+
+// fill makes the charges of the request, by store.
+//
+// A charge to another store goes with a local one: see limits.go. What the local store allows while
+// another store is down becomes a debt there.
+func (e *Evaluation) fill(now int64) {
+	e.resize(len(e.limits.stores))
+	e.verdicts, e.keys, e.starts = e.verdicts[:0], e.keys[:0], e.starts[:0]
+	e.queues, e.waits, e.exempt, e.degraded = false, false, false, false
+	var ip netip.Addr
+	haveIP := false
+	for i, r := range e.match.Rules {
+		e.starts = append(e.starts, len(e.keys))
+		if !r.CountsAll() {
+			if !haveIP {
+				ip, haveIP = e.limits.Set.ClientIP(&e.request), true
+			}
+			if e.keys, r = r.AppendKey(e.keys, &e.request, ip); r == nil {
+				e.verdicts, e.exempt = append(e.verdicts, rule.Verdict{}), true
+				continue
+			}
+		}
+		e.verdicts = append(e.verdicts, rule.Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
+		b := &e.limits.bound[r.Slot]
+		e.waits = e.waits || b.wait > 0
+		e.queues = e.queues || r.Mode != rule.Shadow && queues(r)
+		e.charge(b, e.limits.Set.CostOf(r, &e.request), now, origin{rule: r, index: i, end: len(e.keys)})
+	}
+	for s := range e.sets {
+		e.setKeys(&e.sets[s])
+		e.setKeys(&e.debts[s])
+	}
+}
+
+// resize gives the evaluation empty charges for so many stores.
+func (e *Evaluation) resize(stores int) {
+	for len(e.sets) < stores {
+		e.sets, e.debts = append(e.sets, charges{}), append(e.debts, charges{})
+	}
+	e.sets, e.debts = e.sets[:stores], e.debts[:stores]
+	for s := range e.sets {
+		e.sets[s].reset()
+		e.debts[s].reset()
+	}
+}
+
+// charge adds the charges of one rule.
+func (e *Evaluation) charge(b *bound, cost, now int64, o origin) {
+	local, shadow := &e.sets[0], o.rule.Mode == rule.Shadow
+	silent := o
+	silent.silent = true
+	if b.store > 0 && !e.down.has(b.store) {
+		e.sets[b.store].add(b.remote, cost, shadow, o)
+		if now <= b.both {
+			local.add(b.local, cost, shadow, silent)
+		} else {
+			local.add(b.known, cost, true, silent)
+		}
+		return
+	}
+	e.degraded = e.degraded || b.elsewhere
+	held := o.rule.Algorithm.Held
+	switch {
+	case b.local != nil:
+		local.add(b.local, cost, shadow, o)
+	case b.known != nil && held: // on_error is open: the store is told of the slots
+		local.add(b.known, cost, true, silent)
+	}
+	if b.store > 0 && (b.local != nil || held) {
+		e.debts[b.store].add(b.remote, cost, shadow, o)
+	}
+}
+
+// setKeys gives the charges their keys, when e.keys no longer moves.
+func (e *Evaluation) setKeys(c *charges) {
+	for i, o := range c.of {
+		c.list[i].Key = e.keys[e.starts[o.index]:o.end]
+	}
+}
+
+// ask asks the stores: the local one first, and the others only for what it allows. What another
+// store refuses is refunded in those before it. If one cannot be asked, ask decides once more,
+// without it.
+func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
+	e.allowed = true
+	for s := range e.sets {
+		if len(e.sets[s].list) == 0 {
+			continue
+		}
+		if s > 0 {
+			e.useOverflow(&e.sets[s])
+		}
+		if e.allowed, err = e.limits.stores[s].Take(ctx, now, e.sets[s].list); err == nil && e.allowed {
+			continue
+		}
+		for before := range e.sets[:s] {
+			e.limits.stores[before].Refund(e.sets[before].list)
+		}
+		if err == nil || s == 0 || !unavailable(ctx, err) {
+			e.refuseAt(s)
+			return err
+		}
+		e.decider.options.Failed(err)
+		e.without(s, now)
+		return e.ask(ctx, now)
+	}
+	e.debit(now)
+	return nil
+}
+
+// unavailable reports whether a store could not be asked, and not only ctx has ended.
+func unavailable(ctx context.Context, err error) bool {
+	return errors.Is(err, redisstore.ErrUnavailable) || ctx.Err() == nil
+}
+
+// refuseAt ends the asking at a store that has refused: its predecessors have refunded, and its
+// successors are not asked.
+func (e *Evaluation) refuseAt(s int) {
+	for i := range e.sets {
+		switch {
+		case i < s:
+			e.released(&e.sets[i], always)
+			e.sets[i].restore()
+		case i > s:
+			e.sets[i].reset()
+		}
+		e.debts[i].reset()
+	}
+}
+
+// without makes the charges anew, without a store that has failed.
+func (e *Evaluation) without(s int, now int64) {
+	e.failed, e.sets[s] = e.sets[s], e.failed
+	e.down |= 1 << s
+	e.fill(now)
+	debts := &e.debts[s]
+	for i, o := range debts.of { // the failed call knows whether the store has made these charges
+		for k, failed := range e.failed.of {
+			if failed.index == o.index {
+				debts.list[i].Ticket = e.failed.list[k].Ticket
+			}
+		}
+	}
+	e.failed.reset()
+}
+
+// debit debits what the local store has allowed to the stores that are down.
+func (e *Evaluation) debit(now int64) {
+	for s := range e.debts {
+		c := &e.debts[s]
+		if len(c.list) == 0 {
+			continue
+		}
+		if c.keepAllowed(&e.sets[0]); len(c.list) > 0 {
+			e.useOverflow(c)
+			e.limits.stores[s].Debit(now, c.list)
+		}
+	}
+}
+
+// useOverflow gives charges to another store the key of the overflow counter, where the local store
+// has charged its own.
+func (e *Evaluation) useOverflow(c *charges) {
+	local := &e.sets[0]
+	for i := range local.list {
+		if !local.list[i].Shared {
+			continue
+		}
+		for k, o := range c.of {
+			if o.index == local.of[i].index {
+				c.list[k].Key = overflowKey
+			}
+		}
+	}
+}
+
+var overflowKey = []byte(limit.Overflow)

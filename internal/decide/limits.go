@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"slices"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/memstore"
+	"github.com/diana-limiter/diana/redisstore"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// A gateway remembers each actor that it counts in another store, so max_keys bounds the counters
+// that it makes there too. Every charge to another store goes with a local charge, which comes
+// first and refuses nothing. Where the local store has no room for the actor, its overflow counter
+// gets the charge, and so does the overflow counter of the other store:
+//
+//	actor      local store       other store
+//	known      its own counter   its own counter
+//	no room    overflow          overflow, which all gateways share
+//
+// The local record lives about as long as the state that this gateway's charges make in the other
+// store, because the same algorithm keeps both:
+//
+//	on_error share, local    the counter that decides without Redis, and so is kept warm
+//	on_error closed, open    a counter of the whole limit, which decides nothing
+//	concurrency              the counter of the slots that this gateway holds, without a limit
+//
+// Refunds and releases find the charged counter by the key and by Charge.Shared, also after the
+// actor has got a record of its own.
+
+// Limits are a compiled configuration that is bound to its stores. They never change.
+type Limits struct {
+	Plan
+
+	// DegradedSince is since when some rules are evaluated without their store, or nil.
+	DegradedSince *time.Time
+
+	stores []store
+	bound  []bound        // by rule.Slot
+	byName map[string]int // of each counters' name, the Slot of its rule with the largest limit
+}
+
+// Plan is what Limits are made from.
+type Plan struct {
+	Set     *rule.Set
+	MaxKeys int
+	Stores  map[string]limit.Store // by scope, beside or in place of the local store and Redis
+
+	// Attached is for the owner of the Decider, which finds it again by [Evaluation.Limits].
+	Attached any
+}
+
+// Redis is how things stand with Redis.
+type Redis struct {
+	Store    *redisstore.Store // nil: there is no Redis
+	Up       bool
+	Gateways int   // alive, this one included
+	ForgotAt int64 // when Redis was found to have lost its memory; 0: it has not
+}
+
+// store is a store that charges go to. The local one is the first.
+type store struct {
+	limit.Store
+	redis *redisstore.Store // nil: another kind
+}
+
+// storeSet is a set of stores: a bit for each index of Limits.stores.
+type storeSet uint64
+
+func (s storeSet) has(index int) bool { return s&(1<<index) != 0 }
+
+// maxStores is how many stores a storeSet has room for.
+const maxStores = 64
+
+// bound is how a rule is counted.
+type bound struct {
+	elsewhere bool           // another store than the local one counts it
+	store     int            // its index; 0: there is no such store, or it is the local one
+	remote    limit.Counters // in that store; nil: there is none
+	local     limit.Counters // decide for a local rule, or while its store is down; nil: every request is allowed
+	meter     limit.Meter    // of local
+	known     limit.Counters // local ones that remember the actors of remote, see above; nil: there is no remote
+	wait      int64          // the longest wait of a request over the limit, in microseconds
+	both      int64          // the moment until which local and remote both decide; 0: they do not
+	record    *record
+}
+
+// Use puts a plan in force. On an error nothing has changed. Counters that mean the same keep
+// their states.
+func (d *Decider) Use(p Plan, r Redis, now time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.useLocked(p, r, now)
+}
+
+// UseRedis binds the plan in force anew, because things stand differently with Redis.
+func (d *Decider) UseRedis(r Redis, now time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.useLocked(d.limits.Load().Plan, r, now)
+}
+
+func (d *Decider) useLocked(p Plan, r Redis, now time.Time) error {
+	b := binder{decider: d, limits: &Limits{Plan: p, byName: map[string]int{}}, redis: r,
+		stores: map[string]int{}, records: map[string]*record{}, waits: map[string]bool{}}
+	if err := b.bindAll(); err != nil {
+		d.retire(b.limits)
+		return err
+	}
+	old := d.limits.Load()
+	if b.degraded {
+		b.limits.DegradedSince = &now
+		if old != nil && old.DegradedSince != nil {
+			b.limits.DegradedSince = old.DegradedSince
+		}
+	}
+	d.records = b.records
+	d.local.SetMaxKeys(p.MaxKeys)
+	d.room.divide(b.waits)
+	d.limits.Store(b.limits)
+	d.queues.wakeAll()
+	if old != nil {
+		d.retire(old)
+	}
+	return nil
+}
+
+// retire tells the stores that Limits are not in force, or no longer.
+func (d *Decider) retire(l *Limits) {
+	retire := func(s limit.Store, c limit.Counters) {
+		if c != nil {
+			s.Retire(c)
+		}
+	}
+	for _, b := range l.bound {
+		retire(d.local, b.local)
+		retire(d.local, b.known)
+		retire(l.stores[b.store], b.remote)
+	}
+}
+
+// down returns the stores that cannot be asked now.
+func (l *Limits) down() (down storeSet) {
+	for i := range l.stores {
+		if r := l.stores[i].redis; r != nil && !r.Up() {
+			down |= 1 << i
+		}
+	}
+	return down
+}
+
+// redisUp reports whether there is a Redis that is not among the stores that are down.
+func (l *Limits) redisUp(down storeSet) bool {
+	for i := range l.stores {
+		if l.stores[i].redis != nil && !down.has(i) {
+			return true
+		}
+	}
+	return false
+}

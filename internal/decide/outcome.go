@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Limits returns the Limits that the request was evaluated by.
+func (e *Evaluation) Limits() *Limits { return e.limits }
+
+// Request returns the request.
+func (e *Evaluation) Request() *rule.Request { return &e.request }
+
+// Bandwidths returns the bandwidths of the response.
+func (e *Evaluation) Bandwidths() []*rule.Bandwidth { return e.match.Bandwidths }
+
+// NeedsStatus reports whether the status of the response decides what the request is charged.
+func (e *Evaluation) NeedsStatus() bool { return e.refundable }
+
+// wait holds the request until its scheduled times. If no more requests may wait, it refuses the
+// request.
+func (e *Evaluation) wait(ctx context.Context, now int64) (err error) {
+	longest := &e.sets[0]
+	for s := range e.sets {
+		if e.sets[s].wait() > longest.wait() {
+			longest = &e.sets[s]
+		}
+	}
+	i := longest.longest()
+	if i < 0 {
+		return nil
+	}
+	if e.decider.options.Frozen {
+		e.delayed = longest.wait()
+		return nil
+	}
+	room, counters := &e.decider.room, longest.of[i].rule.Counters
+	if !room.enter(counters) {
+		e.undo()
+		e.allowed = false
+		refuse(&longest.list[i], longest.list[i].Outcome.Wait)
+		return nil
+	}
+	defer room.leave(counters)
+	// The local store is the last, because it schedules by the clock: so the request waits for the
+	// longest of these waits, and not for their sum.
+	for s := len(e.sets) - 1; s >= 0 && err == nil; s-- {
+		if e.sets[s].wait() > 0 {
+			err = e.limits.stores[s].Wait(ctx, e.sets[s].list)
+		}
+	}
+	if err != nil {
+		e.undo()
+		e.allowed = false
+		return err
+	}
+	e.delayed = time.Duration(e.decider.local.Now()-now) * time.Microsecond
+	return nil
+}
+
+// undo refunds all charges of the request, which then is not allowed.
+func (e *Evaluation) undo() {
+	for s := range e.sets {
+		e.refundTo(s, e.sets[s].list)
+		e.refundTo(s, e.debts[s].list)
+		e.released(&e.sets[s], always)
+		e.sets[s].restore()
+	}
+}
+
+// refundTo refunds charges in a store.
+func (e *Evaluation) refundTo(s int, list []limit.Charge) {
+	if len(list) > 0 {
+		e.limits.stores[s].Refund(list)
+	}
+}
+
+// refund refunds the request under rules that do not count that status of its response.
+func (e *Evaluation) refund(status int) {
+	refunded := func(r *rule.Rule) bool { return refunds(r, status) }
+	for s := range e.sets {
+		e.refundTo(s, e.sets[s].refundable(status))
+		e.refundTo(s, e.debts[s].refundable(status))
+		e.released(&e.sets[s], refunded)
+	}
+}
+
+// end releases the slots that the request holds, and the evaluation.
+func (e *Evaluation) end() {
+	if e.held {
+		for s := range e.sets {
+			e.refundTo(s, e.sets[s].keepHeld())
+			e.refundTo(s, e.debts[s].keepHeld())
+			e.released(&e.sets[s], always)
+			e.released(&e.debts[s], always)
+		}
+	}
+	e.request, e.limits, e.beforeWait = rule.Request{}, nil, nil
+	e.decider.pool.Put(e)
+}
+
+// released wakes the heads of the wait queues for which charges of the request were refunded: those
+// of the rules that refunded reports.
+func (e *Evaluation) released(c *charges, refunded func(*rule.Rule) bool) {
+	q := &e.decider.queues
+	if q.empty() {
+		return
+	}
+	for i := range c.list {
+		r := c.of[i].rule
+		if !c.of[i].silent && c.list[i].Outcome.Allowed && refunded(r) {
+			q.wake(r.Counters, c.list[i].Key)
+		}
+	}
+}
+
+// always is for released: all charges were refunded.
+func always(*rule.Rule) bool { return true }
+
+// report makes the verdicts of the charges and, where counted says so, counts them.
+func (e *Evaluation) report(now int64, counted bool) {
+	never := false
+	for s := range e.sets {
+		c := &e.sets[s]
+		for i := range c.list {
+			r := c.of[i].rule
+			if c.list[i].Shared && counted {
+				e.overflowed(r, now)
+			}
+			if c.of[i].silent && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
+				continue // the other store's outcome counts
+			}
+			v := &e.verdicts[c.of[i].index]
+			if !v.Allowed {
+				continue // the local share has refused already
+			}
+			v.Outcome = c.list[i].Outcome
+			if v.Refused() {
+				never = never || neverAllows(r, now, c.list[i].Cost)
+				e.retryAfter = max(e.retryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
+			}
+			if !counted {
+				continue
+			}
+			if !v.Allowed && e.sampler.Allow(now) {
+				e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules),
+					c.list[i].Key, &e.request, r.Mode == rule.Shadow)
+			}
+			e.count(r, v)
+		}
+	}
+	if never {
+		e.retryAfter = 0
+	}
+	if e.exempt {
+		e.verdicts = slices.DeleteFunc(e.verdicts, func(v rule.Verdict) bool { return v.Rule == nil })
+	}
+}
+
+// count adds a verdict to the tally of its rule.
+func (e *Evaluation) count(r *rule.Rule, v *rule.Verdict) {
+	t := e.part(r)
+	switch {
+	case v.Refused():
+		t.refused.Add(1)
+	case !v.Allowed:
+		t.shadowRefused.Add(1)
+	case !e.allowed: // another rule refused: this one was not charged
+	case v.Wait > 0 && r.Mode == rule.Enforce, e.waited != "" && e.waited == r.Counters:
+		t.delayed.Add(1)
+	default:
+		t.allowed.Add(1)
+	}
+	if e.allowed && v.Allowed {
+		e.held = e.held || r.Algorithm.Held
+		e.refundable = e.refundable || len(r.Charge) > 0
+	}
+}
+
+// part returns the part of a rule's tally in which this evaluation counts.
+func (e *Evaluation) part(r *rule.Rule) *part {
+	parts := e.limits.bound[r.Index].record.tally
+	return &parts[e.nth&uint32(len(parts)-1)]
+}
+
+// warnEvery is how often at most the overflow of a rule is logged.
+const warnEvery = time.Minute
+
+// overflowed counts a request that the overflow counter of a rule has evaluated, and logs that now
+// and then, because clients that have done nothing wrong are refused together with those that have.
+func (e *Evaluation) overflowed(r *rule.Rule, now int64) {
+	e.part(r).overflow.Add(1)
+	if !due(&e.limits.bound[r.Index].record.warned, now) {
+		return
+	}
+	e.decider.options.Logger.Warn("new actors of a rule share one counter, because max_keys leaves no room for them: "+
+		"raise max_keys, or count the rule by what a client cannot invent",
+		"rule", r.Name, "max_keys", e.limits.MaxKeys)
+}
+
+// due reports whether it is time for another warning, to one caller alone.
+func due(last *atomic.Int64, now int64) bool {
+	before := last.Load()
+	return (before == 0 || now-before >= warnEvery.Microseconds()) && last.CompareAndSwap(before, now)
+}
+
+// fillIn sets what the evaluation has decided.
+func (e *Evaluation) fillIn(r *Result) {
+	r.Allowed, r.Degraded = e.allowed, e.degraded
+	r.RetryAfter, r.Delayed, r.Verdicts = e.retryAfter, e.delayed, e.verdicts
+}

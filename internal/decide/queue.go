@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// waitQueues hold the requests over a limit whose rule has a wait: one queue for each actor of a
+// rule, in order of arrival, for as long as somebody waits there.
+//
+// A queue reserves nothing. At its scheduled time the head asks for all rules of its request again,
+// by Take; so every decision stays exact, by all rules or none. The other waiters sleep until they
+// are the head. A new request joins at the end:
+//
+//	arrives ──→ [ 4 ][ 3 ][ 2 ][ 1 ] ──→ Take, at its scheduled time
+//
+// A request waits in one queue, that of the rule that refuses it for longest, and moves to another
+// queue when it has to wait for that one. There it takes its position by its arrival. So no request
+// waits for one in front of it that waits for something else: an actor with too many requests
+// under a rule of its own does not hold up every actor of a rule for all. If a request waited in all
+// queues at once, it would.
+//
+// There is no deadlock, because the head of a queue waits for time alone. No request starves for
+// longer than the wait of its rule, because it is refused after that.
+type waitQueues struct {
+	room *waitRoom    // where each waiter has a slot
+	size atomic.Int64 // waiters in all queues; may be read without the lock
+
+	mu       sync.Mutex // guards the rest
+	by       map[queueKey]*waitQueue
+	arrivals uint64
+}
+
+// queueKey names a queue by what is counted, and so stays the same across configurations.
+type queueKey struct{ counters, actor string }
+
+type waitQueue struct{ waiters []*waiter } // by arrival, at least one
+
+// waiter is a request in a queue. Its memory is used again for others.
+type waiter struct {
+	began int64         // moment of arrival
+	awake chan struct{} // gets a value when the waiter is to check its position
+
+	// waitQueues.mu guards the rest.
+
+	arrival uint64 // its position among all that arrived
+	key     queueKey
+	queue   *waitQueue // nil: in none
+	next    int64      // moment at which it asks, as the head or in no queue
+	expires int64      // moment at which it gives up, unless it is the head
+}
+
+// empty reports whether nobody waits.
+func (q *waitQueues) empty() bool { return q.size.Load() == 0 }
+
+// arrive makes a waiter the last of all that arrived.
+func (q *waitQueues) arrive(w *waiter, began int64) {
+	if w.awake == nil {
+		w.awake = make(chan struct{}, 1)
+	}
+	select {
+	case <-w.awake: // meant for the previous user of this memory
+	default:
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.arrivals++
+	w.arrival, w.began, w.key, w.next = q.arrivals, began, queueKey{}, 0
+}
+
+// of returns the queue of an actor, or nil. q.mu is held.
+func (q *waitQueues) of(counters string, actor []byte) *waitQueue {
+	return q.by[queueKey{counters, string(actor)}] // without copying the actor
+}
+
+// ahead returns how many waiters are in front of w in a queue, or would be, and when the head of the
+// queue asks. A nil queue has no waiters.
+func (q *waitQueue) ahead(w *waiter) (n, next int64) {
+	if q == nil {
+		return 0, 0
+	}
+	return int64(q.position(w)), q.waiters[0].next
+}
+
+// position returns how many waiters of a queue arrived before w.
+func (q *waitQueue) position(w *waiter) int {
+	for i := len(q.waiters); i > 0; i-- { // most join at the end
+		if q.waiters[i-1].arrival < w.arrival {
+			return i
+		}
+	}
+	return 0
+}
+
+// join puts w into a queue, or leaves it there. next is when it asks, if it is the head; otherwise
+// it asks when it becomes the head. If no more requests may wait, join reports false, and w is in no
+// queue. q.mu is held.
+func (q *waitQueues) join(w *waiter, key queueKey, next int64) bool {
+	if w.queue == nil || w.key != key {
+		q.leaveLocked(w)
+		if !q.room.enter(key.counters) {
+			return false
+		}
+		if w.queue = q.by[key]; w.queue == nil {
+			w.queue = &waitQueue{}
+			if q.by == nil {
+				q.by = map[queueKey]*waitQueue{}
+			}
+			q.by[key] = w.queue
+		}
+		w.key = key
+		w.queue.waiters = slices.Insert(w.queue.waiters, w.queue.position(w), w)
+		q.size.Add(1)
+	}
+	w.next = next
+	if w.queue.waiters[0] != w {
+		w.next = 0
+	}
+	return true
+}
+
+// leave takes w out of its queue.
+func (q *waitQueues) leave(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leaveLocked(w)
+}
+
+// leaveLocked takes w out of its queue, and wakes the waiter that becomes the head. q.mu is held.
+func (q *waitQueues) leaveLocked(w *waiter) {
+	if w.queue == nil {
+		return
+	}
+	queue := w.queue
+	w.queue = nil
+	i := slices.Index(queue.waiters, w)
+	queue.waiters = slices.Delete(queue.waiters, i, i+1)
+	q.size.Add(-1)
+	q.room.leave(w.key.counters)
+	if len(queue.waiters) == 0 {
+		delete(q.by, w.key)
+	} else if i == 0 {
+		queue.waiters[0].wake()
+	}
+}
+
+// wake wakes a waiter, which finds out the reason.
+func (w *waiter) wake() {
+	select {
+	case w.awake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// wakeAll makes the head of each queue ask at once, because the rules may have changed.
+func (q *waitQueues) wakeAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, queue := range q.by {
+		queue.wakeHead()
+	}
+}
+
+// wake makes the head of an actor's queue ask at once.
+func (q *waitQueues) wake(counters string, actor []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue := q.of(counters, actor); queue != nil {
+		queue.wakeHead()
+	}
+}
+
+// wakeHead makes the head of a queue ask at once.
+func (q *waitQueue) wakeHead() {
+	q.waiters[0].next = 0
+	q.waiters[0].wake()
+}
+
+// wait waits until w is the head of its queue at the moment at which it asks, or until its wait is
+// over.
+func (q *waitQueues) wait(ctx context.Context, w *waiter, now func() int64) (head bool, err error) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		left, head := q.left(w, now())
+		if left <= 0 {
+			return head, nil
+		}
+		timer.Reset(time.Duration(left) * time.Microsecond)
+		select {
+		case <-timer.C:
+		case <-w.awake:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
+// left returns how long w has to wait, and whether it is the head of its queue.
+func (q *waitQueues) left(w *waiter, now int64) (left int64, head bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.queue == nil || w.queue.waiters[0] == w {
+		return w.next - now, true
+	}
+	return w.expires - now, false
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// After Redis has lost its memory, both stores decide for a rule for one unit. Otherwise clients
+// could use the limit again that they had used before. Longer units are left out, because a
+// gateway with most of the traffic would lose more by its share than anyone would gain.
+const longestBoth = 10 * time.Second
+
+// detectionGap is how long after one gateway the last one detects that Redis has lost its memory.
+const detectionGap = time.Second
+
+// bothForSlots is how long both stores decide for slots: until all gateways are connected again
+// and have told Redis which slots they hold.
+const bothForSlots = 3 * time.Second
+
+// bothUntil returns the moment until which both stores decide for a rule, or 0. forgot is the
+// moment when Redis was found to have lost its memory, or 0.
+func bothUntil(r *rule.Rule, forgot int64) int64 {
+	unit := r.Limit.Unit
+	if r.Algorithm.Held {
+		unit = bothForSlots - detectionGap
+	}
+	if r.OnError != rule.Share || queues(r) || unit > longestBoth || forgot == 0 {
+		return 0
+	}
+	return forgot + (unit + detectionGap).Microseconds()
+}
+
+// share returns the part of a limit that one of so many gateways may use: at least one request of
+// that cost.
+func share(l limit.Limit, gateways int, cost int64) limit.Limit {
+	if gateways < 2 {
+		return l
+	}
+	part := func(n *int64, least int64) {
+		if *n > 0 {
+			*n = max(*n/int64(gateways), min(*n, least))
+		}
+	}
+	if part(&l.Burst, cost); l.Burst > 0 {
+		cost = 1 // the burst has room for it, so the rate needs no more
+	}
+	part(&l.N, cost)
+	part(&l.Queue, 1)
+	return l
+}
+
+// queues reports whether the meter of a rule schedules requests.
+func queues(r *rule.Rule) bool {
+	_, ok := r.Meter.(limit.Queue)
+	return ok
+}
+
+// longestWait returns how long a request may wait under a rule, in microseconds. No request waits
+// under a limit of 0, because no wait helps, and none in shadow mode, because none is refused.
+func longestWait(r *rule.Rule) int64 {
+	if r.Limit.N == 0 || r.Mode == rule.Shadow {
+		return 0
+	}
+	return r.Wait.Microseconds()
+}
+
+// letsWait reports whether requests can wait under a rule.
+func letsWait(r *rule.Rule) bool {
+	return longestWait(r) > 0 || queues(r) && r.Mode == rule.Enforce
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"math/bits"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/diana-limiter/diana/internal/refusals"
+)
+
+// record is the memory of a rule's decisions. A rule keeps it across configurations, so that
+// metrics never fall.
+type record struct {
+	tally   tally
+	refused refusals.Rule
+	warned  atomic.Int64 // when the log last said that actors share the overflow counter
+}
+
+func newRecord(name string) *record {
+	r := &record{tally: newTally()}
+	r.refused = refusals.Rule{Name: name, Total: r.tally.refusals}
+	return r
+}
+
+// Counts are the decisions of a rule by kind. A request that one rule refuses counts as refused
+// under that rule and under no other.
+type Counts struct{ Allowed, Refused, ShadowRefused, Delayed int64 }
+
+// tally holds the counts of a rule in parts of one cache line each; otherwise cores would contend
+// for one line. An Evaluation, which mostly stays on one core, counts in one of the parts.
+type tally []part
+
+type part struct {
+	allowed, refused, shadowRefused, delayed, overflow atomic.Int64
+
+	_ [64 - 5*8]byte
+}
+
+// newTally has more parts than cores, because evaluations get their parts by chance. The number is
+// a power of two.
+func newTally() tally {
+	return make(tally, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32))))
+}
+
+func (t tally) counts() (c Counts) {
+	for i := range t {
+		p := &t[i]
+		c.Allowed += p.allowed.Load()
+		c.Refused += p.refused.Load()
+		c.ShadowRefused += p.shadowRefused.Load()
+		c.Delayed += p.delayed.Load()
+	}
+	return c
+}
+
+func (t tally) overflow() (n int64) {
+	for i := range t {
+		n += t[i].overflow.Load()
+	}
+	return n
+}
+
+// refusals returns how many requests were refused, in shadow mode too.
+func (t tally) refusals() int64 {
+	c := t.counts()
+	return c.Refused + c.ShadowRefused
+}

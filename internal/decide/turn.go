@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"context"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Microseconds.
+const (
+	// The waiters in front may take so long to proceed one after another. For so long a waiter
+	// stays whose wait is over when its scheduled time has just been reached.
+	handover = 10_000
+
+	// How long at least the head of a queue leaves another store alone, or a meter that knows no
+	// time. A limit of thousands a second loses nothing by it, because many waiters proceed then.
+	pause = 1000
+
+	// How often the head of a queue asks Redis for a slot, which other gateways release silently. A
+	// slot that this gateway releases wakes the head at once.
+	slotInterval = 20_000
+)
+
+// turn is how a request gets its turn under rules with a wait. Its memory is used again.
+type turn struct {
+	e *Evaluation
+	w waiter
+}
+
+// take decides about a request under a rule with a wait. A request that is over such a limit, or
+// finds others waiting, waits for its turn.
+func (t *turn) take(ctx context.Context, e *Evaluation, now int64) error {
+	t.e = e
+	behind := t.othersWait()
+	if behind {
+		e.allowed = false
+		if err := t.peek(ctx, now); err != nil {
+			return err
+		}
+	} else if err := e.ask(ctx, now); err != nil || e.allowed {
+		return err
+	}
+	q, w := &e.decider.queues, &t.w
+	q.arrive(w, now)
+	defer q.leave(w)
+	if !t.join(now, behind) {
+		return nil
+	}
+	if e.beforeWait != nil { // outside of the queue, because the hook may take long
+		q.leave(w)
+		if err := e.beforeWait(); err != nil {
+			return err
+		}
+		q.arrive(w, w.began)
+		gone := behind && !t.othersWait() // there is nobody left to wait for
+		if !gone && !t.join(now, behind) {
+			return nil
+		}
+	}
+	for {
+		head, err := q.wait(ctx, w, e.decider.local.Now)
+		if err != nil {
+			return err
+		}
+		if !head {
+			t.giveUp()
+			return nil
+		}
+		if again, err := t.ask(ctx); !again {
+			return err
+		}
+	}
+}
+
+// ask asks for all rules again, and reports whether the request has to wait again.
+func (t *turn) ask(ctx context.Context) (again bool, err error) {
+	e := t.e
+	now := e.decider.local.Now()
+	limits, down := e.decider.inForce()
+	e.down = down
+	if limits != e.limits {
+		e.limits = limits
+		if strange := e.find(); strange != nil {
+			e.allowed = false
+			return false, strange
+		}
+	}
+	e.fill(now)
+	if err := e.ask(ctx, now); err != nil {
+		e.allowed = false
+		return false, err
+	}
+	if !e.allowed {
+		return t.join(now, false), nil
+	}
+	if t.w.key != (queueKey{}) {
+		e.waited = t.w.key.counters
+		e.delayed = time.Duration(now-t.w.began) * time.Microsecond
+	}
+	return false, nil
+}
+
+// peek evaluates the request by the local counters, and counts it nowhere. So a request that a rule
+// refuses which lets nobody wait joins no queue. The other stores are not asked.
+func (t *turn) peek(ctx context.Context, now int64) error {
+	for s := range t.e.sets {
+		list := t.e.sets[s].list
+		if s == 0 && len(list) > 0 {
+			if err := t.e.decider.local.Peek(ctx, now, list); err != nil {
+				return err
+			}
+			continue
+		}
+		for i := range list {
+			list[i].Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		}
+	}
+	return nil
+}
+
+// othersWait reports whether others wait in a queue of the request.
+func (t *turn) othersWait() bool {
+	q := &t.e.decider.queues
+	if q.empty() {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for s := range t.e.sets {
+		c := &t.e.sets[s]
+		for i := range c.list {
+			if t.longest(s, i) > 0 && q.of(c.of[i].rule.Counters, c.list[i].Key) != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// longest returns how long the rule of a charge lets requests wait, in microseconds.
+func (t *turn) longest(s, i int) int64 {
+	r := t.e.sets[s].of[i].rule
+	b := &t.e.limits.bound[r.Slot]
+	if s == 0 && b.elsewhere && r.OnError == rule.Closed {
+		return 0 // no wait helps, because the store is down
+	}
+	return b.wait
+}
+
+// never reports whether a charge costs more than is ever allowed.
+func (t *turn) never(s, i int, now int64) bool {
+	c := &t.e.sets[s]
+	r := c.of[i].rule
+	m := r.Meter
+	if s == 0 {
+		m = t.e.limits.bound[r.Slot].meter
+	}
+	cost := c.list[i].Cost
+	return cost > 1 && !m.Peek(limit.State{}, now, cost).Allowed
+}
+
+// neverAllows reports whether a rule never allows a request of that cost: its meter refuses a
+// client that has used nothing, also after the wait that the meter asks for. It asks the meter of
+// the whole limit. The share of a gateway that has lost Redis can be too small for the request,
+// but only for a while.
+func neverAllows(r *rule.Rule, now, cost int64) bool {
+	first := r.Meter.Peek(limit.State{}, now, cost)
+	return !first.Allowed && !r.Meter.Peek(limit.State{}, now+first.Wait, cost).Allowed
+}
+
+// join puts a request that was evaluated at the moment now, and refused, into the queue in which it
+// has to wait longest. It reports false if a rule refuses the request that lets nobody wait, or not
+// for so long, or for ever, or if no more requests may wait; then the request is in no queue. With
+// behind it also counts as refused where others wait.
+func (t *turn) join(now int64, behind bool) bool {
+	q, w := &t.e.decider.queues, &t.w
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	best := candidate{at: -1}
+	for s := range t.e.sets {
+		c := &t.e.sets[s]
+		for i := range c.list {
+			n, ok := t.candidate(s, i, now, behind)
+			if !ok {
+				q.leaveLocked(w)
+				return false
+			}
+			if n.at > best.at {
+				best = n
+			}
+		}
+	}
+	if best.at < 0 { // the waiters in front are gone
+		q.leaveLocked(w)
+		return true
+	}
+	if !q.join(w, queueKey{best.counters, string(best.actor)}, best.at) {
+		return false
+	}
+	w.expires = w.began + best.longest + handover
+	return true
+}
+
+// candidate is a queue that a request may have to wait in.
+type candidate struct {
+	at       int64 // scheduled time; -1: it need not wait there
+	longest  int64 // wait of the rule
+	counters string
+	actor    []byte
+}
+
+// candidate returns the queue of a charge. It reports false if the request must not wait for it.
+// waitQueues.mu is held.
+func (t *turn) candidate(s, i int, now int64, behind bool) (n candidate, ok bool) {
+	c, q, w := &t.e.sets[s], &t.e.decider.queues, &t.w
+	ch, r := &c.list[i], c.of[i].rule
+	n = candidate{at: -1, longest: t.longest(s, i), counters: r.Counters, actor: ch.Key}
+	refused := !ch.Outcome.Allowed
+	if ch.Shadow || !refused && (!behind || n.longest == 0) {
+		return n, true
+	}
+	if n.longest == 0 || refused && t.never(s, i, now) {
+		return n, false
+	}
+	if refused {
+		n.at = now + ch.Outcome.Wait
+		if s > 0 || ch.Outcome.Wait == 0 {
+			n.at = max(n.at, now+pause)
+		}
+		if r.Algorithm.Held {
+			n.at = slotTime(now, w.began+n.longest, s > 0)
+		}
+	}
+	if ahead, first := q.of(r.Counters, ch.Key).ahead(w); ahead > 0 {
+		n.at = max(n.at, max(first, t.e.decider.local.Now())+spacing(r, ahead))
+		refuse(ch, n.at-now)
+	}
+	return n, n.at < 0 || n.at-w.began <= n.longest
+}
+
+// slotTime returns when the head of a queue asks for a slot that is not released before: in this
+// process at the end of its wait, in another store now and then until that. After the end it is
+// refused.
+func slotTime(now, end int64, elsewhere bool) int64 {
+	if now >= end {
+		return end + 1
+	}
+	if elsewhere {
+		return min(now+slotInterval, end)
+	}
+	return end
+}
+
+// giveUp sets the outcome of a request that leaves its queue before it was the head.
+func (t *turn) giveUp() {
+	q, w := &t.e.decider.queues, &t.w
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for s := range t.e.sets {
+		c := &t.e.sets[s]
+		for i := range c.list {
+			ch, r := &c.list[i], c.of[i].rule
+			if r.Counters == w.key.counters && string(ch.Key) == w.key.actor && !ch.Shadow {
+				ahead, first := w.queue.ahead(w)
+				refuse(ch, max(first-t.e.decider.local.Now(), 0)+spacing(r, ahead))
+			}
+		}
+	}
+}
+
+// refuse sets the outcome of a charge that is refused for a while, because others wait.
+func refuse(ch *limit.Charge, wait int64) {
+	wait = max(wait, 1)
+	ch.Outcome = limit.Outcome{Wait: wait, Reset: wait}
+}
+
+// spacing returns how long after the head of a queue a waiter with so many in front gets its turn,
+// at the earliest: a limit with a burst refills one by one, and a window as a whole.
+func spacing(r *rule.Rule, ahead int64) int64 {
+	unit := r.Limit.Unit.Microseconds()
+	if r.Algorithm.Held {
+		return 0 // slots are released at any time
+	}
+	if r.Algorithm.Uses("burst") {
+		return ahead * unit / r.Limit.N
+	}
+	return ahead / r.Limit.N * unit
+}

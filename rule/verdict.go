@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+
+package rule
+
+import "github.com/diana-limiter/diana/limit"
+
+// Verdict is what one rule decides about a request.
+type Verdict struct {
+	Rule *Rule // as it holds for the actor: with the Limit of an override
+	limit.Outcome
+}
+
+// Refused reports whether the rule is a reason for a refusal. A rule in shadow mode is none.
+func (v *Verdict) Refused() bool { return !v.Allowed && v.Rule.Mode == Enforce }
