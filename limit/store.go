@@ -62,6 +62,14 @@ type Store interface {
 	// not decide, and that nothing was charged.
 	Take(ctx context.Context, now int64, charges []Charge) (bool, error)
 
+	// Peek evaluates all the charges at one moment, as Take would, and changes nothing. It
+	// sets every Outcome, also when a charge is refused. An Outcome describes the state
+	// before the charge, as that of Meter.Peek does. Peek sets Shared as Take would; At and
+	// Ticket stay as they are.
+	//
+	// An error means that the store could not be asked.
+	Peek(ctx context.Context, now int64, charges []Charge) error
+
 	// Wait holds the caller until every charge's turn has come that was allowed
 	// with a Wait and is not a shadow, in order of admission among the charges of
 	// one actor. It must be called after a Take with such a charge, or Refund. If ctx
@@ -80,4 +88,20 @@ type Store interface {
 	// with an Outcome that is allowed. A place in a queue is free again, and
 	// whoever stood behind moves up.
 	Refund(charges []Charge)
+
+	// Reset forgets the counter of one actor, as if the actor had never used it. What a
+	// running request needs stays:
+	//
+	//   - Concurrency slots that are held stay held until their requests release them.
+	//     So a later release frees only its own slot, and the limit holds after Reset.
+	//   - Requests that wait keep their scheduled times, and reservations keep theirs. The
+	//     store that holds the waiting requests also keeps them apart from later ones.
+	//
+	// A charge that was made before Reset and is refunded after it counts as a refund of
+	// later charges, but never leaves more than the limit. An actor that shares the
+	// [Overflow] counter has no counter of its own; Reset with the key Overflow resets the
+	// shared one.
+	//
+	// An error means that the counter may not have been reset. Reset can then be repeated.
+	Reset(ctx context.Context, c Counters, key []byte) error
 }

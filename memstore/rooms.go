@@ -137,8 +137,20 @@ func (r *rooms) addBeside(n int) {
 	r.beside += n
 }
 
+// full reports whether there is no room for one more record of a family.
+func (r *rooms) full(f *family) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settle()
+	return !r.fits(f)
+}
+
+func (r *rooms) fits(f *family) bool {
+	return r.keys < r.maxKeys && (f.keys < r.of(f) || r.beyond < r.rest)
+}
+
 func (r *rooms) add(f *family) bool {
-	if r.keys >= r.maxKeys || f.keys >= r.of(f) && r.beyond >= r.rest {
+	if !r.fits(f) {
 		return false
 	}
 	r.list(f)

@@ -17,6 +17,7 @@ type item struct {
 	place
 	c      *counters
 	charge *limit.Charge
+	cost   int64 // of the charge, which a waiter does not keep
 	hash   uint64
 	debit  bool   // into debt if need be
 	judged bool   // charge.Outcome is that of head
@@ -50,9 +51,9 @@ func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 	for i := range items {
 		it, ch := &items[i], &charges[i]
 		ch.Shared = false
-		it.c, it.charge, it.hash, order[i] = ch.Counters.(*counters), ch, s.hash(ch.Key), i
+		it.c, it.charge, it.cost, it.hash, order[i] = ch.Counters.(*counters), ch, ch.Cost, s.hash(ch.Key), i
 	}
-	if s.peek(now, items) {
+	if s.refused(now, items) {
 		return false, nil
 	}
 	for {
@@ -71,44 +72,6 @@ func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 		}
 	}
 	return s.decide(now, items), nil
-}
-
-// peek reports whether a state of one word refuses already, and then fills in the
-// outcomes of all charges.
-func (s *Store) peek(now int64, items []item) (refused bool) {
-	for i := range items {
-		it := &items[i]
-		it.place = s.locate(it.c.family, it.hash)
-		if it.find() {
-			if !it.c.plain {
-				continue
-			}
-			head, ok := it.read()
-			if !ok {
-				return false // it has moved: its outcome is not known
-			}
-			it.head = head
-		}
-		it.charge.Outcome = it.c.look(limit.State{Head: it.head}, now, it.charge)
-		it.judged = it.c.plain
-		refused = refused || !it.charge.Outcome.Allowed && !it.charge.Shadow
-	}
-	if !refused {
-		return false
-	}
-	for i := range items {
-		it := &items[i]
-		if it.c.plain || it.record == nil {
-			continue
-		}
-		if !s.acquire(it) {
-			it.charge.Outcome = it.c.look(limit.State{}, now, it.charge)
-			continue
-		}
-		it.charge.Outcome = it.c.look(it.state(s), now, it.charge)
-		it.unlock(it.head)
-	}
-	return true
 }
 
 // prepare finds the record of a charge, if it is not known, or makes it.

@@ -48,6 +48,7 @@ type group struct {
 	granted       int32 // -1: a key holds something else
 	waits         bool  // for a turn of its own, in a queue
 	reserves      bool  // a turn of its own: its charges say for how long it would wait
+	peeks         bool  // and takes nothing
 	before, after int32 // the outcomes in reply of the first request, and of those refused
 }
 
@@ -60,6 +61,7 @@ type tables struct {
 	charges  []groupCharge
 	debits   []debited
 	gives    []given
+	resets   []reset
 	renewals []renewal
 	limits   []*counters
 	limitOf  map[*counters]int32 // from 1
@@ -104,6 +106,9 @@ type given struct {
 	n          int64
 }
 
+// reset is an actor's counter that is to be forgotten.
+type reset struct{ key, limit int32 }
+
 // renewal says how many slots this gateway holds.
 type renewal struct {
 	key, limit int32
@@ -127,7 +132,7 @@ func newBatch(l *lane, sent *batch) *batch {
 	clear(t.limitOf)
 	clear(t.names)
 	t.keys, t.groupAt, t.charges = t.keys[:0], t.groupAt[:0], t.charges[:0]
-	t.debits, t.gives, t.renewals = t.debits[:0], t.gives[:0], t.renewals[:0]
+	t.debits, t.gives, t.resets, t.renewals = t.debits[:0], t.gives[:0], t.resets[:0], t.renewals[:0]
 	t.limits, t.names, t.packed = t.limits[:0], t.names[:0], t.packed[:0]
 	return b
 }
@@ -137,7 +142,9 @@ func (b *batch) empty() bool {
 }
 
 // changes reports whether the batch holds anything but requests.
-func (b *batch) changes() bool { return len(b.debits) > 0 || len(b.gives) > 0 || len(b.renewals) > 0 }
+func (b *batch) changes() bool {
+	return len(b.debits) > 0 || len(b.gives) > 0 || len(b.resets) > 0 || len(b.renewals) > 0
+}
 
 // take adds a request.
 func (b *batch) take(charges []limit.Charge) place {
@@ -165,6 +172,13 @@ func (b *batch) take(charges []limit.Charge) place {
 	g.requests++
 	g.waits, g.reserves = waits, reserves
 	return place{batch: b, group: *group - 1, nth: g.requests - 1}
+}
+
+// peek adds a request that takes nothing.
+func (b *batch) peek(charges []limit.Charge) place {
+	at := b.newGroup(charges) - 1
+	b.groups[at].peeks = true
+	return place{batch: b, group: at}
 }
 
 func (b *batch) newGroup(charges []limit.Charge) int32 {
@@ -198,6 +212,10 @@ func (b *batch) give(ch *limit.Charge) {
 		at += ch.Outcome.Wait
 	}
 	b.gives = append(b.gives, given{b.key(ch), b.limit(c), at, ch.Cost})
+}
+
+func (b *batch) reset(ch *limit.Charge) {
+	b.resets = append(b.resets, reset{b.key(ch), b.limit(ch.Counters.(*counters))})
 }
 
 func (b *batch) renew(ch *limit.Charge) {
@@ -313,9 +331,16 @@ func (b *batch) pack() []byte {
 		number(g.at)
 		number(g.n)
 	}
+	number(int64(len(b.resets)))
+	for _, r := range b.resets {
+		number(int64(r.key))
+		number(int64(r.limit))
+	}
 	number(int64(len(b.groups)))
 	for _, g := range b.groups {
 		switch { // one that has a turn of its own is one
+		case g.peeks:
+			number(-4)
 		case g.waits && g.reserves:
 			number(-3)
 		case g.reserves:
@@ -330,7 +355,7 @@ func (b *batch) pack() []byte {
 			number(int64(c.key))
 			number(int64(c.limit))
 			number(c.cost)
-			if g.reserves {
+			if g.reserves || g.peeks {
 				number(c.longest)
 			}
 		}
@@ -362,7 +387,7 @@ func (b *batch) read(reply []byte) error {
 			g.before = int32(at)
 			at += size
 		}
-		if 0 <= g.granted && g.granted < g.requests {
+		if 0 <= g.granted && (g.granted < g.requests || g.peeks) {
 			g.after = int32(at)
 			at += size
 		}
@@ -412,7 +437,10 @@ func (p place) outcome(charges []limit.Charge) (bool, error) {
 				o.Remaining = max(o.Remaining-ch.Cost, 0)
 			}
 		}
-		ch.At, ch.Ticket, ch.Outcome = p.reply[0], nil, o
+		ch.Outcome = o
+		if !g.peeks {
+			ch.At, ch.Ticket = p.reply[0], nil
+		}
 	}
 	return allowed, nil
 }

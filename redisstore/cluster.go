@@ -86,10 +86,17 @@ func (s *Store) part(charges []limit.Charge) []*part {
 	return parts
 }
 
+// merge copies the charges of a part to those of the request.
+func (p *part) merge(charges []limit.Charge) {
+	for i, of := range p.index {
+		charges[of] = p.charges[i]
+	}
+}
+
 // takeParts is Take for a request in several lanes.
 func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge, parts []*part) (allowed bool, err error) {
 	for _, p := range parts {
-		if p.place, err = s.lanes[p.lane].submit(now, p.charges, false); err != nil {
+		if p.place, err = s.lanes[p.lane].submit(now, p.charges, false, (*batch).take); err != nil {
 			break
 		}
 	}
@@ -124,9 +131,7 @@ func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge
 		}
 	}
 	for _, p := range parts {
-		for i, of := range p.index {
-			charges[of] = p.charges[i]
-		}
+		p.merge(charges)
 	}
 	if allowed {
 		s.turns.join(charges)

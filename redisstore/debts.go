@@ -95,6 +95,15 @@ func (d *debts) some(most int) (all []owed) {
 	return all
 }
 
+// drop forgets what an actor owes, if it is of charges up to that moment.
+func (d *debts) drop(a actor, until int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.by[a].at <= until {
+		delete(d.by, a)
+	}
+}
+
 func (d *debts) len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

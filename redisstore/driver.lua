@@ -19,17 +19,18 @@
 --   debits    how many, and for each: the key, the limit, the cost
 --   gives     how many, and for each: the key, the limit, the moment of the charge or, below
 --             0, the turn that is left, the cost
+--   resets    how many, and for each: the key, the limit
 --   takes     how many, and for each: how many equal requests it stands for, or -1 for one
---             that waits for its turn, -2 for one that says how long it would, -3 for both;
---             how many charges, and for each charge: its key, its limit, the cost, below 0 if
---             it is a shadow, and with -2 and -3 how long
+--             that waits for its turn, -2 for one that says how long it would, -3 for both,
+--             -4 for one that only peeks; how many charges, and for each charge: its key, its
+--             limit, the cost, below 0 if it is a shadow, and with -2, -3 and -4 how long
 --
 -- Returns an error, and changes nothing, if the call comes too late or Redis has forgotten
 -- the confirmed call. Else it returns an array in the same form: now, 1 if something has
 -- changed, else 0, and for each of takes how many of the equal
 -- requests are granted, or -1 if a key holds something else. If some are, there follow for
 -- each charge allowed (1 or 0), wait, remaining and reset before the first of them, and if
--- some are not, the same after the last that is.
+-- some are not, the same after the last that is. Of a request that only peeks none is granted.
 
 local args, next_arg = cmsgpack.unpack(ARGV[1]), 0
 local function arg()
@@ -149,6 +150,12 @@ for _ = 1, arg() do
   end
 end
 
+for _ = 1, arg() do
+  local key, l = arg(), limits[arg()]
+  states[key], of[key] = l.script.load(false, l.args), l
+  touch(key)
+end
+
 local result, told = {now, 0, nil, nil, nil, nil, nil, nil}, 2
 
 -- The charges of the request that is being judged, and what look says of each.
@@ -178,8 +185,8 @@ end
 for _ = 1, arg() do -- without calls of arg, which is what is done most
   local requests, charges, foreign = args[next_arg + 1], args[next_arg + 2], false
   next_arg = next_arg + 2
-  local waiting, reserves = requests == -1 or requests == -3, requests < -1
-  if requests < 0 then requests = 1 end
+  local waiting, reserves, peeks = requests == -1 or requests == -3, requests < -1, requests == -4
+  if requests < 0 then requests = peeks and 0 or 1 end
   for i = 1, charges do
     local key, cost = args[next_arg + 1], args[next_arg + 3]
     keys[i], costs[i], shadows[i] = key, max(cost, -cost), cost < 0
@@ -221,7 +228,7 @@ for _ = 1, arg() do -- without calls of arg, which is what is done most
       end
       tell(charges)
     end
-    if granted < requests then
+    if granted < requests or peeks then
       if granted > 0 then
         for i = 1, charges do look(i) end
       end

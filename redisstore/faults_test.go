@@ -172,8 +172,8 @@ func TestGatewayOfAnotherClock(t *testing.T) {
 	w := watch(t, Options{URL: r.URL()})
 	ahead := time.Now().Add(time.Hour).UnixMicro()
 	r.Must("ZADD", "diana:gateways", fmt.Sprint(ahead), "dead")
-	if n, err := w.announce(context.Background()); n != 1 || err != nil {
-		t.Errorf("%d gateways, %v, want 1", n, err)
+	if n, err := w.announce(context.Background(), 0); n.gateways != 1 || err != nil {
+		t.Errorf("%d gateways, %v, want 1", n.gateways, err)
 	}
 }
 

@@ -34,7 +34,9 @@ import (
 // Redis is in use. Therefore the gateway does not wait for the last few: they go ahead of the
 // first requests, in the same call or in an earlier one.
 const (
-	announceEvery = time.Second // each gateway says that it lives
+	// Each gateway says that it lives, and reads which actors were reset: within a second,
+	// also if the pause is a tenth longer.
+	announceEvery = 800 * time.Millisecond
 	probeEvery    = 200 * time.Millisecond
 	doubtEvery    = 20 * time.Millisecond
 	probesToTrust = 2
@@ -52,7 +54,10 @@ const (
 //go:embed announce.lua
 var announceLua string
 
-var announceScript = plainScript(announceLua + "return cmsgpack.pack({announce(KEYS[1], ARGV[1])})\n")
+//go:embed heartbeat.lua
+var heartbeatLua string
+
+var heartbeatScript = plainScript(announceLua + resetsLua + heartbeatLua)
 
 // watcher finds out when Redis is out of reach and when it is back. It belongs to one
 // goroutine.
@@ -66,6 +71,7 @@ type watcher struct {
 	errors  int           // of probes in doubt
 	renewed time.Time     // when leases were renewed last
 	back    time.Time     // when Redis came within reach last
+	resets  int64         // the newest reset that is known, as Redis numbers them
 }
 
 // watch runs until Close.
@@ -115,7 +121,7 @@ func (w *watcher) live() {
 	s := w.store
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.patience(), doubtProbe))
 	defer cancel()
-	gateways, err := s.announce(ctx)
+	gateways, err := w.announce(ctx)
 	if err != nil {
 		s.link.fail(err)
 		return
@@ -131,6 +137,22 @@ func (w *watcher) live() {
 	}
 	_ = s.renewLeases(!all)
 	_ = s.tellDebts(time.Now().Add(tellTime), 0)
+}
+
+// announce says that this gateway lives, forgets the actors that others have reset, and returns
+// how many gateways live.
+func (w *watcher) announce(ctx context.Context) (gateways int, err error) {
+	n, err := w.store.announce(ctx, w.resets)
+	if err != nil {
+		return 0, err
+	}
+	w.resets = n.newest
+	for _, r := range n.resets {
+		if r.store != w.store.id { // else it has forgotten the actor already
+			w.store.forget(r)
+		}
+	}
+	return n.gateways, nil
 }
 
 // doubt asks Redis whether it is only this gateway that was late.
@@ -226,7 +248,10 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 	s := w.store
 	w.good = 0
 	s.refused.forgetAll()
-	took, err = inTicks(tellTime, func(context.Context) error {
+	took, err = inTicks(tellTime, func(ctx context.Context) error {
+		if _, err := w.announce(ctx); err != nil { // debts of who was reset meanwhile are void
+			return err
+		}
 		if err := s.renewLeases(false); err != nil {
 			return err
 		}
@@ -264,19 +289,52 @@ func (w *watcher) tell(h Health) {
 	}
 }
 
-// announce says that this gateway lives, or no longer does if the Store is closing, and
-// returns how many do.
-func (s *Store) announce(ctx context.Context) (gateways int, err error) {
-	answer, err := s.call(ctx, announceScript, []string{s.lanes[0].gatewaysKey()}, s.announcement())
-	if err != nil {
-		return 0, err
-	}
-	n, err := unpack(answer)
-	if err != nil || len(n) != 1 {
-		return 0, errNoArray
-	}
-	return max(int(n[0]), 1), nil
+// news is what Redis answers to a heartbeat.
+type news struct {
+	gateways int
+	newest   int64 // of all resets
+	resets   []resetNote
 }
+
+// announce says that this gateway lives, or no longer does if the Store is closing, and
+// returns how many do, and which actors were reset after the reset since.
+func (s *Store) announce(ctx context.Context, since int64) (n news, err error) {
+	arg := fmt.Appendf(nil, "%s %d", s.announcement(), since)
+	reply, err := s.run(ctx, heartbeatScript, []string{s.lanes[0].gatewaysKey(), s.resetsKey()}, arg)
+	if err != nil {
+		return n, err
+	}
+	answer, err := reply.AsStrSlice()
+	if err != nil {
+		return n, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return readNews(answer)
+}
+
+// readNews reads the answer of heartbeat.lua.
+func readNews(answer []string) (n news, err error) {
+	if len(answer) < 2 || len(answer)%2 != 0 {
+		return n, errNoNews
+	}
+	gateways, err1 := strconv.Atoi(answer[0])
+	newest, err2 := strconv.ParseInt(answer[1], 10, 64)
+	if err1 != nil || err2 != nil {
+		return n, errNoNews
+	}
+	n = news{gateways: max(gateways, 1), newest: newest}
+	for i := 2; i < len(answer); i += 2 {
+		at, err := strconv.ParseInt(answer[i+1], 10, 64)
+		if err != nil {
+			return n, errNoNews
+		}
+		if r, ok := parseReset(answer[i], at); ok {
+			n.resets = append(n.resets, r)
+		}
+	}
+	return n, nil
+}
+
+var errNoNews = fmt.Errorf("%w: the answer to a heartbeat cannot be read", ErrUnavailable)
 
 // announcement returns what announce.lua is told. A Store that another one has replaced says
 // nothing.

@@ -42,9 +42,9 @@ type place struct {
 	given uint64 // refusals.given when it came
 }
 
-// submit lets a request go in the next call. If that can be at once and the caller has
-// nothing else to do, it returns when Redis has answered.
-func (l *lane) submit(now int64, charges []limit.Charge, wait bool) (place, error) {
+// submit lets a request go in the next call, to which join adds it. If that can be at once and
+// the caller has nothing else to do, it returns when Redis has answered.
+func (l *lane) submit(now int64, charges []limit.Charge, wait bool, join func(*batch, []limit.Charge) place) (place, error) {
 	l.mu.Lock()
 	if l.next == nil || !l.store.Up() { // in doubt, calls may take longer than a request waits
 		l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *lane) submit(now int64, charges []limit.Charge, wait bool) (place, erro
 	if l.store.options.CallerClock {
 		l.next.now = now
 	}
-	p := l.next.take(charges)
+	p := join(l.next, charges)
 	p.given = l.store.refused.given.Load()
 	b := l.free()
 	l.mu.Unlock()

@@ -134,26 +134,35 @@ func (l *link) fail(reason error) {
 	}
 }
 
-// call runs a script on Redis.
+// call runs a script on Redis whose answer is a string.
 func (s *Store) call(ctx context.Context, script *script, keys []string, arg []byte) ([]byte, error) {
-	client, err := s.link.connect()
+	reply, err := s.run(ctx, script, keys, arg)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	begin := time.Now()
-	text := rueidis.BinaryString(arg)
-	reply := client.Do(ctx, client.B().Evalsha().Sha1(script.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
-	if e, ok := rueidis.IsRedisErr(reply.Error()); ok && e.IsNoScript() {
-		reply = client.Do(ctx, client.B().Eval().Script(script.text).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
-	}
-	if s.options.Observed != nil {
-		s.options.Observed(time.Since(begin))
+		return nil, err
 	}
 	answer, err := reply.AsBytes()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return answer, nil
+}
+
+// run runs a script on Redis.
+func (s *Store) run(ctx context.Context, script *script, keys []string, arg []byte) (reply rueidis.RedisResult, err error) {
+	client, err := s.link.connect()
+	if err != nil {
+		return reply, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	begin := time.Now()
+	text := rueidis.BinaryString(arg)
+	reply = client.Do(ctx, client.B().Evalsha().Sha1(script.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
+	if e, ok := rueidis.IsRedisErr(reply.Error()); ok && e.IsNoScript() {
+		reply = client.Do(ctx, client.B().Eval().Script(script.text).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
+	}
+	if s.options.Observed != nil {
+		s.options.Observed(time.Since(begin))
+	}
+	return reply, nil
 }
 
 // Kind names the kind of an error for metrics: "timeout", "connection", or the first

@@ -78,15 +78,12 @@ func (r *refusals) remember(now int64, given uint64, charges []limit.Charge) {
 // at any time, and who reserves may be willing to wait for longer.
 func (c *counters) fleeting() bool { return c.queue || c.reserver || c.held }
 
-// forget is called when something is given back. It can have been taken under another limit
-// of the same counters than the one that refuses.
-func (r *refusals) forget(ch *limit.Charge) {
-	if c := ch.Counters.(*counters); c.fleeting() {
-		return // never remembered
-	}
+// forget is called when something of an actor is given back, or all is reset. What is given back
+// can have been taken under another limit of the same counters than the one that refuses.
+func (r *refusals) forget(a actor) {
 	r.given.Add(1)
-	p := r.place(ch)
-	if f := p.Load(); f != nil && f.c.name == ch.Counters.(*counters).name && f.key == string(ch.Key) {
+	p := r.placeOf([]byte(a.key), r.salt(a.name.Value()))
+	if f := p.Load(); f != nil && f.c.name == a.name && f.key == a.key {
 		p.Store(nil)
 	}
 }
@@ -99,9 +96,15 @@ func (r *refusals) forgetAll() {
 }
 
 func (r *refusals) place(ch *limit.Charge) *atomic.Pointer[refusal] {
-	h := maphash.Bytes(r.seed, ch.Key) ^ ch.Counters.(*counters).salt
-	return &r.places[h%uint64(len(r.places))]
+	return r.placeOf(ch.Key, ch.Counters.(*counters).salt)
 }
+
+func (r *refusals) placeOf(key []byte, salt uint64) *atomic.Pointer[refusal] {
+	return &r.places[(maphash.Bytes(r.seed, key)^salt)%uint64(len(r.places))]
+}
+
+// salt spreads the actors of several counters apart.
+func (r *refusals) salt(counters string) uint64 { return maphash.String(r.seed, counters) }
 
 func (f *refusal) of(ch *limit.Charge) bool {
 	return f.c == ch.Counters.(*counters) && f.key == string(ch.Key)

@@ -102,7 +102,7 @@ func TestGivenMeanwhile(t *testing.T) {
 	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
 	ask := func() (place, []limit.Charge) {
 		ch := []limit.Charge{{Counters: c, Cost: 1}}
-		p, err := s.lane(ch).submit(1, ch, true)
+		p, err := s.lane(ch).submit(1, ch, true, (*batch).take)
 		if err != nil {
 			t.Fatal(err)
 		}

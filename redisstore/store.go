@@ -92,6 +92,11 @@ type Options struct {
 	// goroutine. May be nil.
 	Changed func(Health)
 
+	// Reset is called when an actor's counter has been reset, by this Store or by another
+	// gateway, so that the caller can forget what it keeps of the actor. It is called once for
+	// each reset, by any goroutine, and within a second while Redis is within reach. May be nil.
+	Reset func(counters string, key []byte)
+
 	// Observed is called after each call to Redis with how long it took, by any
 	// goroutine. May be nil.
 	Observed func(time.Duration)
@@ -239,7 +244,7 @@ func (s *Store) flush() {
 	if !s.leaving.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 		defer cancel()
-		_, _ = s.announce(ctx)
+		_, _ = s.announce(ctx, 0)
 	}
 }
 
@@ -281,7 +286,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	_, reserver := m.(limit.Reserver)
 	return &counters{
 		name: unique.Make(name), sum: sha256.Sum256([]byte(name)),
-		script: s.number(source.Source), args: source.Args, salt: maphash.String(s.refused.seed, name),
+		script: s.number(source.Source), args: source.Args, salt: s.refused.salt(name),
 		held: source.Leased, queue: queue, reserver: reserver, apart: source.Apart,
 	}, nil
 }
@@ -333,7 +338,7 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	if parts != nil {
 		return s.takeParts(ctx, now, charges, parts)
 	}
-	p, err := s.lane(charges).submit(now, charges, true)
+	p, err := s.lane(charges).submit(now, charges, true, (*batch).take)
 	if err != nil {
 		return false, err
 	}
@@ -346,6 +351,41 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 		s.turns.join(charges)
 	}
 	return allowed, err
+}
+
+// Peek implements limit.Store. Redis evaluates the charges: refusals that this gateway remembers
+// do not count. The error is ErrUnavailable, or ctx's.
+func (s *Store) Peek(ctx context.Context, now int64, charges []limit.Charge) error {
+	if s.closing.Load() {
+		return ErrUnavailable
+	}
+	parts := s.part(charges)
+	if parts == nil {
+		return s.peek(ctx, now, s.lane(charges), charges)
+	}
+	errs := make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, p := range parts {
+		all.Go(func() { errs[i] = s.peek(ctx, now, s.lanes[p.lane], p.charges) })
+	}
+	all.Wait()
+	for _, p := range parts {
+		p.merge(charges)
+	}
+	return errors.Join(errs...)
+}
+
+// peek evaluates charges of one lane.
+func (s *Store) peek(ctx context.Context, now int64, l *lane, charges []limit.Charge) error {
+	p, err := l.submit(now, charges, true, (*batch).peek)
+	if err != nil {
+		return err
+	}
+	if err := p.wait(ctx); err != nil {
+		return err
+	}
+	_, err = p.outcome(charges)
+	return err
 }
 
 // settle fills in what has become of a request.
@@ -393,6 +433,8 @@ func (s *Store) Refund(charges []limit.Charge) {
 		}) == nil {
 			s.leases.hold(c, ch.Key, -ch.Cost) // which a closed lane does not tell
 		}
-		s.refused.forget(ch) // now that each request from here on is judged after it
+		if !c.fleeting() {
+			s.refused.forget(actor{c.name, string(ch.Key)}) // now that each request from here on is judged after it
+		}
 	}
 }

@@ -57,12 +57,7 @@ func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (boo
 	allowed := true
 	for i := range charges {
 		ch := &charges[i]
-		c := ch.Counters.(counters)
-		if r, ok := c.meter.(limit.Reserver); ok {
-			ch.Outcome = r.PeekWithin(c.states[string(ch.Key)], now, ch.Cost, ch.Longest)
-		} else {
-			ch.Outcome = c.meter.Peek(c.states[string(ch.Key)], now, ch.Cost)
-		}
+		peek(now, ch)
 		allowed = allowed && (ch.Outcome.Allowed || ch.Shadow)
 	}
 	for i := range charges {
@@ -75,6 +70,27 @@ func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (boo
 		c.charge(ch, now, c.meter.Take)
 	}
 	return allowed, nil
+}
+
+// Peek implements [limit.Store].
+func (m *Meters) Peek(_ context.Context, now int64, charges []limit.Charge) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range charges {
+		peek(now, &charges[i])
+	}
+	return nil
+}
+
+// peek sets the outcome of a charge.
+func peek(now int64, ch *limit.Charge) {
+	c := ch.Counters.(counters)
+	s := c.states[string(ch.Key)]
+	if r, ok := c.meter.(limit.Reserver); ok {
+		ch.Outcome = r.PeekWithin(s, now, ch.Cost, ch.Longest)
+	} else {
+		ch.Outcome = c.meter.Peek(s, now, ch.Cost)
+	}
 }
 
 // Debit implements [limit.Store].
@@ -121,4 +137,19 @@ func (m *Meters) Refund(charges []limit.Charge) {
 		s.Head = c.meter.Refund(s, at, ch.Cost)
 		c.states[string(ch.Key)] = s
 	}
+}
+
+// Reset implements [limit.Store].
+func (m *Meters) Reset(_ context.Context, h limit.Counters, key []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := h.(counters)
+	s := c.states[string(key)]
+	if c.meter.Expiry(s) == limit.Never {
+		return nil // slots that are held
+	}
+	clear(s.Cells) // a later refund needs them
+	s.Head = 0
+	c.states[string(key)] = s
+	return nil
 }

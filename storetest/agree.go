@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -90,6 +91,15 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 			b.Debit(now, []limit.Charge{ch})
 			continue
 		}
+		if rnd.IntN(32) == 0 {
+			i, key := rnd.IntN(len(pairs)), fmt.Append(nil, rnd.IntN(3))
+			errA := a.Reset(context.Background(), pairs[i].a, key)
+			errB := b.Reset(context.Background(), pairs[i].b, key)
+			if errA != nil || errB != nil {
+				t.Fatalf("operation %d: %v, %v", first+op, errA, errB)
+			}
+			continue
+		}
 		var ca, cb []limit.Charge
 		for _, i := range rnd.Perm(len(pairs))[:1+rnd.IntN(len(pairs))] {
 			ch := limit.Charge{Key: fmt.Append(nil, rnd.IntN(3)), Cost: 1, Shadow: rnd.IntN(8) == 0}
@@ -104,6 +114,11 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 			ch.Counters = pairs[i].b
 			cb = append(cb, ch)
 		}
+		allowed := false
+		peeked := rnd.IntN(2) == 0
+		if peeked {
+			allowed = agreePeek(t, first+op, now, a, b, ca, cb)
+		}
 		okA, errA := a.Take(context.Background(), now, ca)
 		okB, errB := b.Take(context.Background(), now, cb)
 		if errA != nil || errB != nil {
@@ -111,6 +126,9 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 		}
 		if got, want := tell(okB, cb), tell(okA, ca); got != want {
 			t.Fatalf("operation %d at %d, of %v:\n%sand the other:\n%s", first+op, now, pairs, want, got)
+		}
+		if peeked && allowed != okA {
+			t.Fatalf("operation %d at %d, of %v: Peek says allowed %v, and Take %v", first+op, now, pairs, allowed, okA)
 		}
 		for _, ch := range ca {
 			if !ch.Outcome.Allowed {
@@ -121,6 +139,22 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 			made = append(made, [2][]limit.Charge{ca, cb})
 		}
 	}
+}
+
+// agreePeek peeks at both stores, and reports whether a Take at this moment is allowed.
+func agreePeek(t *testing.T, op int, now int64, a, b limit.Store, ca, cb []limit.Charge) (allowed bool) {
+	t.Helper()
+	ca, cb = slices.Clone(ca), slices.Clone(cb)
+	errA := a.Peek(context.Background(), now, ca)
+	errB := b.Peek(context.Background(), now, cb)
+	if errA != nil || errB != nil {
+		t.Fatalf("operation %d: %v, %v", op, errA, errB)
+	}
+	allowed = !slices.ContainsFunc(ca, func(ch limit.Charge) bool { return !ch.Outcome.Allowed && !ch.Shadow })
+	if got, want := tell(allowed, cb), tell(allowed, ca); got != want {
+		t.Fatalf("operation %d at %d, peek:\n%sand the other:\n%s", op, now, want, got)
+	}
+	return allowed
 }
 
 // tell returns what became of a request, in words.

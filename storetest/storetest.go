@@ -68,6 +68,13 @@ func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now fun
 		{"places under concurrency", (*subject).placesUnderConcurrency},
 		{"queue", (*subject).queueIsBounded},
 		{"reservations", (*subject).reservationsHaveTurns},
+		{"peek", (*subject).peeks},
+		{"peek of a queue", (*subject).peeksAtQueues},
+		{"peek under concurrency", (*subject).peeksUnderConcurrency},
+		{"reset", (*subject).resets},
+		{"reset of slots", (*subject).resetKeepsSlots},
+		{"reset of a queue", (*subject).resetKeepsWaiters},
+		{"reset under concurrency", (*subject).resetsUnderConcurrency},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// wrong is an outcome that no store sets.
+var wrong = limit.Outcome{Wait: -7, Remaining: -7, Reset: -7}
+
+// peek returns the outcomes of charges.
+func (s *subject) peek(charges ...limit.Charge) (outcomes []limit.Outcome) {
+	s.Helper()
+	for i := range charges {
+		charges[i].Outcome = wrong
+	}
+	if err := s.store.Peek(context.Background(), s.now(), charges); err != nil {
+		s.Fatal(err)
+	}
+	for _, ch := range charges {
+		if ch.Outcome == wrong {
+			s.Errorf("a peek did not set the outcome of a charge for %s", ch.Key)
+		}
+		outcomes = append(outcomes, ch.Outcome)
+	}
+	return outcomes
+}
+
+// Peek describes the state before the charge and changes nothing.
+func (s *subject) peeks() {
+	for _, a := range s.algorithms {
+		if o := s.peek(charge(s.counters("closed to peeks", a, 0), "x", 1)); o[0].Allowed {
+			s.Errorf("%s: a peek at a limit of 0 was allowed", a.Name())
+		}
+	}
+	for _, a := range s.instant() {
+		c, other := s.counters("peek", a, 5), s.counters("peek too", a, 5)
+		for i := range 10 {
+			if o := s.peek(charge(c, fmt.Sprint("new", i), 1)); !o[0].Allowed || o[0].Remaining != 5 {
+				s.Errorf("%s: a peek at an actor never seen: %+v", a.Name(), o[0])
+			}
+		}
+		s.take(charge(c, "x", 3))
+		for range 10 {
+			if o := s.peek(charge(c, "x", 2)); !o[0].Allowed || o[0].Remaining != 2 {
+				s.Errorf("%s: a peek of 2 with 2 of 5 left: %+v", a.Name(), o[0])
+			}
+			// Each charge is evaluated, also behind one that is refused, and a shadow too.
+			charges := []limit.Charge{charge(c, "x", 3), charge(other, "x", 1), charge(other, "y", 6)}
+			charges[2].Shadow = true
+			o := s.peek(charges...)
+			if o[0].Allowed || o[0].Wait <= 0 || o[0].Remaining != 2 {
+				s.Errorf("%s: a peek of 3 with 2 of 5 left: %+v", a.Name(), o[0])
+			}
+			if !o[1].Allowed || o[1].Remaining != 5 || o[2].Allowed || o[2].Remaining != 5 {
+				s.Errorf("%s: behind a refusal a peek of 1 and one of 6 with 5 left: %+v", a.Name(), o[1:])
+			}
+		}
+		if n, m := s.left(c, "x"), s.left(other, "x"); n != 2 || m != 5 {
+			s.Errorf("%s: after peeks %d and %d are left, want 2 and 5", a.Name(), n, m)
+		}
+		if o := s.peek(charge(c, "x", 1)); o[0].Allowed || o[0].Remaining != 0 || o[0].Wait <= 0 {
+			s.Errorf("%s: a peek with none left: %+v", a.Name(), o[0])
+		}
+	}
+}
+
+// A peek at a queue says how long a request would wait, and takes no scheduled time.
+func (s *subject) peeksAtQueues() {
+	for _, a := range s.algorithms {
+		m := s.meter(a, limit.Limit{N: 1, Unit: limit.MaxWait / 2, Queue: 1})
+		if !queues(m) {
+			continue
+		}
+		c, err := s.store.Counters(a.Name()+" peek", m)
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.take(charge(c, "x", 1))
+		for range 10 {
+			if o := s.peek(charge(c, "x", 1)); !o[0].Allowed || o[0].Wait <= 0 || o[0].Wait > (limit.MaxWait/2).Microseconds() {
+				s.Errorf("%s: a peek behind one request: %+v", a.Name(), o[0])
+			}
+		}
+		second := []limit.Charge{charge(c, "x", 1)}
+		if !s.take(second...) || second[0].Outcome.Wait > (limit.MaxWait/2).Microseconds() {
+			s.Errorf("%s: after peeks the second request: %+v", a.Name(), second[0].Outcome)
+		}
+		if o := s.peek(charge(c, "x", 1)); o[0].Allowed || o[0].Wait <= 0 {
+			s.Errorf("%s: a peek at a queue that is full: %+v", a.Name(), o[0])
+		}
+		s.store.Refund(second)
+	}
+}
+
+// A peek beside other calls sees a state that some Take has left, and does not disturb them.
+func (s *subject) peeksUnderConcurrency() {
+	const n = callers * offered / 4
+	for _, a := range s.instant() {
+		c := s.counters("peeks", a, n)
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for i := range offered {
+					if i%2 == 0 {
+						if s.take(charge(c, "x", 1)) {
+							admitted.Add(1)
+						}
+					} else if o := s.peek(charge(c, "x", 1))[0]; o.Remaining < 0 || o.Remaining > n || o.Allowed != (o.Remaining > 0) {
+						s.Errorf("%s: a peek beside others: %+v", a.Name(), o)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if admitted.Load() != n {
+			s.Errorf("%s: %d were admitted beside peeks, want %d", a.Name(), admitted.Load(), n)
+		}
+	}
+}
