@@ -3,6 +3,7 @@
 package diana
 
 import (
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,8 @@ import (
 // Request is what is judged: a method, a path, and who asks.
 type Request = rule.Request
 
-// Decision is what becomes of a request. It must be ended with Done.
+// Decision is the result of an evaluation. It must be ended with Done, unless Take has returned an
+// error.
 type Decision struct {
 	// Allowed tells whether the request may go on. A request that no rule covers may.
 	Allowed bool
@@ -33,7 +35,7 @@ type Decision struct {
 	Degraded bool
 
 	// Verdicts are what the rules say that judged the request, in their order. They
-	// must not be used after Done.
+	// must not be used after Done. Beside an error of Take there are none.
 	Verdicts []Verdict
 
 	j   *judgement
@@ -84,18 +86,18 @@ type judgement struct {
 	debts    charges   // to the counters in Redis, of what this process allows without it
 	failed   charges   // to those in Redis, of a call that has failed
 	verdicts []Verdict // of each of match.Rules
-	body     []byte
-	values   values
-	which    []int // rules that the fields tell of
-	held     bool  // a charge is to be given back at the end
-	owed     bool  // a charge may be to be given back when the status is known
-	queues   bool  // a leaky bucket may let the request wait
-	excepted bool  // a rule does not judge the request: its verdict has no Rule
-	waits    bool  // a rule has a wait
-	slice    int64 // of time, in which it has noted so many refusals
+	held     bool      // a charge is to be given back at the end
+	owed     bool      // a charge may be to be given back when the status is known
+	queues   bool      // a leaky bucket may let the request wait
+	excepted bool      // a rule does not judge the request: its verdict has no Rule
+	waits    bool      // a rule has a wait
+	slice    int64     // of time, in which it has noted so many refusals
 	noted    int
 	waiter   waiter
 	waited   string // Counters of the rule in whose line the request stood last; empty: in none
+
+	beforeWait func(*http.Request) error // is called once, before the request waits; may be nil
+	responding responding
 }
 
 // end gives back what the request held, and the judgement.
@@ -109,7 +111,7 @@ func (j *judgement) end() {
 		}
 	}
 	j.request = Request{}
-	j.active = nil
+	j.active, j.beforeWait = nil, nil
 	j.limiter.judgements.Put(j)
 }
 

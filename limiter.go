@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/fields"
+	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
@@ -37,6 +39,24 @@ type Options struct {
 	// must lie between the years 1970 and 2155.
 	Now func() time.Time
 
+	// Refuse answers a refused request in place of the configured problem. The RateLimit fields,
+	// Retry-After and Cache-Control are already set; Refuse can change them, and must write a
+	// status. It is called for each request that Handler does not allow, also for one whose context
+	// ended while it waited, which may have no Verdicts and has a RetryAfter of 0. It is not called
+	// for a request that its entry diverts, nor for one that is rejected with 400, 408 or 414. It
+	// runs on the request's goroutine and must not keep the Decision. If it panics, the request
+	// releases what it holds. Nil means the configured problem.
+	Refuse func(w http.ResponseWriter, r *http.Request, d *Decision)
+
+	// OnDecision is called with each decision of Handler and Take, allowed or refused, after the
+	// request has waited, and before Handler writes the response or Take returns. It runs on the
+	// request's goroutine, concurrently for different requests. It must return soon, must not call
+	// Done or SetStatus, and must not keep the Decision. It is not called when Take returns an error
+	// (for a path that is rejected, or for a context that ended while the request waited), nor for
+	// the same in Handler. If it panics, the request releases what it holds. Each call costs one
+	// allocation. Nil costs nothing.
+	OnDecision func(d *Decision)
+
 	// Upstream returns what passes requests on to a server that an entry diverts them to. Nil
 	// means an httputil.ReverseProxy, which tells X-Forwarded-For, -Host and -Proto.
 	Upstream func(*url.URL) http.Handler
@@ -55,7 +75,7 @@ func (o Options) filled() Options {
 		o.Vocabulary = Vocabulary()
 	}
 	if o.Upstream == nil {
-		o.Upstream = passTo
+		o.Upstream = respond.ReverseProxy
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -118,10 +138,10 @@ type active struct {
 	since    time.Time
 	global   *redisstore.Store // nil: no Redis
 	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
-	policies policies
-	byName   map[string]int // of each counters' name, the Slot of its rule with the largest limit
+	policies fields.Policies   // by rule.Slot
+	byName   map[string]int    // of each counters' name, the Slot of its rule with the largest limit
 
-	diversions map[*rule.Divert]*diversion
+	diversions map[*rule.Divert]*respond.Diversion
 }
 
 // enforced is how a rule is kept.
@@ -133,9 +153,6 @@ type enforced struct {
 	wait     int64          // how long a request waits for its turn, in microseconds; 0: not at all
 	both     int64          // the moment until which counters decide along with Redis; 0: they do not
 	record   *record
-	policy   string // its member of RateLimit-Policy
-	quoted   string // its name as a String of structured fields
-	json     string // its name in JSON
 }
 
 // New returns a Limiter for a configuration that the caller has read.
@@ -202,7 +219,7 @@ func (l *Limiter) use(c *config.Config, n *connection) error {
 	if err != nil {
 		return err
 	}
-	diversions, err := l.diversions(c.Limits)
+	diversions, err := respond.Diversions(c.Limits, l.options.Upstream)
 	if err != nil {
 		return err
 	}
@@ -240,10 +257,8 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 		e := enforced{
 			wait:   waitOf(r),
 			record: records[r.Name],
-			policy: policyMember(r),
-			quoted: quote(r.Name),
-			json:   jsonString(r.Name),
 		}
+		a.policies.Add(fields.Policy{Name: r.Name, Limit: r.Limit.N, Unit: r.Limit.Unit, Concurrent: r.Algorithm.Held})
 		if e.counters, e.meter, err = l.counters(r, n.health.Gateways); err == nil && r.Scope == rule.Global && n.store != nil {
 			if e.global, err = n.store.Counters(r.Counters, r.Meter); err == nil {
 				e.known, err = l.known(r, e.meter)
@@ -269,7 +284,7 @@ func (l *Limiter) enforce(a *active, n *connection) (err error) {
 	for _, b := range a.set.Bandwidths {
 		var c limit.Counters
 		if b.Shared() {
-			c, err = l.local.Counters(b.Counters, bandwidth(b.Rate))
+			c, err = l.local.Counters(b.Counters, respond.Bandwidth(b.Rate))
 		}
 		a.shared = append(a.shared, c)
 		if err != nil {

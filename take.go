@@ -5,6 +5,7 @@ package diana
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/netip"
 	"slices"
 	"time"
@@ -20,16 +21,31 @@ import (
 // For global rules it waits for Redis, for redis.timeout at most, and does without it if
 // it is out of reach.
 //
-// The error is ctx's, if ctx ended while the request waited, or that of reading the body
-// of Request.HTTP, or a rule.PathError. Then the request is counted nowhere, and the Decision is a
-// refusal.
-// The Decision must be ended with Done, also after an error. Take does not allocate under
+// The error is ctx's, if ctx ended while the request waited, or a rule.PathError. Then the request
+// is counted nowhere, and the Decision is a refusal without Verdicts that has ended: Done need not
+// be called, and does nothing. Without an error the Decision must be ended with Done.
+//
+// Take does not read the body of Request.HTTP. It does not allocate under
 // local rules, unless the request waits, its path is spelled strangely, or the value
 // of a cookie, query parameter or host is not in its canonical form.
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
+	d, err := l.take(ctx, r, nil)
+	switch {
+	case err != nil:
+		d.Done()
+	case l.options.OnDecision != nil:
+		l.observe(d)
+	}
+	return d, err
+}
+
+// take is Take, but a Decision with an error must be ended too, and it does not call OnDecision. If
+// the request has to wait, take calls beforeWait first, which may be nil. Its error is returned.
+func (l *Limiter) take(ctx context.Context, r Request, beforeWait func(*http.Request) error) (Decision, error) {
 	a, redis := l.inForce()
 	j := l.judgements.Get().(*judgement)
-	j.active, j.request, j.held, j.owed, j.waited = a, r, false, false, ""
+	j.active, j.request, j.held, j.owed, j.waited = a, completed(r), false, false, ""
+	j.beforeWait = beforeWait
 	d := Decision{Allowed: true, j: j, use: j.use.Load()}
 	if strange := a.set.Find(&j.match, &j.request); strange != nil {
 		d.Allowed = false
@@ -41,7 +57,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	now := l.local.Now()
 	d.Degraded = j.fill(now, redis)
 	if j.queues {
-		if err := readSmallBody(r.HTTP); err != nil {
+		if err := j.prepareWait(); err != nil {
 			d.Allowed = false
 			return d, err
 		}
@@ -62,6 +78,15 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 	return d, err
 }
 
+// prepareWait calls beforeWait, once.
+func (j *judgement) prepareWait() error {
+	before := j.beforeWait
+	if j.beforeWait = nil; before == nil {
+		return nil
+	}
+	return before(j.request.HTTP)
+}
+
 // inForce returns the configuration in force, and whether Redis is within reach. When
 // Redis comes back, a configuration in which both stores decide is put in force before
 // anyone is told; so the one that was in force before must not be used with a Redis that
@@ -79,13 +104,15 @@ func (l *Limiter) inForce() (a *active, redis bool) {
 // Explain returns which rules would judge the request now, in their order, and the
 // keys that it would be counted under. It counts nothing. The error is a rule.PathError.
 func (l *Limiter) Explain(r Request) ([]rule.Explanation, error) {
-	return l.active.Load().set.Explain(withCosts(&r))
+	r = completed(r)
+	return l.active.Load().set.Explain(&r)
 }
 
 // Identify returns who makes the request by the identity of the configuration in force: the
 // account and the device, "" where the request tells none, and the client's address, whose
 // zero value is none.
 func (l *Limiter) Identify(r Request) (account, device string, ip netip.Addr) {
+	r = completed(r)
 	return l.active.Load().set.Identify(&r)
 }
 
@@ -166,7 +193,7 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		j.waits = j.waits || e.wait > 0
 		cost := r.Cost.N
 		if r.Cost.Header != "" {
-			cost = j.active.set.CostOf(r, withCosts(&j.request))
+			cost = j.active.set.CostOf(r, &j.request)
 		}
 		shadow := r.Mode == rule.Shadow
 		o := origin{r, i, len(j.keys), false}

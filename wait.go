@@ -93,9 +93,9 @@ func (j *judgement) takeTurn(ctx context.Context, now int64, d *Decision) error 
 	if !j.stand(w, now, behind) {
 		return nil
 	}
-	if hasSmallBody(j.request.HTTP) { // read outside of the line, as it may come slowly
+	if j.beforeWait != nil { // outside of the line, as it may take long
 		lines.leave(w)
-		if err := readSmallBody(j.request.HTTP); err != nil {
+		if err := j.prepareWait(); err != nil {
 			return err
 		}
 		lines.arrive(w, w.began)
