@@ -6,7 +6,7 @@ MODULES := . source/etcd source/etcd/etcdtest cmd/diana bench examples/extension
 FUZZTIME ?= 30000x
 
 # package:target of every fuzz test
-FUZZ := rule:FuzzParseWho rule:FuzzPath rule:FuzzForwardedFor rule:FuzzCookie rule:FuzzQuery rule:FuzzField config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields
+FUZZ := rule:FuzzParseWho rule:FuzzPath rule:FuzzForwardedFor rule:FuzzCookie rule:FuzzQuery rule:FuzzField config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 

@@ -6,92 +6,179 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/fields"
+	"github.com/diana-limiter/diana/internal/respond"
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
 )
 
-// Handler returns a handler that judges each request and calls next for those that
-// are allowed. Others get a refusal, or what their entry diverts them to. It belongs in
-// front of all other filters: what is refused has then cost nothing but the refusal. Places
-// held under rules of concurrency are free again when next returns, or panics.
+// Handler returns a handler that evaluates each request and calls next if the request is allowed.
+// A refused request gets the configured refusal, or what Options.Refuse writes, or what its entry
+// diverts it to. Handler belongs in front of all other filters, except those that call WithActor or
+// WithCost: then a refused request costs nothing but the refusal. Slots under rules of concurrency
+// are released when next returns or panics.
 //
-// A request that must wait for its turn waits here, until its context ends. net/http
-// notices that a client has gone only once the request's body has been read. So under a
-// leaky bucket, or where a rule's wait lets the request wait, a body of up to 64 KiB is
-// read before the request joins the queue; one that leaves while a larger body is still
-// unread, or one whose length is not known or that is sent only when it is asked for
-// (Expect), keeps its place.
+// A request that has to wait for its scheduled time waits in Handler, until its context ends.
+// net/http notices that a client has disconnected only after the request's body has been read. So
+// Handler reads a body of up to 64 KiB before the request waits. A client keeps its place after it
+// disconnects if its body is larger and unread, has no known length, or is sent only on demand
+// (Expect).
 //
-// Under rules that count certain statuses alone, a request is charged before and given back
-// as soon as its status is known. It stays charged if next panics before that, or if the
-// client is gone by then. A connection that next takes over (Hijack) counts as 101.
+// Under rules that count only certain statuses, a request is charged first, and refunded as soon as
+// its status is known to be another. It stays charged if next panics before that, or if the client
+// has disconnected by then. A connection that next takes over (Hijack) counts as 101.
 //
-// The status is known when next writes it through the ResponseWriter that Handler gives it. A
-// request stays charged if next returns without writing. Some frameworks, such as echo,
-// write the answer to an error through a ResponseWriter of their own, after next has returned. A
-// handler that succeeds without a body must call WriteHeader.
+// The status is known when next writes it through the ResponseWriter that Handler passes to it. A
+// request stays charged if next returns without writing. Some frameworks, such as echo, write the
+// response to an error through another ResponseWriter, after next has returned. A handler that
+// succeeds without a body must call WriteHeader.
 //
-// Where an entry has a bandwidth, what next writes is held up to keep it, until the request's
-// context ends; not so after Hijack. As in net/http, small pieces are gathered until next
-// calls Flush or returns. A WriteTimeout of the server must leave time for it.
+// If an entry has a bandwidth, writes of next block to keep it, until the request's context ends. A
+// connection after Hijack has no bandwidth. As in net/http, small writes are gathered until next
+// calls Flush or returns. A WriteTimeout of the server must be long enough.
 //
-// A client that sends its body slowly, or reads the answer slowly, holds its slots for as long as the
-// http.Server lets it, which by default is for ever: set ReadHeaderTimeout, ReadTimeout and
-// WriteTimeout. A body that Handler itself reads too late is answered with 408.
+// A client that sends its body slowly, or reads the response slowly, holds its slots for as long as
+// the http.Server allows. By default a server allows it forever: set ReadHeaderTimeout, ReadTimeout
+// and WriteTimeout. If a body that Handler reads does not arrive in time, the client gets 408.
 //
-// A request with a path that no honest client sends is answered with 400, and one with a path of
-// more than rule.MaxPath bytes with 414. No rule counts them. See rule.CheckPath, and rule.Paths
-// for the setting that has such paths evaluated.
+// A request with a path that no honest client sends gets 400, and one with a path of more than
+// rule.MaxPath bytes gets 414. No rule counts these requests. See rule.CheckPath, and rule.Paths for
+// the setting under which such paths are evaluated.
 func (l *Limiter) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path, strange := pathOf(r)
+		path, strange := respond.Path(r)
 		if strange != nil {
-			_ = l.reject(strange)
-			answerProblem(w, strange.Status(), refusedPath(strange))
+			_ = l.countRejected(strange)
+			respond.Reject(w, strange)
 			return
 		}
-		d, err := l.Take(r.Context(), Request{Method: r.Method, Path: path, HTTP: r})
+		var beforeWait func(*http.Request) error
+		if hasSmallBody(r) {
+			beforeWait = readBody
+		}
+		d, err := l.take(r.Context(), Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
 		defer d.Done()
-		if d.j.active.config.Response.Headers && len(d.Verdicts) > 0 {
-			d.j.setFields(w.Header())
+		if err == nil && l.options.OnDecision != nil {
+			l.observe(d)
 		}
-		if err != nil && answerError(w, err) {
-			return
+		a := d.handle.Evaluation().Limits().Attached.(*active)
+		l.setFields(w.Header(), &d, a)
+		switch {
+		case err == nil && d.Allowed:
+			l.serve(next, w, r, &d, a)
+		case err == nil || !respond.Reject(w, err):
+			l.refuse(w, r, &d, a, err != nil)
 		}
-		if err != nil || !d.Allowed {
-			h := w.Header()
-			never := err == nil && d.RetryAfter == 0
-			if !never {
-				d.j.body = strconv.AppendInt(d.j.body[:0], seconds(d.RetryAfter), 10)
-				h["Retry-After"] = d.j.values.of(d.j.body)
-			}
-			h["Cache-Control"] = noStore
-			if v := d.diversion(); v != nil && err == nil {
-				v.ServeHTTP(w, r)
-				return
-			}
-			d.refuse(w, never)
-			return
-		}
-		if !d.j.owed && !d.paces(r) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		a := d.answer(w, r)
-		next.ServeHTTP(a.abilities(), r)
-		a.finish()
 	})
+}
+
+// responding is the memory that writing a response takes. It is used again for other requests.
+type responding struct {
+	fields  fields.Writer
+	refusal respond.Refusal
+}
+
+// setFields sets the RateLimit fields, with one member for each rule that evaluated the request.
+// They leave out shadow rules and rules that were not asked: global rules that are open because
+// Redis is down, and global rules when a local rule has refused.
+func (l *Limiter) setFields(h http.Header, d *Decision, a *active) {
+	if !a.config.Response.Headers || len(d.Verdicts) == 0 {
+		return
+	}
+	out := l.responding.Get().(*responding)
+	defer l.responding.Put(out)
+	for i := range d.Verdicts {
+		v := &d.Verdicts[i]
+		if v.Rule.Mode != rule.Shadow && v.Remaining != limit.Unknown {
+			out.fields.Add(&a.policies, v.Rule.Slot, v.Remaining, time.Duration(v.Reset)*time.Microsecond)
+		}
+	}
+	out.fields.Set(h, &a.policies)
+}
+
+// serve has next answer a request that is allowed.
+func (l *Limiter) serve(next http.Handler, w http.ResponseWriter, r *http.Request, d *Decision, a *active) {
+	e := d.handle.Evaluation()
+	var watch respond.Watch
+	if e.NeedsStatus() {
+		handle := d.handle
+		watch.SetStatus = func(status int) { handle.SetStatus(status) } // allocates less than d.SetStatus
+	}
+	// With Options.Now there is no timer that keeps a bandwidth.
+	if len(e.Bandwidths()) > 0 && r.Method != http.MethodHead && l.options.Now == nil {
+		watch.Paces, watch.Store = a.paces(e), l.local
+	}
+	if watch.SetStatus == nil && watch.Paces == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
+	watch.Serve(next, w, r)
+}
+
+// paces returns the bandwidths of the response to an evaluated request.
+func (a *active) paces(e *decide.Evaluation) (paces []respond.Pace) {
+	ip := e.Limits().Set.ClientIP(e.Request())
+	for _, b := range e.Bandwidths() {
+		p := respond.Pace{Rate: respond.Bandwidth(b.Rate)}
+		if b.Shared() {
+			p.Counters, p.Key = a.shared[b.Index], b.AppendKey(nil, e.Request(), ip)
+		}
+		paces = append(paces, p)
+	}
+	return paces
+}
+
+// refuse answers a request that is not allowed. ended says that its context ended while it waited.
+func (l *Limiter) refuse(w http.ResponseWriter, r *http.Request, d *Decision, a *active, ended bool) {
+	out := l.responding.Get().(*responding)
+	defer l.responding.Put(out)
+	f := &out.refusal
+	f.Status, f.RetryAfter, f.Never = a.config.Response.Status, d.RetryAfter, d.RetryAfter == 0 && !ended
+	f.Policies, f.Diversion = f.Policies[:0], nil
+	for i := range d.Verdicts {
+		v := &d.Verdicts[i]
+		if !v.Refused() {
+			continue
+		}
+		f.Policies = append(f.Policies, v.Rule.Name)
+		if f.Diversion == nil && v.Rule.Divert != nil && !ended {
+			f.Diversion = a.diversions[v.Rule.Divert]
+		}
+	}
+	f.SetFields(w.Header(), &out.fields)
+	if l.options.Refuse != nil && f.Diversion == nil {
+		refused := *d // a copy, so that only a request that gets here allocates
+		l.options.Refuse(w, r, &refused)
+		return
+	}
+	f.ServeHTTP(w, r)
+}
+
+// observe calls Options.OnDecision. If that panics, the request releases what it holds.
+func (l *Limiter) observe(d Decision) {
+	returned := false
+	defer func() {
+		if !returned {
+			d.Done()
+		}
+	}()
+	l.options.OnDecision(&d)
+	returned = true
 }
 
 // smallBody is the largest body that is read before a request waits.
 const smallBody = 64 << 10
 
-// readSmallBody reads a body that is small, so that net/http watches whether the client
-// is still there. A client that sends it slowly keeps nobody waiting but itself.
-func readSmallBody(r *http.Request) error {
-	if !hasSmallBody(r) {
-		return nil
-	}
+func hasSmallBody(r *http.Request) bool {
+	return r.Body != nil && r.ContentLength > 0 && r.ContentLength <= smallBody && r.Header.Get("Expect") == ""
+}
+
+// readBody reads the body, so that net/http watches whether the client disconnects. A client that
+// sends it slowly holds up nobody else.
+func readBody(r *http.Request) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err
@@ -101,68 +188,4 @@ func readSmallBody(r *http.Request) error {
 		io.Closer
 	}{bytes.NewReader(body), r.Body}
 	return nil
-}
-
-func hasSmallBody(r *http.Request) bool {
-	return r != nil && r.Body != nil && r.ContentLength > 0 && r.ContentLength <= smallBody && r.Header.Get("Expect") == ""
-}
-
-// refuse answers a request that is not allowed, with a problem of RFC 9457. never says that no
-// wait helps.
-func (d *Decision) refuse(w http.ResponseWriter, never bool) {
-	j := d.j
-	status := j.active.config.Response.Status
-	h := w.Header()
-	h["Content-Type"] = problemJSON
-	w.WriteHeader(status)
-
-	kind, title := problem(status)
-	b := append(j.body[:0], `{"type":"https://iana.org/assignments/http-problem-types#`...)
-	b = append(b, kind...)
-	b = append(b, `","title":"`...)
-	b = append(b, title...)
-	b = append(b, `","status":`...)
-	b = strconv.AppendInt(b, int64(status), 10)
-	if never {
-		b = append(b, `,"detail":"The limits never allow this request. Repeating it does not help.`...)
-	} else {
-		b = append(b, `,"detail":"This request is more than the limits allow. It may be repeated in `...)
-		b = strconv.AppendInt(b, seconds(d.RetryAfter), 10)
-		b = append(b, " s."...)
-	}
-	b = append(b, `","violated-policies":[`...)
-	comma := false
-	for i := range d.Verdicts {
-		v := &d.Verdicts[i]
-		if !v.Refused() {
-			continue
-		}
-		if comma {
-			b = append(b, ',')
-		}
-		b = append(b, j.active.enforced[v.Rule.Index].json...)
-		comma = true
-	}
-	j.body = append(b, "]}\n"...)
-	_, _ = w.Write(j.body) // a client that is gone needs no answer
-}
-
-// The values of fields that are always the same. They are shared, and have no room to append.
-var (
-	noStore     = []string{"no-store"}
-	problemJSON = []string{"application/problem+json"}
-)
-
-// problem returns the type and title of a refusal, as the registry of HTTP problem
-// types has them (draft-ietf-httpapi-ratelimit-headers-11, section 6).
-func problem(status int) (kind, title string) {
-	if status == http.StatusServiceUnavailable {
-		return "temporary-reduced-capacity", "Request cannot be satisfied due to temporary server capacity constraints"
-	}
-	return "quota-exceeded", "Request cannot be satisfied as assigned quota has been exceeded"
-}
-
-// seconds rounds up to whole seconds, and to one at least.
-func seconds(d time.Duration) int64 {
-	return max(int64((d+time.Second-1)/time.Second), 1)
 }

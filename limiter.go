@@ -7,12 +7,15 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/refusals"
+	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
@@ -37,6 +40,24 @@ type Options struct {
 	// must lie between the years 1970 and 2155.
 	Now func() time.Time
 
+	// Refuse answers a refused request in place of the configured problem. The RateLimit fields,
+	// Retry-After and Cache-Control are already set; Refuse can change them, and must write a
+	// status. It is called for each request that Handler does not allow, also for one whose context
+	// ended while it waited, which may have no Verdicts and has a RetryAfter of 0. It is not called
+	// for a request that its entry diverts, nor for one that is rejected with 400, 408 or 414. It
+	// runs on the request's goroutine and must not keep the Decision. If it panics, the request
+	// releases what it holds. Nil means the configured problem.
+	Refuse func(w http.ResponseWriter, r *http.Request, d *Decision)
+
+	// OnDecision is called with each decision of Handler and Take, allowed or refused, after the
+	// request has waited, and before Handler writes the response or Take returns. It runs on the
+	// request's goroutine, concurrently for different requests. It must return soon, must not call
+	// Done or SetStatus, and must not keep the Decision. It is not called when Take returns an error
+	// (for a path that is rejected, or for a context that ended while the request waited), nor for
+	// the same in Handler. If it panics, the request releases what it holds. Each call costs one
+	// allocation. Nil costs nothing.
+	OnDecision func(d *Decision)
+
 	// Upstream returns what passes requests on to a server that an entry diverts them to. Nil
 	// means an httputil.ReverseProxy, which tells X-Forwarded-For, -Host and -Proto.
 	Upstream func(*url.URL) http.Handler
@@ -55,7 +76,7 @@ func (o Options) filled() Options {
 		o.Vocabulary = Vocabulary()
 	}
 	if o.Upstream == nil {
-		o.Upstream = passTo
+		o.Upstream = respond.ReverseProxy
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -74,7 +95,8 @@ type Limiter struct {
 	end     context.CancelFunc // of closing
 	gateway int64              // tells this one from others in Redis
 
-	rejected rejected // by reason
+	rejected   rejected // by reason
+	responding sync.Pool
 
 	changing sync.Mutex     // one change of configuration at a time; guards base and centre
 	base     *config.Config // what the program or the local file says
@@ -93,17 +115,9 @@ type Limiter struct {
 type active struct {
 	config     *config.Config
 	since      time.Time
-	rules      []ruleTexts      // by rule.Index
-	shared     []limit.Counters // by rule.Bandwidth.Index; nil: each answer has it for itself
-	policies   policies
-	diversions map[*rule.Divert]*diversion
-}
-
-// ruleTexts is how a rule is written in responses.
-type ruleTexts struct {
-	policy string // its member of RateLimit-Policy
-	quoted string // its name as a String of structured fields
-	json   string // its name in JSON
+	shared     []limit.Counters // by rule.Bandwidth.Index; nil: each response has it for itself
+	policies   fields.Policies  // by rule.Slot
+	diversions map[*rule.Divert]*respond.Diversion
 }
 
 // New returns a Limiter for a configuration that the caller has read.
@@ -121,6 +135,7 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 	if o.OnRefusal != nil {
 		decideOptions.Refused = func(r refusals.Refusal) { o.OnRefusal(Refusal(r)) }
 	}
+	l.responding.New = func() any { return &responding{} }
 	l.decider = decide.New(decideOptions)
 	if err := l.settle(c); err != nil {
 		l.end()
@@ -167,14 +182,14 @@ func (l *Limiter) use(c *config.Config, n *connection) error {
 		return err
 	}
 	a := &active{config: c, since: l.now()}
-	if a.diversions, err = l.diversions(c.Limits); err != nil {
+	if a.diversions, err = respond.Diversions(c.Limits, l.options.Upstream); err != nil {
 		return err
 	}
 	if _, err := redisOptions(c.Redis); err != nil { // it could not be opened again
 		return err
 	}
-	for _, r := range set.Rules {
-		a.rules = append(a.rules, ruleTexts{policy: policyMember(r), quoted: quote(r.Name), json: jsonString(r.Name)})
+	for _, r := range slices.Concat(set.Rules, set.Variants) {
+		a.policies.Add(fields.Policy{Name: r.Name, Limit: r.Limit.N, Unit: r.Limit.Unit, Concurrent: r.Algorithm.Held})
 	}
 	if err := l.share(a, set); err != nil {
 		return err
@@ -212,7 +227,7 @@ func (l *Limiter) share(a *active, set *rule.Set) (err error) {
 	for _, b := range set.Bandwidths {
 		var c limit.Counters
 		if b.Shared() {
-			c, err = l.local.Counters(b.Counters, bandwidth(b.Rate))
+			c, err = l.local.Counters(b.Counters, respond.Bandwidth(b.Rate))
 		}
 		a.shared = append(a.shared, c)
 		if err != nil {

@@ -4,6 +4,7 @@ package diana
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -66,31 +67,58 @@ func (d *Decision) SetStatus(status int) { d.handle.SetStatus(status) }
 // Take does not allocate under local rules, unless the request waits, its path is spelled strangely,
 // or the value of a cookie, query parameter or host is not in its canonical form.
 func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
-	return l.take(ctx, r, nil)
+	d, err := l.take(ctx, r, nil)
+	switch {
+	case err != nil:
+		d.Done()
+		return Decision{}, err
+	case l.options.OnDecision != nil:
+		l.observe(d)
+	}
+	return d, nil
 }
 
-// take is Take, and calls beforeWait, if it is not nil, before the request waits.
-func (l *Limiter) take(ctx context.Context, r Request, beforeWait func() error) (Decision, error) {
-	result, err := l.decider.Take(ctx, *withCosts(&r), beforeWait)
+// take is Take without Options.OnDecision. Its Decision must be ended after an error too. It calls beforeWait, if it is not nil, before the
+// request waits.
+func (l *Limiter) take(ctx context.Context, r Request, beforeWait func(*http.Request) error) (Decision, error) {
+	result, err := l.decider.Take(ctx, completed(r), beforeWait)
 	if err != nil {
-		return Decision{}, l.countRejected(err)
+		err = l.countRejected(err)
 	}
+	return decision(&result), err
+}
+
+func decision(r *decide.Result) Decision {
 	return Decision{
-		Allowed: result.Allowed, RetryAfter: result.RetryAfter, Delayed: result.Delayed, Degraded: result.Degraded,
-		Verdicts: result.Verdicts, handle: result.Handle,
-	}, nil
+		Allowed: r.Allowed, RetryAfter: r.RetryAfter, Delayed: r.Delayed, Degraded: r.Degraded,
+		Verdicts: r.Verdicts, handle: r.Handle,
+	}
+}
+
+// Peek evaluates a request as Take would now, and changes nothing: no counter, no count of decisions.
+// It does not wait: Delayed is how long the request would wait for a leaky bucket. It does not regard
+// other requests that wait. The Decision need not be ended with Done. The error is ctx's, or a
+// rule.PathError.
+func (l *Limiter) Peek(ctx context.Context, r Request) (Decision, error) {
+	result, err := l.decider.Peek(ctx, completed(r))
+	if err != nil {
+		return Decision{}, err
+	}
+	return decision(&result), nil
 }
 
 // Explain returns which rules would evaluate the request now, in their order, and the keys that it
 // would be counted under. It counts nothing. The error is a rule.PathError.
 func (l *Limiter) Explain(r Request) ([]rule.Explanation, error) {
-	return l.decider.Limits().Set.Explain(withCosts(&r))
+	r = completed(r)
+	return l.decider.Limits().Set.Explain(&r)
 }
 
 // Identify returns who makes the request by the identity of the configuration in force: the
 // account and the device, "" where the request names none, and the client's address, whose zero
 // value is none.
 func (l *Limiter) Identify(r Request) (account, device string, ip netip.Addr) {
+	r = completed(r)
 	return l.decider.Limits().Set.Identify(&r)
 }
 

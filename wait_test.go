@@ -618,7 +618,14 @@ func TestWaitBodyBehindLeaver(t *testing.T) {
 		slow.ContentLength = 4
 		s.come(t.Context(), "1", diana.Request{})
 		s.come(ctx, "2", diana.Request{})
-		s.come(t.Context(), "3", diana.Request{Path: "/", HTTP: slow})
+		s.wg.Go(func() {
+			s.l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.events = append(s.events, event{"3", time.Since(s.start), true})
+			})).ServeHTTP(httptest.NewRecorder(), slow)
+		})
+		synctest.Wait()
 		leave()
 		synctest.Wait()
 		_, _ = rest.Write([]byte("body"))

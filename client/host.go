@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/fields"
 )
 
 // host is what is known of a server, and who waits for it.
@@ -351,16 +353,16 @@ func (h *host) answered(c *call, r *http.Response) {
 
 // learn notes what an answer tells.
 func (h *host) learn(c *call, r *http.Response, now time.Time) {
-	pause, refusal := retryAfter(r, now)
+	pause, refusal := fields.ReadRetryAfter(r, now)
 	var told set
 	usedUp := false // a policy says why the call was refused, and so which others are not
-	for _, f := range limits(r.Header, now) {
-		if refusal && f.left <= 0 {
-			f.resets = max(f.resets, pause)
+	for _, f := range fields.Read(r.Header, now) {
+		if refusal && f.Remaining <= 0 {
+			f.Reset = max(f.Reset, pause)
 			usedUp = true
 		}
-		i := h.policy(f.name)
-		h.policies[i].hear(c, answer{h.events, f.left, now.Add(f.resets), f.timeless})
+		i := h.policy(f.Name)
+		h.policies[i].hear(c, answer{h.events, f.Remaining, now.Add(f.Reset), f.NoReset})
 		told |= 1 << i
 	}
 	h.place(c.folder, told, now)

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/fields"
 )
 
 // limiter returns a Limiter for a configuration.
@@ -138,9 +140,9 @@ func (s *server) slow(seed uint64) base {
 
 // older makes the fields of older drafts of those of the newest.
 func older(h http.Header) {
-	var left, reset int64 = longest, 0
-	for _, f := range limits(h, time.Now()) {
-		left, reset = min(left, f.left), max(reset, int64(f.resets/time.Second))
+	var left, reset int64 = fields.MaxNumber, 0
+	for _, f := range fields.Read(h, time.Now()) {
+		left, reset = min(left, f.Remaining), max(reset, int64(f.Reset/time.Second))
 	}
 	h.Del("RateLimit")
 	h.Del("RateLimit-Policy")
@@ -152,7 +154,7 @@ func older(h http.Header) {
 // epoch has the fields that some servers have, with a moment.
 func epoch(h http.Header) {
 	older(h)
-	n, _, _ := number(h.Get("RateLimit-Reset"))
+	n, _ := strconv.ParseInt(h.Get("RateLimit-Reset"), 10, 64)
 	h.Set("X-RateLimit-Remaining", h.Get("RateLimit-Remaining"))
 	h.Set("X-RateLimit-Reset", fmt.Sprint(time.Now().Unix()+n))
 	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))

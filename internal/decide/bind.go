@@ -3,7 +3,6 @@
 package decide
 
 import (
-	"errors"
 	"slices"
 	"time"
 

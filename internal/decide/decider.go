@@ -5,6 +5,7 @@ package decide
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,14 +101,13 @@ func (h *Handle) SetStatus(status int) {
 
 // Take evaluates a request and charges it under all its rules or, if one refuses, under none. It
 // calls beforeWait, which may be nil, before the request waits. On an error the request is charged
-// nowhere, and the Result has ended: its Handle refers to no Evaluation.
-func (d *Decider) Take(ctx context.Context, r rule.Request, beforeWait func() error) (Result, error) {
+// nowhere, and the Result is a refusal. Every Result must be ended with Done.
+func (d *Decider) Take(ctx context.Context, r rule.Request, beforeWait func(*http.Request) error) (Result, error) {
 	e := d.begin(r)
 	e.beforeWait = beforeWait
 	result := Result{Handle: Handle{e, e.use.Load()}}
 	if strange := e.find(); strange != nil {
-		result.Done()
-		return Result{}, strange
+		return result, strange
 	}
 	if len(e.match.Rules) == 0 {
 		result.Allowed = true
@@ -118,13 +118,10 @@ func (d *Decider) Take(ctx context.Context, r rule.Request, beforeWait func() er
 	if err == nil && e.degraded {
 		d.degraded.Add(1) // free of contention while the other stores answer
 	}
+	e.allowed = e.allowed && err == nil
 	e.report(now, err == nil)
-	if err != nil {
-		result.Done()
-		return Result{}, err
-	}
 	e.fillIn(&result)
-	return result, nil
+	return result, err
 }
 
 // begin returns an Evaluation of a request by the Limits in force.

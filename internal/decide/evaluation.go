@@ -5,6 +5,7 @@ package decide
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/netip"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ type Evaluation struct {
 	limits     *Limits
 	down       storeSet // stores that are not asked
 	request    rule.Request
-	beforeWait func() error // nil: nothing
+	beforeWait func(*http.Request) error // is called once, before the request waits; may be nil
 
 	match  rule.Match
 	keys   []byte
@@ -62,9 +63,8 @@ func (e *Evaluation) find() error {
 // take decides about the request and charges it.
 func (e *Evaluation) take(ctx context.Context, now int64) error {
 	e.fill(now)
-	if e.queues && e.beforeWait != nil {
-		if err := e.beforeWait(); err != nil {
-			e.allowed = false
+	if e.queues {
+		if err := e.prepareWait(); err != nil {
 			return err
 		}
 	}
@@ -78,6 +78,15 @@ func (e *Evaluation) take(ctx context.Context, now int64) error {
 		err = e.wait(ctx, now)
 	}
 	return err
+}
+
+// prepareWait calls beforeWait, once.
+func (e *Evaluation) prepareWait() error {
+	before := e.beforeWait
+	if e.beforeWait = nil; before == nil {
+		return nil
+	}
+	return before(e.request.HTTP)
 }
 
 // fill makes the charges of the request, by store.

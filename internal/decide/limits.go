@@ -3,11 +3,9 @@
 package decide
 
 import (
-	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
-	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
 	"github.com/diana-limiter/diana/rule"
 )

@@ -52,7 +52,7 @@ func (t *turn) take(ctx context.Context, e *Evaluation, now int64) error {
 	}
 	if e.beforeWait != nil { // outside of the queue, because the hook may take long
 		q.leave(w)
-		if err := e.beforeWait(); err != nil {
+		if err := e.prepareWait(); err != nil {
 			return err
 		}
 		q.arrive(w, w.began)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-package client
+package fields
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// header makes a header of lines.
+// header returns a header with these lines.
 func header(lines ...string) http.Header {
 	h := http.Header{}
 	for _, line := range lines {
@@ -22,7 +22,7 @@ func header(lines ...string) http.Header {
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 5e8, time.UTC)
 
-func TestLimits(t *testing.T) {
+func TestRead(t *testing.T) {
 	t.Parallel()
 	const date = "Date: Fri, 02 Jan 2026 11:00:00 GMT" // an hour behind
 	for _, tc := range []struct {
@@ -59,8 +59,8 @@ func TestLimits(t *testing.T) {
 		{"no name", []string{`RateLimit: "";r=7;t=3`}, `"\x00" 7 3s`},
 	} {
 		var got []string
-		for _, f := range limits(header(tc.lines...), noon) {
-			got = append(got, fmt.Sprintf("%q %d %v", f.name, f.left, f.resets))
+		for _, f := range Read(header(tc.lines...), noon) {
+			got = append(got, fmt.Sprintf("%q %d %v", f.Name, f.Remaining, f.Reset))
 		}
 		if s := strings.Join(got, ", "); s != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, s, tc.want)
@@ -68,8 +68,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, nothing panics, and what is read is within bounds.
-func FuzzFields(f *testing.F) {
+// FuzzRead reads whatever a server sends: nothing panics, and all values are within bounds.
+func FuzzRead(f *testing.F) {
 	for _, s := range []string{
 		`"a";r=7;t=3, "b";r=0`, `"a\"b\\";r=1;pk=:YQ==:;x=?1;y=-1.5;z="\\"`, "default;r=1", `"a";r=999999999999999;t=999999999999999`,
 		"", ",", ";", `"`, `"\`, "a;", "a;=", "a;b=", " a , b ", "1767355220", "-1", "5.5", "Fri, 02 Jan 2026 11:00:00 GMT",
@@ -83,19 +83,14 @@ func FuzzFields(f *testing.F) {
 			{"Retry-After", "Date"},
 		} {
 			h := http.Header{names[0]: {one}, names[1]: {other}}
-			for _, f := range limits(h, noon) {
-				if f.left < 0 || f.left > longest || f.resets < 0 || f.resets > longestReset || f.name == "" {
+			for _, f := range Read(h, noon) {
+				if f.Remaining < 0 || f.Remaining > MaxNumber || f.Reset < 0 || f.Reset > MaxReset || f.Name == "" {
 					t.Errorf("%q %q: %+v", one, other, f)
 				}
 			}
-			if d, _ := retryAfter(&http.Response{StatusCode: 429, Header: h}, noon); d < 0 || d > longestReset {
+			if d, _ := ReadRetryAfter(&http.Response{StatusCode: 429, Header: h}, noon); d < 0 || d > MaxReset {
 				t.Errorf("%q %q: %v", one, other, d)
 			}
-			host := &host{}
-			c := &call{folder: "/", may: anyPolicy}
-			host.count(c.may, 1)
-			host.answered(c, &http.Response{StatusCode: 429, Header: h})
-			host.allows(host.may("/"), noon)
 		}
 	})
 }

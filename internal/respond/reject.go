@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+
+package respond
+
+import (
+	"errors"
+	"net/http"
+	"os"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Path returns the path by which a request is evaluated: escaped, as the client sent it. The error
+// is for a request target without a path that starts with a slash.
+func Path(r *http.Request) (string, *rule.PathError) {
+	path := r.URL.EscapedPath()
+	switch {
+	case r.URL.Opaque != "": // it is unknown how the upstream reads it
+		return "", rule.CheckPath(r.URL.Opaque)
+	case path == "" || path == "*" && r.Method == http.MethodOptions:
+		return "/", nil
+	case path[0] != '/':
+		return "", rule.CheckPath(path)
+	}
+	return path, nil
+}
+
+// Reject answers a request that cannot be evaluated because of the client: with 400 or 414 if err
+// is a *rule.PathError, and with 408 if a body did not arrive in time. It reports whether err is
+// such an error; otherwise it writes nothing.
+func Reject(w http.ResponseWriter, err error) bool {
+	var strange *rule.PathError
+	switch {
+	case errors.As(err, &strange):
+		problem(w, strange.Status(), "This request was refused because "+strange.Error()+".")
+	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection; a context has another error
+		problem(w, http.StatusRequestTimeout, "The request's body did not arrive in time.")
+	default:
+		return false
+	}
+	return true
+}
+
+// keepBelow refuses requests whose path could climb out of the base path of an upstream. It passes
+// the others to next. Such paths come here under "paths: {strange: judge}".
+func keepBelow(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path := r.URL.EscapedPath(); path != "" {
+			if strange := rule.CheckPath(path); strange != nil {
+				Reject(w, strange)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}

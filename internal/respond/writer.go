@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+
+package respond
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/diana-limiter/diana/memstore"
+)
+
+// gathered is how many bytes of small writes are collected before they are paced.
+const gathered = 4 << 10
+
+// sniffed is how many bytes of a response net/http reads to detect its content type.
+const sniffed = 512
+
+// Watch says what a response is watched for.
+type Watch struct {
+	// SetStatus is called once with the status of the response, as soon as it is known. It is not
+	// called if the client has disconnected before; otherwise a client could avoid a charge by
+	// disconnecting early. Nil: nobody needs the status.
+	SetStatus func(status int)
+
+	// Paces are the bandwidths that the response keeps, all of them. Shared ones are counted in
+	// Store, whose clock also times the others.
+	Paces []Pace
+	Store *memstore.Store
+}
+
+// Serve has next answer the request through a ResponseWriter that is watched. That ResponseWriter
+// can do all that w can.
+func (x Watch) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	a := &writer{ResponseWriter: w, setStatus: x.SetStatus, ctx: r.Context()}
+	if len(x.Paces) > 0 {
+		a.paced = newPaced(a.ctx, w, x.Store, x.Paces)
+		a.gathered = bufio.NewWriterSize(a.paced, gathered)
+	}
+	next.ServeHTTP(a.abilities(), r)
+	a.finish()
+}
+
+// writer is the ResponseWriter of a response that is watched.
+type writer struct {
+	http.ResponseWriter
+	setStatus func(int)       // may be nil
+	ctx       context.Context // the request's
+	status    int             // 0 until it is known
+	paced     *paced          // nil: the response has no bandwidth
+	gathered  *bufio.Writer   // in front of paced
+}
+
+// abilities returns a as a type with the optional interfaces of w. Programs find out by the type
+// whether they can take over the connection, or push in HTTP/2.
+func (a *writer) abilities() http.ResponseWriter {
+	if hijacks(a.ResponseWriter) {
+		return hijacker{a}
+	}
+	if _, ok := a.ResponseWriter.(http.Pusher); ok {
+		return pusher{a}
+	}
+	return a
+}
+
+// hijacks reports whether http.ResponseController can take over the connection of w. If it can, a
+// writer must have Hijack, so that it learns of that.
+func hijacks(w http.ResponseWriter) bool {
+	for {
+		if _, ok := w.(http.Hijacker); ok {
+			return true
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return false
+		}
+		w = u.Unwrap()
+	}
+}
+
+type hijacker struct{ *writer }
+
+type pusher struct{ *writer }
+
+// Unwrap is for http.ResponseController.
+func (a *writer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader sets the status, except for an informational one, because another status follows.
+func (a *writer) WriteHeader(status int) {
+	a.ResponseWriter.WriteHeader(status)
+	if a.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		a.answered(status)
+	}
+}
+
+// answered notes the status and reports it to setStatus.
+func (a *writer) answered(status int) {
+	a.status = status
+	if a.setStatus != nil && a.ctx.Err() == nil {
+		a.setStatus(status)
+	}
+}
+
+// begin sets the status of a response whose handler has set none.
+func (a *writer) begin() {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK) // now, although the body may still be gathered
+	}
+}
+
+func (a *writer) Write(b []byte) (int, error) {
+	a.begin()
+	if a.paced != nil {
+		return a.gathered.Write(b)
+	}
+	return a.ResponseWriter.Write(b)
+}
+
+// ReadFrom lets the kernel send a file, unless the response is paced. As in net/http, the handler
+// can still set the status if the first read fails.
+func (a *writer) ReadFrom(from io.Reader) (n int64, err error) {
+	writer := struct{ io.Writer }{a}
+	if a.paced != nil {
+		return io.Copy(writer, from)
+	}
+	if a.status == 0 {
+		if n, err = io.Copy(writer, io.LimitReader(from, sniffed)); n < sniffed || err != nil {
+			return n, err
+		}
+	}
+	rest, err := io.Copy(a.ResponseWriter, from)
+	return n + rest, err
+}
+
+// Flush sends what has been written.
+func (a *writer) Flush() { _ = a.FlushError() }
+
+// FlushError is Flush for http.ResponseController.
+func (a *writer) FlushError() error {
+	a.begin()
+	if a.paced != nil {
+		if err := a.gathered.Flush(); err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// CloseNotify is for old handlers and for frameworks that require it. It returns nil if the
+// ResponseWriter behind a has no such method.
+func (a *writer) CloseNotify() <-chan bool {
+	if c, ok := a.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return c.CloseNotify()
+	}
+	return nil
+}
+
+// Hijack hands over the connection, which is then neither paced nor watched. The status is 101
+// then, because handlers that take over a connection change the protocol, and few of them call
+// WriteHeader.
+func (a hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if a.paced != nil {
+		if err := a.gathered.Flush(); err != nil {
+			return nil, nil, err
+		}
+	}
+	conn, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if err == nil && a.status == 0 {
+		a.answered(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}
+
+// Push implements http.Pusher.
+func (a pusher) Push(target string, o *http.PushOptions) error {
+	return a.ResponseWriter.(http.Pusher).Push(target, o)
+}
+
+// finish ends the response after its handler has returned. If the handler has not written through
+// a, the status stays unknown, because a framework can still answer through the ResponseWriter
+// behind a.
+func (a *writer) finish() {
+	if a.paced != nil {
+		a.paced.last = true
+		_ = a.gathered.Flush() // a client that has disconnected needs no response
+	}
+}
