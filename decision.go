@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -42,8 +43,10 @@ type Decision struct {
 
 // Verdict is what one rule says of a request.
 type Verdict struct {
-	Rule *rule.Rule // as it holds for who makes the request: with the Limit of an override
+	Rule *rule.Rule // for this actor: with the Limit of an override, if there is one
 	limit.Outcome
+
+	compiled *plan.Rule // of Rule
 }
 
 // Refused reports whether the rule is a reason for a refusal.
@@ -76,7 +79,7 @@ type judgement struct {
 	nth      uint32 // which one it is
 	active   *active
 	request  Request
-	match    rule.Match
+	match    plan.Match
 	keys     []byte
 	starts   []int     // of each rule's key in keys
 	here     charges   // to the counters of this process
@@ -138,13 +141,13 @@ func (j *judgement) giveBack(status int) {
 	j.limiter.local.Refund(j.notCharged(&j.here, status))
 	j.giveThere(j.notCharged(&j.there, status))
 	j.giveThere(j.notCharged(&j.debts, status))
-	back := func(r *rule.Rule) bool { return givesBack(r, status) }
+	back := func(r *plan.Rule) bool { return givesBack(r, status) }
 	j.freed(&j.here, back)
 	j.freed(&j.there, back)
 }
 
 // givesBack reports whether a rule does not count requests that are answered with a status.
-func givesBack(r *rule.Rule, status int) bool {
+func givesBack(r *plan.Rule, status int) bool {
 	return len(r.Charge) > 0 && !slices.Contains(r.Charge, status)
 }
 

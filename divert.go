@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -83,8 +84,8 @@ func (l *Limiter) diversion(d *rule.Divert) (*diversion, error) {
 // diversion returns that of the first rule that refuses whose entry has one, or nil.
 func (d *Decision) diversion() *diversion {
 	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; v.Refused() && v.Rule.Divert != nil {
-			return d.j.active.diversions[v.Rule.Divert]
+		if v := &d.Verdicts[i]; v.Refused() && v.compiled.Divert != nil {
+			return d.j.active.diversions[v.compiled.Divert]
 		}
 	}
 	return nil
@@ -115,7 +116,7 @@ func passTo(u *url.URL) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := r.URL.EscapedPath(); path != "" {
-			if strange := rule.CheckPath(path); strange != nil { // paths.strange: judge lets it come here
+			if strange := paths.Check(path); strange != nil { // paths.strange: judge lets it come here
 				answerProblem(w, strange.Status(), refusedPath(strange))
 				return
 			}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -38,12 +39,12 @@ func (j *judgement) setFields(h http.Header) {
 		if len(left) > 0 {
 			left = append(left, ", "...)
 		}
-		which = append(which, v.Rule.Slot)
+		which = append(which, v.compiled.Slot)
 		outcome := v.Outcome
 		if v.Rule.Limit.N == 0 {
 			outcome.Reset = 0 // no time brings more
 		}
-		left = appendLeft(append(left, j.active.enforced[v.Rule.Index].quoted...), outcome)
+		left = appendLeft(append(left, j.active.enforced[v.compiled.Index].quoted...), outcome)
 	}
 	j.which, j.body = which, left
 	if len(which) > 0 {
@@ -121,7 +122,7 @@ func (p *policies) of(which []int, rules []enforced) []string {
 }
 
 // policyMember returns a rule's member of RateLimit-Policy.
-func policyMember(r *rule.Rule) string {
+func policyMember(r *plan.Rule) string {
 	m := quote(r.Name) + ";q=" + strconv.FormatInt(r.Limit.N, 10)
 	switch {
 	case r.Algorithm.Held:

@@ -40,7 +40,7 @@ import (
 // WriteTimeout. A body that Handler itself reads too late is answered with 408.
 //
 // A request with a path that no honest client sends is answered with 400, and one with a path of
-// more than rule.MaxPath bytes with 414. No rule counts them. See rule.CheckPath, and rule.Paths
+// more than paths.MaxLength bytes with 414. No rule counts them. See rule.CheckPath, and rule.Paths
 // for the setting that has such paths evaluated.
 func (l *Limiter) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 		}
 		d, err := l.Take(r.Context(), Request{Method: r.Method, Path: path, HTTP: r})
 		defer d.Done()
-		if d.j.active.config.Response.Headers && len(d.Verdicts) > 0 {
+		if !d.j.active.config.Response.OmitHeaders && len(d.Verdicts) > 0 {
 			d.j.setFields(w.Header())
 		}
 		if err != nil && answerError(w, err) {
@@ -140,7 +140,7 @@ func (d *Decision) refuse(w http.ResponseWriter, never bool) {
 		if comma {
 			b = append(b, ',')
 		}
-		b = append(b, j.active.enforced[v.Rule.Index].json...)
+		b = append(b, j.active.enforced[v.compiled.Index].json...)
 		comma = true
 	}
 	j.body = append(b, "]}\n"...)

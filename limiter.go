@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
@@ -22,9 +23,9 @@ import (
 // Options are what a program decides about a Limiter, beside its configuration. The
 // zero value is ready to use.
 type Options struct {
-	// Vocabulary is what the words of configurations mean. The zero value is
-	// the function of that name.
-	Vocabulary rule.Vocabulary
+	// Vocabulary is the set of words that configurations can use. The zero value means
+	// config.DefaultVocabulary.
+	Vocabulary config.Vocabulary
 
 	// RedisObserved is called after each call to Redis with how long it took, by the
 	// goroutine that made it. May be nil.
@@ -52,7 +53,7 @@ type Options struct {
 
 func (o Options) filled() Options {
 	if len(o.Vocabulary.Algorithms) == 0 {
-		o.Vocabulary = Vocabulary()
+		o.Vocabulary = config.DefaultVocabulary()
 	}
 	if o.Upstream == nil {
 		o.Upstream = passTo
@@ -112,9 +113,9 @@ const bothForSlots = 3 * time.Second
 // active is a configuration in force. It never changes, but for what it remembers of itself.
 type active struct {
 	config   *config.Config
-	set      *rule.Set
-	enforced []enforced       // by rule.Slot
-	shared   []limit.Counters // by rule.Bandwidth.Index; nil: each answer has it for itself
+	set      *plan.Set
+	enforced []enforced       // by plan.Rule.Slot
+	shared   []limit.Counters // by plan.Bandwidth.Index; nil: each answer has it for itself
 	since    time.Time
 	global   *redisstore.Store // nil: no Redis
 	degraded *time.Time        // since when global rules are judged without Redis; nil: they are not
@@ -140,8 +141,10 @@ type enforced struct {
 
 // New returns a Limiter for a configuration that the caller has read.
 func (o Options) New(c *config.Config) (*Limiter, error) {
+	o = o.filled()
+	c = c.Filled(o.Vocabulary)
 	l := &Limiter{
-		options:     o.filled(),
+		options:     o,
 		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now}),
 		reloads:     map[Reload]int64{},
 		redisErrors: map[string]int64{},
@@ -198,7 +201,7 @@ func (l *Limiter) Close() error {
 // use makes a configuration the active one, with a connection to Redis, or changes nothing.
 // Counters that mean the same keep their states.
 func (l *Limiter) use(c *config.Config, n *connection) error {
-	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, l.options.Vocabulary)
+	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, l.options.Vocabulary.Actors)
 	if err != nil {
 		return err
 	}
@@ -308,14 +311,14 @@ func (l *Limiter) retire(a *active) {
 }
 
 // queues reports whether a rule lets requests wait.
-func queues(r *rule.Rule) bool {
+func queues(r *plan.Rule) bool {
 	_, ok := r.Meter.(limit.Queue)
 	return ok
 }
 
 // waitOf returns how long requests wait under a rule, in microseconds. Where no time is known
 // after which one would be let in, or none is refused, nobody waits.
-func waitOf(r *rule.Rule) int64 {
+func waitOf(r *plan.Rule) int64 {
 	if r.Limit.N == 0 || r.Mode == rule.Shadow {
 		return 0
 	}
@@ -323,7 +326,7 @@ func waitOf(r *rule.Rule) int64 {
 }
 
 // both returns the moment until which both stores decide for a rule, or 0. l.mu is held.
-func (n *connection) both(r *rule.Rule) int64 {
+func (n *connection) both(r *plan.Rule) int64 {
 	unit := r.Limit.Unit
 	if r.Algorithm.Held {
 		unit = bothForSlots - apart
@@ -336,7 +339,7 @@ func (n *connection) both(r *rule.Rule) int64 {
 
 // counters returns what a rule is counted by in this process, one of so many gateways, and
 // the meter of it. l.mu is held.
-func (l *Limiter) counters(r *rule.Rule, gateways int) (c limit.Counters, m limit.Meter, err error) {
+func (l *Limiter) counters(r *plan.Rule, gateways int) (c limit.Counters, m limit.Meter, err error) {
 	name, m := r.Counters, r.Meter
 	switch {
 	case r.Scope == rule.Local:

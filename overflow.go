@@ -6,21 +6,21 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // warnEvery is how often at most a rule's overflow is logged.
 const warnEvery = time.Minute
 
 // part returns the part of a rule's tally in which this evaluation counts.
-func (j *judgement) part(r *rule.Rule) *part {
+func (j *judgement) part(r *plan.Rule) *part {
 	parts := j.active.enforced[r.Index].record.tally
 	return &parts[j.nth&uint32(len(parts)-1)]
 }
 
 // overflowed counts a request that the overflow counter of a rule has judged, and logs that
 // now and then: clients that have done nothing wrong are refused together with those that have.
-func (j *judgement) overflowed(r *rule.Rule, now int64) {
+func (j *judgement) overflowed(r *plan.Rule, now int64) {
 	j.part(r).overflow.Add(1)
 	if !due(&j.active.enforced[r.Index].record.warned, now) {
 		return

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -93,7 +94,7 @@ func (g *refusalLog) add(key toldKey) *list.Element {
 	if g.actors == nil {
 		g.actors = map[toldKey]*list.Element{}
 	}
-	of := &toldOf{key: key, latest: Refusal{Actor: rule.ActorText(key.actor)}}
+	of := &toldOf{key: key, latest: Refusal{Actor: plan.ActorText(key.actor)}}
 	e := g.order.PushBack(of)
 	g.actors[key] = e
 	return e

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/top"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // Refusal is what Options.OnRefusal is told. It is called for the first refusal, or shadow
@@ -16,7 +16,7 @@ import (
 // told as LeftOut.
 type Refusal struct {
 	Rule   string // its name
-	Actor  string // its key, as rule.ActorText writes it
+	Actor  string // its key, as plan.ActorText writes it
 	Method string // of the latest request that is counted
 	Path   string // the same, as it was sent
 	Shadow bool   // the rule is in shadow mode: it has not refused the request
@@ -106,7 +106,7 @@ func (l *Limiter) topRefused(r *record) []TopRefused {
 	}
 	for _, e := range r.refused.list.Most(10) {
 		told = append(told, TopRefused{
-			Actor: rule.ActorText(e.Name),
+			Actor: plan.ActorText(e.Name),
 			Count: scaled(e.N, total, r.refused.noted),
 			Exact: e.Over == 0 && total <= r.refused.noted,
 		})

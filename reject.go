@@ -9,11 +9,12 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/rule"
 )
 
 // Handler rejects a request that it cannot evaluate: with 414 if the path is longer than
-// rule.MaxPath, with 400 if it is strange, and with 408 if a body that it needs does not arrive.
+// paths.MaxLength, with 400 if it is strange, and with 408 if a body that it needs does not arrive.
 // No rule counts it.
 
 // rejected counts the requests that are rejected, by reason.
@@ -40,11 +41,11 @@ func pathOf(r *http.Request) (string, *rule.PathError) {
 	path := r.URL.EscapedPath()
 	switch {
 	case r.URL.Opaque != "": // what a server makes of it cannot be known
-		return "", rule.CheckPath(r.URL.Opaque)
+		return "", paths.Check(r.URL.Opaque)
 	case path == "" || path == "*" && r.Method == http.MethodOptions:
 		return "/", nil
 	case path[0] != '/':
-		return "", rule.CheckPath(path)
+		return "", paths.Check(path)
 	}
 	return path, nil
 }

@@ -3,6 +3,7 @@
 package diana
 
 import (
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -27,13 +28,13 @@ import (
 // after the actor has a record of its own.
 
 // warmName returns the name of the counters that a Meter of a global rule has here.
-func warmName(r *rule.Rule, m limit.Meter) string {
+func warmName(r *plan.Rule, m limit.Meter) string {
 	return "global " + m.StateVersion() + " " + r.Counters
 }
 
 // known returns the counters here that remember the actors of a global rule. m is the Meter that
 // decides without Redis, or nil.
-func (l *Limiter) known(r *rule.Rule, m limit.Meter) (limit.Counters, error) {
+func (l *Limiter) known(r *plan.Rule, m limit.Meter) (limit.Counters, error) {
 	switch {
 	case r.Algorithm.Held:
 		whole := r.Limit

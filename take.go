@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/redisstore"
 	"github.com/diana-limiter/diana/rule"
@@ -76,12 +77,6 @@ func (l *Limiter) inForce() (a *active, redis bool) {
 	}
 }
 
-// Explain returns which rules would judge the request now, in their order, and the
-// keys that it would be counted under. It counts nothing. The error is a rule.PathError.
-func (l *Limiter) Explain(r Request) ([]rule.Explanation, error) {
-	return l.active.Load().set.Explain(withCosts(&r))
-}
-
 // Identify returns who makes the request by the identity of the configuration in force: the
 // account and the device, "" where the request tells none, and the client's address, whose
 // zero value is none.
@@ -97,7 +92,7 @@ type charges struct {
 
 // origin tells what a charge is for.
 type origin struct {
-	rule  *rule.Rule // as it holds for who makes the request
+	rule  *plan.Rule // as it holds for who makes the request
 	index int        // of its verdict, and in match.Rules
 	end   int        // of its key in judgement.keys
 
@@ -161,7 +156,7 @@ func (j *judgement) fill(now int64, redis bool) (degraded bool) {
 		}
 		inRedis := redis && r.Scope == rule.Global
 		degraded = degraded || r.Scope == rule.Global && !inRedis
-		j.verdicts = append(j.verdicts, Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
+		j.verdicts = append(j.verdicts, Verdict{Rule: r.Rule, compiled: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
 		e := &j.active.enforced[r.Slot]
 		j.waits = j.waits || e.wait > 0
 		cost := r.Cost.N
@@ -349,10 +344,10 @@ func (j *judgement) report(d *Decision, now int64, left bool) {
 				continue // the share of this process has refused already
 			}
 			v.Outcome = c.list[i].Outcome
-			never = never || v.Refused() && neverAllows(v.Rule, now, c.list[i].Cost)
+			never = never || v.Refused() && neverAllows(v.compiled, now, c.list[i].Cost)
 			if !left {
 				if !v.Allowed && j.notes(now) {
-					j.limiter.note(now, j.active.enforced[v.Rule.Index].record, v, c.list[i].Key, &j.request)
+					j.limiter.note(now, j.active.enforced[v.compiled.Index].record, v, c.list[i].Key, &j.request)
 				}
 				j.count(d, v)
 			}
@@ -369,7 +364,7 @@ func (j *judgement) report(d *Decision, now int64, left bool) {
 
 // count adds a verdict to the tally of its rule.
 func (j *judgement) count(d *Decision, v *Verdict) {
-	t := j.part(v.Rule)
+	t := j.part(v.compiled)
 	switch {
 	case v.Refused():
 		d.RetryAfter = max(d.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
@@ -377,7 +372,7 @@ func (j *judgement) count(d *Decision, v *Verdict) {
 	case !v.Allowed:
 		t.shadowRefused.Add(1)
 	case !d.Allowed: // another rule refused: this one has not been charged
-	case v.Wait > 0 && v.Rule.Mode == rule.Enforce, j.waited != "" && j.waited == v.Rule.Counters:
+	case v.Wait > 0 && v.Rule.Mode == rule.Enforce, j.waited != "" && j.waited == v.compiled.Counters:
 		t.delayed.Add(1)
 	default:
 		t.allowed.Add(1)

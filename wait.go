@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -196,7 +197,7 @@ func (j *judgement) never(c *charges, i int, now int64) bool {
 // client that has used nothing, also after the wait that the meter asks for. It asks the
 // meter of the whole limit. The share of a gateway that has lost Redis can be too small for the
 // request, but only for a while.
-func neverAllows(r *rule.Rule, now, cost int64) bool {
+func neverAllows(r *plan.Rule, now, cost int64) bool {
 	first := r.Meter.Peek(limit.State{}, now, cost)
 	return !first.Allowed && !r.Meter.Peek(limit.State{}, now+first.Wait, cost).Allowed
 }
@@ -296,7 +297,7 @@ func refuse(ch *limit.Charge, wait int64) {
 // spacing returns how long after the first of a line the one gets its turn, at the
 // earliest, that has so many in front: what has a burst comes back one by one, and a
 // window whole.
-func spacing(r *rule.Rule, ahead int64) int64 {
+func spacing(r *plan.Rule, ahead int64) int64 {
 	unit := r.Limit.Unit.Microseconds()
 	if r.Algorithm.Held {
 		return 0 // slots are released at any time
@@ -423,7 +424,7 @@ func (l *line) ask() {
 
 // freed has those ask at once who are first where charges of the request have been given
 // back: those to the rules for which back says so.
-func (j *judgement) freed(c *charges, back func(*rule.Rule) bool) {
+func (j *judgement) freed(c *charges, back func(*plan.Rule) bool) {
 	l := &j.limiter.lines
 	if l.some.Load() == 0 {
 		return
@@ -442,7 +443,7 @@ func (j *judgement) freed(c *charges, back func(*rule.Rule) bool) {
 }
 
 // always is for freed: everything has been given back.
-func always(*rule.Rule) bool { return true }
+func always(*plan.Rule) bool { return true }
 
 // await waits until w is the first of its line and its moment has come, or until its wait
 // is over.

@@ -5,6 +5,7 @@ package diana
 import (
 	"sync"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -85,6 +86,6 @@ func (l *Limiter) Waiting() int {
 }
 
 // letsWait reports whether requests can wait under a rule.
-func letsWait(r *rule.Rule) bool {
+func letsWait(r *plan.Rule) bool {
 	return waitOf(r) > 0 || queues(r) && r.Mode == rule.Enforce
 }
