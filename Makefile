@@ -6,7 +6,7 @@ MODULES := . source/etcd source/etcd/etcdtest cmd/diana bench examples/extension
 FUZZTIME ?= 30000x
 
 # package:target of every fuzz test
-FUZZ := rule:FuzzParseWho rule:FuzzPath rule:FuzzForwardedFor rule:FuzzCookie rule:FuzzQuery rule:FuzzField config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead
+FUZZ := rule:FuzzParseWho internal/plan:FuzzPath internal/plan:FuzzForwardedFor internal/actors:FuzzCookie internal/actors:FuzzQuery internal/plan:FuzzField config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
@@ -17,8 +17,8 @@ GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 test: deps
 	@command -v consul >/dev/null || echo "There is no consul on PATH: only the fake of it is tested"
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
-	go test -timeout 20m -run 'Alloc|BytesPerKey|Flood|Model' . ./limit ./memstore ./rate ./redisstore ./rule
-	go test -run 'AllSpellings|PlainPaths' ./rule -length 6
+	go test -timeout 20m -run 'Alloc|BytesPerKey|Flood|Model' . ./limit ./memstore ./rate ./redisstore ./internal/plan
+	go test -run 'AllSpellings|PlainPaths' ./internal/plan -length 6
 
 ## check: all that CI runs
 check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
@@ -44,7 +44,7 @@ tidy:
 
 ## build386: no place relies on 64-bit integers
 build386:
-	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rate ./rule ./memstore ./config ./replay ./client
+	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rate ./rule ./internal/plan ./internal/actors ./memstore ./config ./replay ./client
 
 ## outside: the example builds and passes its tests outside the repository
 outside: deps

@@ -138,7 +138,7 @@ func (l *Limiter) read(c *centre, d source.Document) error {
 		c.document, c.origin, c.refused = nil, "", nil
 		return nil
 	}
-	doc, err := config.ParseRemote(c.where, d.Text, l.options.Vocabulary)
+	doc, err := l.options.Vocabulary.ParseRemote(c.where, d.Text)
 	if err != nil {
 		c.refused = err
 		return err
@@ -166,7 +166,7 @@ func (l *Limiter) recall(c *centre) {
 	text, err := readSnapshot(file, c.where)
 	var doc *config.Config
 	if err == nil {
-		doc, err = config.ParseRemote(file, text, l.options.Vocabulary)
+		doc, err = l.options.Vocabulary.ParseRemote(file, text)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		l.countReload("snapshot", err)

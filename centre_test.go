@@ -354,7 +354,7 @@ func TestCentreOfTheStartIsHeardLater(t *testing.T) {
 		return fmt.Sprintf("%s\nremote: {url: 'file://%s'}\nlimits: [{url: /, rules: [{name: local, rpu: 1}]}]", more, remote)
 	}
 	o := quiet
-	o.Vocabulary = diana.Vocabulary()
+	o.Vocabulary = config.DefaultVocabulary()
 	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, onlyHere())
 	l := open(t, o, dir.write("diana.yaml", text("redis: {url: 'redis://127.0.0.1:1'}")))
 	if s := l.Status(); s.Rules[0].Name != "local" || !strings.Contains(s.Config.Centre.Refused, "no script") {

@@ -12,13 +12,12 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // clocked returns a Limiter that goes by *now.
 func clocked(t testing.TB, yaml string, now *time.Time) *diana.Limiter {
 	t.Helper()
-	c, err := config.Parse("test.yaml", []byte(yaml), rule.Default())
+	c, err := config.Parse("test.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}

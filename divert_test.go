@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 )
 
@@ -101,7 +100,7 @@ func TestDivertFile(t *testing.T) {
 	for name, want := range map[string]string{
 		"none": "no such file", "large": "at most 1024 KiB", "pipe": "is not a file", ".": "is not a file",
 	} {
-		c, err := config.Parse("x", []byte(text(name)), diana.Vocabulary())
+		c, err := config.Parse("x", []byte(text(name)))
 		if err != nil {
 			t.Fatal(err) // nothing is read to check it
 		}
@@ -138,7 +137,7 @@ func TestDivertBy(t *testing.T) {
 	o.Upstream = func(u *url.URL) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "by "+u.Host) })
 	}
-	c, err := config.Parse("x", []byte("{url: /, rules: [{rpu: 0}], divert: {upstream: 'http://h'}}"), diana.Vocabulary())
+	c, err := config.Parse("x", []byte("{url: /, rules: [{rpu: 0}], divert: {upstream: 'http://h'}}"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/source"
 )
@@ -38,7 +37,7 @@ func TestDocuments(t *testing.T) {
 			extension[language] += unindent(string(mustRead(t, file)))
 		}
 	}
-	v := diana.Vocabulary()
+	v := config.DefaultVocabulary()
 	v.Sources = append(v.Sources, source.Kind{Schemes: []string{"etcd"}}) // of a module of its own
 	files, _ := filepath.Glob("docs/*.md")
 	for _, file := range append(files, "README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md") {
@@ -53,7 +52,7 @@ func TestDocuments(t *testing.T) {
 			}
 			switch language {
 			case "yaml":
-				if _, err := config.Parse(file, []byte(code), v); err != nil {
+				if _, err := v.Parse(file, []byte(code)); err != nil {
 					t.Errorf("%s: %v in\n%s", file, err, code)
 				}
 			case "go", "lua", "replay":

@@ -11,7 +11,6 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
 )
 
 func ExampleOpen() {
@@ -50,7 +49,7 @@ func ExampleLimiter_Take() {
 	c, err := config.Parse("jobs.yaml", []byte(`
 url: /jobs
 rules: [{actor: account, unit: hour, rpu: 1}]
-`), rule.Default())
+`))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -85,15 +85,16 @@ type responding struct {
 // They leave out shadow rules and rules that were not asked: global rules that are open because
 // Redis is down, and global rules when a local rule has refused.
 func (l *Limiter) setFields(h http.Header, d *Decision, a *active) {
-	if !a.config.Response.Headers || len(d.Verdicts) == 0 {
+	if a.config.Response.OmitHeaders || len(d.Verdicts) == 0 {
 		return
 	}
 	out := l.responding.Get().(*responding)
 	defer l.responding.Put(out)
+	e := d.handle.Evaluation()
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
 		if v.Rule.Mode != rule.Shadow && v.Remaining != limit.Unknown {
-			out.fields.Add(&a.policies, v.Rule.Slot, v.Remaining, time.Duration(v.Reset)*time.Microsecond)
+			out.fields.Add(&a.policies, e.Rule(i).Slot, v.Remaining, time.Duration(v.Reset)*time.Microsecond)
 		}
 	}
 	out.fields.Set(h, &a.policies)
@@ -144,8 +145,8 @@ func (l *Limiter) refuse(w http.ResponseWriter, r *http.Request, d *Decision, a 
 			continue
 		}
 		f.Policies = append(f.Policies, v.Rule.Name)
-		if f.Diversion == nil && v.Rule.Divert != nil && !ended {
-			f.Diversion = a.diversions[v.Rule.Divert]
+		if divert := d.handle.Evaluation().Rule(i).Divert; f.Diversion == nil && divert != nil && !ended {
+			f.Diversion = a.diversions[divert]
 		}
 	}
 	f.SetFields(w.Header(), &out.fields)

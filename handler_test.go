@@ -122,12 +122,12 @@ func TestNeverAllowed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // the time is midnight
-				v := diana.Vocabulary()
+				v := config.DefaultVocabulary()
 				v.Algorithms = append(v.Algorithms, limit.Algorithm{
 					Names: []string{"by day"}, Keys: []string{"unit"},
 					New: func(limit.Limit) (limit.Meter, error) { return byDay{}, nil },
 				})
-				c, err := config.Parse("test.yaml", []byte("{url: /, "+row.entry+"}"), v)
+				c, err := v.Parse("test.yaml", []byte("{url: /, "+row.entry+"}"))
 				if err != nil {
 					t.Fatal(err)
 				}

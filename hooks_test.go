@@ -16,13 +16,12 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // limiterOf is limiter for a program with options of its own.
 func limiterOf(t testing.TB, o diana.Options, yaml string) *diana.Limiter {
 	t.Helper()
-	c, err := config.Parse("test.yaml", []byte(yaml), rule.Default())
+	c, err := config.Parse("test.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}

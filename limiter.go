@@ -14,6 +14,7 @@ import (
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/fields"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/refusals"
 	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/limit"
@@ -25,9 +26,9 @@ import (
 // Options are what a program decides about a Limiter, beside its configuration. The
 // zero value is ready to use.
 type Options struct {
-	// Vocabulary is what the words of configurations mean. The zero value is
-	// the function of that name.
-	Vocabulary rule.Vocabulary
+	// Vocabulary is the set of words that configurations can use. The zero value means
+	// config.DefaultVocabulary.
+	Vocabulary config.Vocabulary
 
 	// RedisObserved is called after each call to Redis with how long it took, by the
 	// goroutine that made it. May be nil.
@@ -73,7 +74,7 @@ type Options struct {
 
 func (o Options) filled() Options {
 	if len(o.Vocabulary.Algorithms) == 0 {
-		o.Vocabulary = Vocabulary()
+		o.Vocabulary = config.DefaultVocabulary()
 	}
 	if o.Upstream == nil {
 		o.Upstream = respond.ReverseProxy
@@ -115,15 +116,17 @@ type Limiter struct {
 type active struct {
 	config     *config.Config
 	since      time.Time
-	shared     []limit.Counters // by rule.Bandwidth.Index; nil: each response has it for itself
-	policies   fields.Policies  // by rule.Slot
+	shared     []limit.Counters // by plan.Bandwidth.Index; nil: each response has it for itself
+	policies   fields.Policies  // by plan.Rule.Slot
 	diversions map[*rule.Divert]*respond.Diversion
 }
 
 // New returns a Limiter for a configuration that the caller has read.
 func (o Options) New(c *config.Config) (*Limiter, error) {
+	o = o.filled()
+	c = c.Filled(o.Vocabulary)
 	l := &Limiter{
-		options:     o.filled(),
+		options:     o,
 		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now}),
 		reloads:     map[Reload]int64{},
 		redisErrors: map[string]int64{},
@@ -177,7 +180,7 @@ func (l *Limiter) Close() error {
 // use puts a configuration in force, with a connection to Redis, or changes nothing. Counters that
 // mean the same keep their states.
 func (l *Limiter) use(c *config.Config, n *connection) error {
-	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, l.options.Vocabulary)
+	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, l.options.Vocabulary.Actors)
 	if err != nil {
 		return err
 	}
@@ -223,7 +226,7 @@ func (l *Limiter) active() *active {
 }
 
 // share makes the counters of the bandwidths that responses share.
-func (l *Limiter) share(a *active, set *rule.Set) (err error) {
+func (l *Limiter) share(a *active, set *plan.Set) (err error) {
 	for _, b := range set.Bandwidths {
 		var c limit.Counters
 		if b.Shared() {

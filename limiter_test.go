@@ -29,7 +29,7 @@ var quiet = diana.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))
 // limiter returns a Limiter for a configuration.
 func limiter(t testing.TB, yaml string) *diana.Limiter {
 	t.Helper()
-	c, err := config.Parse("test.yaml", []byte(yaml), rule.Default())
+	c, err := config.Parse("test.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -425,19 +425,19 @@ func TestOpenErrors(t *testing.T) {
 // An algorithm, an actor and a unit from outside need no change here.
 func TestVocabulary(t *testing.T) {
 	t.Parallel()
-	v := rule.Default()
+	v := config.DefaultVocabulary()
 	v.Algorithms = append(v.Algorithms, limit.Algorithm{
 		Names: []string{"EO", "every other"},
 		New:   func(limit.Limit) (limit.Meter, error) { return everyOther{}, nil },
 	})
 	v.Actors = append(v.Actors, rule.ActorKind{Kind: "tenant"})
 	v.Units = append(v.Units, rule.Unit{Name: "week", Length: 7 * 24 * time.Hour})
-	c, err := config.Parse("x", []byte(`
+	c, err := v.Parse("x", []byte(`
 - url: /
   rules: [{actor: tenant, rpu: 1, algo: Every Other}]
 - url: /weekly
   rules: [{actor: tenant, rpu: 1, unit: week}]
-`), v)
+`))
 	if err != nil {
 		t.Fatal(err)
 	}

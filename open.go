@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/config/diff"
 )
 
 // Open returns a Limiter with the configuration in a file, and follows the file, and the
@@ -24,7 +25,7 @@ func (o Options) Open(file string) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := config.Parse(file, text, o.Vocabulary)
+	c, err := o.Vocabulary.Parse(file, text)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func (l *Limiter) Reload() error {
 func (l *Limiter) load(file string, text []byte, err error) error {
 	var c *config.Config
 	if err == nil {
-		c, err = config.Parse(file, text, l.options.Vocabulary)
+		c, err = l.options.Vocabulary.Parse(file, text)
 	}
 	if err == nil {
 		err = l.settle(c)
@@ -164,7 +165,7 @@ func (l *Limiter) compose(local *config.Config, c *centre, redis *connection) er
 	l.base = local
 	if before != nil {
 		l.options.Logger.Info("configuration changed", "source", next.Source, "version", next.Version,
-			"rules", len(l.decider.Limits().Set.Rules), "changes", config.Diff(before, next))
+			"rules", len(l.decider.Limits().Set.Rules), "changes", diff.Configs(before, next))
 	}
 	for _, w := range next.Warnings {
 		l.options.Logger.Warn("configuration", "warning", w.String())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/redisstore"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -127,7 +128,7 @@ func (n *connection) ready(ctx context.Context) error {
 // for a second at most.
 func (l *Limiter) Ready(ctx context.Context) error {
 	n, set := l.connection(), l.decider.Limits().Set
-	if n.store == nil || !slices.ContainsFunc(set.Rules, func(r *rule.Rule) bool { return r.Scope == rule.Global }) {
+	if n.store == nil || !slices.ContainsFunc(set.Rules, func(r *plan.Rule) bool { return r.Scope == rule.Global }) {
 		return nil
 	}
 	return n.ready(ctx)

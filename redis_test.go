@@ -16,9 +16,9 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // secured is a Redis that is hard to get into.
@@ -258,7 +258,7 @@ func onlyHere() limit.Algorithm {
 func TestRefusedRedis(t *testing.T) {
 	t.Parallel()
 	from, to, f := redistest.Start(t), redistest.Start(t), newFolder(t)
-	o := diana.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Vocabulary: rule.Default()}
+	o := diana.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Vocabulary: config.DefaultVocabulary()}
 	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, onlyHere())
 	text := func(r *redistest.Server, algo string) string {
 		return fmt.Sprintf("redis: {url: %q, timeout: 10s}\nlimits: [{url: /, rules: [{unit: day, rpu: 5, algo: %s, scope: global}]}]", r.URL(), algo)

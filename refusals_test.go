@@ -16,7 +16,6 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // told collects what OnRefusal is called with, and when.
@@ -46,7 +45,7 @@ func (o *told) texts() (texts []string) {
 // telling returns a limiter with the rules of refusing, and what it tells of refusals.
 func telling(t *testing.T) (*diana.Limiter, *told) {
 	t.Helper()
-	c, err := config.Parse("test.yaml", []byte(refusing), rule.Default())
+	c, err := config.Parse("test.yaml", []byte(refusing))
 	if err != nil {
 		t.Fatal(err)
 	}

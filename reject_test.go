@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -27,7 +28,7 @@ func TestRejectedPaths(t *testing.T) {
 	}{
 		{"/%2e%2e/admin", 400}, {"/../admin", 400}, {"/a%00", 400}, {"/x%2F../admin", 400},
 		{"/0%5C0/..%2fadmin", 400}, {"/x%5Cy%2f../admin", 400}, {strings.Repeat("/a", 257), 400},
-		{"/" + strings.Repeat("a", rule.MaxPath), 414}, {"x:http://127.0.0.1/admin", 400}, {"*", 400},
+		{"/" + strings.Repeat("a", paths.MaxLength), 414}, {"x:http://127.0.0.1/admin", 400}, {"*", 400},
 	} {
 		u, err := url.ParseRequestURI(tc.target)
 		if err != nil {

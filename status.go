@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // Status is what an operator sees of a Limiter.
@@ -65,7 +65,7 @@ type RuleStatus struct {
 
 // TopRefused is an actor and how often a rule has refused it.
 type TopRefused struct {
-	Actor string `json:"actor"` // its key, as rule.ActorText writes it
+	Actor string `json:"actor"` // its key, as plan.ActorText writes it
 	Count int64  `json:"count"` // since the program started, or since the rule has its name
 
 	// Exact reports whether Count is exact. It is not if the rule has refused more actors than
@@ -146,7 +146,7 @@ func (l *Limiter) Status() Status {
 }
 
 // unitSeconds returns the unit of a rule, or 0.
-func unitSeconds(r *rule.Rule) float64 {
+func unitSeconds(r *plan.Rule) float64 {
 	if r.Algorithm.Held {
 		return 0
 	}

@@ -107,13 +107,6 @@ func (l *Limiter) Peek(ctx context.Context, r Request) (Decision, error) {
 	return decision(&result), nil
 }
 
-// Explain returns which rules would evaluate the request now, in their order, and the keys that it
-// would be counted under. It counts nothing. The error is a rule.PathError.
-func (l *Limiter) Explain(r Request) ([]rule.Explanation, error) {
-	r = completed(r)
-	return l.decider.Limits().Set.Explain(&r)
-}
-
 // Identify returns who makes the request by the identity of the configuration in force: the
 // account and the device, "" where the request names none, and the client's address, whose zero
 // value is none.

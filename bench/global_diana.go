@@ -15,7 +15,6 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/redisstore"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // openRedisstore is Diana's store in Redis alone: what is comparable to the rivals,
@@ -137,7 +136,7 @@ func (a *limiterAsker) take(ctx context.Context, path string) error {
 
 // openLimiter returns a Limiter that has found its Redis, if it has one.
 func openLimiter(ctx context.Context, text string) (*dianalib.Limiter, error) {
-	c, err := config.Parse("bench", []byte(text), rule.Default())
+	c, err := config.Parse("bench", []byte(text))
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/paths"
 )
 
 // What the requests cost that are dearest to refuse, beside an ordinary one: paths of many
@@ -51,8 +51,8 @@ func dearestRequests() []dearest {
 		}
 		return r
 	}
-	paths := func(size int) []dearest {
-		const most = rule.MaxSegments - 2
+	pathsOf := func(size int) []dearest {
+		const most = paths.MaxSegments - 2
 		long := func(text string, segments int) *http.Request {
 			path := "/" + strings.Repeat(text, min(size/len(text), most/segments))
 			return request(path + strings.Repeat("A", max(size-len(path), 0)))
@@ -67,7 +67,7 @@ func dearestRequests() []dearest {
 	}
 	const header = 60 << 10
 	all := []dearest{{ordinaryOne, request("/a/b/c?key=x", "X-Key", "0a1b2c3d", "Cookie", "sid=0a1b2c3d")}}
-	for _, d := range append(append(paths(1<<10), paths(rule.MaxPath)...), []dearest{
+	for _, d := range append(append(pathsOf(1<<10), pathsOf(paths.MaxLength)...), []dearest{
 		{"X-Forwarded-For, trusted proxies", request("/", "X-Forwarded-For", filled("10.0.0.1,", header))},
 		{"cookies", request("/", "Cookie", filled("sib=0123456789012345678901;", header))},
 		{"cookies of the name", request("/", "Cookie", filled("sid=0123456789012345678901;", 250*27))},

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/actors"
 )
 
 // Transport is an http.RoundTripper that holds calls back, or does not make them, so that
@@ -83,7 +83,7 @@ func (e *RefusedError) Error() string {
 // been made for the limits' sake, the context's if that ended before, or that of Base. A place
 // under a rule of concurrency is free again when the answer's body is closed or read to its end.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	h := t.host(rule.Host(r.URL.Host))
+	h := t.host(actors.Host(r.URL.Host))
 	defer t.release(h)
 	d, c, err := t.admit(r, h)
 	if err != nil {

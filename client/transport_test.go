@@ -31,7 +31,7 @@ import (
 // limiter returns a Limiter for a configuration.
 func limiter(t testing.TB, yaml string) *diana.Limiter {
 	t.Helper()
-	c, err := config.Parse("test.yaml", []byte(yaml), diana.Vocabulary())
+	c, err := config.Parse("test.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@
 package config
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/rule"
@@ -66,24 +68,59 @@ type Sentinel struct {
 
 // Response says what a client sees.
 type Response struct {
-	Status  int  // of a refusal; 400 to 599, default 503
-	Headers bool // whether answers that a rule judged carry the RateLimit fields; default true
+	Status      int  // of a refusal; 400 to 599, default 503
+	OmitHeaders bool // leave out the RateLimit fields; a configuration says headers: false
 }
 
-// defaults returns what a configuration says that says nothing. A source that the
-// vocabulary does not know is left out.
-func defaults(v rule.Vocabulary) *Config {
-	known := func(f listForm) (actors []rule.Actor) {
-		for _, text := range f.otherwise {
-			if a, err := v.ParseActor(text); err == nil {
-				actors = append(actors, a)
-			}
+// Filled returns a copy of c in which each zero value that has a default has that default: MaxKeys,
+// Response.Status, the sources of Identity, Redis.Timeout, Redis.Prefix, the status of a Divert, and
+// the Algorithm of a rule, which becomes the first of v. An empty list of sources that is not nil
+// stays empty. The results of v.Parse are filled already.
+func (c *Config) Filled(v Vocabulary) *Config {
+	f := *c
+	f.MaxKeys = cmp.Or(f.MaxKeys, int(maxKeysForm.otherwise))
+	f.Response.Status = cmp.Or(f.Response.Status, int(statusForm.otherwise))
+	if f.Identity.Account == nil {
+		f.Identity.Account = v.known(accountForm)
+	}
+	if f.Identity.Device == nil {
+		f.Identity.Device = v.known(deviceForm)
+	}
+	if c.Redis != nil {
+		redis := *c.Redis
+		redis.Timeout = cmp.Or(redis.Timeout, timeoutForm.otherwise)
+		redis.Prefix = cmp.Or(redis.Prefix, prefixForm.otherwise)
+		f.Redis = &redis
+	}
+	f.Limits = slices.Clone(c.Limits)
+	for i := range f.Limits {
+		v.fill(&f.Limits[i])
+	}
+	return &f
+}
+
+// fill puts defaults into an entry, whose slices and pointers it copies first.
+func (v Vocabulary) fill(e *rule.Entry) {
+	e.Rules = slices.Clone(e.Rules)
+	for i := range e.Rules {
+		if a := &e.Rules[i].Algorithm; a.New == nil && len(v.Algorithms) > 0 {
+			*a = v.Algorithms[0]
 		}
-		return actors
 	}
-	return &Config{
-		Identity: rule.Identity{Account: known(accountForm), Device: known(deviceForm)},
-		Response: Response{Status: int(statusForm.otherwise), Headers: headersForm.otherwise},
-		MaxKeys:  int(maxKeysForm.otherwise),
+	if d := e.Divert; d != nil && d.Status == 0 && d.Upstream == nil {
+		filled := *d
+		filled.Status = int(divertStatus.otherwise)
+		e.Divert = &filled
 	}
+}
+
+// known returns the default of a list of sources, without those that the vocabulary does not have.
+func (v Vocabulary) known(f listForm) []rule.Actor {
+	known := []rule.Actor{}
+	for _, text := range f.otherwise {
+		if a, err := v.ParseActor(text); err == nil {
+			known = append(known, a)
+		}
+	}
+	return known
 }

@@ -14,7 +14,7 @@ import (
 // oneRule reads a configuration that has the one rule given.
 func oneRule(t *testing.T, fields string) rule.Rule {
 	t.Helper()
-	c, err := Parse("x", []byte("url: /\nrules: [{"+fields+"}]"), words())
+	c, err := words().Parse("x", []byte("url: /\nrules: [{"+fields+"}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestBandwidthRows(t *testing.T) {
 		"{rate: 5000, actor: [ip, device]}": "5k by ip+device",
 	} {
 		for _, rules := range []string{"", ", rules: [{rpu: 1}]"} {
-			c, err := Parse("x", []byte("{url: /, bandwidth: "+text+rules+"}"), words())
+			c, err := words().Parse("x", []byte("{url: /, bandwidth: "+text+rules+"}"))
 			if err != nil {
 				t.Error(err)
 				continue
@@ -206,8 +206,8 @@ func TestEntryRows(t *testing.T) {
 		{"url: /\nrules: [{rpu: 1}]\n---\n- Url: /b\n  rules: [{rpu: 2}]", "/ 1; /b 2"},
 		{"limits:\n- url: /\n  rules: [{rpu: 1}]\n- Url: /b\n  rules: [{rpu: 2}]", "/ 1; /b 2"},
 	} {
-		for form, parse := range map[string]func(string, []byte, rule.Vocabulary) (*Config, error){"local": Parse, "remote": ParseRemote} {
-			c, err := parse("x", []byte(row.text), words())
+		for form, parse := range map[string]func(string, []byte) (*Config, error){"local": words().Parse, "remote": words().ParseRemote} {
+			c, err := parse("x", []byte(row.text))
 			if err != nil {
 				t.Errorf("%s: %v", form, err)
 				continue
@@ -232,7 +232,12 @@ func TestSettingRows(t *testing.T) {
 	t.Parallel()
 	const limits = "limits: [{url: /, rules: [{rpu: 1}]}]\n"
 	identity := func(c *Config) any { return c.Identity }
-	response := func(c *Config) any { return c.Response }
+	response := func(c *Config) any {
+		return struct {
+			Status  int
+			Headers bool
+		}{c.Response.Status, !c.Response.OmitHeaders}
+	}
 	redis := func(c *Config) any {
 		r := c.Redis
 		switch {
@@ -293,7 +298,7 @@ func TestSettingRows(t *testing.T) {
 		{"max_keys: 1", func(c *Config) any { return c.MaxKeys }, "1"},
 		{"max_keys: 100000000", func(c *Config) any { return c.MaxKeys }, "100000000"},
 	} {
-		c, err := Parse("x", []byte(limits+row.text), words())
+		c, err := words().Parse("x", []byte(limits+row.text))
 		if err != nil {
 			t.Errorf("%s: %v", row.text, err)
 			continue

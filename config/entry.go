@@ -8,10 +8,11 @@ import (
 	"time"
 	"unicode"
 
-	"go.yaml.in/yaml/v4"
-
+	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
+	"go.yaml.in/yaml/v4"
 )
 
 // Bounds of texts, in bytes.
@@ -64,7 +65,7 @@ func warnOfAlike(items []value, rules []rule.Rule) {
 		if r.Name != "" {
 			continue
 		}
-		shape := r.Shape()
+		shape := names.Shape(&rules[i])
 		groups[shape] = append(groups[shape], items[i])
 		if group := groups[shape]; len(group) == 2 {
 			items[i].r.warn(items[i].node, "this rule and the rule in line %d have no name and the same actor, unit and algo: "+
@@ -85,7 +86,7 @@ func (v value) pattern() rule.Pattern {
 		return p
 	}
 	if _, path, found := strings.Cut(text, "/"); found {
-		if strange := rule.CheckPath("/" + path); strange != nil {
+		if strange := paths.Check("/" + path); strange != nil {
 			v.r.warn(v.node, "url: %s: %v, so Diana refuses a request with such a path, unless paths.strange is judge", quote(text), strange)
 		}
 	}
@@ -137,7 +138,6 @@ func (v value) rule() rule.Rule {
 			Align:  limit.Align(choice[align](m.get("align"))),
 			Warmup: m.get("warmup").duration(),
 		},
-		Scope:   choice[rule.Scope](m.get("scope")),
 		OnError: choice[rule.OnError](m.get("on_error")),
 		Mode:    choice[rule.Mode](m.get("mode")),
 		Cost:    m.get("cost").cost(),
@@ -145,8 +145,10 @@ func (v value) rule() rule.Rule {
 		Wait:    m.get("wait").duration(),
 	}
 	except, overrides := m.exceptions(made.Actor)
-	if scope := m.get("scope"); m.get("on_error").given() && (!scope.given() || scope.is("local")) {
-		m.failKey("on_error", "on_error has no meaning for scope local; it is for scope global")
+	scope, ok := m.get("scope").scope()
+	made.Scope = scope
+	if m.get("on_error").given() && ok && scope != rule.Global {
+		m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope global", scope)
 	}
 	algo, ok := m.algorithm()
 	if !ok {
@@ -176,6 +178,21 @@ func (v value) rule() rule.Rule {
 	return made
 }
 
+// scope reads the name of a scope.
+func (v value) scope() (rule.Scope, bool) {
+	if !v.given() {
+		return rule.Local, true
+	}
+	names := v.r.words.scopes()
+	for _, name := range names {
+		if v.is(name) {
+			return rule.Scope(name), true
+		}
+	}
+	v.expected(join(names, "or"), names...)
+	return rule.Local, false
+}
+
 // align gives limit.Align its words.
 type align limit.Align
 
@@ -197,7 +214,7 @@ func (m mapping) algorithm() (limit.Algorithm, bool) {
 		return limit.Algorithm{}, false
 	}
 	if v.scalar() {
-		if a, ok := m.r.words.Algorithm(v.node.Value); ok {
+		if a, ok := m.r.words.algorithm(v.node.Value); ok {
 			return a, true
 		}
 	}
@@ -234,7 +251,7 @@ func (v value) unit() time.Duration {
 		return defaultUnit
 	}
 	if v.scalar() {
-		if d, ok := v.r.words.Unit(v.node.Value); ok {
+		if d, ok := v.r.words.unit(v.node.Value); ok {
 			return d
 		}
 	}
@@ -283,12 +300,12 @@ func (v value) actor() []rule.Actor {
 		v.fail("actor: expected one, or a list of two or three, found a list of %d", len(list))
 		return nil
 	}
-	return actors(list, "those who are to be told apart, found %s in a list")
+	return distinctActors(list, "those who are to be told apart, found %s in a list")
 }
 
-// actors reads the items of a list, each of which may be there once. expected is for kinds
+// distinctActors reads the items of a list, each of which may be there once. expected is for kinds
 // that they cannot be.
-func actors(list []value, expected string) []rule.Actor {
+func distinctActors(list []value, expected string) []rule.Actor {
 	var actors []rule.Actor
 	seen := map[rule.Actor]bool{}
 	for _, item := range list {
@@ -331,7 +348,7 @@ const maxLogged = 1 << 16
 // advise warns of a rule that is valid and perhaps not what was meant.
 func (m mapping) advise(made *rule.Rule) {
 	r, n := m.r, made.Limit.N
-	if made.Scope == rule.Global {
+	if made.Scope == rule.Global && !slices.Contains(m.r.words.Scopes, string(rule.Global)) {
 		does := map[rule.OnError]string{
 			rule.Share:  "each process counts for itself",
 			rule.Whole:  "each process counts for itself",

@@ -5,10 +5,9 @@ package config
 import (
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
+	"go.yaml.in/yaml/v4"
 )
 
 // longestWho is as long as the longest value that keys hold as it is, and "=".

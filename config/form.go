@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -24,7 +25,7 @@ type object = map[string]any
 
 // A drawing is a schema that is being made.
 type drawing struct {
-	words rule.Vocabulary
+	words Vocabulary
 	defs  object // forms that have names
 }
 
@@ -200,8 +201,24 @@ func (f truthForm) draw(*drawing) object { return object{"type": "boolean", "def
 // choiceForm is the form of one of several words, of which the first is the default.
 type choiceForm[T fmt.Stringer] []T
 
+func (f choiceForm[T]) words() []string {
+	words := make([]string, len(f))
+	for i, choice := range f {
+		words[i] = choice.String()
+	}
+	return words
+}
+
 func (f choiceForm[T]) draw(*drawing) object {
-	return object{"enum": texts(f), "default": f[0].String()}
+	return object{"enum": f.words(), "default": f[0].String()}
+}
+
+// scopeForm is the form of the name of a scope.
+type scopeForm struct{}
+
+func (scopeForm) draw(d *drawing) object {
+	names := d.words.scopes()
+	return object{"enum": names, "default": names[0]}
 }
 
 // secretForm is the form of a secret.
@@ -257,11 +274,11 @@ func anyCase(words ...string) string {
 type unitForm struct{}
 
 func (unitForm) draw(d *drawing) object {
-	names := []string{}
+	words := []string{}
 	for _, u := range d.words.Units {
-		names = append(names, u.Name)
+		words = append(words, u.Name)
 	}
-	return object{"anyOf": []object{{"enum": names}, {"type": "string", "pattern": durationPattern}}, "default": rule.UnitName(defaultUnit)}
+	return object{"anyOf": []object{{"enum": words}, {"type": "string", "pattern": durationPattern}}, "default": names.Unit(defaultUnit)}
 }
 
 // actorForm is the form of an actor.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // Whatever the text, there are errors with places in it, or a configuration that
@@ -26,10 +26,10 @@ func FuzzParse(f *testing.F) {
 	v := words()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		began := time.Now()
-		for _, parse := range []func(string, []byte, rule.Vocabulary) (*Config, error){Parse, ParseRemote} {
-			c, err := parse("x", data, v)
+		for _, parse := range []func(string, []byte) (*Config, error){v.Parse, v.ParseRemote} {
+			c, err := parse("x", data)
 			if err == nil {
-				if _, err := rule.Compile(c.Limits, c.Identity, c.Paths, v); err != nil {
+				if _, err := plan.Compile(c.Limits, c.Identity, c.Paths, v.Actors); err != nil {
 					t.Errorf("accepted, and does not compile: %v", err)
 				}
 				continue

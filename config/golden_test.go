@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 var update = flag.Bool("update", false, "write the .want files")
@@ -24,9 +24,9 @@ func read(t testing.TB, file string) (*Config, error) {
 		t.Fatal(err)
 	}
 	if filepath.Base(filepath.Dir(file)) == "remote" {
-		return ParseRemote(filepath.Base(file), data, words())
+		return words().ParseRemote(filepath.Base(file), data)
 	}
-	return Parse(filepath.Base(file), data, words())
+	return words().Parse(filepath.Base(file), data)
 }
 
 func files(t testing.TB, pattern string) []string {
@@ -84,7 +84,7 @@ func TestGood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := rule.Compile(c.Limits, c.Identity, c.Paths, words()); err != nil {
+			if _, err := plan.Compile(c.Limits, c.Identity, c.Paths, words().Actors); err != nil {
 				t.Error(err)
 			}
 			warnings := c.Warnings.Error()

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // most is far above what any of these texts takes (the worst, a second and a half on
@@ -103,9 +103,9 @@ func TestHostileTexts(t *testing.T) {
 	}
 	for name, text := range texts {
 		began := time.Now()
-		c, err := Parse("x", []byte(text), words())
+		c, err := words().Parse("x", []byte(text))
 		if err == nil {
-			_, err = rule.Compile(c.Limits, c.Identity, c.Paths, words())
+			_, err = plan.Compile(c.Limits, c.Identity, c.Paths, words().Actors)
 			if err != nil {
 				t.Errorf("%s: does not compile: %v", name, err)
 			}

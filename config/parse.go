@@ -10,36 +10,44 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/diana-limiter/diana/rule"
 )
 
-// Parse reads a configuration written in the words of v. name stands for the file in
-// messages. The error is [Errors] and holds every mistake. Parse does not keep data.
-func Parse(name string, data []byte, v rule.Vocabulary) (*Config, error) {
-	return parse(name, data, v, false)
+// Parse reads a configuration in the words of [DefaultVocabulary]. See [Vocabulary.Parse].
+func Parse(name string, data []byte) (*Config, error) {
+	return DefaultVocabulary().Parse(name, data)
 }
 
-// ParseRemote reads what a configuration centre holds: the short form, or the full
-// form with limits alone, as settings come from the local file. Of the result only
-// Limits and Warnings are of the document; the rest are the defaults, and [Compose] puts
-// those of the local file there. Nothing is said about Redis, which only the local file
-// knows of. The error is [Errors].
-func ParseRemote(name string, data []byte, v rule.Vocabulary) (*Config, error) {
-	return parse(name, data, v, true)
+// Load reads a file in the words of [DefaultVocabulary]. See [Vocabulary.Load].
+func Load(path string) (*Config, error) {
+	return DefaultVocabulary().Load(path)
 }
 
-// Load reads the configuration in a file. The error is [Errors], or that of reading
-// the file. It reads no more than [MaxSize] and a byte.
-func Load(path string, v rule.Vocabulary) (*Config, error) {
+// Parse reads a configuration in the words of v. Messages use name as the name of the file. The
+// error is [Errors] and contains every mistake. Parse does not keep data.
+func (v Vocabulary) Parse(name string, data []byte) (*Config, error) {
+	return v.parse(name, data, false)
+}
+
+// ParseRemote reads a remote configuration: the short form, or the full form with limits and no
+// settings, because settings come from the local file. Only Limits and Warnings of the result are
+// those of the document. The rest has the defaults, and [Compose] replaces it by the settings of
+// the local file. The warnings do not mention Redis, because only the local file configures it.
+// The error is [Errors].
+func (v Vocabulary) ParseRemote(name string, data []byte) (*Config, error) {
+	return v.parse(name, data, true)
+}
+
+// Load reads the configuration in a file. The error is [Errors], or the error of reading the
+// file. Load reads at most [MaxSize] bytes and one more.
+func (v Vocabulary) Load(path string) (*Config, error) {
 	data, err := readFile(path, MaxSize+1)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data, v)
+	return v.Parse(path, data)
 }
 
-func parse(name string, data []byte, v rule.Vocabulary, remote bool) (*Config, error) {
+func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error) {
 	text, bad := decode(data)
 	if bad != nil {
 		bad.File = name
@@ -49,7 +57,7 @@ func parse(name string, data []byte, v rule.Vocabulary, remote bool) (*Config, e
 		r := &reader{
 			name: name, words: v, remote: remote,
 			lines: strings.Split(text, "\n"), added: added,
-			config: defaults(v),
+			config: new(Config),
 			names:  map[string]*yaml.Node{}, urls: map[string]*yaml.Node{}, folded: map[string]*yaml.Node{},
 		}
 		r.read(text)
@@ -66,7 +74,7 @@ func parse(name string, data []byte, v rule.Vocabulary, remote bool) (*Config, e
 	if len(best.errs) > 0 {
 		return nil, best.errs.sorted()
 	}
-	c := best.config
+	c := best.config.Filled(v)
 	c.Source, c.withoutRedis = name, best.withoutRedis.sorted()
 	if c.Redis == nil && !remote {
 		best.warnings = append(best.warnings, c.withoutRedis...)
@@ -118,7 +126,7 @@ type reader struct {
 	name   string
 	lines  []string
 	added  map[int]int // see addSpaces
-	words  rule.Vocabulary
+	words  Vocabulary
 	remote bool // see ParseRemote
 
 	config       *Config

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -33,7 +34,7 @@ func TestText(t *testing.T) {
 		"%YAML 1.1":          "%YAML 1.1 # old\n---\n" + plain + "...\n",
 		"escaped separators": "url: \"/\\u2028\\0\"\nrules: [{rpu: 1, name: a}]",
 	} {
-		c, err := Parse("x", []byte(text), words())
+		c, err := words().Parse("x", []byte(text))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if got := describe(c.Limits[0].Rules[0]); got != `"a" [all] TB 1/1s local share enforce burst 0 queue 0 slices 0 clock` {
@@ -59,7 +60,7 @@ func TestPlaces(t *testing.T) {
 		{"url: /\n\u0085", "x:2:1"},
 		{"url: /\n\x1b", "x:2:1"},
 	} {
-		_, err := Parse("x", []byte(row.text), words())
+		_, err := words().Parse("x", []byte(row.text))
 		var errs Errors
 		if !errors.As(err, &errs) || len(errs) != 1 || !strings.HasPrefix(errs[0].String(), row.want+": ") {
 			t.Errorf("%q: %v, want one error at %s", row.text, err, row.want)
@@ -70,11 +71,11 @@ func TestPlaces(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	want := "x:1:1: the configuration is too large, expected at most 1024 KiB"
-	if _, err := Parse("x", make([]byte, MaxSize+1), words()); err == nil || err.Error() != want {
+	if _, err := words().Parse("x", make([]byte, MaxSize+1)); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	fits := plain + strings.Repeat("#", MaxSize-len(plain))
-	if _, err := Parse("x", []byte(fits), words()); err != nil {
+	if _, err := words().Parse("x", []byte(fits)); err != nil {
 		t.Errorf("%d bytes: %v", len(fits), err)
 	}
 }
@@ -91,20 +92,20 @@ func TestLoad(t *testing.T) {
 	}
 	good, bad := write("good", plain), write("bad", "url: /\n")
 	huge := write("huge", strings.Repeat("# comment\n", MaxSize))
-	c, err := Load(good, words())
+	c, err := words().Load(good)
 	if err != nil || len(c.Limits) != 1 || c.Source != good {
 		t.Errorf("good: %+v, %v", c, err)
 	}
-	if _, err := Load(bad, words()); err == nil || err.Error() != bad+":1:1: an entry lacks rules" {
+	if _, err := words().Load(bad); err == nil || err.Error() != bad+":1:1: an entry lacks rules" {
 		t.Errorf("bad: %v", err)
 	}
-	if _, err := Load(huge, words()); err == nil || !strings.Contains(err.Error(), "too large") {
+	if _, err := words().Load(huge); err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("huge: %v", err)
 	}
-	if _, err := Load(filepath.Join(dir, "none"), words()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := words().Load(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("none: %v", err)
 	}
-	if _, err := Load(dir, words()); err == nil {
+	if _, err := words().Load(dir); err == nil {
 		t.Error("a directory is no configuration")
 	}
 }
@@ -112,7 +113,7 @@ func TestLoad(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	version := func(text string) string {
-		c, err := Parse("x", []byte(text), words())
+		c, err := words().Parse("x", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,12 +130,12 @@ func TestVersion(t *testing.T) {
 // A remote document says nothing about Redis, and has no settings.
 func TestParseRemote(t *testing.T) {
 	t.Parallel()
-	c, err := ParseRemote("etcd", []byte("url: /\nrules: [{rpu: 1, scope: global}]"), words())
+	c, err := words().ParseRemote("etcd", []byte("url: /\nrules: [{rpu: 1, scope: global}]"))
 	if err != nil || len(c.Limits) != 1 || len(c.Warnings) != 0 || c.Redis != nil || c.Response.Status != 503 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for _, key := range fullKeys.names() {
-		_, err := ParseRemote("etcd", []byte(key+": []"), words())
+		_, err := words().ParseRemote("etcd", []byte(key+": []"))
 		if refused := err != nil && strings.Contains(err.Error(), "settings come from the local file"); refused != (key != "limits") {
 			t.Errorf("%s: %v", key, err)
 		}
@@ -144,7 +145,7 @@ func TestParseRemote(t *testing.T) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	text := "url: /\nrules:\n" + strings.Repeat("  - rpu: x\n", 250)
-	_, err := Parse("x", []byte(text), words())
+	_, err := words().Parse("x", []byte(text))
 	var errs Errors
 	if !errors.As(err, &errs) || len(errs) != 250 {
 		t.Fatalf("%d errors, want 250", len(errs))
@@ -180,14 +181,14 @@ func TestVocabulary(t *testing.T) {
 	})
 	v.Actors = append(v.Actors, rule.ActorKind{Kind: "tenant"})
 	v.Units = append(v.Units, rule.Unit{Name: "week", Length: 7 * 24 * time.Hour})
-	c, err := Parse("x", []byte("url: /\nrules: [{rpu: 2, algo: HALF, queue: 1, actor: tenant}, {rpu: 1, unit: week}]"), v)
+	c, err := v.Parse("x", []byte("url: /\nrules: [{rpu: 2, algo: HALF, queue: 1, actor: tenant}, {rpu: 1, unit: week}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a, b := c.Limits[0].Rules[0], c.Limits[0].Rules[1]; a.Algorithm.Name() != "H" || a.Actor[0].Kind != "tenant" || b.Limit.Unit != 7*24*time.Hour {
 		t.Errorf("%+v, %+v", a, b)
 	}
-	_, err = Parse("x", []byte("url: /\nrules: [{rpu: 3, algo: H}, {rpu: 1, algo: H, unit: weak}, {rpu: 1, actor: tenat}]"), v)
+	_, err = v.Parse("x", []byte("url: /\nrules: [{rpu: 3, algo: H}, {rpu: 1, algo: H, unit: weak}, {rpu: 1, actor: tenat}]"))
 	want := `x:2:9: algo H cannot keep this rule: N is 3, expected an even number
 x:2:46: unit has no meaning for algo H; it is for TB, W, SW, SL and LB
 x:2:52: unit: expected second, minute, hour, day, week or a duration such as 10s, found "weak", did you mean week?
@@ -200,19 +201,19 @@ x:2:75: unknown actor "tenat", expected all, account, device, ip, header:NAME, c
 // A vocabulary without algorithms or actors knows nothing to be the default.
 func TestSmallVocabulary(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("x", []byte("url: /\nrules: [{rpu: 1}]"), rule.Vocabulary{})
+	_, err := Vocabulary{}.Parse("x", []byte("url: /\nrules: [{rpu: 1}]"))
 	if want := "x:2:9: a rule lacks algo, and there is none by default"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	v := rule.Vocabulary{Algorithms: []limit.Algorithm{limit.Concurrency()}}
-	c, err := Parse("x", []byte("url: /\nrules: [{rpu: 1, actor: account}]"), v)
+	v := Vocabulary{Algorithms: []limit.Algorithm{limit.Concurrency()}}
+	c, err := v.Parse("x", []byte("url: /\nrules: [{rpu: 1, actor: account}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rule.Compile(c.Limits, c.Identity, c.Paths, v); err != nil {
+	if _, err := plan.Compile(c.Limits, c.Identity, c.Paths, v.Actors); err != nil {
 		t.Error(err)
 	}
-	_, err = Parse("x", []byte("url: /\nrules: [{rpu: 1, burst: 1}]"), v)
+	_, err = v.Parse("x", []byte("url: /\nrules: [{rpu: 1, burst: 1}]"))
 	if want := "x:2:18: burst has no meaning for algo C; it is for none that is known"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -221,18 +222,18 @@ func TestSmallVocabulary(t *testing.T) {
 // A name that is made gives way to one that is given, wherever that stands.
 func TestGivenNamesWin(t *testing.T) {
 	t.Parallel()
-	c, err := Parse("x", []byte(`
+	c, err := words().Parse("x", []byte(`
 url: /
 rules:
   - {rpu: 1}
   - {rpu: 1}
   - {rpu: 1, name: / all TB 1/second}
   - {rpu: 1, name: "/ all TB 1/second #2"}
-`), words())
+`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, words())
+	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, words().Actors)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,9 +249,33 @@ rules:
 // A message stays readable, whatever was written.
 func TestLongTextIsShortened(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("x", []byte("url: /\nrules: [{rpu: 1, scope: "+strings.Repeat("限", 1000)+"}]"), words())
+	_, err := words().Parse("x", []byte("url: /\nrules: [{rpu: 1, scope: "+strings.Repeat("限", 1000)+"}]"))
 	want := `x:2:25: scope: expected local or global, found "` + strings.Repeat("限", 60) + `..."`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
+}
+
+func TestHasSettings(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"url: /\nrules: [{rpu: 1}]": false, "limits: []": false, "[]": false,
+		"max_keys: 1000000": true, "identity: {}\nlimits: []": true,
+	} {
+		if got := parse1(t, text).HasSettings(); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+		if _, err := words().ParseRemote("x", []byte(text)); (err != nil) != want {
+			t.Errorf("%s: in a centre %v", text, err)
+		}
+	}
+}
+
+func parse1(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := words().Parse("x", []byte(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return c
 }

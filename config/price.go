@@ -7,9 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/diana-limiter/diana/rule"
+	"go.yaml.in/yaml/v4"
 )
 
 // someTime is a moment at which a limit is tried that nobody has used. Any will do.

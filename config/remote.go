@@ -23,9 +23,12 @@ type Remote struct {
 	Snapshot string // file for the last good copy; empty: none
 }
 
-// Where returns the URL as it can be shown: without user and password, and without what
-// stands behind a question mark, where centres in the web expect signatures and tokens.
+// Where returns the URL in a form that can be shown: without user and password, and without the
+// query, which can hold signatures and tokens.
 func (r *Remote) Where() string { return publicURL(r.URL) }
+
+// Where returns the URL in a form that can be shown, see [Remote.Where].
+func (r *Redis) Where() string { return publicURL(r.URL) }
 
 func publicURL(text string) string {
 	u, err := url.Parse(text)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/diana-limiter/diana/rule"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -103,7 +102,9 @@ func TestRemoteOptions(t *testing.T) {
 // A program without sources cannot follow a centre.
 func TestNoSources(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("x", []byte("remote: {url: 'etcd://h/k'}"), rule.Default())
+	v := DefaultVocabulary()
+	v.Sources = nil
+	_, err := v.Parse("x", []byte("remote: {url: 'etcd://h/k'}"))
 	want := "x:1:9: remote: this program has no sources of configurations, expected none to be asked for"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -115,7 +116,7 @@ func TestSourceFromOutside(t *testing.T) {
 	t.Parallel()
 	v := words()
 	v.Sources = append(v.Sources, source.Kind{Schemes: []string{"zk"}, Form: "zk://HOST/NODE"})
-	c, err := Parse("x", []byte("remote: {url: 'zk://ann:s3cret@h'}"), v)
+	c, err := v.Parse("x", []byte("remote: {url: 'zk://ann:s3cret@h'}"))
 	if err != nil || c.Remote.Where() != "zk://h" {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -131,7 +132,7 @@ func TestSourceIsAskedInAnUnknownWay(t *testing.T) {
 		"{url: 'http://h/k', password: 'file:/absent', token: 'env:DIANA_TEST_ABSENT'}": "x:1:9: remote: expected either a token, or a username and a password",
 		"{url: 'redis://h/0/k', token: t}":                                              "x:1:9: remote: expected a username and a password, Redis knows no token",
 	} {
-		if _, err := Parse("x", []byte("remote: "+text), v); err == nil || err.Error() != want {
+		if _, err := v.Parse("x", []byte("remote: "+text)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
@@ -152,11 +153,11 @@ func TestCompose(t *testing.T) {
 			everyone + "\n" + long + "\n" + without},
 		{"remote: {url: 'etcd://h/k'}", "[]", "centre:1:1: there are no entries, so nothing is limited"},
 	} {
-		local, err := Parse("file", []byte(row.local), words())
+		local, err := words().Parse("file", []byte(row.local))
 		if err != nil {
 			t.Fatal(err)
 		}
-		document, err := ParseRemote("centre", []byte(row.document), words())
+		document, err := words().ParseRemote("centre", []byte(row.document))
 		if err != nil {
 			t.Fatal(err)
 		}

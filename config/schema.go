@@ -5,15 +5,13 @@ package config
 import (
 	"bytes"
 	"encoding/json"
-
-	"github.com/diana-limiter/diana/rule"
 )
 
-// Schema returns a JSON Schema (draft 2020-12) of one document of a configuration in the
-// words of v, for editors. What Parse accepts fits it, but for oddities such as a colon
-// without the space behind it. It cannot say all that Parse does: that no two entries have
-// the same url, for one.
-func Schema(v rule.Vocabulary) []byte {
+// Schema returns a JSON Schema (draft 2020-12) for one document of a configuration in the words
+// of v. Editors use it. A configuration that Parse accepts fits the schema, except for oddities
+// such as a colon without a space after it. A schema cannot express everything that Parse checks,
+// such as that no two entries have the same url.
+func (v Vocabulary) Schema() []byte {
 	d := &drawing{words: v, defs: object{}}
 	schema := object{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",

@@ -9,9 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/diana-limiter/diana/rule"
+	"go.yaml.in/yaml/v4"
 )
 
 // Bounds of settings.
@@ -64,7 +63,7 @@ func (v value) settings() {
 	}
 	c.Redis = m.get("redis").redis()
 	c.Remote = m.get("remote").centre()
-	c.Identity = m.get("identity").identity(c.Identity)
+	c.Identity = m.get("identity").identity()
 	c.Paths = m.get("paths").paths()
 	c.Response = m.get("response").response()
 	c.MaxKeys = int(m.get("max_keys").whole())
@@ -205,22 +204,22 @@ func isDatabase(s string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == s
 }
 
-func (v value) identity(id rule.Identity) rule.Identity {
+func (v value) identity() rule.Identity {
 	m := v.mapping()
-	id.Account = m.get("account").sources(id.Account)
-	id.Device = m.get("device").sources(id.Device)
+	id := rule.Identity{Account: m.get("account").sources(), Device: m.get("device").sources()}
 	for _, item := range m.get("trusted_proxies").list() {
 		id.TrustedProxies = append(id.TrustedProxies, item.network())
 	}
 	return id
 }
 
-// sources reads where account or device is found. An empty list leaves the client's IP.
-func (v value) sources(otherwise []rule.Actor) []rule.Actor {
+// sources reads the sources of account or device. Its result is nil if they are not given, and not
+// nil if the list is empty: then the client's address counts.
+func (v value) sources() []rule.Actor {
 	if !v.given() {
-		return otherwise
+		return nil
 	}
-	return actors(v.list(), "a source such as header:X-Account-Id, found %s")
+	return append([]rule.Actor{}, distinctActors(v.list(), "a source such as header:X-Account-Id, found %s")...)
 }
 
 // network reads a CIDR, or an address that stands for itself. IPv4 that is written as
@@ -254,5 +253,5 @@ func (v value) paths() rule.Paths {
 
 func (v value) response() Response {
 	m := v.mapping()
-	return Response{Status: int(m.get("status").whole()), Headers: m.get("headers").truth()}
+	return Response{Status: int(m.get("status").whole()), OmitHeaders: !m.get("headers").truth()}
 }

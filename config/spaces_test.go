@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/diana-limiter/diana/rule"
 )
 
 // Both spellings of the first example mean the same.
@@ -55,7 +53,7 @@ func TestMissingSpaces(t *testing.T) {
 		{"url: /\nrules:\n- rpu: 1\n  name: unit:minute\n  # rpu:7\n", "/ 1 unit:minute"},
 		{"redis:\n  cluster:\n  - queue:6379\nlimits:\n- url: /\n  rules: [{rpu: 1}]\n", "/ 1"},
 	} {
-		c, err := Parse("x", []byte(row.text), rule.Default())
+		c, err := DefaultVocabulary().Parse("x", []byte(row.text))
 		if err != nil {
 			t.Errorf("%q: %v", row.text, err)
 			continue
@@ -82,7 +80,7 @@ func TestMissingSpacesInErrors(t *testing.T) {
 		// Only one of the readings takes the host for a key.
 		{"redis:\n  cluster:\n  - queue:6379\n  timeout: 1h\n", "x:4:12: timeout: expected 1ms to 10s, found \"1h\""},
 	} {
-		_, err := Parse("x", []byte(row.text), rule.Default())
+		_, err := DefaultVocabulary().Parse("x", []byte(row.text))
 		if err == nil || err.Error() != row.want {
 			t.Errorf("%q:\n got %v\nwant %v", row.text, err, row.want)
 		}

@@ -66,7 +66,7 @@ var (
 		{name: "unit", form: unitForm{}, about: "Unit of time of rpu: a name, or a duration of 1ms to 744h."},
 		{name: "rpu", form: wholeForm{least: 0, most: limit.MaxN}, required: true, about: "Requests per unit; 0 refuses all. With algo C: how many may be inside at once."},
 		{name: "algo", form: algorithmForm{}, about: "Algorithm, by its short or long name."},
-		{name: "scope", form: choiceForm[rule.Scope]{rule.Local, rule.Global}, about: "local: counted in this process. global: counted in Redis, for all gateways."},
+		{name: "scope", form: scopeForm{}, about: "local: counted in this process. global: counted in Redis, for all gateways."},
 		{name: "burst", form: wholeForm{least: 1, most: limit.MaxN}, about: "TB: the capacity. Default: rpu."},
 		{name: "queue", form: wholeForm{least: 0, most: limit.MaxN}, about: "LB: most requests that wait at once; 0: none. Default: rpu. No wait is over 10 s."},
 		{name: "slices", form: wholeForm{least: limit.MinSlices, most: limit.MaxSlices}, about: fmt.Sprintf("SW: parts that the window is counted in. Default: %d.", limit.DefaultSlices)},

@@ -200,9 +200,8 @@ func choice[T fmt.Stringer](v value) T {
 	if !v.given() {
 		return of[0]
 	}
-	words := make([]string, len(of))
+	words := of.words()
 	for i, o := range of {
-		words[i] = o.String()
 		if v.is(words[i]) {
 			return o
 		}

@@ -6,13 +6,12 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/diana-limiter/diana/rule"
 	"github.com/diana-limiter/diana/source"
 )
 
 // words is a vocabulary with sources that cannot be opened, of the URLs that Diana's have.
-func words() rule.Vocabulary {
-	v := rule.Default()
+func words() Vocabulary {
+	v := DefaultVocabulary()
 	hasKey := func(u *url.URL) bool { return u.Hostname() != "" && strings.Trim(u.Path, "/") != "" }
 	v.Sources = []source.Kind{
 		{Schemes: []string{"etcd"}, Form: "etcd://HOST:PORT/KEY", Check: hasKey},

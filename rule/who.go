@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -70,33 +69,12 @@ func unmap(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// canonical returns what is equal for all that mean the same.
-func (w Who) canonical() Who {
+// Canonical returns a value that is equal for all networks that contain the same addresses.
+func (w Who) Canonical() Who {
 	if w.Network.IsValid() {
 		w.Network = unmap(w.Network).Masked()
 	}
 	return w
-}
-
-// forms returns what is equal for all that mean the same under a rule with these chains: the
-// network, or the value as it is written, which the program itself may know of a request, and as
-// each source has it.
-func (w Who) forms(chains []chain) []Who {
-	w = w.canonical()
-	forms := []Who{w}
-	if w.Value == "" {
-		return forms
-	}
-	for _, c := range chains {
-		for i := range c {
-			if s := &c[i]; s.canonical != nil {
-				if form := (Who{Value: s.canonical(w.Value, s.name)}); form.Value != "" && !slices.Contains(forms, form) {
-					forms = append(forms, form)
-				}
-			}
-		}
-	}
-	return forms
 }
 
 // String returns a text that ParseWho reads.

@@ -64,7 +64,7 @@ func FuzzParseWho(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if (w.Value == "") != w.Network.IsValid() || w.Network.IsValid() && w != w.canonical() {
+		if (w.Value == "") != w.Network.IsValid() || w.Network.IsValid() && w != w.Canonical() {
 			t.Fatalf("%q is %#v", text, w)
 		}
 		if again, err := ParseWho(w.String()); err != nil || again != w {

@@ -16,12 +16,11 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
 )
 
 func newLimiter(t *testing.T, text string) *diana.Limiter {
 	t.Helper()
-	c, err := config.Parse("test.yaml", []byte(text), rule.Default())
+	c, err := config.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -78,7 +79,7 @@ func newBelievedOf(c *config.Config) *believedOf {
 			}
 		}
 	}
-	for _, name := range rule.MethodOverrides {
+	for _, name := range plan.MethodOverrides {
 		field(name)
 	}
 	actors(c.Identity.Account)

@@ -62,7 +62,7 @@ func (c *centre) put(ctx context.Context, text []byte) error {
 // judge returns the configuration that a document of the centre, named so, and the local
 // file make together, and how many rules it has.
 func (c *centre) judge(name string, text []byte) (*config.Config, int, error) {
-	d, err := config.ParseRemote(name, text, vocabulary())
+	d, err := vocabulary().ParseRemote(name, text)
 	if err != nil {
 		return nil, 0, err
 	}

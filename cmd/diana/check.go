@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // checkCommand validates configuration files.
@@ -84,8 +84,8 @@ func (o *output) checkCentre(ctx context.Context, s settings, local *config.Conf
 	return nil
 }
 
-func compile(c *config.Config) (*rule.Set, error) {
-	return rule.Compile(c.Limits, c.Identity, c.Paths, vocabulary())
+func compile(c *config.Config) (*plan.Set, error) {
+	return plan.Compile(c.Limits, c.Identity, c.Paths, vocabulary().Actors)
 }
 
 func rules(n int) string {

@@ -2,7 +2,11 @@
 
 package main
 
-import "github.com/diana-limiter/diana/config"
+import (
+	"github.com/diana-limiter/diana/config"
+
+	"github.com/diana-limiter/diana/config/diff"
+)
 
 // diffCommand tells how two configurations differ.
 type diffCommand struct {
@@ -44,7 +48,7 @@ func (o *output) sameSettings(a, b *config.Config) (*config.Config, *config.Conf
 
 // differences prints how two configurations differ.
 func (o *output) differences(old, now *config.Config) {
-	changes := config.Diff(old, now)
+	changes := diff.Configs(old, now)
 	for _, change := range changes {
 		o.printf("%s\n", change)
 	}

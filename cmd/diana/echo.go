@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // echo returns the handler that stands in for an upstream where there is none. It
@@ -27,7 +27,7 @@ func echo(limiter *diana.Limiter) http.Handler {
 		explained, _ := limiter.Explain(diana.Request{Method: a.Method, Path: a.Path, HTTP: r}) // none of a path that a new configuration refuses
 		for _, e := range explained {
 			if !e.Excepted {
-				a.Actors = append(a.Actors, actor{e.Rule.Name, rule.ActorText(e.Key)})
+				a.Actors = append(a.Actors, actor{e.Rule.Name, plan.ActorText(e.Key)})
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")

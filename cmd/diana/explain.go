@@ -12,6 +12,8 @@ import (
 	"text/tabwriter"
 	"unicode"
 
+	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -57,7 +59,7 @@ func (c *explainCommand) Run(o *output) error {
 		o.printf("%s is answered with %d, because %v.\n", what, strange.Status(), strange)
 		return nil
 	}
-	var judging, excepted []rule.Explanation
+	var judging, excepted []plan.Explanation
 	for _, e := range explained {
 		if e.Excepted {
 			excepted = append(excepted, e)
@@ -89,16 +91,16 @@ func (c *explainCommand) Run(o *output) error {
 }
 
 // bandwidthText says how the answer is slowed.
-func bandwidthText(e rule.BandwidthExplanation) string {
+func bandwidthText(e plan.BandwidthExplanation) string {
 	text := "The answer is slowed to a bandwidth of " + legible(e.Bandwidth.String()) + " (" + legible(e.Bandwidth.URL.String()) + ")"
 	if e.Bandwidth.Shared() {
-		text += ", shared under the key " + rule.ActorText(e.Key)
+		text += ", shared under the key " + plan.ActorText(e.Key)
 	}
 	return text + "."
 }
 
 // table returns the rules and keys in columns.
-func table(explained []rule.Explanation) string {
+func table(explained []plan.Explanation) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(columns ...string) { _, _ = io.WriteString(w, strings.Join(columns, "\t")+"\n") }
@@ -110,7 +112,7 @@ func table(explained []rule.Explanation) string {
 			l += " for " + legible(e.By.String())
 		}
 		row(strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), l,
-			r.Scope.String(), r.Mode.String(), rule.ActorText(e.Key))
+			r.Scope.String(), r.Mode.String(), plan.ActorText(e.Key))
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return b.String()
@@ -118,13 +120,13 @@ func table(explained []rule.Explanation) string {
 
 // limitText says what a rule allows, and what the request takes of it if that is not the
 // usual one.
-func limitText(e rule.Explanation) string {
+func limitText(e plan.Explanation) string {
 	r := e.Rule
 	text := strconv.FormatInt(r.Limit.N, 10)
 	if r.Algorithm.Held {
 		text += " at once"
 	} else {
-		text += "/" + rule.UnitName(r.Limit.Unit)
+		text += "/" + names.Unit(r.Limit.Unit)
 	}
 	if r.Wait > 0 {
 		text += ", wait " + r.Wait.String()

@@ -23,7 +23,6 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // generous is a configuration that refuses nothing here.
@@ -67,7 +66,7 @@ var usualTimeouts = timeouts{
 
 func startWith(t *testing.T, text, upstream string, timeouts timeouts) *running {
 	t.Helper()
-	c, err := config.Parse("test.yaml", []byte(text), rule.Default())
+	c, err := config.Parse("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // logFlags are the flags of serve that say how it logs.
@@ -54,7 +54,7 @@ func (f *logFlags) replace(groups []string, a slog.Attr) slog.Attr {
 		return slog.String(a.Key, hashed(text))
 	}
 	if text := a.Value.String(); a.Key != "actor" || !strings.HasPrefix(text, `"`) { // or it is quoted already
-		return slog.String(a.Key, rule.ActorText(text))
+		return slog.String(a.Key, plan.ActorText(text))
 	}
 	return a
 }

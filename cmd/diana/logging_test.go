@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // What lines tell of a client is what the identity finds.
@@ -50,7 +50,7 @@ limits: [{url: /, rules: [{rpu: 100}]}]
 // A refusal is one line in either form, whatever the client sends.
 func TestRefusalLines(t *testing.T) {
 	t.Parallel()
-	hostile := rule.ActorText("header:X-Account-Id=9:a\nb\x1b[2J;")
+	hostile := plan.ActorText("header:X-Account-Id=9:a\nb\x1b[2J;")
 	plain := diana.Refusal{Rule: "few", Actor: "header:X-Account-Id=3:ann;", Method: "GET", Path: "/a%20b", Count: 7}
 	shadow := diana.Refusal{Rule: "few", Actor: "ip=192.0.2.1;", Method: "GET", Path: "/", Count: 1, Shadow: true}
 	for _, test := range []struct {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/paths"
 )
 
 // newProxy returns the last link of the gateway's chain, which passes requests on to
@@ -63,7 +63,7 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 	}
 	based := strings.Trim(upstream.Path, "/") != ""
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path := r.URL.EscapedPath(); based && path != "" && rule.CheckPath(path) != nil {
+		if path := r.URL.EscapedPath(); based && path != "" && paths.Check(path) != nil {
 			// It could climb out of the base path. Only paths.strange: judge lets it come here.
 			problem(w, http.StatusBadRequest, "The gateway does not pass on such a path.")
 			return

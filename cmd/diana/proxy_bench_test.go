@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/config"
 )
 
 // BenchmarkGateway is a request through the gateway to an upstream, with the sockets of this
@@ -24,7 +23,7 @@ func BenchmarkGateway(b *testing.B) {
 		_, _ = io.WriteString(w, "body")
 	}))
 	defer upstream.Close()
-	c, err := config.Parse("bench.yaml", []byte(generous), vocabulary())
+	c, err := vocabulary().Parse("bench.yaml", []byte(generous))
 	if err != nil {
 		b.Fatal(err)
 	}

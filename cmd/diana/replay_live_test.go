@@ -19,7 +19,6 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
-	"github.com/diana-limiter/diana/config"
 )
 
 // liveRules have every algorithm, under limits that the requests run into.
@@ -55,7 +54,7 @@ limits:
 func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []trial.Outcome, counts []diana.RuleStatus) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		loaded, err := config.Parse("live.yaml", []byte(yaml), vocabulary())
+		loaded, err := vocabulary().Parse("live.yaml", []byte(yaml))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +116,7 @@ func replayed(t *testing.T, yaml, log string) (outcomes []trial.Outcome, report 
 	if err := os.WriteFile(file, []byte(log), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := config.Parse("live.yaml", []byte(yaml), vocabulary())
+	loaded, err := vocabulary().Parse("live.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}

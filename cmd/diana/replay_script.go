@@ -63,6 +63,14 @@ func (o *output) openGateway(name string) (replay.Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	set, err := compile(loaded)
+	if err != nil {
+		return nil, err
+	}
+	diverts := map[string]*rule.Divert{} // by the names of rules
+	for _, r := range set.Rules {
+		diverts[r.Name] = r.Divert
+	}
 	return func(r replay.Request) (replay.Answer, error) {
 		request, err := requestOf(r)
 		if err != nil {
@@ -77,7 +85,7 @@ func (o *output) openGateway(name string) (replay.Gateway, error) {
 			a.Remaining = append(a.Remaining, v.Remaining)
 			if v.Refused() {
 				if divert == nil {
-					divert = v.Rule.Divert
+					divert = diverts[v.Rule.Name]
 				}
 				a.By = append(a.By, v.Rule.Name)
 			}

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // reportText returns what has come out of logs, for people.
@@ -88,13 +88,13 @@ func whomText(b *strings.Builder, refusing string, n int64, r trial.Refusals) {
 		count = "over " + count
 	}
 	fmt.Fprintf(b, "\n%s %s of %s, first %s %s by %s at %s (%s:%d)\n", refusing, plural(n, "request"), pluralText(r.Actors, count, "actor"),
-		legible(r.First.Method), legible(r.First.Target), rule.ActorText(r.First.Actor), moment(r.First.Time), legible(r.First.File), r.First.Line)
+		legible(r.First.Method), legible(r.First.Target), plan.ActorText(r.First.Actor), moment(r.First.Time), legible(r.First.File), r.First.Line)
 	if r.Actors == 1 && !r.Approximate {
 		return
 	}
 	var table [][]string
 	for _, a := range r.Most {
-		row := []string{" ", number(a.Refused), share(a.Refused, n), rule.ActorText(a.Actor)}
+		row := []string{" ", number(a.Refused), share(a.Refused, n), plan.ActorText(a.Actor)}
 		if a.Over > 0 {
 			row[3] += fmt.Sprintf(" (or up to %d fewer)", a.Over)
 		}

@@ -2,8 +2,6 @@
 
 package main
 
-import "github.com/diana-limiter/diana/config"
-
 // schemaCommand prints the schema of configurations.
 type schemaCommand struct{}
 
@@ -14,6 +12,6 @@ func (schemaCommand) Help() string {
 
 // Run prints it.
 func (schemaCommand) Run(o *output) error {
-	o.printf("%s", config.Schema(vocabulary()))
+	o.printf("%s", vocabulary().Schema())
 	return o.failed
 }

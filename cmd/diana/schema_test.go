@@ -48,9 +48,9 @@ func TestSchemaFile(t *testing.T) {
 	}
 }
 
-func compileSchema(t *testing.T, v rule.Vocabulary) *jsonschema.Schema {
+func compileSchema(t *testing.T, v config.Vocabulary) *jsonschema.Schema {
 	t.Helper()
-	text, err := jsonschema.UnmarshalJSON(bytes.NewReader(config.Schema(v)))
+	text, err := jsonschema.UnmarshalJSON(bytes.NewReader(v.Schema()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestSchemaAgrees(t *testing.T) {
 		good := 0
 		for _, value := range values {
 			text := []byte(fmt.Sprintf(form, value))
-			_, parseErr := config.Parse("x", text, vocabulary())
+			_, parseErr := vocabulary().Parse("x", text)
 			schemaErr := fits(schema, text)
 			if (parseErr == nil) != (schemaErr == nil) {
 				t.Errorf("%s:\nparser: %v\nschema: %v", text, parseErr, schemaErr)
@@ -274,14 +274,14 @@ func TestSchemaAgrees(t *testing.T) {
 // A program with other words has another schema.
 func TestSchemaOfOtherWords(t *testing.T) {
 	t.Parallel()
-	v := rule.Default()
+	v := config.DefaultVocabulary()
 	v.Algorithms = append(v.Algorithms, limit.Algorithm{Names: []string{"H", "half"}, Keys: []string{"queue"}})
 	v.Actors = append(v.Actors, rule.ActorKind{Kind: "tenant"}, rule.ActorKind{Kind: "claim", Named: true})
 	v.Units = append(v.Units, rule.Unit{Name: "week", Length: 7 * 24 * time.Hour})
 	more := v
 	more.Sources = []source.Kind{{Schemes: []string{"zk", "zks"}}}
 	for _, row := range []struct {
-		words rule.Vocabulary
+		words config.Vocabulary
 		text  string
 		good  bool
 	}{
@@ -294,8 +294,8 @@ func TestSchemaOfOtherWords(t *testing.T) {
 		{more, "remote: {url: 'zks://h', tls: {}}", true},
 		{more, "remote: {url: 'zk://h', tls: {}}", false},
 		{more, "remote: {url: 'etcd://h/k'}", false},
-		{rule.Vocabulary{}, "{limits: []}", true},
-		{rule.Vocabulary{}, "{url: /, rules: [{rpu: 1, algo: TB}]}", false},
+		{config.Vocabulary{}, "{limits: []}", true},
+		{config.Vocabulary{}, "{url: /, rules: [{rpu: 1, algo: TB}]}", false},
 	} {
 		if err := fits(compileSchema(t, row.words), []byte(row.text)); (err == nil) != row.good {
 			t.Errorf("%s: %v", row.text, err)
@@ -311,7 +311,7 @@ func TestSchemaDescribes(t *testing.T) {
 			Properties map[string]struct{ Description string }
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(config.Schema(vocabulary()), &schema); err != nil {
+	if err := json.Unmarshal(vocabulary().Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
 	var names []string

@@ -11,13 +11,12 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
 	"github.com/diana-limiter/diana/source/etcd"
 )
 
 // vocabulary is what the words of configurations mean to this program.
-func vocabulary() rule.Vocabulary {
-	v := diana.Vocabulary()
+func vocabulary() config.Vocabulary {
+	v := config.DefaultVocabulary()
 	v.Sources = append(v.Sources, etcd.Kind())
 	return v
 }
@@ -69,9 +68,9 @@ func (s settings) String() string {
 
 func (s settings) load() (*config.Config, error) {
 	if s.builtIn() {
-		return config.Parse(demoSource, demo, vocabulary())
+		return vocabulary().Parse(demoSource, demo)
 	}
-	return config.Load(s.file, vocabulary())
+	return vocabulary().Load(s.file)
 }
 
 // open returns a limiter that follows the settings.

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/config"
 )
 
 // fewSlots is a configuration with a slot for each of four requests in flight.
@@ -72,7 +71,7 @@ func inBubble(t *testing.T, text string, upstream http.HandlerFunc, test func(b 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{T: t, clients: newPipes()}
-		c, err := config.Parse("test.yaml", []byte(text), vocabulary())
+		c, err := vocabulary().Parse("test.yaml", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

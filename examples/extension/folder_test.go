@@ -16,8 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -189,16 +188,17 @@ func TestFolderIsConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := config.ParseRemote("limits.d", d.Text, vocabulary())
+	c, err := vocabulary().ParseRemote("limits.d", d.Text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, vocabulary())
+	l, err := diana.Options{Vocabulary: vocabulary()}.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = l.Close() })
 	var names []string
-	for _, r := range set.Rules {
+	for _, r := range l.Status().Rules {
 		names = append(names, r.Name)
 	}
 	if want := []string{"/ ip TB 50/second", "weekly quota", "codes", "POST /login ip CD 5/minute"}; !slices.Equal(names, want) {
@@ -214,7 +214,7 @@ func TestFolderURL(t *testing.T) {
 		"dir:limits.d":        false,
 		"dir:///etc?x":        false,
 	} {
-		_, err := config.Parse("x", []byte("remote: {url: '"+text+"'}\n"), vocabulary())
+		_, err := vocabulary().Parse("x", []byte("remote: {url: '"+text+"'}\n"))
 		if (err == nil) != want {
 			t.Errorf("%s: %v, want valid: %v", text, err, want)
 		}

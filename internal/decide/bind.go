@@ -3,6 +3,7 @@
 package decide
 
 import (
+	"github.com/diana-limiter/diana/internal/plan"
 	"slices"
 	"time"
 
@@ -38,7 +39,7 @@ func (b *binder) bindAll() error {
 }
 
 // bind binds one rule.
-func (b *binder) bind(r *rule.Rule) (n bound, err error) {
+func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 	n.wait, n.record = longestWait(r), b.recordOf(r.Name)
 	index, ok := b.storeOf(r)
 	n.elsewhere = !ok || index > 0
@@ -79,8 +80,8 @@ func (b *binder) recordOf(name string) *record {
 }
 
 // storeOf returns the index of the store that counts a rule, and whether there is such a store.
-func (b *binder) storeOf(r *rule.Rule) (index int, ok bool) {
-	scope := r.Scope.String()
+func (b *binder) storeOf(r *plan.Rule) (index int, ok bool) {
+	scope := string(r.Scope)
 	if index, ok := b.stores[scope]; ok {
 		return index, true
 	}
@@ -104,7 +105,7 @@ func (b *binder) up(index int) bool { return b.limits.stores[index].redis == nil
 
 // local returns the local counters that decide for a rule, alone or while its store is down, and
 // their meter.
-func (b *binder) local(r *rule.Rule, elsewhere bool) (c limit.Counters, m limit.Meter, err error) {
+func (b *binder) local(r *plan.Rule, elsewhere bool) (c limit.Counters, m limit.Meter, err error) {
 	name, m := r.Counters, r.Meter
 	switch {
 	case !elsewhere:
@@ -135,13 +136,13 @@ func (b *binder) local(r *rule.Rule, elsewhere bool) (c limit.Counters, m limit.
 
 // warmName returns the name of the local counters that a Meter of a rule has whose store is not the
 // local one.
-func warmName(r *rule.Rule, m limit.Meter) string {
+func warmName(r *plan.Rule, m limit.Meter) string {
 	return "global " + m.StateVersion() + " " + r.Counters
 }
 
 // known returns the local counters that remember the actors of a rule whose store is not the local
 // one. m is the Meter that decides while that store is down, or nil.
-func (b *binder) known(r *rule.Rule, m limit.Meter) (limit.Counters, error) {
+func (b *binder) known(r *plan.Rule, m limit.Meter) (limit.Counters, error) {
 	switch {
 	case r.Algorithm.Held:
 		whole := r.Limit

@@ -3,11 +3,11 @@
 package decide
 
 import (
+	"github.com/diana-limiter/diana/internal/plan"
 	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // charges are the charges of a request to one store.
@@ -18,7 +18,7 @@ type charges struct {
 
 // origin tells which rule a charge is for.
 type origin struct {
-	rule  *rule.Rule // as it holds for the actor
+	rule  *plan.Rule // as it holds for the actor
 	index int        // of its verdict, and in match.Rules
 	end   int        // of its key in Evaluation.keys
 
@@ -108,6 +108,6 @@ func (c *charges) refundable(status int) (refund []limit.Charge) {
 }
 
 // refunds reports whether a rule does not count requests that are answered with that status.
-func refunds(r *rule.Rule, status int) bool {
+func refunds(r *plan.Rule, status int) bool {
 	return len(r.Charge) > 0 && !slices.Contains(r.Charge, status)
 }

@@ -5,6 +5,7 @@ package decide
 import (
 	"context"
 	"errors"
+	"github.com/diana-limiter/diana/internal/plan"
 	"net/http"
 	"net/netip"
 	"sync/atomic"
@@ -27,7 +28,7 @@ type Evaluation struct {
 	request    rule.Request
 	beforeWait func(*http.Request) error // is called once, before the request waits; may be nil
 
-	match  rule.Match
+	match  plan.Match
 	keys   []byte
 	starts []int     // of each rule's key in keys
 	sets   []charges // by store
@@ -41,6 +42,7 @@ type Evaluation struct {
 	retryAfter time.Duration
 	delayed    time.Duration
 	verdicts   []rule.Verdict // of each of match.Rules
+	rules      []*plan.Rule   // of each verdict
 
 	held       bool // some charges are released at the end
 	refundable bool // some charges may be refunded when the status is known
@@ -95,7 +97,7 @@ func (e *Evaluation) prepareWait() error {
 // another store is down becomes a debt there.
 func (e *Evaluation) fill(now int64) {
 	e.resize(len(e.limits.stores))
-	e.verdicts, e.keys, e.starts = e.verdicts[:0], e.keys[:0], e.starts[:0]
+	e.verdicts, e.rules, e.keys, e.starts = e.verdicts[:0], e.rules[:0], e.keys[:0], e.starts[:0]
 	e.queues, e.waits, e.exempt, e.degraded = false, false, false, false
 	var ip netip.Addr
 	haveIP := false
@@ -106,11 +108,12 @@ func (e *Evaluation) fill(now int64) {
 				ip, haveIP = e.limits.Set.ClientIP(&e.request), true
 			}
 			if e.keys, r = r.AppendKey(e.keys, &e.request, ip); r == nil {
-				e.verdicts, e.exempt = append(e.verdicts, rule.Verdict{}), true
+				e.verdicts, e.rules, e.exempt = append(e.verdicts, rule.Verdict{}), append(e.rules, nil), true
 				continue
 			}
 		}
-		e.verdicts = append(e.verdicts, rule.Verdict{Rule: r, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
+		e.verdicts = append(e.verdicts, rule.Verdict{Rule: r.Rule, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
+		e.rules = append(e.rules, r)
 		b := &e.limits.bound[r.Slot]
 		e.waits = e.waits || b.wait > 0
 		e.queues = e.queues || r.Mode != rule.Shadow && queues(r)

@@ -3,11 +3,11 @@
 package decide
 
 import (
+	"github.com/diana-limiter/diana/internal/plan"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/redisstore"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // A gateway remembers each actor that it counts in another store, so max_keys bounds the counters
@@ -43,7 +43,7 @@ type Limits struct {
 
 // Plan is what Limits are made from.
 type Plan struct {
-	Set     *rule.Set
+	Set     *plan.Set
 	MaxKeys int
 	Stores  map[string]limit.Store // by scope, beside or in place of the local store and Redis
 

@@ -4,6 +4,7 @@ package decide
 
 import (
 	"context"
+	"github.com/diana-limiter/diana/internal/plan"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -18,8 +19,11 @@ func (e *Evaluation) Limits() *Limits { return e.limits }
 // Request returns the request.
 func (e *Evaluation) Request() *rule.Request { return &e.request }
 
+// Rule returns the rule of the verdict with that index.
+func (e *Evaluation) Rule(i int) *plan.Rule { return e.rules[i] }
+
 // Bandwidths returns the bandwidths of the response.
-func (e *Evaluation) Bandwidths() []*rule.Bandwidth { return e.match.Bandwidths }
+func (e *Evaluation) Bandwidths() []*plan.Bandwidth { return e.match.Bandwidths }
 
 // NeedsStatus reports whether the status of the response decides what the request is charged.
 func (e *Evaluation) NeedsStatus() bool { return e.refundable }
@@ -84,7 +88,7 @@ func (e *Evaluation) refundTo(s int, list []limit.Charge) {
 
 // refund refunds the request under rules that do not count that status of its response.
 func (e *Evaluation) refund(status int) {
-	refunded := func(r *rule.Rule) bool { return refunds(r, status) }
+	refunded := func(r *plan.Rule) bool { return refunds(r, status) }
 	for s := range e.sets {
 		e.refundTo(s, e.sets[s].refundable(status))
 		e.refundTo(s, e.debts[s].refundable(status))
@@ -108,7 +112,7 @@ func (e *Evaluation) end() {
 
 // released wakes the heads of the wait queues for which charges of the request were refunded: those
 // of the rules that refunded reports.
-func (e *Evaluation) released(c *charges, refunded func(*rule.Rule) bool) {
+func (e *Evaluation) released(c *charges, refunded func(*plan.Rule) bool) {
 	q := &e.decider.queues
 	if q.empty() {
 		return
@@ -122,7 +126,7 @@ func (e *Evaluation) released(c *charges, refunded func(*rule.Rule) bool) {
 }
 
 // always is for released: all charges were refunded.
-func always(*rule.Rule) bool { return true }
+func always(*plan.Rule) bool { return true }
 
 // report makes the verdicts of the charges and, where counted says so, counts them.
 func (e *Evaluation) report(now int64, counted bool) {
@@ -161,11 +165,12 @@ func (e *Evaluation) report(now int64, counted bool) {
 	}
 	if e.exempt {
 		e.verdicts = slices.DeleteFunc(e.verdicts, func(v rule.Verdict) bool { return v.Rule == nil })
+		e.rules = slices.DeleteFunc(e.rules, func(r *plan.Rule) bool { return r == nil })
 	}
 }
 
 // count adds a verdict to the tally of its rule.
-func (e *Evaluation) count(r *rule.Rule, v *rule.Verdict) {
+func (e *Evaluation) count(r *plan.Rule, v *rule.Verdict) {
 	t := e.part(r)
 	switch {
 	case v.Refused():
@@ -185,7 +190,7 @@ func (e *Evaluation) count(r *rule.Rule, v *rule.Verdict) {
 }
 
 // part returns the part of a rule's tally in which this evaluation counts.
-func (e *Evaluation) part(r *rule.Rule) *part {
+func (e *Evaluation) part(r *plan.Rule) *part {
 	parts := e.limits.bound[r.Index].record.tally
 	return &parts[e.nth&uint32(len(parts)-1)]
 }
@@ -195,7 +200,7 @@ const warnEvery = time.Minute
 
 // overflowed counts a request that the overflow counter of a rule has evaluated, and logs that now
 // and then, because clients that have done nothing wrong are refused together with those that have.
-func (e *Evaluation) overflowed(r *rule.Rule, now int64) {
+func (e *Evaluation) overflowed(r *plan.Rule, now int64) {
 	e.part(r).overflow.Add(1)
 	if !due(&e.limits.bound[r.Index].record.warned, now) {
 		return

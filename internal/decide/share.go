@@ -3,6 +3,7 @@
 package decide
 
 import (
+	"github.com/diana-limiter/diana/internal/plan"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -23,7 +24,7 @@ const bothForSlots = 3 * time.Second
 
 // bothUntil returns the moment until which both stores decide for a rule, or 0. forgot is the
 // moment when Redis was found to have lost its memory, or 0.
-func bothUntil(r *rule.Rule, forgot int64) int64 {
+func bothUntil(r *plan.Rule, forgot int64) int64 {
 	unit := r.Limit.Unit
 	if r.Algorithm.Held {
 		unit = bothForSlots - detectionGap
@@ -54,14 +55,14 @@ func share(l limit.Limit, gateways int, cost int64) limit.Limit {
 }
 
 // queues reports whether the meter of a rule schedules requests.
-func queues(r *rule.Rule) bool {
+func queues(r *plan.Rule) bool {
 	_, ok := r.Meter.(limit.Queue)
 	return ok
 }
 
 // longestWait returns how long a request may wait under a rule, in microseconds. No request waits
 // under a limit of 0, because no wait helps, and none in shadow mode, because none is refused.
-func longestWait(r *rule.Rule) int64 {
+func longestWait(r *plan.Rule) int64 {
 	if r.Limit.N == 0 || r.Mode == rule.Shadow {
 		return 0
 	}
@@ -69,6 +70,6 @@ func longestWait(r *rule.Rule) int64 {
 }
 
 // letsWait reports whether requests can wait under a rule.
-func letsWait(r *rule.Rule) bool {
+func letsWait(r *plan.Rule) bool {
 	return longestWait(r) > 0 || queues(r) && r.Mode == rule.Enforce
 }

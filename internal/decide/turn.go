@@ -4,6 +4,7 @@ package decide
 
 import (
 	"context"
+	"github.com/diana-limiter/diana/internal/plan"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -167,7 +168,7 @@ func (t *turn) never(s, i int, now int64) bool {
 // client that has used nothing, also after the wait that the meter asks for. It asks the meter of
 // the whole limit. The share of a gateway that has lost Redis can be too small for the request,
 // but only for a while.
-func neverAllows(r *rule.Rule, now, cost int64) bool {
+func neverAllows(r *plan.Rule, now, cost int64) bool {
 	first := r.Meter.Peek(limit.State{}, now, cost)
 	return !first.Allowed && !r.Meter.Peek(limit.State{}, now+first.Wait, cost).Allowed
 }
@@ -280,7 +281,7 @@ func refuse(ch *limit.Charge, wait int64) {
 
 // spacing returns how long after the head of a queue a waiter with so many in front gets its turn,
 // at the earliest: a limit with a burst refills one by one, and a window as a whole.
-func spacing(r *rule.Rule, ahead int64) int64 {
+func spacing(r *plan.Rule, ahead int64) int64 {
 	unit := r.Limit.Unit.Microseconds()
 	if r.Algorithm.Held {
 		return 0 // slots are released at any time

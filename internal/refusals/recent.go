@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // recent decides which refusals are reported. It remembers the reported actors, the actor with
@@ -90,7 +90,7 @@ func (g *recent) add(key actorKey) *list.Element {
 	if g.actors == nil {
 		g.actors = map[actorKey]*list.Element{}
 	}
-	e := g.order.PushBack(&reported{key: key, actor: rule.ActorText(key.actor)})
+	e := g.order.PushBack(&reported{key: key, actor: plan.ActorText(key.actor)})
 	g.actors[key] = e
 	return e
 }

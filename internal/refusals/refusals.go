@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/top"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -124,7 +125,7 @@ func (l *Log) Top(of *Rule) []Top {
 	var most []Top
 	for _, e := range of.list.Most(maxTop) {
 		most = append(most, Top{
-			Actor: rule.ActorText(e.Name),
+			Actor: plan.ActorText(e.Name),
 			Count: scaled(e.N, total, of.noted),
 			Exact: e.Over == 0 && total <= of.noted,
 		})

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -16,11 +17,11 @@ func Path(r *http.Request) (string, *rule.PathError) {
 	path := r.URL.EscapedPath()
 	switch {
 	case r.URL.Opaque != "": // it is unknown how the upstream reads it
-		return "", rule.CheckPath(r.URL.Opaque)
+		return "", paths.Check(r.URL.Opaque)
 	case path == "" || path == "*" && r.Method == http.MethodOptions:
 		return "/", nil
 	case path[0] != '/':
-		return "", rule.CheckPath(path)
+		return "", paths.Check(path)
 	}
 	return path, nil
 }
@@ -46,7 +47,7 @@ func Reject(w http.ResponseWriter, err error) bool {
 func keepBelow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := r.URL.EscapedPath(); path != "" {
-			if strange := rule.CheckPath(path); strange != nil {
+			if strange := paths.Check(path); strange != nil {
 				Reject(w, strange)
 				return
 			}

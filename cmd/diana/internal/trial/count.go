@@ -8,6 +8,8 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/paths"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/top"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -15,6 +17,8 @@ import (
 // Count plays entries of logs to a configuration, and counts what would become of them.
 type Count struct {
 	trial  *Trial
+	set    *plan.Set      // of config
+	index  map[string]int // of each rule, by its name
 	config *config.Config
 	key    []byte
 	actors map[string]string // of the request that is judged
@@ -54,14 +58,22 @@ const (
 const manyActors = 1 << 17
 
 // NewCount returns a Count of a configuration.
-func NewCount(c *config.Config, v rule.Vocabulary) (*Count, error) {
+func NewCount(c *config.Config, v config.Vocabulary) (*Count, error) {
 	t, err := New(c, v)
 	if err != nil {
 		return nil, err
 	}
-	n := len(t.limiter.Status().Rules)
+	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, v.Actors)
+	if err != nil {
+		return nil, err
+	}
+	index := map[string]int{}
+	for _, r := range set.Rules {
+		index[r.Name] = r.Index
+	}
+	n := len(set.Rules)
 	return &Count{
-		trial: t, config: c, actors: map[string]string{}, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
+		trial: t, config: c, set: set, index: index, actors: map[string]string{}, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
 	}, nil
 }
 
@@ -88,7 +100,7 @@ func (c *Count) judge(e *accesslog.Entry, r diana.Request) (diana.Decision, erro
 	}
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed {
-			index := v.Rule.Index
+			index := c.index[v.Rule.Name]
 			c.timeline.add(span, firstRule+index)
 			if c.rules[index] == nil {
 				c.rules[index] = newRefusals(len(c.rules))
@@ -127,7 +139,7 @@ func firstSource(sources []rule.Actor, kind string) string {
 
 // keyOf returns who made a request, as a rule counts it.
 func (c *Count) keyOf(r *rule.Rule, request *diana.Request) []byte {
-	c.key, _ = r.AppendKey(c.key[:0], request, c.config.Identity.ClientIP(request))
+	c.key, _ = c.set.Rules[c.index[r.Name]].AppendKey(c.key[:0], request, c.set.ClientIP(request))
 	return c.key
 }
 
@@ -204,7 +216,7 @@ func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
 }
 
 // honest reports whether a gateway does not reject a path, whatever paths.strange says.
-func honest(path string) bool { return rule.CheckPath(path) == nil }
+func honest(path string) bool { return paths.Check(path) == nil }
 
 // onlyRefused counts a request that one of the configurations refuses and the other does not.
 func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *accesslog.Entry, r *diana.Request) {
@@ -214,7 +226,7 @@ func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *accesslog.Entr
 		if !v.Refused() {
 			continue
 		}
-		of := &c.only[which][v.Rule.Index]
+		of := &c.only[which][c.counts[which].index[v.Rule.Name]]
 		if *of == nil {
 			*of = newRefusals(len(c.only[which]))
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -58,7 +59,7 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	if e.Status == 0 {
 		s.unanswered++
 	}
-	if !(&rule.Identity{}).ClientIP(r).IsValid() {
+	if !plan.ClientIP(&rule.Identity{}, r).IsValid() {
 		s.homeless++
 	}
 	if e.Own {

@@ -28,7 +28,7 @@ type Trial struct {
 }
 
 // New returns a Trial of a configuration.
-func New(c *config.Config, v rule.Vocabulary) (*Trial, error) {
+func New(c *config.Config, v config.Vocabulary) (*Trial, error) {
 	t := &Trial{}
 	for _, r := range rulesOf(c) {
 		t.keeps = t.keeps || keeps(&r)

@@ -19,11 +19,11 @@ import (
 
 func newCount(t *testing.T, yaml string) *Count {
 	t.Helper()
-	loaded, err := config.Parse("test.yaml", []byte(yaml), diana.Vocabulary())
+	loaded, err := config.Parse("test.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
-	count, err := NewCount(loaded, diana.Vocabulary())
+	count, err := NewCount(loaded, config.DefaultVocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// What a change does to the counters of a rule. These texts end the line of the rule.
+const (
+	countersAnew  = "its counters begin anew"
+	countersTaken = "it takes over the counters of rule "
+)
+
+// nameCounters sets the counters of all rules of a configuration. Local and global counters
+// are in different stores, so the scope tells them apart too.
+func nameCounters(rules []*placedRule, entries []rule.Entry) {
+	for i, name := range names.Counters(entries) {
+		rules[i].counters = rules[i].Scope.String() + " " + name
+	}
+}
+
+// countersSince returns what becomes of the counters of r, or nothing if it keeps those of
+// its partner. old are the rules of the other configuration, by counters. Only a rule
+// without a name can take over the counters of another, because its place in the order is
+// their identity.
+func (r *placedRule) countersSince(old map[string]*placedRule) string {
+	switch was := old[r.counters]; was {
+	case r.partner: // nil for a new rule with new counters
+		return ""
+	case nil:
+		return countersAnew
+	default:
+		return fmt.Sprintf("%s%q", countersTaken, was.name)
+	}
+}
+
+// cutCounters cuts a change before the text about counters, which is empty if there is none.
+func cutCounters(change string) (what, counters string) {
+	at := max(strings.LastIndex(change, ", "+countersAnew), strings.LastIndex(change, ", "+countersTaken),
+		strings.LastIndex(change, ": "+countersAnew), strings.LastIndex(change, ": "+countersTaken))
+	if at < 0 {
+		return change, ""
+	}
+	return change[:at], change[at:]
+}
+
+// countersFirst returns the changes with those that are about counters in front. No other
+// part changes its place.
+func countersFirst(changes []string) []string {
+	rank := func(change string) int {
+		if _, counters := cutCounters(change); counters != "" {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedStableFunc(slices.Values(changes), func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+}

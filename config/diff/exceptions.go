@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// A treatment is how a rule treats those whom it treats apart.
+type treatment struct {
+	who rule.Who
+	how string
+}
+
+// treatments returns those of a rule, in the order in which they are written.
+func (r *placedRule) treatments() (list []treatment) {
+	for _, w := range r.Except {
+		list = append(list, treatment{w, "excepted"})
+	}
+	for _, o := range r.Overrides {
+		how := fmt.Sprint("rpu ", o.N)
+		if o.Burst != 0 {
+			how += ", burst " + orRPU(o.Burst)
+		}
+		if o.Queue != 0 {
+			how += ", queue " + orRPU(o.Queue)
+		}
+		list = append(list, treatment{o.Who, how})
+	}
+	return list
+}
+
+// treatedSince tells who is treated in another way than by was: the first ten, and how many
+// are left.
+func (r *placedRule) treatedSince(was *placedRule) (changes []string) {
+	old, now := map[rule.Who]string{}, map[rule.Who]string{}
+	list := slices.Concat(r.treatments(), was.treatments())
+	for i, t := range list {
+		if i < len(r.Except)+len(r.Overrides) {
+			now[t.who] = t.how
+		} else {
+			old[t.who] = t.how
+		}
+	}
+	more := 0
+	for _, t := range list {
+		before, after := old[t.who], now[t.who]
+		old[t.who] = after // so that it is told once
+		switch {
+		case before == after:
+		case len(changes) == maxChanges:
+			more++
+		default:
+			changes = append(changes, fmt.Sprintf("for %s: %s → %s", masked(t.who), cmp.Or(before, "none"), cmp.Or(after, "none")))
+		}
+	}
+	if more > 0 {
+		changes = append(changes, fmt.Sprintf("and %d others", more))
+	}
+	return changes
+}
+
+// masked returns who is meant, as it can be logged. A value can be a secret, such as the key
+// of an API: of a long one its end is shown.
+func masked(w rule.Who) string {
+	const most, end = 10, 4
+	text := w.String()
+	if w.Value != "" && utf8.RuneCountInString(text) > most {
+		runes := []rune(text)
+		text = "..." + string(runes[len(runes)-end:])
+	}
+	return legible(text)
+}
+
+// treats returns a text that is equal for rules that treat the same in the same way.
+func (r *placedRule) treats() string {
+	var lines []string
+	for _, t := range r.treatments() {
+		lines = append(lines, fmt.Sprintf("%q %s", t.who.String(), t.how))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}

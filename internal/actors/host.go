@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+
+package actors
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// LongestHost is the longest value of the field Host, in bytes, that is read. A name in DNS has at
+// most 253.
+const LongestHost = 512
+
+func hostValue(r *http.Request, _ string) string {
+	if len(r.Host) > LongestHost {
+		return rule.Unclear
+	}
+	return Host(r.Host)
+}
+
+func canonicalHost(value, _ string) string { return Host(value) }
+
+// Host returns the canonical form of a host, with or without a port, as the actor "host"
+// counts it: in lower case, without one trailing dot, an IPv6 address as [netip.Addr] writes
+// it, and a port without leading zeros. Ports 80 and 443 are left out whatever the scheme,
+// because a gateway does not know the scheme that a client used in front of another proxy.
+// Host allocates only for what is not in this form.
+func Host(host string) string {
+	name, port := host, ""
+	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
+		if digits := strings.TrimLeft(host[i+1:], "0"); strings.Trim(digits, "0123456789") == "" {
+			name, port = host[:i], digits
+		}
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]") {
+		if ip, err := netip.ParseAddr(name[1 : len(name)-1]); err == nil && ip.Is6() && ip.String() != name[1:len(name)-1] {
+			name = "[" + ip.String() + "]"
+		}
+	}
+	switch {
+	case port == "" || port == "80" || port == "443":
+		return name
+	case len(name)+len(":")+len(port) == len(host) && host[:len(name)] == name:
+		return host
+	}
+	return name + ":" + port
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+
+// Package actors finds the actor of a request in a header, a cookie, the query or the host. Each
+// kind has one canonical form for all spellings that servers take for the same actor.
+package actors
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/diana-limiter/diana/internal/httptext"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Upstreams read one and the same request in several ways: the first value or the last, decoded
+// or as it was sent. A client that is counted by one reading and served by another has as many
+// counters as it likes. So each value here has one canonical form, and where upstreams disagree
+// about the value itself the request is rule.Unclear.
+//
+// A client can send 64 KiB of header, and every rule may look at it. These bounds keep what a
+// rule reads below 30 µs. Servers behind a gateway have similar ones.
+const (
+	MostRead  = 8 << 10 // bytes of all cookies, and of the query
+	MostPairs = 256     // cookies, and parameters of the query
+	mostLines = 32      // lines of one field
+	MostValue = 4 << 10 // bytes of a value
+)
+
+// Kinds returns the kinds of actors that this package finds.
+func Kinds() []rule.ActorKind {
+	return []rule.ActorKind{
+		{Kind: "header", Named: true, Find: headerValue, Canonical: canonicalField},
+		{Kind: "cookie", Named: true, Find: cookieValue, Canonical: canonicalPair},
+		{Kind: "query", Named: true, Find: queryValue, Canonical: canonicalPair},
+		{Kind: "host", Find: hostValue, Canonical: canonicalHost},
+	}
+}
+
+// headerValue returns the value of a field. It is rule.Unclear if the lines of the field differ.
+func headerValue(r *http.Request, name string) string {
+	if name == "Host" { // net/http moves it out of the header
+		return hostValue(r, name)
+	}
+	lines := r.Header.Values(name)
+	if len(lines) == 0 {
+		return ""
+	}
+	first := lines[0]
+	if len(lines) > mostLines || len(first) > MostValue {
+		return rule.Unclear
+	}
+	for _, line := range lines[1:] {
+		if line != first {
+			return rule.Unclear
+		}
+	}
+	return httptext.Trim(first)
+}
+
+func canonicalField(value, name string) string {
+	if name == "Host" {
+		return Host(value)
+	}
+	return httptext.Trim(value)
+}
+
+// cookieValue returns the value of a cookie. It is rule.Unclear if the cookie is there several times
+// with different values, if net/http could not read its value, or if the value is JSON to some
+// servers.
+func cookieValue(r *http.Request, name string) string {
+	p := pairs{name: name}
+	read := 0
+	for _, line := range r.Header["Cookie"] {
+		if read += len(line) + 1; read > MostRead || p.unclear {
+			return rule.Unclear
+		}
+		p.search(line, ";")
+	}
+	if p.unclear {
+		return rule.Unclear
+	}
+	value := p.value
+	if n := len(value); n > 1 && value[0] == '"' && value[n-1] == '"' {
+		value = value[1 : n-1]
+	}
+	if strings.IndexByte(value, '"') >= 0 || strings.IndexByte(value, '\\') >= 0 {
+		return rule.Unclear
+	}
+	for i := range len(value) {
+		if value[i]-' ' > '~'-' ' { // a control byte, or above
+			return rule.Unclear
+		}
+	}
+	if value = decoded(value); strings.HasPrefix(value, "j:") {
+		return rule.Unclear // cookie-parser reads JSON behind it, of which there are many spellings
+	}
+	return value
+}
+
+// queryValue returns the value of a parameter of the query. It is rule.Unclear if the parameter is
+// there several times with different values, and in a query with a raw ";" or "#": these end a
+// parameter for some servers, and are part of it, or spoil it, for others.
+func queryValue(r *http.Request, name string) string {
+	query := r.URL.RawQuery
+	if query == "" {
+		return ""
+	}
+	if len(query) > MostRead {
+		return rule.Unclear
+	}
+	p := pairs{name: name}
+	if strings.IndexByte(query, ';') < 0 && strings.IndexByte(query, '#') < 0 {
+		p.search(query, "&")
+	} else if p.search(query, "&;#"); p.found {
+		return rule.Unclear
+	}
+	if p.unclear {
+		return rule.Unclear
+	}
+	return decoded(p.value)
+}
+
+// decoded returns a value of a cookie or query without percent-encoding, which is decoded once,
+// and with a space for each plus, encoded or not. It is rule.Unclear if the encoding is broken.
+func decoded(value string) string {
+	if strings.IndexByte(value, '%') >= 0 {
+		var err error
+		if value, err = url.QueryUnescape(value); err != nil {
+			return rule.Unclear
+		}
+	}
+	return strings.ReplaceAll(value, "+", " ")
+}
+
+// canonicalPair is what a configuration means that names the value of a cookie or parameter: what
+// the same text would mean there. A percent sign that encodes nothing stands for itself.
+func canonicalPair(value, _ string) string {
+	if canonical := decoded(value); canonical != rule.Unclear {
+		return canonical
+	}
+	return strings.ReplaceAll(value, "+", " ")
+}

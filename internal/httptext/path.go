@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+
+package httptext
+
+import (
+	"bytes"
+	"strings"
+)
+
+// CleanPath returns the clean form of a path: percent-decoded once, without empty segments, dot
+// segments and a trailing slash. It keeps letter case. In a clean path "%" is written %25, and a
+// slash within a segment %2F, so cleaning it again changes nothing.
+func CleanPath(path string) string {
+	var b []byte
+	for raw := range strings.SplitSeq(path, "/") {
+		segment := Unescape(nil, raw)
+		switch string(segment) {
+		case "", ".":
+		case "..":
+			b = b[:max(bytes.LastIndexByte(b, '/'), 0)]
+		default:
+			b = appendEscaped(append(b, '/'), segment)
+		}
+	}
+	if len(b) == 0 {
+		return "/"
+	}
+	return string(b)
+}
+
+func appendEscaped(b, segment []byte) []byte {
+	for _, c := range segment {
+		switch c {
+		case '%':
+			b = append(b, "%25"...)
+		case '/':
+			b = append(b, "%2F"...)
+		default:
+			b = append(b, c)
+		}
+	}
+	return b
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+
+package names
+
+import (
+	"fmt"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// The counters of a rule have a name. A reload keeps the counters whose name is also in the new
+// configuration. The name contains everything that gives the counts their meaning:
+//
+//   - the URL of the entry,
+//   - the rule's own name, or its number among the rules of the entry that have no name and
+//     the same shape,
+//   - the shape: algorithm, unit and actor,
+//   - the version of the states.
+//
+// The limit is not part of the name, so a changed limit applies to what is already used.
+// A made name is not part of it either, because it contains the limit. Each part that a
+// configuration can choose is quoted, so two different identities never have one name.
+
+// Counters returns the names of the counters of all rules, in the order of the entries.
+func Counters(entries []rule.Entry) []string {
+	names := Identities(entries)
+	i := 0
+	for _, e := range entries {
+		for _, r := range e.Rules {
+			if m, err := r.Algorithm.New(r.Limit); err == nil { // otherwise no configuration has the rule
+				names[i] = CountersOf(names[i], m)
+			}
+			i++
+		}
+	}
+	return names
+}
+
+// CountersOf returns the name of the counters that m evaluates for the rule with this identity.
+func CountersOf(identity string, m limit.Meter) string {
+	return fmt.Sprintf("%s %q", identity, m.StateVersion())
+}
+
+// Identities returns the names of the counters of all rules, in the order of the entries,
+// without the version of the states.
+func Identities(entries []rule.Entry) []string {
+	alike := map[string]int{}
+	var list []string
+	for _, e := range entries {
+		for i := range e.Rules {
+			r := &e.Rules[i]
+			shape := fmt.Sprintf("%q %s", e.URL.String(), Shape(r))
+			if r.Name != "" {
+				list = append(list, fmt.Sprintf("named %q %s", r.Name, shape))
+				continue
+			}
+			alike[shape]++
+			list = append(list, fmt.Sprintf("number %d %s", alike[shape], shape))
+		}
+	}
+	return list
+}
+
+// Shape returns a text that is equal for two rules with the same algorithm, unit and actor.
+// If rules of one entry have no name and the same shape, only their order distinguishes their
+// counters.
+func Shape(r *rule.Rule) string {
+	unit, actor := "-", r.Actor
+	if r.Algorithm.Uses("unit") {
+		unit = r.Limit.Unit.String()
+	}
+	if len(actor) == 0 {
+		actor = []rule.Actor{rule.All}
+	}
+	return fmt.Sprintf("%q %s %q", r.Algorithm.Name(), unit, actor)
+}

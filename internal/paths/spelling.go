@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT
+
+package paths
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/diana-limiter/diana/internal/httptext"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Spelling is a path that is taken apart, with all that its readings differ in. It is used again
+// for other paths. The zero value is ready.
+type Spelling struct {
+	text     []byte // of all elements, one behind another
+	Elements []Element
+
+	least    int  // segments of the reading that has the fewest; a host is none of them
+	solid    int  // elements that do not vanish
+	hosted   bool // a reading takes an element for a host
+	segments int  // most segments of a reading, before dot segments are resolved
+	Dots     bool // there are dot segments
+	Ups      int  // elements that are Up
+}
+
+// Element is what stands between two slashes of a path. Its text is percent-decoded once, and
+// where decoding it again makes another text of it, both are kept, the second behind the first.
+type Element struct {
+	start, end, deep int // in Spelling.text; the second text is between end and deep
+
+	// Up stands for a ".." behind an element that has several readings: how many segments of that
+	// are left is not known. Other ".." are resolved.
+	Up bool
+
+	Simple   bool // one segment in each reading
+	Vanishes bool // none in a reading that drops empty segments
+	host     bool // a slash and a host, in a reading
+	counts   bool // it is one of Spelling.least
+}
+
+// Empty reports whether an element is an empty segment.
+func (e *Element) Empty() bool { return e.start == e.deep }
+
+// Texts returns the text of an element after one decoding, and its text after all decodings if
+// that is different.
+func (s *Spelling) Texts(e *Element) (once, again []byte) {
+	return s.text[e.start:e.end], s.text[e.end:e.deep]
+}
+
+// The kinds of bytes by which an element has several readings.
+const (
+	control = 1 << iota
+	divider // a slash or a backslash
+	semicolon
+	percent
+)
+
+var kinds = func() (kinds [256]uint8) {
+	for c := range ' ' {
+		kinds[c] = control
+	}
+	kinds[0x7F], kinds['/'], kinds['\\'], kinds[';'], kinds['%'] = control, divider, divider, semicolon, percent
+	return kinds
+}()
+
+// Read takes a path apart. With fold it writes ASCII letters small. With literal it takes dot
+// segments for segments like others. The error says why the path is refused.
+func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
+	switch {
+	case len(path) > MaxLength:
+		return rule.ErrPathLong
+	case path == "" || path[0] != '/': // "http://host/admin" is no path
+		return ErrRelative
+	}
+	*s = Spelling{text: s.text[:0], Elements: s.Elements[:0]}
+	rest, more := path[1:], true
+	for more {
+		var raw string
+		raw, rest, more = strings.Cut(rest, "/")
+		if raw == "" && !more {
+			break // a trailing slash changes nothing
+		}
+		var err *rule.PathError
+		dots := raw == "." || raw == ".."
+		s.Dots = s.Dots || dots
+		switch {
+		case dots && literal:
+			s.addDots(raw)
+		case dots:
+			err = s.resolve(raw)
+		default:
+			err = s.add(raw, fold)
+		}
+		if err != nil {
+			return err
+		}
+		if s.segments > MaxSegments {
+			return ErrSegments
+		}
+	}
+	return nil
+}
+
+// addDots adds a plain dot segment as it is written.
+func (s *Spelling) addDots(raw string) {
+	start := len(s.text)
+	s.text = append(s.text, raw...)
+	s.Elements = append(s.Elements, Element{start: start, end: len(s.text), deep: len(s.text), Simple: true})
+	s.solid++
+	s.segments++
+}
+
+// resolve resolves a plain dot segment, or notes a ".." if what it takes away has several readings.
+func (s *Spelling) resolve(raw string) *rule.PathError {
+	s.segments++
+	if raw == "." {
+		return nil
+	}
+	if s.least--; s.least < 0 {
+		return ErrClimbs
+	}
+	n := len(s.Elements)
+	if n > 0 && s.Elements[n-1].Simple && s.Elements[n-1].counts {
+		s.Elements = s.Elements[:n-1]
+		s.solid--
+	} else {
+		s.Elements = append(s.Elements, Element{Up: true})
+		s.solid++
+		s.Ups++
+	}
+	return nil
+}
+
+// add adds an element that is no plain dot segment.
+func (s *Spelling) add(raw string, fold bool) *rule.PathError {
+	if raw == "" {
+		n := len(s.text)
+		s.Elements = append(s.Elements, Element{start: n, end: n, deep: n, Vanishes: true})
+		s.segments++
+		return nil
+	}
+	e := Element{start: len(s.text)}
+	text, kind := s.text, uint8(0)
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		if c == '%' {
+			ok := i+2 < len(raw)
+			if ok {
+				c, ok = httptext.Escaped(raw[i+1], raw[i+2])
+			}
+			if !ok {
+				return ErrEscape
+			}
+			i += 2
+		}
+		if fold && 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		kind |= kinds[c]
+		text = append(text, c)
+	}
+	e.end = len(text)
+	if kind&percent != 0 {
+		text = decodedAgain(text, e.start, fold)
+	}
+	s.text, e.deep = text, len(text)
+
+	segments := 1
+	last := text[e.end-1]
+	if kind&^percent == 0 && e.deep == e.end && last != ' ' && last != '.' {
+		e.Simple = true
+	} else {
+		var err *rule.PathError
+		segments, err = e.read(text[e.start:e.end])
+		if err == nil && e.deep > e.end {
+			var again int
+			again, err = e.read(text[e.end:])
+			segments = max(segments, again)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.segments += segments
+	if !e.Vanishes {
+		if front := s.solid == 0 && !s.hosted; front && (e.host || len(s.Elements) > 0) {
+			s.hosted = true // by the slashes in it, or those in front of it
+		} else {
+			e.counts = true
+			s.least++
+		}
+		s.solid++
+	}
+	s.Elements = append(s.Elements, e)
+	return nil
+}
+
+// read notes how a text of an element that is not simple can be read, and returns how many
+// segments it has at most.
+func (e *Element) read(text []byte) (segments int, err *rule.PathError) {
+	solid, slash := 0, false
+	for more := true; more; segments++ {
+		var segment []byte
+		segment, text, more = CutDivided(text)
+		kind := uint8(0)
+		for _, c := range segment {
+			kind |= kinds[c]
+		}
+		name := segment
+		if kind&semicolon != 0 {
+			name = WithoutParameters(segment)
+		}
+		switch {
+		case kind&control != 0:
+			return 0, ErrControl
+		case dots(segment), dots(name):
+			return 0, ErrDots
+		}
+		if len(WithoutTail(name)) > 0 {
+			solid++
+		} else {
+			slash = slash || solid == 0 && more
+		}
+	}
+	e.Vanishes = e.Vanishes || solid == 0
+	e.host = e.host || slash && solid == 1
+	return segments, nil
+}
+
+// CutDivided cuts a text at the first slash or backslash.
+func CutDivided(text []byte) (before, after []byte, found bool) {
+	for i, c := range text {
+		if c == '/' || c == '\\' {
+			return text[:i], text[i+1:], true
+		}
+	}
+	return text, nil, false
+}
+
+// WithoutParameters returns a segment without what a semicolon begins.
+func WithoutParameters(segment []byte) []byte {
+	name, _, _ := bytes.Cut(segment, []byte{';'})
+	return name
+}
+
+// WithoutTail returns a segment without dots and spaces at its end, as Windows has it.
+func WithoutTail(segment []byte) []byte {
+	n := len(segment)
+	for n > 0 && (segment[n-1] == '.' || segment[n-1] == ' ') {
+		n--
+	}
+	return segment[:n]
+}
+
+// dots reports whether a segment is a dot segment to some server: "." or "..", perhaps among
+// spaces.
+func dots(segment []byte) bool {
+	n, spaces := 0, 0
+	for _, c := range segment {
+		switch c {
+		case '.':
+			n++
+		case ' ':
+			spaces++
+		default:
+			return false
+		}
+	}
+	return n > 0 && (n <= 2 || spaces > 0)
+}
+
+// decodedAgain appends to text what it is from start on, percent-decoded until nothing is left to
+// decode. It appends nothing if that is the same.
+func decodedAgain(text []byte, start int, fold bool) []byte {
+	end := len(text)
+	for _, c := range text[start:end] {
+		text = append(text, c)
+		for n := len(text); n-end >= 3 && text[n-3] == '%'; n = len(text) { // what c completes may complete another
+			decoded, ok := httptext.Escaped(text[n-2], text[n-1])
+			if !ok {
+				break
+			}
+			text = append(text[:n-3], decoded)
+			if fold {
+				Lower(text[n-3:])
+			}
+		}
+	}
+	if len(text)-end == end-start {
+		return text[:end]
+	}
+	return text
+}
+
+// Lower writes ASCII letters small.
+func Lower(text []byte) {
+	for i, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			text[i] = c + 'a' - 'A'
+		}
+	}
+}

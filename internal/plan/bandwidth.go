@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Bandwidth is a compiled bandwidth.
+type Bandwidth struct {
+	*rule.Bandwidth
+
+	Index    int          // in Set.Bandwidths
+	URL      rule.Pattern // of the entry
+	Counters string       // name of the counters: equal in two Sets if the counts mean the same
+
+	who []chain
+}
+
+// newBandwidth returns the compiled bandwidth of an entry.
+func (v *resolver) newBandwidth(e *rule.Entry) (*Bandwidth, error) {
+	b := *e.Bandwidth
+	if b.Rate < rule.MinBandwidth || b.Rate > rule.MaxBandwidth {
+		return nil, fmt.Errorf("bandwidth of %q is %d, expected %d to %d", e.URL, b.Rate, rule.MinBandwidth, rule.MaxBandwidth)
+	}
+	who, err := v.chains(b.Actor)
+	if err != nil {
+		return nil, fmt.Errorf("bandwidth of %q: %w", e.URL, err)
+	}
+	actor := b.Actor
+	if len(actor) == 0 {
+		actor = []rule.Actor{rule.All}
+	}
+	return &Bandwidth{Bandwidth: &b, URL: e.URL, Counters: fmt.Sprintf("bandwidth %q %q", actor, e.URL), who: who}, nil
+}
+
+// AppendKey appends the key of the actor that shares the bandwidth. It is like that of a Rule.
+func (b *Bandwidth) AppendKey(key []byte, req *rule.Request, ip netip.Addr) []byte {
+	key, _ = appendKey(key, b.who, req, ip)
+	return key
+}

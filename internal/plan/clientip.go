@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+
+package plan
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/diana-limiter/diana/internal/httptext"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// ClientIP returns the address of the client that sent the request. It is the TCP peer, unless the
+// peer is a trusted proxy. Then it is the first address in X-Forwarded-For, read from the right,
+// that is not a trusted proxy. Reading ends at an entry that cannot be parsed, because no trusted
+// proxy that Diana understands wrote the entries left of it. Reading also ends after 16 entries.
+// Then the last trusted proxy is the client. ClientIP returns the zero Addr for a peer that has no
+// address.
+func ClientIP(id *rule.Identity, req *rule.Request) netip.Addr {
+	if text := req.Actors["ip"]; text != "" {
+		ip, _ := parseIP(text)
+		return ip
+	}
+	if req.HTTP == nil {
+		return netip.Addr{}
+	}
+	ip, ok := parseIP(req.HTTP.RemoteAddr)
+	if !ok || len(id.TrustedProxies) == 0 {
+		return ip
+	}
+	return walkForwards(id, ip, req.HTTP.Header["X-Forwarded-For"])
+}
+
+// Bounds for reading X-Forwarded-For. A client can send 7,000 entries, or one entry of 64 KiB.
+const (
+	mostForwards = 16  // entries; real chains of proxies are shorter
+	longestEntry = 128 // bytes of an entry with the spaces around it; a longer entry cannot be parsed
+)
+
+// walkForwards reads the lines of X-Forwarded-For from the right, starting at the peer.
+func walkForwards(id *rule.Identity, peer netip.Addr, lines []string) netip.Addr {
+	client, read := peer, 0
+	for i := len(lines) - 1; i >= 0; i-- {
+		rest := lines[i]
+		for more := true; more; {
+			if read == mostForwards || !trusts(id, client) {
+				return client
+			}
+			entry := rest[max(0, len(rest)-longestEntry-1):]
+			if comma := strings.LastIndexByte(entry, ','); comma >= 0 {
+				entry = entry[comma+1:]
+				rest = rest[:len(rest)-len(entry)-1]
+			} else {
+				more = false
+			}
+			ip, ok := parseIP(httptext.Trim(entry))
+			if !ok || len(entry) > longestEntry {
+				return client
+			}
+			client = ip
+			read++
+		}
+	}
+	return client
+}
+
+// trusts reports whether ip is a trusted proxy.
+func trusts(id *rule.Identity, ip netip.Addr) bool {
+	for _, p := range id.TrustedProxies {
+		if p.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseIP parses an address with or without a port. It turns an IPv4 address written as IPv6 into
+// IPv4, and drops zones, because they mean nothing on other machines. It chooses the parser by the
+// shape of the text, because each failed attempt would allocate an error.
+func parseIP(s string) (netip.Addr, bool) {
+	var ip netip.Addr
+	var err error
+	switch n := len(s); {
+	case n > 2 && s[0] == '[' && s[n-1] == ']':
+		ip, err = netip.ParseAddr(s[1 : n-1])
+		if ip.Is4() {
+			return netip.Addr{}, false
+		}
+	case n > 0 && s[0] == '[' || strings.Count(s, ":") == 1:
+		var p netip.AddrPort
+		p, err = netip.ParseAddrPort(s)
+		ip = p.Addr()
+	default:
+		ip, err = netip.ParseAddr(s)
+	}
+	return ip.Unmap().WithZone(""), err == nil
+}
+
+// appendIP appends the form of an address that rules count by: an IPv4 address in full, and the
+// /64 of an IPv6 address, because a subscriber usually has a whole /64.
+func appendIP(b []byte, ip netip.Addr) []byte {
+	switch {
+	case !ip.IsValid():
+		return append(b, "none"...)
+	case ip.Is6():
+		p, _ := ip.Prefix(64)
+		return p.AppendTo(b)
+	}
+	return ip.AppendTo(b)
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+
+package plan
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/diana-limiter/diana/internal/httptext"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// mostLines is the largest number of cost headers that Diana reads in one request.
+const mostLines = 32
+
+// CostOf returns the cost of the request under the rule, see [rule.Cost].
+func (s *Set) CostOf(r *Rule, req *rule.Request) int64 {
+	name := r.Cost.Header
+	if name == "" {
+		return r.Cost.N
+	}
+	if n, ok := req.Costs[name]; ok {
+		return min(max(n, 1), rule.MaxCost)
+	}
+	if req.HTTP == nil {
+		return 1
+	}
+	lines := req.HTTP.Header[name]
+	if len(lines) == 0 || !r.Cost.Client && !trustsPeer(&s.identity, req.HTTP) {
+		return 1
+	}
+	if len(lines) > mostLines {
+		return rule.MaxCost
+	}
+	most := int64(1)
+	for _, line := range lines {
+		most = max(most, readCost(line))
+	}
+	return most
+}
+
+// trustsPeer reports whether the TCP peer of a request is a trusted proxy.
+func trustsPeer(id *rule.Identity, r *http.Request) bool {
+	peer, ok := parseIP(r.RemoteAddr)
+	return ok && trusts(id, peer)
+}
+
+// longestCost is the longest cost header, in bytes, that Diana reads as a number.
+const longestCost = 64
+
+// readCost returns the cost in one line of a header. An empty line costs 1.
+func readCost(line string) int64 {
+	if len(line) > longestCost {
+		return rule.MaxCost
+	}
+	if line = httptext.Trim(line); line == "" {
+		return 1
+	}
+	if positive, negative := strings.CutPrefix(line, "-"); negative {
+		if _, ok := httptext.Whole(positive); ok {
+			return 1
+		}
+	}
+	if n, ok := httptext.Whole(line); ok {
+		return min(max(n, 1), rule.MaxCost)
+	}
+	return rule.MaxCost
+}

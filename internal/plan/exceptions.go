@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// exceptions are a rule's Except and Overrides, as they are found. They never change.
+//
+// An override is kept by a variant: a copy of the rule with the other limit. It judges the
+// actor by the counters that the rule would, as far as their states have the same layout; so
+// what has been used counts on when an override comes or goes. Overrides of the same limit
+// have the same variant: thousands of them cost a place in the directory each.
+type exceptions struct {
+	except    directory
+	overrides directory
+	variants  []*Rule // of each override
+}
+
+// choose returns the rule for an actor: r, a variant, or nil.
+func (e *exceptions) choose(r *Rule, value string, ip netip.Addr) *Rule {
+	if e.except.find(value, ip) >= 0 {
+		return nil
+	}
+	if i := e.overrides.find(value, ip); i >= 0 {
+		return e.variants[i]
+	}
+	return r
+}
+
+// except compiles the exceptions of a rule.
+func (s *Set) except(r *Rule) error {
+	if len(r.Except) == 0 && len(r.Overrides) == 0 {
+		return nil
+	}
+	var e exceptions
+	var err error
+	if e.except, err = newDirectory(r.Except, r.Actor, r.who); err != nil {
+		return fmt.Errorf("except: %w", err)
+	}
+	list := make([]rule.Who, len(r.Overrides))
+	for i, o := range r.Overrides {
+		list[i] = o.Who
+	}
+	if e.overrides, err = newDirectory(list, r.Actor, r.who); err != nil {
+		return fmt.Errorf("overrides: %w", err)
+	}
+	excepted := map[rule.Who]bool{}
+	for _, w := range r.Except {
+		for _, form := range forms(w, r.who) {
+			excepted[form] = true
+		}
+	}
+	known := map[limit.Limit]*Rule{r.Limit: r}
+	for _, o := range r.Overrides {
+		for _, form := range forms(o.Who, r.who) {
+			if excepted[form] {
+				return fmt.Errorf("overrides: %v is in except", o.Who)
+			}
+		}
+		l := overridden(r.Limit, &o)
+		v := known[l]
+		if v == nil {
+			if v, err = r.variant(l); err != nil {
+				return fmt.Errorf("overrides: %v: %w", o.Who, err)
+			}
+			known[l] = v
+			s.Variants = append(s.Variants, v)
+		}
+		e.variants = append(e.variants, v)
+	}
+	r.exceptions = &e
+	return nil
+}
+
+// overridden returns the limit of a rule with an override.
+func overridden(l limit.Limit, o *rule.Override) limit.Limit {
+	l.N, l.Burst, l.Queue = o.N, o.Burst, o.Queue
+	return l
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// A chain is a list of sources. The first source that has a value names the actor.
+type chain []finder
+
+type finder struct {
+	text      string // the source's name in Request.Actors
+	prefix    string // of the keys, so that keys of different sources never meet
+	name      string
+	find      func(*http.Request, string) string
+	canonical func(value, name string) string // nil: values of a configuration are compared unchanged
+}
+
+// A resolver finds the sources of actors.
+type resolver struct {
+	identity rule.Identity
+	kinds    []rule.ActorKind
+}
+
+// chains returns the chain of each actor of a rule. The client's address counts where no source
+// of a chain has a value.
+func (v *resolver) chains(actor []rule.Actor) ([]chain, error) {
+	var who []chain
+	for _, a := range actor {
+		if a == rule.All {
+			continue
+		}
+		c := chain{{text: a.String(), prefix: a.String() + "="}}
+		switch a.Kind {
+		case "ip":
+			c = nil
+		case "account", "device":
+			list := v.identity.Account
+			if a.Kind == "device" {
+				list = v.identity.Device
+			}
+			for _, sub := range list {
+				s, ok := v.finder(sub)
+				if !ok {
+					return nil, fmt.Errorf("%s: unknown source %q", a.Kind, sub)
+				}
+				c = append(c, s)
+			}
+		default:
+			s, ok := v.finder(a)
+			if !ok {
+				return nil, fmt.Errorf("unknown actor %q", a)
+			}
+			c[0] = s
+		}
+		who = append(who, c)
+	}
+	return who, nil
+}
+
+func (v *resolver) finder(a rule.Actor) (finder, bool) {
+	if a.Kind == "ip" {
+		return finder{}, true // the address, which every chain ends in
+	}
+	for _, k := range v.kinds {
+		if k.Kind == a.Kind {
+			return finder{text: a.String(), prefix: a.String() + "=", name: a.Name, find: k.Find, canonical: k.Canonical}, true
+		}
+	}
+	return finder{}, false
+}
+
+func (s *finder) value(r *rule.Request) string {
+	if len(r.Actors) > 0 {
+		if v := r.Actors[s.text]; v != "" {
+			return v
+		}
+	}
+	if r.HTTP == nil || s.find == nil {
+		return ""
+	}
+	return s.find(r.HTTP, s.name)
+}
+
+// value returns the value of the first source that has one, and the source. It returns "" if no
+// source has one, and if the first value is Unclear.
+func (c chain) value(r *rule.Request) (value string, by *finder) {
+	for i := range c {
+		if c[i].text == "" { // the address
+			break
+		}
+		switch v := c[i].value(r); v {
+		case "":
+		case rule.Unclear:
+			return "", nil
+		default:
+			return v, &c[i]
+		}
+	}
+	return "", nil
+}
+
+// maxIdentity is the longest value, in bytes, that a key holds unhashed.
+const maxIdentity = 256
+
+// ActorText returns the key of an actor in the form for logs, lists and explanations, which is
+// one line. It quotes a key with characters that cannot be printed, such as the end of a line, and
+// a key that would look quoted.
+func ActorText(key string) string {
+	switch {
+	case key == "":
+		return rule.All.String() // one counter for everyone
+	case key[0] == '"', strings.IndexFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0, !utf8.ValidString(key):
+		return strconv.Quote(key)
+	}
+	return key
+}
+
+// appendKey appends the key, and returns the last value in it that is not an address.
+func appendKey(key []byte, who []chain, req *rule.Request, ip netip.Addr) (with []byte, value string) {
+	for _, c := range who {
+		if v, by := c.value(req); v != "" {
+			key, value = appendPart(key, by.prefix, v), v
+			continue
+		}
+		key = appendIP(append(key, "ip="...), ip)
+		key = append(key, ';')
+	}
+	return key, value
+}
+
+func appendPart(key []byte, prefix, value string) []byte {
+	key = append(key, prefix...)
+	if n := len(key); len(value) > maxIdentity {
+		key = append(key, value...)
+		sum := sha256.Sum256(key[n:])
+		key = append(key[:n], "sha256:"...) // no length, so no value looks like it
+		return append(hex.AppendEncode(key, sum[:]), ';')
+	}
+	key = strconv.AppendInt(key, int64(len(value)), 10)
+	key = append(key, ':')
+	key = append(key, value...)
+	return append(key, ';')
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Rule is a compiled rule. A variant of a rule has the limit of some of its overrides: its
+// declaration is a copy with that limit and without exceptions.
+type Rule struct {
+	*rule.Rule
+
+	Index    int          // in Set.Rules; a variant has the Index of its rule
+	Slot     int          // unique among rules and variants: Index, or a number behind all rules
+	URL      rule.Pattern // of the entry
+	Divert   *rule.Divert // of the entry
+	Meter    limit.Meter  // for Limit
+	Counters string       // name of the counters: equal in two Sets if the counts mean the same
+
+	identity   string // Counters without the version of the states
+	who        []chain
+	exceptions *exceptions // nil: none
+}
+
+// newRule returns the compiled form of a rule, except for its exceptions. The rule has its final
+// name.
+func (v *resolver) newRule(e *rule.Entry, r rule.Rule, identity string) (*Rule, error) {
+	if r.Scope == "" {
+		r.Scope = rule.Local
+	}
+	r.Cost.N = max(r.Cost.N, 1)
+	c := &Rule{Rule: &r, URL: e.URL, Divert: e.Divert, identity: identity}
+	if r.Algorithm.New == nil {
+		return nil, fmt.Errorf("there is no algorithm")
+	}
+	var err error
+	if c.Meter, err = r.Algorithm.New(r.Limit); err != nil {
+		return nil, err
+	}
+	if r.Wait < 0 || r.Wait > rule.MaxWait || r.Wait > 0 && !r.Algorithm.Uses("wait") {
+		return nil, fmt.Errorf("wait is %v, expected 0 to %v, and 0 for an algorithm without it", r.Wait, rule.MaxWait)
+	}
+	if len(r.Charge) > 0 && !r.Algorithm.Uses("charge") {
+		return nil, fmt.Errorf("charge is %v, expected none for an algorithm without it", r.Charge)
+	}
+	c.Counters = names.CountersOf(identity, c.Meter)
+	c.who, err = v.chains(r.Actor)
+	return c, err
+}
+
+// variant returns the rule with another limit.
+func (r *Rule) variant(l limit.Limit) (*Rule, error) {
+	declared, v := *r.Rule, *r
+	declared.Limit, declared.Except, declared.Overrides = l, nil, nil
+	v.Rule = &declared
+	var err error
+	if v.Meter, err = v.Algorithm.New(l); err != nil {
+		return nil, err
+	}
+	v.Counters = names.CountersOf(v.identity, v.Meter)
+	return &v, nil
+}
+
+// CountsAll reports whether the rule counts all clients together and has no exceptions.
+func (r *Rule) CountsAll() bool { return len(r.who) == 0 && r.exceptions == nil }
+
+// AppendKey appends the key of the actor that the rule counts the request by. ip is the client's
+// address, see [Set.ClientIP]. The key of all clients together is empty. Different actors have
+// different keys, because each part of a key names its source and its length.
+//
+// AppendKey also returns the rule for this actor: r itself, one of Set.Variants if the actor has
+// an override, or nil if the rule excepts the actor.
+func (r *Rule) AppendKey(key []byte, req *rule.Request, ip netip.Addr) ([]byte, *Rule) {
+	key, value := appendKey(key, r.who, req, ip)
+	if r.exceptions != nil {
+		r = r.exceptions.choose(r, value, ip)
+	}
+	return key, r
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+
+// Package plan compiles a configuration. A compiled [Set] finds the rules of a request, reads its
+// path as servers do, and makes the keys of its actors.
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/diana-limiter/diana/internal/httptext"
+	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/internal/paths"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Set is a compiled configuration: it finds the rules of a request. It never
+// changes and is safe for concurrent use.
+type Set struct {
+	Rules      []*Rule      // by Index
+	Variants   []*Rule      // the rules with the limits of their Overrides; by Slot, behind Rules
+	Bandwidths []*Bandwidth // by Index
+	identity   rule.Identity
+	paths      rule.Paths
+	account    chain
+	device     chain
+	root       node
+	entries    []*entry // all, sorted
+	methods    bool     // an entry has a method
+}
+
+// Rule returns the rule, or the variant of one, with that Slot.
+func (s *Set) Rule(slot int) *Rule {
+	if slot < len(s.Rules) {
+		return s.Rules[slot]
+	}
+	return s.Variants[slot-len(s.Rules)]
+}
+
+// node is a segment of the tree of URLs.
+type node struct {
+	children map[string]*node // by the segment, percent-decoded, and small unless case is exact
+	wild     *node
+	entries  []*entry
+}
+
+type entry struct {
+	url   rule.Pattern
+	depth int // segments
+	order int // in the configuration
+	rules []*Rule
+
+	bandwidth *Bandwidth // nil: none
+}
+
+// covers reports whether the entry applies to a method. Letter case does not matter, because some
+// servers ignore it.
+func (e *entry) covers(method string) bool {
+	own := e.url.Method
+	return own == "" || own == method || strings.EqualFold(own, method) ||
+		own == "GET" && strings.EqualFold(method, "HEAD")
+}
+
+// compare orders entries as they evaluate a request: fewer segments first, then as configured.
+func (e *entry) compare(other *entry) int {
+	return cmp.Or(cmp.Compare(e.depth, other.depth), cmp.Compare(e.order, other.order))
+}
+
+// Compile makes a Set. actors are the kinds of actors that the entries and identity use. The error
+// names every rule that cannot be compiled.
+func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, actors []rule.ActorKind) (*Set, error) {
+	s := &Set{identity: identity, paths: paths}
+	v := &resolver{identity, actors}
+	who, err := v.chains([]rule.Actor{{Kind: "account"}, {Kind: "device"}})
+	if err != nil {
+		return nil, err
+	}
+	s.account, s.device = who[0], who[1]
+	errs := duplicates(entries)
+	all, identities := names.Rules(entries), names.Identities(entries)
+	for order := range entries {
+		e := &entries[order]
+		compiled := &entry{url: e.URL, order: order}
+		for _, r := range e.Rules {
+			r.Name = all[0]
+			c, err := v.newRule(e, r, identities[0])
+			all, identities = all[1:], identities[1:]
+			if err == nil {
+				c.Index, c.Slot = len(s.Rules), len(s.Rules)
+				err = s.except(c)
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
+				continue
+			}
+			s.Rules = append(s.Rules, c)
+			compiled.rules = append(compiled.rules, c)
+		}
+		if e.Bandwidth != nil {
+			b, err := v.newBandwidth(e)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			b.Index, compiled.bandwidth = len(s.Bandwidths), b
+			s.Bandwidths = append(s.Bandwidths, b)
+		}
+		s.insert(compiled)
+	}
+	slices.SortFunc(s.entries, (*entry).compare)
+	for i, v := range s.Variants {
+		v.Slot = len(s.Rules) + i
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// duplicates returns an error for each URL and each name that entries have twice.
+func duplicates(entries []rule.Entry) (errs []error) {
+	urls, given := map[string]bool{}, map[string]bool{}
+	for _, e := range entries {
+		if same := e.URL.Same(); urls[same] {
+			errs = append(errs, fmt.Errorf("two entries have the url %q", e.URL))
+		} else {
+			urls[same] = true
+		}
+		for i := range e.Rules {
+			name := e.Rules[i].Name
+			if name != "" && given[name] {
+				errs = append(errs, fmt.Errorf("two rules have the name %q", name))
+			}
+			given[name] = true
+		}
+	}
+	return errs
+}
+
+// insert puts an entry into the tree.
+func (s *Set) insert(e *entry) {
+	s.entries, s.methods = append(s.entries, e), s.methods || e.url.Method != ""
+	n := &s.root
+	for clean := range strings.SplitSeq(strings.TrimPrefix(e.url.Path, "/"), "/") {
+		if clean == "" {
+			break // the root
+		}
+		e.depth++
+		if rule.IsWild(clean) {
+			if n.wild == nil {
+				n.wild = &node{}
+			}
+			n = n.wild
+			continue
+		}
+		segment := httptext.Unescape(nil, clean)
+		if s.paths.Case == rule.FoldCase {
+			paths.Lower(segment)
+		}
+		if n.children == nil {
+			n.children = map[string]*node{}
+		}
+		child := n.children[string(segment)]
+		if child == nil {
+			child = &node{}
+			n.children[string(segment)] = child
+		}
+		n = child
+	}
+	n.entries = append(n.entries, e)
+}
+
+// ClientIP returns the address of the request's client.
+func (s *Set) ClientIP(req *rule.Request) netip.Addr { return ClientIP(&s.identity, req) }
+
+// Identify returns who makes a request: account and device, "" where the request tells none,
+// and the client's address, see [Identity.ClientIP].
+func (s *Set) Identify(req *rule.Request) (account, device string, ip netip.Addr) {
+	account, _ = s.account.value(req)
+	device, _ = s.device.value(req)
+	return account, device, s.ClientIP(req)
+}

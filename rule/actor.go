@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+
+package rule
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// Actor says what a rule counts by: everyone together ("all"), or each value of something
+// that a request carries. Its text is Kind, or Kind:Name for a kind that has names.
+type Actor struct {
+	Kind string
+	Name string
+}
+
+func (a Actor) String() string {
+	if a.Name == "" {
+		return a.Kind
+	}
+	return a.Kind + ":" + a.Name
+}
+
+// JoinActors returns the text of actors that count together: "all", "ip", or "account+ip".
+func JoinActors(actors []Actor) string {
+	if len(actors) == 0 {
+		return All.String()
+	}
+	texts := make([]string, len(actors))
+	for i, a := range actors {
+		texts[i] = a.String()
+	}
+	return strings.Join(texts, "+")
+}
+
+// All is the actor that counts everyone together.
+var All = Actor{Kind: "all"}
+
+// MaxActors is the largest number of actors that a rule can combine.
+const MaxActors = 3
+
+// ActorKind is a way to find the actor of a request. Programs add their own kinds to a
+// vocabulary. Diana itself knows the kinds "all", "ip", "account" and "device"; the last two
+// are defined by [Identity].
+type ActorKind struct {
+	Kind  string // such as "ip", or "header" of "header:X-Device-Id"
+	Named bool   // whether a colon and a name follow the kind
+
+	// Find returns the actor of the request, "" if the request has none, or [Unclear].
+	// name is the text after the colon. Diana calls Find at most once per rule and request,
+	// and concurrently for different requests. If Find is nil, only [Request.Actors] can
+	// name the actor.
+	Find func(r *http.Request, name string) string
+
+	// Canonical returns the value that Find returns for an actor that Except or Overrides
+	// of a rule name. name is the same as for Find. If Canonical is nil, values are compared
+	// unchanged.
+	Canonical func(value, name string) string
+}
+
+// Unclear is the result of [ActorKind.Find] for a request that names several actors, or names
+// one in a way that servers read differently. Then the client's address counts, and Diana asks
+// no further source. Otherwise a client could be served as one actor and counted as another.
+const Unclear = "\x00unclear"
+
+// Identity says how to find account and device, and which proxies to trust. With its zero
+// value the actors account and device are the client's address.
+type Identity struct {
+	Account, Device []Actor        // tried in order; the client's address is the last resort
+	TrustedProxies  []netip.Prefix // peers whose X-Forwarded-For counts
+}
+
+// Request is what a limiter evaluates. Its zero value is a request for "/" by an unknown
+// client.
+type Request struct {
+	Method string
+	Path   string // as the client sent it: escaped and not cleaned
+
+	// Actors holds what the program knows about the client, by the text of an actor:
+	// "account", "device", "ip", "header:X-Device-Id". Diana believes it over HTTP.
+	Actors map[string]string
+
+	// Costs holds what the program knows about the cost of the request, by the canonical
+	// name of the header that a rule takes its cost from. Diana believes it over HTTP.
+	Costs map[string]int64
+
+	// HTTP is the request in which Diana looks for actors and costs that Actors and Costs
+	// do not have. It may be nil.
+	HTTP *http.Request
+}

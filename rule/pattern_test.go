@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+
+package rule
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParsePattern(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"/":               "/",
+		"/sample/":        "/sample",
+		"POST /login":     "POST /login",
+		"POST   /login/":  "POST /login",
+		"//a/./b/../c":    "/a/c",
+		"/%73ample":       "/sample",
+		"/users/{id}/pic": "/users/{id}/pic",
+	} {
+		if got, err := ParsePattern(text); err != nil || got.String() != want {
+			t.Errorf("ParsePattern(%q) = %q, %v, want %q", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"":            "empty",
+		"sample":      "begins with /",
+		"post /login": "not a method",
+		"/a?b=c":      "query",
+		"/a#b":        "query or fragment",
+		"/a{id}":      "whole segment",
+		"/{}":         "whole segment",
+		"/{a}{b}":     "whole segment",
+		"GET ":        "begins with /",
+	} {
+		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParsePattern(%q): error %v, want one with %q", text, err, want)
+		}
+	}
+}
