@@ -5,6 +5,7 @@ package diana
 import (
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/http"
 	"net/http/httputil"
@@ -122,4 +123,15 @@ func passTo(u *url.URL) http.Handler {
 		}
 		proxy.ServeHTTP(w, r)
 	})
+}
+
+// readFile returns the contents of a file, or of a file that is larger than most bytes, one
+// byte more than that.
+func readFile(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most+1))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/follow"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
@@ -82,18 +83,15 @@ type Limiter struct {
 	rejected   rejected           // by reason
 	refusals   refusals
 
-	changing sync.Mutex     // one change of configuration at a time; guards base and centre
-	base     *config.Config // what the program or the local file says
-	centre   *centre        // nil: none is followed
+	file     string           // of Open; empty: none
+	follower *follow.Follower // nil: the program gives the configurations
+
+	applying sync.Mutex // one change of configuration at a time
 
 	mu          sync.Mutex         // guards the rest, and changes of active
 	records     map[string]*record // by rule; a rule keeps its own across configurations
-	reloads     map[Reload]int64
-	redisErrors map[string]int64 // by redisstore.Kind
-	loaded      time.Time        // when a configuration was last read with success
-	fileFailed  bool             // the file was not good when it was last read
-	file        *watchedFile     // nil if not from a file
-	redis       *connection      // of active; nil before there is one
+	redisErrors map[string]int64   // by redisstore.Kind
+	redis       *connection        // of active; nil before there is one
 }
 
 // longestBoth bounds how long a rule is kept by both stores after Redis has forgotten what it
@@ -138,16 +136,14 @@ type enforced struct {
 	json     string // its name in JSON
 }
 
-// New returns a Limiter for a configuration that the caller has read.
-func (o Options) New(c *config.Config) (*Limiter, error) {
+// limiter returns a Limiter with a configuration. o is filled.
+func (o Options) limiter(c *config.Config) (*Limiter, error) {
 	l := &Limiter{
-		options:     o.filled(),
+		options:     o,
 		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now}),
-		reloads:     map[Reload]int64{},
 		redisErrors: map[string]int64{},
 		gateway:     redisstore.NewGateway(),
 	}
-	l.loaded = l.now()
 	l.closing, l.end = context.WithCancel(context.Background())
 	l.lines.room = &l.room
 	l.judgements.New = func() any { return &judgement{limiter: l, nth: l.judges.Add(1)} }
@@ -158,65 +154,62 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.settle(c); err != nil {
+	if err := l.apply(c); err != nil {
 		l.end()
 		return nil, err
 	}
 	return l, nil
 }
 
-// now returns the time by Options.Now. Requests are judged by the clock of the store.
-func (l *Limiter) now() time.Time {
-	if l.options.Now != nil {
-		return l.options.Now()
+// now returns the time by Options.Now. Requests are evaluated by the clock of the store.
+func (o Options) now() time.Time {
+	if o.Now != nil {
+		return o.Now()
 	}
 	return time.Now()
 }
 
-// Close ends the watching of the configuration. Requests can still be judged.
+func (l *Limiter) now() time.Time { return l.options.now() }
+
+// Close ends the following of the configuration, and the connections to Redis. Requests can
+// still be evaluated, but the configuration can no longer change.
 func (l *Limiter) Close() error {
-	l.end() // so that nobody waits for a configuration centre
-	l.mu.Lock()
-	file := l.file
-	l.file = nil
-	l.mu.Unlock()
-	if file != nil {
-		file.close() // without the lock, which it waits for if it is just changing the configuration
+	l.end() // so that no change waits for Redis any more
+	if l.follower != nil {
+		l.follower.Close()
 	}
-	l.changing.Lock()
-	centre := l.centre
-	l.changing.Unlock()
-	centre.close()
-	l.mu.Lock()
-	l.leave(l.redis)
-	l.mu.Unlock()
+	l.applying.Lock() // an Update that is under way ends first
+	l.leave(l.connection())
+	l.applying.Unlock()
 	l.leaving.Wait()
 	l.endTelling()
 	return nil
 }
 
-// use makes a configuration the active one, with a connection to Redis, or changes nothing.
-// Counters that mean the same keep their states.
-func (l *Limiter) use(c *config.Config, n *connection) error {
+// compile returns a configuration that swap can put in force.
+func (l *Limiter) compile(c *config.Config) (*active, error) {
 	set, err := rule.Compile(c.Limits, c.Identity, c.Paths, l.options.Vocabulary)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	diversions, err := l.diversions(c.Limits)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := redisOptions(c.Redis); err != nil { // it could not be opened again
-		return err
-	}
+	return &active{config: c, set: set, since: l.now(), diversions: diversions}, nil
+}
+
+// swap makes a configuration the active one, with a connection to Redis, or changes nothing.
+// Counters that mean the same keep their states.
+func (l *Limiter) swap(next *active, n *connection) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.redis
-	if err := l.enforce(&active{config: c, set: set, since: l.now(), diversions: diversions}, n); err != nil {
+	if err := l.enforce(next, n); err != nil {
 		return err
 	}
 	if n != old {
-		if old != nil { // what was heard of the new connection meanwhile
+		if old != nil { // the new connection may have changed before it was in use
 			l.logHealth(old.health, n.health)
 		}
 		l.leaveUnused(old)
