@@ -22,12 +22,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/rule"
-	"github.com/diana-limiter/diana/source"
 )
 
 // Options say what a Follower follows, and who gets the results. All fields are required.
@@ -59,8 +59,7 @@ type Follower struct {
 	fileFailed bool           // the file was not valid, or could not be read
 	local      *config.Config // of the file; in force, perhaps with other limits
 	remote     *remote        // nil: the file names none
-	reloads    map[Reload]int64
-	loaded     time.Time // when a configuration was last loaded
+	reloads    reloads
 }
 
 // step is something that run does.
@@ -81,21 +80,23 @@ func Start(o Options) (*Follower, error) {
 	if err != nil {
 		return nil, err
 	}
+	file, err := openFile(o.File)
+	if err != nil {
+		return nil, err
+	}
 	f := &Follower{
 		options: o, steps: make(chan step), done: make(chan struct{}),
-		reloads: map[Reload]int64{}, loaded: o.Now(),
-	}
-	if f.file.source, err = openFile(o.File); err != nil {
-		return nil, err
+		file:    watched{name: o.File, source: file},
+		reloads: reloads{now: o.Now, last: o.Now(), counts: map[Reload]int64{}},
 	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	if err := f.use(text); err != nil {
 		f.stop()
 		return nil, err
 	}
-	f.expect(fileSource)
+	f.reloads.expect(fileSource)
 	f.publish()
-	f.watch(source.Document{Text: text, Exists: true}, false)
+	f.watch(text, nil)
 	go f.run()
 	return f, nil
 }
@@ -114,6 +115,21 @@ func (f *Follower) Reload() error {
 func (f *Follower) Close() {
 	f.stop()
 	<-f.done
+}
+
+// Status returns the state after the last step. It takes no lock. The result must not be
+// changed.
+func (f *Follower) Status() *Status { return f.status.Load() }
+
+// publish makes the state visible to Status.
+func (f *Follower) publish() {
+	f.status.Store(&Status{
+		Reason:  f.remote.reason(),
+		Remote:  f.remote.status(),
+		Valid:   !f.fileFailed && !f.remote.failed(),
+		Loaded:  f.reloads.last,
+		Reloads: maps.Clone(f.reloads.counts),
+	})
 }
 
 // run takes one step after another until Close.
@@ -145,6 +161,22 @@ func (f *Follower) send(ctx context.Context, s step) bool {
 	}
 }
 
+// watch loads the file whenever it is no longer as it was read last.
+func (f *Follower) watch(text []byte, err error) {
+	f.file.watch(f.ctx, text, err, func(ctx context.Context, text []byte, err error) {
+		f.send(ctx, step{do: func() error { return f.load(text, err) }})
+	})
+}
+
+// reload reads the local file and applies it. The watching starts anew, because it must
+// compare the file with what was read here.
+func (f *Follower) reload() error {
+	f.file.end()
+	text, err := readFile(f.options.File, config.MaxSize)
+	f.watch(text, err)
+	return f.load(text, err)
+}
+
 // load applies the text of the local file, or reports why it could not be read.
 func (f *Follower) load(text []byte, err error) error {
 	if err == nil {
@@ -154,7 +186,7 @@ func (f *Follower) load(text []byte, err error) error {
 		return err
 	}
 	f.fileFailed = err != nil
-	f.count(fileSource, err)
+	f.reloads.count(fileSource, err)
 	if err != nil {
 		f.logRejected(f.options.File, err)
 	}

@@ -115,7 +115,7 @@ func start(t *testing.T, text string, prepare func(*followed)) *followed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.Follower.Close)
+	t.Cleanup(f.Close)
 	return f
 }
 
@@ -335,7 +335,7 @@ func TestStatusNeverChanges(t *testing.T) {
 func TestReloadAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, limits("local"), nil)
-		f.Follower.Close()
+		f.Close()
 		if err := f.Reload(); err == nil {
 			t.Error("no error")
 		}

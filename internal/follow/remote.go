@@ -123,7 +123,7 @@ func (f *Follower) ask(settings *config.Remote) (*remote, error) {
 		f.countLost(r)
 	case r.first.Exists:
 		if r.document, r.refused = f.parseRemote(r.where, r.first.Text); r.refused != nil {
-			f.count(r.kind, r.refused)
+			f.reloads.count(r.kind, r.refused)
 			f.logRejected(r.where, r.refused)
 		}
 	}
@@ -142,7 +142,7 @@ func (f *Follower) recall(r *remote) {
 		document, err = f.parseRemote(file, text)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		f.count("snapshot", err)
+		f.reloads.count("snapshot", err)
 	}
 	if err != nil {
 		f.options.Logger.Warn("there is no good snapshot of the configuration centre: the local limits serve", "reason", err)
@@ -157,7 +157,7 @@ func (f *Follower) followRemote() {
 	if r == nil {
 		return
 	}
-	f.expect(r.kind)
+	f.reloads.expect(r.kind)
 	ctx, cancel := context.WithCancel(f.ctx)
 	r.cancel = cancel
 	lost := r.lost
@@ -189,7 +189,7 @@ func (f *Follower) receive(r *remote, d source.Document) {
 	if f.ctx.Err() != nil { // Apply may have been interrupted
 		return
 	}
-	f.count(r.kind, err)
+	f.reloads.count(r.kind, err)
 	r.refused = err
 	if err != nil {
 		f.logRejected(r.where, err)
@@ -210,7 +210,7 @@ func (f *Follower) reach(r *remote, err error) {
 }
 
 func (f *Follower) countLost(r *remote) {
-	f.count(r.kind, r.lost)
+	f.reloads.count(r.kind, r.lost)
 	f.options.Logger.Warn("the configuration centre is out of reach", "centre", r.where, "reason", r.lost)
 }
 

@@ -2,10 +2,7 @@
 
 package follow
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // Status is what a Follower knows of its sources. It never changes.
 type Status struct {
@@ -31,37 +28,27 @@ type RemoteStatus struct {
 // valid or could not be read ("error").
 type Reload struct{ Source, Result string }
 
-// Status returns the state after the last step. It takes no lock. The result must not be
-// changed.
-func (f *Follower) Status() *Status { return f.status.Load() }
-
-// publish makes the state visible.
-func (f *Follower) publish() {
-	r := f.remote
-	f.status.Store(&Status{
-		Reason:  r.reason(),
-		Remote:  r.status(),
-		Valid:   !f.fileFailed && !r.failed(),
-		Loaded:  f.loaded,
-		Reloads: maps.Clone(f.reloads),
-	})
+// reloads counts reloads.
+type reloads struct {
+	now    func() time.Time
+	counts map[Reload]int64
+	last   time.Time // of the last one without an error
 }
 
 // expect counts the reloads of a source from 0, so that the first one is an increase.
-func (f *Follower) expect(source string) {
+func (r *reloads) expect(source string) {
 	for _, result := range []string{"ok", "error"} {
-		f.reloads[Reload{source, result}] += 0
+		r.counts[Reload{source, result}] += 0
 	}
 }
 
-// count counts a reload.
-func (f *Follower) count(source string, err error) {
+func (r *reloads) count(source string, err error) {
 	if err != nil {
-		f.reloads[Reload{source, "error"}]++
+		r.counts[Reload{source, "error"}]++
 		return
 	}
-	f.reloads[Reload{source, "ok"}]++
-	f.loaded = f.options.Now()
+	r.counts[Reload{source, "ok"}]++
+	r.last = r.now()
 }
 
 func (r *remote) status() *RemoteStatus {

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -29,6 +28,7 @@ const fileSource = "file"
 // Rejected: source.Follow. It waits for longer and longer when a source is out of reach, and a
 // change of the local file must take effect within two seconds.
 type watched struct {
+	name   string
 	source source.Source
 	cancel context.CancelFunc // nil: no goroutine runs
 	done   sync.WaitGroup
@@ -46,43 +46,34 @@ func (w *watched) end() {
 	}
 }
 
-// reload reads the local file and applies it. The goroutine starts anew, because it must
-// compare the file with what was read here.
-func (f *Follower) reload() error {
-	f.file.end()
-	text, err := readFile(f.options.File, config.MaxSize)
-	f.watch(source.Document{Text: text, Exists: err == nil}, err != nil)
-	return f.load(text, err)
-}
-
-// watch loads the file whenever it is no longer as seen. lost reports whether seen is a
-// failure to read the file, which is reported once.
-func (f *Follower) watch(seen source.Document, lost bool) {
-	ctx, cancel := context.WithCancel(f.ctx)
-	f.file.cancel = cancel
-	f.file.done.Go(func() {
-		for ctx.Err() == nil {
-			d, err := f.look(ctx, seen)
+// watch calls changed whenever the contents of the file are no longer text, or the file can no
+// longer be read, until end. err is why the last reading failed, or nil.
+func (w *watched) watch(ctx context.Context, text []byte, err error, changed func(ctx context.Context, text []byte, err error)) {
+	ctx, w.cancel = context.WithCancel(ctx)
+	seen, lost := source.Document{Text: text, Exists: err == nil}, err != nil
+	w.done.Go(func() {
+		for {
+			d, err := w.next(ctx, seen)
 			if ctx.Err() != nil {
 				return
 			}
 			if err != nil && !lost || err == nil && (lost || !bytes.Equal(d.Text, seen.Text)) {
-				f.send(ctx, step{do: func() error { return f.load(d.Text, err) }})
+				changed(ctx, d.Text, err)
 			}
 			seen, lost = d, err != nil
 		}
 	})
 }
 
-// look waits until the file may have changed, and reads it. A file that does not exist is an
-// error.
-func (f *Follower) look(ctx context.Context, seen source.Document) (source.Document, error) {
-	if err := f.file.source.Wait(ctx, seen); err != nil {
+// next waits until the file may no longer be as seen, and reads it. A file that does not exist
+// is an error.
+func (w *watched) next(ctx context.Context, seen source.Document) (source.Document, error) {
+	if err := w.source.Wait(ctx, seen); err != nil {
 		return source.Document{}, err
 	}
-	d, err := f.file.source.Get(ctx)
+	d, err := w.source.Get(ctx)
 	if err == nil && !d.Exists {
-		err = &fs.PathError{Op: "open", Path: f.options.File, Err: syscall.ENOENT}
+		err = &fs.PathError{Op: "open", Path: w.name, Err: syscall.ENOENT}
 	}
 	return d, err
 }
