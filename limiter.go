@@ -86,7 +86,7 @@ type Limiter struct {
 	file     string           // of Open; empty: none
 	follower *follow.Follower // nil: the program gives the configurations
 
-	applying sync.Mutex // one change of configuration at a time
+	applying sync.Mutex // one change of configuration at a time, which may wait for Redis
 
 	mu          sync.Mutex         // guards the rest, and changes of active
 	records     map[string]*record // by rule; a rule keeps its own across configurations

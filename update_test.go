@@ -189,11 +189,22 @@ func TestUpdateOfRedis(t *testing.T) {
 	}
 	poll(t, func() bool { return clients(to) == 0 })
 
-	// One that does not answer decides nothing.
+	// While Update waits for a Redis that does not answer, the old one decides.
 	to.Freeze()
-	update(t, l, text(to))
-	if d := ask(t, l, diana.Request{}); !d.Degraded || !d.Allowed {
-		t.Errorf("%+v", d)
+	old, updated := l.Config(), make(chan error)
+	go func() { updated <- l.Update(parsed(t, text(to))) }()
+	asked := 0
+	for l.Config() == old {
+		if d := ask(t, l, diana.Request{}); d.Degraded && l.Config() == old {
+			t.Error("the old Redis does not decide")
+		}
+		asked++
+	}
+	if err := <-updated; err != nil || asked == 0 {
+		t.Errorf("%v, after %d requests", err, asked)
+	}
+	if !ask(t, l, diana.Request{}).Degraded {
+		t.Error("a Redis that does not answer has decided")
 	}
 	to.Thaw()
 	poll(t, connected(l))

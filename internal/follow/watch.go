@@ -30,8 +30,8 @@ const fileSource = "file"
 type watched struct {
 	name   string
 	source source.Source
-	cancel context.CancelFunc // nil: no goroutine runs
-	done   sync.WaitGroup
+	cancel context.CancelFunc // of the goroutine; nil: there was none yet
+	done   sync.WaitGroup     // of the goroutine
 }
 
 func openFile(name string) (source.Source, error) {
