@@ -14,6 +14,7 @@ import (
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/fields"
+	"github.com/diana-limiter/diana/internal/follow"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/refusals"
 	"github.com/diana-limiter/diana/internal/respond"
@@ -99,116 +100,108 @@ type Limiter struct {
 	rejected   rejected // by reason
 	responding sync.Pool
 
-	changing sync.Mutex     // one change of configuration at a time; guards base and centre
-	base     *config.Config // what the program or the local file says
-	centre   *centre        // nil: none is followed
+	file     string           // of Open; empty: none
+	follower *follow.Follower // nil: the program gives the configurations
 
-	mu          sync.Mutex // guards the rest, and changes of the configuration in force
-	reloads     map[Reload]int64
+	applying sync.Mutex // one change of configuration at a time, which may wait for Redis
+
+	mu          sync.Mutex       // guards the rest, and changes of the configuration in force
 	redisErrors map[string]int64 // by redisstore.Kind
-	loaded      time.Time        // when a configuration was last read with success
-	fileFailed  bool             // the file was not good when it was last read
-	file        *watchedFile     // nil if not from a file
 	redis       *connection      // in use; nil before there is one
 }
 
 // active is what a configuration in force has beside its limits. It never changes.
 type active struct {
 	config     *config.Config
+	set        *plan.Set
 	since      time.Time
 	shared     []limit.Counters // by plan.Bandwidth.Index; nil: each response has it for itself
 	policies   fields.Policies  // by plan.Rule.Slot
 	diversions map[*rule.Divert]*respond.Diversion
 }
 
-// New returns a Limiter for a configuration that the caller has read.
-func (o Options) New(c *config.Config) (*Limiter, error) {
-	o = o.filled()
-	c = c.Filled(o.Vocabulary)
+// limiter returns a Limiter with a configuration. o is filled.
+func (o Options) limiter(c *config.Config) (*Limiter, error) {
 	l := &Limiter{
 		options:     o,
-		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now}),
-		reloads:     map[Reload]int64{},
+		local:       memstore.New(memstore.Options{Clock: o.Now}),
 		redisErrors: map[string]int64{},
 		gateway:     redisstore.NewGateway(),
 	}
-	l.loaded = l.now()
 	l.closing, l.end = context.WithCancel(context.Background())
-	decideOptions := decide.Options{Local: l.local, Logger: l.options.Logger, Frozen: o.Now != nil, Failed: l.countRedisError}
-	if o.OnRefusal != nil {
-		decideOptions.Refused = func(r refusals.Refusal) { o.OnRefusal(Refusal(r)) }
-	}
 	l.responding.New = func() any { return &responding{} }
-	l.decider = decide.New(decideOptions)
-	if err := l.settle(c); err != nil {
+	d := decide.Options{Local: l.local, Logger: o.Logger, Frozen: o.Now != nil, Failed: l.countRedisError}
+	if o.OnRefusal != nil {
+		d.Refused = func(r refusals.Refusal) { o.OnRefusal(Refusal(r)) }
+	}
+	l.decider = decide.New(d)
+	if err := l.apply(c); err != nil {
 		l.end()
 		return nil, err
 	}
 	return l, nil
 }
 
-// now returns the time by Options.Now. Requests are judged by the clock of the store.
-func (l *Limiter) now() time.Time {
-	if l.options.Now != nil {
-		return l.options.Now()
+// now returns the time by Options.Now. Requests are evaluated by the clock of the store.
+func (o Options) now() time.Time {
+	if o.Now != nil {
+		return o.Now()
 	}
 	return time.Now()
 }
 
-// Close ends the watching of the configuration. Requests can still be judged.
+func (l *Limiter) now() time.Time { return l.options.now() }
+
+// Close ends the following of the configuration, and the connections to Redis. Requests can still
+// be evaluated, but the configuration can no longer change.
 func (l *Limiter) Close() error {
-	l.end() // so that nobody waits for a configuration centre
-	l.mu.Lock()
-	file := l.file
-	l.file = nil
-	l.mu.Unlock()
-	if file != nil {
-		file.close() // without the lock, which it waits for if it is just changing the configuration
+	l.end() // so that no change waits for Redis any more
+	if l.follower != nil {
+		l.follower.Close()
 	}
-	l.changing.Lock()
-	centre := l.centre
-	l.changing.Unlock()
-	centre.close()
-	l.mu.Lock()
-	l.leave(l.redis)
-	l.mu.Unlock()
+	l.applying.Lock() // an Update that is under way ends first
+	l.leave(l.connection())
+	l.applying.Unlock()
 	l.leaving.Wait()
 	l.decider.Close()
 	return nil
 }
 
-// use puts a configuration in force, with a connection to Redis, or changes nothing. Counters that
-// mean the same keep their states.
-func (l *Limiter) use(c *config.Config, n *connection) error {
+// compile returns a configuration that swap can put in force.
+func (l *Limiter) compile(c *config.Config) (*active, error) {
 	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, l.options.Vocabulary.Actors)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a := &active{config: c, since: l.now()}
+	a := &active{config: c, set: set, since: l.now()}
 	if a.diversions, err = respond.Diversions(c.Limits, l.options.Upstream); err != nil {
-		return err
-	}
-	if _, err := redisOptions(c.Redis); err != nil { // it could not be opened again
-		return err
+		return nil, err
 	}
 	for _, r := range slices.Concat(set.Rules, set.Variants) {
 		a.policies.Add(fields.Policy{Name: r.Name, Limit: r.Limit.N, Unit: r.Limit.Unit, Concurrent: r.Algorithm.Held})
 	}
-	if err := l.share(a, set); err != nil {
+	return a, nil
+}
+
+// swap makes a configuration the active one, with a connection to Redis, or changes nothing.
+// Counters that mean the same keep their states.
+func (l *Limiter) swap(next *active, n *connection) error {
+	if err := l.share(next); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before, old := l.active(), l.redis
-	if err := l.decider.Use(decide.Plan{Set: set, MaxKeys: c.MaxKeys, Attached: a}, n.state(), a.since); err != nil {
-		l.unshare(a)
+	p := decide.Plan{Set: next.set, MaxKeys: next.config.MaxKeys, Attached: next}
+	if err := l.decider.Use(p, n.state(), next.since); err != nil {
+		l.unshare(next)
 		return err
 	}
 	if l.redis = n; before != nil {
 		l.unshare(before)
 	}
 	if n != old {
-		if old != nil { // what was heard of the new connection meanwhile
+		if old != nil { // the new connection may have changed before it was in use
 			l.logHealth(old.health, n.health)
 		}
 		l.leaveUnused(old)
@@ -226,8 +219,8 @@ func (l *Limiter) active() *active {
 }
 
 // share makes the counters of the bandwidths that responses share.
-func (l *Limiter) share(a *active, set *plan.Set) (err error) {
-	for _, b := range set.Bandwidths {
+func (l *Limiter) share(a *active) (err error) {
+	for _, b := range a.set.Bandwidths {
 		var c limit.Counters
 		if b.Shared() {
 			c, err = l.local.Counters(b.Counters, respond.Bandwidth(b.Rate))

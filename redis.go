@@ -4,34 +4,31 @@ package diana
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
-	"time"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
-	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/redisstore"
-	"github.com/diana-limiter/diana/rule"
 )
 
-// connection is a store in Redis, what it was made from, and how it is. A reload makes it
-// before the configuration that asks for it is in force; it is in use if it is the Limiter's.
+// connection is a store in Redis, its settings and its health. It is made before the
+// configuration that names it is in force; it is in use if it is Limiter.redis.
 type connection struct {
-	config *config.Redis     // nil: no Redis; changed by settle only
+	config *config.Redis     // nil: no Redis; guarded by Limiter.applying
 	roots  *x509.CertPool    // nil: the system's
 	store  *redisstore.Store // nil: no Redis
 
 	// Guarded by Limiter.mu.
 	health redisstore.Health
-	forgot int64 // the moment when Redis was found to have forgotten; 0: it has not
+	forgot int64 // when Redis was found to have forgotten what it had counted; 0: it has not
 }
 
-// redisOptions returns how a store is opened for a configuration. What that names must
-// be readable now, also if it is not needed now: what is in force could be opened again.
+// redisOptions returns how a store is opened for a configuration. All files that c names must
+// be readable now, even if the connection is open already: it could be opened again later.
 func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
 	if c == nil {
 		return o, nil
@@ -49,13 +46,13 @@ func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
 	return o, errors.Join(err, sentinelErr, tlsErr)
 }
 
-// readyTime is how long a start, or a reload that changes Redis, waits for Redis.
-const readyTime = time.Second
-
-// connect returns the connection that a configuration asks for: the one in use if it is no
-// other. A new one that is to replace another is ready, or has had the time to be: until then
-// the old one decides. It is called by one goroutine at a time.
+// connect returns the connection that a configuration names: the one in use if that has the
+// same settings, perhaps with another timeout. A new one that replaces another is ready, or has
+// had the time to be: until then the old one decides. l.applying is held.
 func (l *Limiter) connect(c *config.Redis) (*connection, error) {
+	if l.closing.Err() != nil {
+		return nil, errClosed
+	}
 	o, err := redisOptions(c)
 	if err != nil {
 		return nil, err
@@ -68,7 +65,7 @@ func (l *Limiter) connect(c *config.Redis) (*connection, error) {
 	if c == nil {
 		return n, nil
 	}
-	if used != nil { // the others are there, whatever is changed about Redis
+	if used != nil { // the other gateways are still alive, whatever changes about Redis
 		l.mu.Lock()
 		n.health.Gateways = used.health.Gateways
 		l.mu.Unlock()
@@ -86,7 +83,11 @@ func (l *Limiter) connect(c *config.Redis) (*connection, error) {
 	if used != nil {
 		ctx, cancel := context.WithTimeout(l.closing, readyTime)
 		defer cancel()
-		_ = n.ready(ctx) // if it is not, it decides without Redis
+		_ = n.ready(ctx) // if it is not, on_error decides
+		if l.closing.Err() != nil {
+			l.leave(n)
+			return nil, errClosed
+		}
 	}
 	return n, nil
 }
@@ -98,8 +99,8 @@ func (l *Limiter) connection() *connection {
 	return l.redis
 }
 
-// fits reports whether a connection is the one that a configuration asks for, and takes its
-// timeout over.
+// fits reports whether a connection has the settings of a configuration. If so, it takes the
+// timeout of the configuration.
 func (n *connection) fits(c *config.Redis, o redisstore.Options) bool {
 	if c == nil || n.config == nil {
 		return c == nil && n.config == nil
@@ -112,6 +113,14 @@ func (n *connection) fits(c *config.Redis, o redisstore.Options) bool {
 	return c.Timeout == n.config.Timeout || n.store.SetTimeout(c.Timeout)
 }
 
+// roots returns the authorities that a TLS configuration trusts; nil: the system's.
+func roots(c *tls.Config) *x509.CertPool {
+	if c == nil {
+		return nil
+	}
+	return c.RootCAs
+}
+
 // ready waits until Redis has answered and the gateways were counted, for the first time.
 func (n *connection) ready(ctx context.Context) error {
 	select {
@@ -122,36 +131,34 @@ func (n *connection) ready(ctx context.Context) error {
 	}
 }
 
-// Ready waits until the limits can be kept: until Redis has answered and the gateways there
-// were counted, if there are global rules. The error is ctx's if that ends first. Requests
-// before that are evaluated without Redis, see Decision.Degraded. [Open] has waited for it,
-// for a second at most.
-func (l *Limiter) Ready(ctx context.Context) error {
-	n, set := l.connection(), l.decider.Limits().Set
-	if n.store == nil || !slices.ContainsFunc(set.Rules, func(r *plan.Rule) bool { return r.Scope == rule.Global }) {
-		return nil
+// abandon undoes connect, after the configuration that named the connection was rejected.
+func (l *Limiter) abandon(n *connection) {
+	switch {
+	case n != l.connection():
+		l.leave(n)
+	case n.store != nil:
+		n.store.SetTimeout(n.config.Timeout)
 	}
-	return n.ready(ctx)
 }
 
 // leave closes a connection that is not in use, or no longer. It does not wait: the
-// store may be telling us something, and wait for l.mu.
+// store may be calling redisChanged, which waits for l.mu.
 func (l *Limiter) leave(n *connection) {
 	if n != nil && n.store != nil {
 		l.leaving.Go(n.store.Close)
 	}
 }
 
-// leaveUnused closes a connection that was in use, when the slots are free again that
-// requests hold by it.
+// leaveUnused closes a connection that was in use, when the requests that hold slots by it
+// have released them.
 func (l *Limiter) leaveUnused(n *connection) {
 	if n != nil && n.store != nil {
 		l.leaving.Go(func() { n.store.Leave(l.closing) })
 	}
 }
 
-// redisChanged is told when Redis comes within reach or out of it, when it has forgotten, and
-// when the number of gateways changes, which changes each one's share.
+// redisChanged is called when Redis comes within reach or out of it, when it has forgotten what
+// it had counted, and when the number of gateways changes, which changes each one's share.
 func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,7 +193,7 @@ func (l *Limiter) logHealth(before, h redisstore.Health) {
 	}
 }
 
-// state returns how things stand with Redis. l.mu is held.
+// state returns the state of Redis for evaluations. l.mu is held.
 func (n *connection) state() decide.Redis {
 	return decide.Redis{Store: n.store, Up: n.health.Up, Gateways: n.health.Gateways, ForgotAt: n.forgot}
 }

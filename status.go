@@ -30,12 +30,21 @@ type ConfigStatus struct {
 	Since   time.Time `json:"since"`
 	Reason  string    `json:"reason"` // why it is this one
 
-	// LastReloadSuccessful is false while the file, or what the configuration centre holds, is
-	// not valid, or cannot be read: then a configuration from before is active.
+	// LastReloadSuccessful is false while the file or the remote configuration is not valid, or
+	// cannot be read: then an earlier configuration is active.
 	LastReloadSuccessful bool      `json:"last_reload_successful"`
-	LastReloadSuccess    time.Time `json:"last_reload_success"` // the start, if none came since
+	LastReloadSuccess    time.Time `json:"last_reload_success"` // the start, if there was none since
 
-	Centre *CentreStatus `json:"centre,omitempty"` // nil: there is none
+	Remote *RemoteStatus `json:"centre,omitempty"` // nil: none is followed
+}
+
+// RemoteStatus is the state of the remote configuration.
+type RemoteStatus struct {
+	URL     string    `json:"url"` // without secrets
+	Reached bool      `json:"reached"`
+	Since   time.Time `json:"since"`             // of Reached
+	Error   string    `json:"error,omitempty"`   // why it is not reached
+	Refused string    `json:"refused,omitempty"` // why the document that it holds is not in force
 }
 
 // RuleStatus is a rule and what it has decided since the program started.
@@ -83,8 +92,8 @@ type Counts struct {
 	Delayed       int64 `json:"delayed"`        // allowed after waiting
 }
 
-// Reload is a kind of event: a configuration that came from Source, and became
-// active ("ok"), or was not fit to be or could not be had any more ("error").
+// Reload is a kind of event: a configuration of Source became active ("ok"), or was not valid
+// or could not be read ("error").
 type Reload struct{ Source, Result string }
 
 // Refusal is what Options.OnRefusal gets. It is called for the first refusal, or shadow refusal, of
@@ -112,13 +121,10 @@ func (l *Limiter) Config() *config.Config { return l.active().config }
 
 // Status returns how things stand.
 func (l *Limiter) Status() Status {
-	l.changing.Lock()
-	reason, centre := l.origin()
 	limits := l.decider.Limits()
-	l.changing.Unlock()
 	a := limits.Attached.(*active)
 	s := Status{
-		Config:        ConfigStatus{Source: a.config.Source, Version: a.config.Version, Since: a.since, Reason: reason, Centre: centre},
+		Config:        l.configStatus(a),
 		Degraded:      limits.DegradedSince != nil,
 		DegradedSince: limits.DegradedSince,
 		Fallback:      l.decider.Degraded(),
@@ -128,7 +134,6 @@ func (l *Limiter) Status() Status {
 		Evictions:     l.local.Evictions(),
 		Rules:         []RuleStatus{},
 	}
-	s.Config.LastReloadSuccessful, s.Config.LastReloadSuccess = l.lastReload(centre)
 	for i, r := range limits.Set.Rules {
 		counts, overflow, most := l.decider.Counts(limits, i)
 		top := make([]TopRefused, len(most))
@@ -153,21 +158,30 @@ func unitSeconds(r *plan.Rule) float64 {
 	return r.Limit.Unit.Seconds()
 }
 
-// lastReload returns whether every source of configuration was good when it was last read, and
-// when one was.
-func (l *Limiter) lastReload(centre *CentreStatus) (ok bool, success time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ok = !l.fileFailed && (centre == nil || centre.Error == "" && centre.Refused == "")
-	return ok, l.loaded
+// configStatus returns where the configuration in force is from, and why.
+func (l *Limiter) configStatus(a *active) ConfigStatus {
+	s := ConfigStatus{Source: a.config.Source, Version: a.config.Version, Since: a.since}
+	if l.follower == nil {
+		s.Reason, s.LastReloadSuccessful, s.LastReloadSuccess = "the program has given it", true, a.since
+		return s
+	}
+	f := l.follower.Status()
+	s.Reason, s.LastReloadSuccessful, s.LastReloadSuccess = f.Reason, f.Valid, f.Loaded
+	s.Remote = (*RemoteStatus)(f.Remote)
+	return s
 }
 
-// Reloads returns how many configurations came, by where from and what came of them. What
-// can come is there from the start, so that the first one is seen as an increase.
+// Reloads returns how many configurations became active, or did not, by source and result.
+// Each pair that is possible is in the map from the start, so that the first reload is an
+// increase. A Limiter that follows no file has none.
 func (l *Limiter) Reloads() map[Reload]int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.reloads)
+	reloads := map[Reload]int64{}
+	if l.follower != nil {
+		for r, n := range l.follower.Status().Reloads {
+			reloads[Reload(r)] = n
+		}
+	}
+	return reloads
 }
 
 // RedisErrors returns how many calls to Redis have failed, by their kind.
@@ -181,26 +195,4 @@ func (l *Limiter) gateways() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.redis.health.Gateways
-}
-
-// awaitReloads has reloads from a source counted from 0.
-func (l *Limiter) awaitReloads(source string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, result := range []string{"ok", "error"} {
-		l.reloads[Reload{source, result}] += 0
-	}
-}
-
-func (l *Limiter) countReload(source string, err error) {
-	result := "ok"
-	if err != nil {
-		result = "error"
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.reloads[Reload{source, result}]++
-	if err == nil {
-		l.loaded = l.now()
-	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
-// Every kind is as it should be in every state of its centre.
+// Every kind passes the tests of sourcetest.
 func TestCentres(t *testing.T) {
 	t.Parallel()
 	var running sync.WaitGroup
@@ -27,14 +27,14 @@ func TestCentres(t *testing.T) {
 		"fake consul":         func(t *testing.T) sourcetest.Centre { return consulCentre(t, false) },
 		"fake consul, by TLS": func(t *testing.T) sourcetest.Centre { return consulCentre(t, true) },
 	} {
-		running.Go(func() { // all at once: most of the time they wait
+		running.Go(func() { // all at the same time, because they wait most of the time
 			t.Run(name, func(t *testing.T) { sourcetest.Run(t, start) })
 		})
 	}
 	running.Wait()
 }
 
-// A file's folder can be moved away, as when a volume is unmounted.
+// fileCentre is a file whose folder can be moved away, like a volume that is unmounted.
 func fileCentre(t *testing.T) sourcetest.Centre {
 	home := t.TempDir()
 	here, gone := filepath.Join(home, "here"), filepath.Join(home, "gone")
@@ -47,7 +47,7 @@ func fileCentre(t *testing.T) sourcetest.Centre {
 	return sourcetest.Centre{
 		Kind:    source.File(),
 		Options: source.Options{URL: sourcetest.URL(t, "file://"+here+"/limits.yaml")},
-		// Not at once, but by emptying it first.
+		// Put is not atomic: it truncates the file first.
 		Put:    func(text []byte) { must(t, os.WriteFile(filepath.Join(folder, "limits.yaml"), text, 0o644)) },
 		Delete: func() { must(t, os.Remove(filepath.Join(folder, "limits.yaml"))) },
 		Stop:   func() { move(gone) },
@@ -71,7 +71,7 @@ func httpsCentre(t *testing.T) sourcetest.Centre {
 	}, source.Options{Token: token("hidden-token")})
 }
 
-// webCentre is a web server with a document.
+// webCentre is a web server that serves a document.
 func webCentre(t *testing.T, secure bool, d *document, o source.Options) sourcetest.Centre {
 	t.Helper()
 	s := serve(t, secure, d)
@@ -132,7 +132,7 @@ func redisCentre(t *testing.T, secure bool) sourcetest.Centre {
 	}
 }
 
-// redisDo has a command carried out in database 3.
+// redisDo runs a command in database 3.
 func redisDo(t *testing.T, r *redistest.Server, args ...string) {
 	t.Helper()
 	call := `redis.call('SELECT', '3') return redis.call(unpack(ARGV))`

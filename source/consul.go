@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// Consul is the kind of a key of Consul, which is HOST:PORT's path without the slash in
-// front. It speaks the HTTP interface, by TLS if Options have that. A Token goes as Consul
-// wants it, and Credentials by basic authentication, for a proxy that asks for it.
+// Consul is the kind of a key in Consul. The key is the path of the URL without its first
+// slash. The Source uses the HTTP API, over TLS if Options have TLS. It sends a Token in
+// X-Consul-Token, and Credentials by basic authentication, for a proxy that needs it.
 //
-// Wait is a blocking query: Consul holds back its answer until the index of the key is over
-// the one that is asked with. What its documentation asks of clients is kept like this:
+// Wait is a blocking query: Consul answers when the index of the key exceeds the index in the
+// query. Consul's documentation has three rules for clients, which the Source keeps like this:
 //
-//   - an index of 0 would not wait, so it is never sent; then the key is polled
-//   - an index that goes backwards is forgotten: each Get asks without one, and the next
-//     Wait takes what Get was told
-//   - the rate of queries is limited, as an index may change when the key does not
+//   - It never sends an index of 0, which would not block; it polls instead.
+//   - It forgets an index that goes backwards: Get sends none, and the next Wait sends the
+//     index that Get has received.
+//   - It limits the rate of queries, because an index can change when the key does not.
 func Consul() Kind {
 	return Kind{
 		Schemes: []string{"consul"},
@@ -33,7 +33,7 @@ func Consul() Kind {
 			return u.Hostname() != "" && strings.Trim(u.Path, "/") != "" && bare(u)
 		},
 		Open: func(o Options) (Source, error) {
-			if err := checkWho(o); err != nil {
+			if err := checkCredentials(o); err != nil {
 				return nil, err
 			}
 			u := &url.URL{Scheme: "http", Host: o.URL.Host, Path: "/v1/kv/" + strings.TrimPrefix(o.URL.Path, "/")}
@@ -51,19 +51,18 @@ func Consul() Kind {
 }
 
 const (
-	// consulWait is how long Consul holds back an answer when nothing changes. It adds up
-	// to a sixteenth of that by itself. consulSlack later there is nobody who answers. All in
-	// all this is how long a connection can be dead before it is noticed.
+	// consulWait is how long Consul blocks a query when nothing changes. Consul adds up to a
+	// sixteenth of it. If there is no answer consulSlack after that, the connection is dead.
 	consulWait  = 6 * time.Second
 	consulSlack = time.Second
 
-	// After an answer comes a random pause of at least leastRest. It limits the rate, and
-	// spreads the gateways that have heard of a change all at once.
-	leastRest = 20 * time.Millisecond
-	mostRest  = 120 * time.Millisecond
+	// After an answer, Wait pauses for a random time. This limits the rate of queries, and
+	// spreads the gateways that Consul has told of a change at the same moment.
+	shortestConsulPause = 20 * time.Millisecond
+	longestConsulPause  = 120 * time.Millisecond
 )
 
-// consulKey is a key of Consul. The Version of its documents is Consul's index.
+// consulKey is a key in Consul. The Version of its documents is Consul's index.
 type consulKey struct {
 	*web
 	url *url.URL
@@ -82,7 +81,7 @@ func (k *consulKey) query(ctx context.Context, options url.Values) (Document, er
 	if a.status != http.StatusOK && a.status != http.StatusNotFound {
 		return Document{}, a.unexpected()
 	}
-	// Something else that has no such page must not look like a key that was deleted.
+	// The 404 of another server must not look like a deleted key.
 	index, err := strconv.ParseUint(a.header.Get("X-Consul-Index"), 10, 64)
 	if err != nil {
 		return Document{}, errors.New("the answer has no X-Consul-Index: expected the address of a Consul agent")
@@ -109,7 +108,7 @@ func (k *consulKey) Wait(ctx context.Context, d Document) error {
 	case err != nil:
 		return err
 	}
-	return rest(ctx, leastRest, mostRest)
+	return pause(ctx, shortestConsulPause, longestConsulPause)
 }
 
 func (k *consulKey) Put(ctx context.Context, text []byte) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
-// The real Consul, where there is one. It is not in Debian, and its licence lets us run it
-// but not ship it; elsewhere the fake stands in for it.
+// The real Consul passes the tests of sourcetest, where it is installed. It is not in Debian,
+// and its licence lets us run it but not ship it; elsewhere only the fake is tested.
 func TestConsulItself(t *testing.T) {
 	t.Parallel()
 	binary, err := exec.LookPath("consul")
@@ -52,7 +52,7 @@ func TestConsulItself(t *testing.T) {
 
 const consulToken = "5b5f3c2e-7d1a-4a37-9a55-0123456789ab"
 
-// consulProcess is an agent of Consul that is a server of its own.
+// consulProcess is a single Consul server.
 type consulProcess struct {
 	t       *testing.T
 	binary  string
@@ -62,8 +62,7 @@ type consulProcess struct {
 	process *exec.Cmd // nil: stopped
 }
 
-// start returns when a key can be written. The ports are chosen at the first time, as long
-// as it takes.
+// start returns when a key can be written. The first call chooses the ports.
 func (c *consulProcess) start() {
 	c.t.Helper()
 	first := c.ports[0] == 0
@@ -106,7 +105,7 @@ func (c *consulProcess) run() bool {
 func (c *consulProcess) stop() {
 	if c.process != nil {
 		_ = c.process.Process.Kill() // it may have ended
-		_ = c.process.Wait()         // which says that it was killed
+		_ = c.process.Wait()         // its error is that it was killed
 		c.process = nil
 	}
 }
@@ -116,12 +115,12 @@ func (c *consulProcess) choosePorts() {
 	for i := range c.ports {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(c.t, err)
-		defer l.Close() // when all are chosen, so that they differ
+		defer l.Close() // when all are chosen, so that the ports differ
 		c.ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
 }
 
-// ask changes a key by itself.
+// ask changes the key over HTTP.
 func (c *consulProcess) ask(method, key string, text []byte) error {
 	r, err := http.NewRequestWithContext(c.t.Context(), method,
 		fmt.Sprintf("http://127.0.0.1:%d/v1/kv/%s", c.ports[0], key), bytes.NewReader(text))

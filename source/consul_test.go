@@ -17,20 +17,20 @@ import (
 	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
-// fakeConsul is one key of a Consul, behind the interface that Consul has.
+// fakeConsul is one key of a Consul, with the HTTP API of Consul.
 type fakeConsul struct {
-	token string // that must be given
+	token string // that requests must have
 
 	mu      sync.Mutex // guards the rest
 	now     source.Document
-	index   uint64        // of all that is in it
+	index   uint64        // of the whole store
 	changed chan struct{} // closed at the next change
-	queries []string      // that came
+	queries []string      // of all requests
 }
 
 func newFakeConsul(token string) *fakeConsul {
 	c := &fakeConsul{token: token, changed: make(chan struct{})}
-	c.index = 10 // it keeps more than this
+	c.index = 10 // other keys have changed before
 	return c
 }
 
@@ -43,7 +43,7 @@ func (c *fakeConsul) change(d source.Document) {
 	c.changed = make(chan struct{})
 }
 
-// restart has the index begin anew, with a document.
+// restart sets the index and the document, as a restart without data does.
 func (c *fakeConsul) restart(d source.Document, index uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +71,7 @@ func (c *fakeConsul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err == nil {
 			c.change(source.Document{Text: text, Exists: true})
 		}
-		_, _ = io.WriteString(w, strconv.FormatBool(err == nil)+"\n") // who goes away does not want it
+		_, _ = io.WriteString(w, strconv.FormatBool(err == nil)+"\n") // the client may have disconnected
 		return
 	}
 	c.mu.Lock()
@@ -111,10 +111,10 @@ func (c *fakeConsul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the fake knows only raw", http.StatusNotImplemented)
 		return
 	}
-	_, _ = w.Write(now.Text) // who does not want all of it goes away
+	_, _ = w.Write(now.Text) // the client may disconnect before the end
 }
 
-// What is not Consul has no key that was deleted.
+// The 404 of another server is not a deleted key.
 func TestConsulIsAnother(t *testing.T) {
 	t.Parallel()
 	s := serve(t, false, http.NotFoundHandler())
@@ -131,7 +131,7 @@ func TestConsulIsAnother(t *testing.T) {
 	}
 }
 
-// An index never is 0, and one from before Consul began anew is not held on to.
+// A query never has the index 0, nor an index from before Consul was wiped.
 func TestConsulIndex(t *testing.T) {
 	t.Parallel()
 	c := newFakeConsul("")
@@ -140,7 +140,7 @@ func TestConsulIndex(t *testing.T) {
 	c.restart(source.Document{Text: []byte("first"), Exists: true}, 0)
 	d, err := src.Get(t.Context())
 	must(t, err)
-	must(t, src.Wait(t.Context(), d)) // asks nothing
+	must(t, src.Wait(t.Context(), d)) // polls, without a query
 	c.restart(source.Document{Text: []byte("second"), Exists: true}, 1000)
 	d, err = src.Get(t.Context())
 	must(t, err)
@@ -155,7 +155,7 @@ func TestConsulIndex(t *testing.T) {
 	}
 }
 
-// An index that always grows, of a key that does not change, is not asked for all the time.
+// The rate of queries is limited, even if the index grows all the time.
 func TestConsulRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Replace has a Source of HTTP or Consul ask a function instead of a server.
+// Replace makes a Source of HTTP or Consul call a function instead of a server.
 func Replace(s Source, answer func(*http.Request) (*http.Response, error)) {
 	switch s := s.(type) {
 	case *page:

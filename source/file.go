@@ -17,15 +17,14 @@ import (
 	"time"
 )
 
-// File is the kind of a file that is watched. The folder it is in is the centre: without
-// the file there is no document, without the folder the centre is out of reach, as it is
-// when a volume is not mounted.
+// File is the kind of a local file. The folder of the file is the centre: if the file does not
+// exist there is no document; if the folder does not exist the centre is out of reach, for
+// example because a volume is not mounted.
 //
-// It is watched by looking four times a second, which sees every way of replacing a file on
-// every file system; so is the configuration's own file. A text counts when it has been
-// read twice and nothing was written between, so that one that is just being written is not
-// taken for a shorter one. So does its absence, because some replace a file by removing it
-// first.
+// Wait looks at the file four times a second. This sees every way to replace a file, on every
+// file system. Get reads the file until two readings agree and nothing was written between
+// them, so that it does not return a file that another process is still writing. It does the
+// same for a file that is absent, because some programs remove a file before they replace it.
 func File() Kind {
 	return Kind{
 		Schemes: []string{"file"},
@@ -37,30 +36,30 @@ func File() Kind {
 	}
 }
 
-// bare reports whether a URL has nothing behind its path.
+// bare reports whether a URL has nothing after its path.
 func bare(u *url.URL) bool { return u.RawQuery == "" && u.Fragment == "" && u.Opaque == "" }
 
-// file is the name of a file. What a file system does not answer cannot be interrupted, so
-// on one that hangs the methods do not return when their context ends.
+// file is the name of a file. A call to a file system cannot be interrupted, so on a file
+// system that hangs the methods do not return when their context ends.
 type file string
 
 const (
 	lookEvery = 250 * time.Millisecond
 
-	// A file changed so recently may change again without a new time stamp.
+	// A file that was modified less than this ago may change again without a new time stamp.
 	recent = 2 * time.Second
 )
 
 func (f file) Get(ctx context.Context) (Document, error) {
 	var d Document
-	var info fs.FileInfo // of before d was read; nil if there was no file
+	var info fs.FileInfo // from before d was read; nil: there was no file
 	for looks := 0; ; looks++ {
 		if looks > 0 && !sleep(ctx, lookEvery) {
 			return Document{}, ctx.Err()
 		}
 		before, lastInfo := d, info
 		var err error
-		info, _ = os.Stat(string(f)) // read says why not
+		info, _ = os.Stat(string(f)) // read returns the error
 		if d, err = f.read(); err != nil {
 			return Document{}, err
 		}
@@ -72,7 +71,7 @@ func (f file) Get(ctx context.Context) (Document, error) {
 }
 
 func (f file) Wait(ctx context.Context, d Document) error {
-	var info fs.FileInfo // of the last look
+	var info fs.FileInfo // the previous one
 	for {
 		if !sleep(ctx, lookEvery) {
 			return ctx.Err()
@@ -88,7 +87,7 @@ func (f file) Wait(ctx context.Context, d Document) error {
 	}
 }
 
-// alike reports whether two looks have found the same, or no file.
+// alike reports whether two calls of Stat have found the same unchanged file, or no file.
 func alike(a, b fs.FileInfo) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -96,14 +95,14 @@ func alike(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// read returns what is in the file now.
+// read returns the contents of the file now.
 func (f file) read() (Document, error) {
 	info, err := os.Stat(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err = os.Stat(filepath.Dir(string(f)))
 		return Document{}, err
 	}
-	if err == nil && !info.Mode().IsRegular() { // to open a pipe is to wait for who writes into it
+	if err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for a writer
 		err = fmt.Errorf("%s: expected a file, found %v", string(f), info.Mode())
 	}
 	if err != nil {
@@ -118,8 +117,8 @@ func (f file) read() (Document, error) {
 	return Document{Text: text, Exists: err == nil}, err
 }
 
-// Put writes a file beside the one to replace, and gives it that one's name and mode. If the
-// name is a symbolic link's, the link stays and what it leads to is replaced.
+// Put writes a new file in the same folder, with the mode of the old file, and renames it. If
+// the old name is a symbolic link, Put replaces the target of the link.
 func (f file) Put(ctx context.Context, text []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -138,13 +137,13 @@ func (f file) Put(ctx context.Context, text []byte) error {
 		return err
 	}
 	if info != nil {
-		err = w.Chmod(mode) // also what the process' mask takes away
+		err = w.Chmod(mode) // also the bits that the umask has cleared
 	}
 	if err == nil {
 		_, err = w.Write(text)
 	}
 	if err == nil {
-		err = w.Sync() // else a crash could leave the new name with nothing in it
+		err = w.Sync() // otherwise a crash could leave an empty file
 	}
 	err = errors.Join(err, w.Close())
 	if err == nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
-// Put keeps what the file is besides its text, and leaves nothing beside it.
+// Put keeps the mode of the file and the symbolic link to it, and leaves no other file.
 func TestFilePut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "real"), 0o755))
 	must(t, os.WriteFile(filepath.Join(dir, "real", "limits.yaml"), []byte("first"), 0o600))
-	must(t, os.Chmod(filepath.Join(dir, "real", "limits.yaml"), 0o666)) // more than the mask leaves
+	must(t, os.Chmod(filepath.Join(dir, "real", "limits.yaml"), 0o666)) // more than the umask allows
 	must(t, os.Symlink("real", filepath.Join(dir, "folder")))
 	must(t, os.Symlink("folder/limits.yaml", filepath.Join(dir, "link.yaml")))
 	for name, mode := range map[string]os.FileMode{"link.yaml": 0o666, "fresh.yaml": 0o644} {
@@ -47,7 +47,7 @@ func TestFilePut(t *testing.T) {
 	}
 }
 
-// A ConfigMap is changed by a swap of a symbolic link two folders up.
+// A ConfigMap changes by swapping a symbolic link two folders up.
 func TestFileConfigMap(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func TestFileConfigMap(t *testing.T) {
 	}
 }
 
-// What is no file is no document, and does not stop who reads it.
+// Reading a folder or a pipe fails, and does not block.
 func TestFileIsNone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,32 +12,33 @@ import (
 )
 
 const (
-	// getTimeout is how long a centre may take to answer.
+	// getTimeout is how long a Get may take.
 	getTimeout = 4 * time.Second
 
-	// A centre that is out of reach is asked again after a time that grows from shortest to
-	// longest. It is a random part of that, so that a hundred gateways that have lost it
-	// at once do not come back at once; still each is back within ten seconds.
+	// Follow retries a centre that is out of reach after a pause that grows from shortestPause
+	// to longestPause. A random part of the pause spreads the retries of gateways that lost
+	// the centre at the same moment. Each gateway reaches it again within ten seconds.
 	shortestPause = 500 * time.Millisecond
 	longestPause  = 5 * time.Second
 
-	// lookAnyway is how long a Source is believed that says nothing. A watch can get lost
-	// in a way that nobody notices.
-	lookAnyway = 30 * time.Second
+	// longestWait is how long a Wait may take before Follow calls Get anyway, because a watch
+	// can be lost without an error.
+	longestWait = 30 * time.Second
 )
 
-// Follower is told about a document.
+// Follower has the functions that Follow calls, one at a time.
 type Follower struct {
-	// Changed is called with each document that differs from the one before.
+	// Changed is called with each document that differs from the previous one.
 	Changed func(Document)
 
-	// Reached is called when the centre can no longer be asked, with the reason, and with
-	// nil when it can be asked again.
+	// Reached is called with an error when the centre goes out of reach, and with nil when
+	// it is within reach again.
 	Reached func(error)
 }
 
-// Follow tells a Follower about the document of a Source, until ctx ends. The document was
-// last seen as seen, unless lost says why the centre could not be asked.
+// Follow reports changes of the document of a Source to a Follower, until ctx ends. seen is
+// the document that the caller has read last. If the caller could not read it, lost is the
+// error; then Follow reports the first document that it reads.
 func Follow(ctx context.Context, s Source, seen Document, lost error, f Follower) {
 	pause := shortestPause
 	unknown := lost != nil
@@ -75,7 +76,7 @@ func Follow(ctx context.Context, s Source, seen Document, lost error, f Follower
 	}
 }
 
-// Get asks a Source, for no longer than that, and its error says so.
+// Get calls s.Get with a timeout. Its error names the timeout if that has ended the call.
 func Get(ctx context.Context, s Source, within time.Duration) (Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -86,10 +87,10 @@ func Get(ctx context.Context, s Source, within time.Duration) (Document, error) 
 	return d, err
 }
 
-// wait waits for a Source, for no longer than it is believed. An error means that it
-// could not be told whether the document has changed.
+// wait calls s.Wait, for about longestWait at most. An error means that s could not find out
+// whether the document has changed.
 func wait(ctx context.Context, s Source, d Document) error {
-	ctx, cancel := context.WithTimeout(ctx, lookAnyway*9/10+rand.N(lookAnyway/5))
+	ctx, cancel := context.WithTimeout(ctx, longestWait*9/10+rand.N(longestWait/5))
 	defer cancel()
 	if err := s.Wait(ctx, d); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -99,7 +100,7 @@ func wait(ctx context.Context, s Source, d Document) error {
 
 func same(a, b Document) bool { return a.Exists == b.Exists && bytes.Equal(a.Text, b.Text) }
 
-// sleep returns false if ctx ends first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

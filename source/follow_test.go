@@ -15,19 +15,18 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// script is a Source in fake time. Its document and its health are those that the test
-// gives it.
+// script is a Source in fake time. The test sets its document and its health.
 type script struct {
 	mu      sync.Mutex // guards the rest
 	now     source.Document
 	out     error         // why it is out of reach
-	hangs   bool          // it does not even say so
-	lost    bool          // Wait does not hear of changes any more
+	hangs   bool          // it does not answer
+	lost    bool          // Wait does not return any more when there is a change
 	changed chan struct{} // closed at the next change of any of these
 	asked   []time.Time   // each Get
 }
 
-// newScript returns one that has "first".
+// newScript returns a script whose document is "first".
 func newScript() *script {
 	s := &script{changed: make(chan struct{})}
 	s.set(func() { s.now = written("first") })
@@ -80,7 +79,7 @@ func (s *script) Wait(ctx context.Context, d source.Document) error {
 func (s *script) Put(context.Context, []byte) error { return errors.New("not in this test") }
 func (s *script) Close() error                      { return nil }
 
-// follow follows a script until the test's end. What it is told is written into a list.
+// follow follows a script until the end of the test. It writes the calls of the Follower into a list.
 func follow(t *testing.T, s *script, seen source.Document, lost error) func() []string {
 	var mu sync.Mutex
 	var told []string
@@ -111,7 +110,7 @@ func follow(t *testing.T, s *script, seen source.Document, lost error) func() []
 
 var errRefused = errors.New("refused")
 
-// What a gateway is told: each document that is another, and when the centre goes and comes.
+// Follow reports each document that differs, and when the centre goes out of reach and is back.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +144,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// One who starts without the centre is told when it comes, and what it has.
+// A follower that starts without the centre learns when it is back, and gets its document.
 func TestFollowFromOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -161,7 +160,7 @@ func TestFollowFromOut(t *testing.T) {
 	})
 }
 
-// A Source that says nothing any more is not believed for longer than 33 s.
+// If a watch is lost silently, Follow notices a change within 33 s.
 func TestFollowLooksAnyway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -180,8 +179,8 @@ func TestFollowLooksAnyway(t *testing.T) {
 	})
 }
 
-// However long a centre was away and in whatever way, it is not asked all the time, and not
-// for longer than ten seconds later than it is back.
+// However long a centre was out of reach, Follow pauses between its retries, and notices within
+// ten seconds that the centre is back.
 func TestFollowPauses(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"refuses": false, "hangs": true} {
@@ -214,8 +213,8 @@ func TestFollowPauses(t *testing.T) {
 	}
 }
 
-// A hundred gateways that lose a centre at once do not ask for it at once, neither when it
-// goes nor when it is back.
+// The retries of a hundred gateways that lose a centre at the same moment are spread, when the
+// centre fails and when it is back.
 func TestFollowHerd(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"refuses": false, "hangs": true} {
@@ -229,7 +228,7 @@ func TestFollowHerd(t *testing.T) {
 					told = append(told, follow(t, s, written("first"), nil))
 				}
 				synctest.Wait()
-				s.asked = nil // those that have just started, at once
+				s.asked = nil // each gateway has asked once at its start
 				s.set(func() { s.out, s.hangs = errRefused, hangs })
 				time.Sleep(time.Minute)
 				s.set(func() { s.out, s.hangs, s.now = nil, false, written("second") })
@@ -243,7 +242,7 @@ func TestFollowHerd(t *testing.T) {
 				}
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				// The first second is the densest: some ask for the second time then.
+				// The first second has the most, because some gateways ask twice in it.
 				if n := densest(s.asked, 100*time.Millisecond); n > 70 {
 					t.Errorf("asked %d times within 100 ms", n)
 				}
@@ -256,7 +255,7 @@ func TestFollowHerd(t *testing.T) {
 	}
 }
 
-// densest returns how many of the times lie within a span, where they are most.
+// densest returns the largest number of times that lie within a span.
 func densest(times []time.Time, span time.Duration) int {
 	most := 0
 	for i, at := range times { // in order
@@ -266,7 +265,7 @@ func densest(times []time.Time, span time.Duration) int {
 	return most
 }
 
-// It ends at once, whatever it does.
+// Follow returns as soon as its context ends, whatever it does.
 func TestFollowEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// HTTP is the kind of a document that any web server has. It is asked for every 1 to 1.8 s,
-// and sent again only if it has changed, when the server gives an ETag or says when it was
-// last modified. No document is a status of 404 or 410. A Token goes as a bearer's, and
-// Credentials by basic authentication. Put is PUT.
+// HTTP is the kind of a document on a web server. The Source requests it every 1 to 1.8 s. If
+// the server sends an ETag or Last-Modified, it sends the document again only when it has
+// changed. A status of 404 or 410 means that there is no document. The Source sends a Token as
+// a bearer token, and Credentials by basic authentication. Put uses the method PUT.
 func HTTP() Kind {
 	return Kind{
 		Schemes: []string{"http", "https"},
@@ -23,7 +23,7 @@ func HTTP() Kind {
 			if o.URL.Scheme == "http" && o.TLS != nil {
 				return nil, errors.New("TLS is given: expected https:// and not http://")
 			}
-			if err := checkWho(o); err != nil {
+			if err := checkCredentials(o); err != nil {
 				return nil, err
 			}
 			u := *o.URL
@@ -34,17 +34,17 @@ func HTTP() Kind {
 	}
 }
 
-// page is a document of a web server.
+// page is a document on a web server.
 type page struct {
 	*web
 	url *url.URL
 
 	last      Document
-	condition http.Header // the server sends last again unless it has changed; nil: in any case
+	condition http.Header // under which the server omits a document that is still last; nil: none
 }
 
 func (p *page) Get(ctx context.Context) (Document, error) {
-	header := http.Header{"Cache-Control": {"no-cache"}} // of proxies; they must ask the server
+	header := http.Header{"Cache-Control": {"no-cache"}} // proxies must ask the server
 	for name, values := range p.condition {
 		header[name] = values
 	}
@@ -68,12 +68,12 @@ func (p *page) Get(ctx context.Context) (Document, error) {
 	return p.last, nil
 }
 
-// condition returns the header of a request that is for a document other than the one that
-// came with header.
+// condition returns the header fields that ask for a document only if it is no longer the one
+// that came with header.
 //
-// A time has whole seconds. A server that takes its ETag from the file's time and size, as
-// nginx does, gives the same one to two texts of the same length within a second. So what
-// was modified when it was sent, or just before, is asked for without a condition.
+// Last-Modified has whole seconds. nginx and others make the ETag of the file's time and size,
+// so two texts of the same length within a second have the same ETag. Therefore condition
+// returns nil for a document that was modified less than two seconds before it was sent.
 func condition(header http.Header) http.Header {
 	tag, modified := header.Get("ETag"), header.Get("Last-Modified")
 	if modified != "" {

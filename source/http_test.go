@@ -26,14 +26,14 @@ func token(token string) func() (string, error) {
 	return func() (string, error) { return token, nil }
 }
 
-// What has not changed is not sent again.
+// The server does not send a document again that has not changed.
 func TestHTTPConditions(t *testing.T) {
 	t.Parallel()
-	const now = "now" // when it is sent
+	const now = "now" // the time of the response
 	long := time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)
 	for name, c := range map[string]struct {
 		header http.Header
-		want   string // the condition that comes with the next request
+		want   string // the condition of the next request
 	}{
 		"tag":                   {http.Header{"Etag": {`"a"`}}, `If-None-Match: "a"`},
 		"weak tag":              {http.Header{"Etag": {`W/"a"`}}, `If-None-Match: W/"a"`},
@@ -82,7 +82,7 @@ func TestHTTPConditions(t *testing.T) {
 	}
 }
 
-// A document that does not change comes once.
+// The server sends a document once if it does not change.
 func TestHTTPIsSentOnce(t *testing.T) {
 	t.Parallel()
 	d := &document{tags: true, allowed: func(*http.Request) bool { return true }}
@@ -131,7 +131,7 @@ func TestHTTPStatuses(t *testing.T) {
 	}
 }
 
-// Who we are is told to nobody else, nor what stands in the URL.
+// No other host gets the credentials or the query of the URL.
 func TestHTTPRedirects(t *testing.T) {
 	t.Parallel()
 	var referer atomic.Value
@@ -177,8 +177,8 @@ func TestHTTPRedirects(t *testing.T) {
 	}
 }
 
-// Each request asks who we are now.
-// What is said of an answer repeats nothing of it: it may have our own words in it, or be long.
+// The credentials are read for each request.
+// An error about an answer quotes nothing of it, because it can be long or repeat a secret.
 func TestHTTPIsAnother(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(request string) string{
@@ -273,7 +273,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A change is known within two seconds, also if the centre takes a moment to answer.
+// Poll returns early enough to notice a change within two seconds, even if the centre is slow.
 func TestPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,5 +8,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Every Source of every test has been closed when the tests end, and nothing goes on.
+// Each test closes its Sources, and leaves no goroutine.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

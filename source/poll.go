@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// A centre that cannot say when something has changed is asked again after a random time
-// from soonest to latest. So a change is known within two seconds, and a hundred gateways
-// that were started together ask at different times.
+// A centre that does not report changes is polled, after a random time from shortestPoll to
+// longestPoll. So a gateway notices a change within two seconds, and gateways that were
+// started together poll at different times.
 const (
-	soonest = 1000 * time.Millisecond
-	latest  = 1800 * time.Millisecond
+	shortestPoll = 1000 * time.Millisecond
+	longestPoll  = 1800 * time.Millisecond
 )
 
-// Poll is the Wait of a Source that has no better one: it returns when it is time to ask
-// again, which is after 1 to 1.8 s.
-func Poll(ctx context.Context) error { return rest(ctx, soonest, latest) }
+// Poll is the Wait of a Source whose centre does not report changes. It returns after a random
+// time of 1 to 1.8 s, or with the error of ctx.
+func Poll(ctx context.Context) error { return pause(ctx, shortestPoll, longestPoll) }
 
-// rest waits for a random time from least to most, or returns the error of ctx.
-func rest(ctx context.Context, least, most time.Duration) error {
+// pause waits for a random time from least to most, or returns the error of ctx.
+func pause(ctx context.Context, least, most time.Duration) error {
 	if !sleep(ctx, least+rand.N(most-least+1)) {
 		return ctx.Err()
 	}

@@ -18,13 +18,14 @@ import (
 	"time"
 )
 
-// Redis is the kind of a string in Redis, which is asked for every 1 to 1.8 s. A script has
-// Redis send it only when it is another; who may not run scripts reads it whole each time,
-// with STRLEN and GET. A key that is absent, or has expired, is no document.
+// Redis is the kind of a string in Redis. The Source reads it every 1 to 1.8 s. By a script,
+// Redis sends the string only when it has changed. A user without permission for scripts
+// reads all of it each time, with STRLEN and GET. A key that is absent or has expired means
+// that there is no document.
 //
-// It speaks the protocol by itself. Rejected: the client that package redisstore uses. That
-// one is made for throughput and trusts who answers: it makes room for as many bytes as it
-// is told, and ends the program when an answer comes that nobody asked for.
+// The Source implements the protocol itself. Rejected: the client of package redisstore, which
+// is made for throughput and trusts the server. It allocates as many bytes as the server
+// announces, and ends the program when the server sends a reply without a request.
 func Redis() Kind {
 	return Kind{
 		Schemes: []string{"redis", "rediss"},
@@ -62,25 +63,25 @@ func redisPath(u *url.URL) (db, key string) {
 	return db, key
 }
 
-// redisKey is a key of Redis.
+// redisKey is a key in Redis.
 type redisKey struct {
 	dialer redisDialer
 	name   string
 
 	conn    *redisConn // nil: none
-	scripts bool       // it may run them, as far as is known of this connection
+	scripts bool       // Redis has not rejected a script on this connection
 
 	last Document
-	sum  string // SHA-1 of last, in hexadecimal; empty if there was none
+	sum  string // SHA-1 of last in hexadecimal; empty: there was no document
 }
 
 // redisScript reads a string.
 //
 //	KEYS[1] -> the key
-//	ARGV[1] -> the SHA-1 of what is known of it
-//	ARGV[2] -> the index of the last byte that is wanted
+//	ARGV[1] -> the SHA-1 of the string that the caller knows
+//	ARGV[2] -> the index of the last byte to return
 //
-// Returns nil if there is no key, 1 if it is what is known, or else the string.
+// Returns nil if the key does not exist, 1 if the caller knows the string, or else the string.
 const redisScript = `
 local text = redis.call('GETRANGE', KEYS[1], 0, ARGV[2])
 if text == '' and redis.call('EXISTS', KEYS[1]) == 0 then
@@ -143,8 +144,8 @@ func (k *redisKey) leave() {
 	}
 }
 
-// use has something done over a connection. One on which anything went wrong is not used
-// again, so that the next makes no sense of what is left on it, and says anew who we are.
+// use calls do with a connection. After an error it closes the connection: the next call must
+// not read what is left of a reply, and authenticates again.
 func (k *redisKey) use(ctx context.Context, do func(*redisConn) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -164,7 +165,7 @@ func (k *redisKey) use(ctx context.Context, do func(*redisConn) error) error {
 	return cancelled(ctx, err)
 }
 
-// cancelled returns the error of ctx instead of one that comes of it.
+// cancelled returns the error of ctx if err is a consequence of it, and err otherwise.
 func cancelled(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
@@ -172,7 +173,7 @@ func cancelled(ctx context.Context, err error) error {
 	return err
 }
 
-// redisDialer makes connections.
+// redisDialer opens connections.
 type redisDialer struct {
 	host, port, db string
 	credentials    func() (username, password string, err error) // nil: none
@@ -187,7 +188,7 @@ func (d *redisDialer) dial(ctx context.Context) (*redisConn, error) {
 			return nil, err
 		}
 		who = []string{"AUTH", username, password}
-		if username == "" { // also known to Redis before 6
+		if username == "" { // works with Redis before 6 too
 			who = []string{"AUTH", password}
 		}
 	}
@@ -203,7 +204,7 @@ func (d *redisDialer) dial(ctx context.Context) (*redisConn, error) {
 	stop := c.until(ctx)
 	if who != nil {
 		_, err = c.do(who...)
-		if e, ok := errors.AsType[redisError](err); ok { // its words may repeat the command
+		if e, ok := errors.AsType[redisError](err); ok { // its text may repeat the command
 			code, _, _ := strings.Cut(string(e), " ")
 			err = fmt.Errorf("the username and the password were refused: %.20s", code)
 		}
@@ -223,27 +224,27 @@ type redisConn struct {
 	answers *bufio.Reader
 }
 
-// redisError is what Redis says of a command that it does not carry out.
+// redisError is an error reply of Redis.
 type redisError string
 
 func (e redisError) Error() string { return string(e) }
 
 var errNotRedis = errors.New("the answer is not one of Redis")
 
-// redisReply is an answer. Other kinds than these do not come.
+// redisReply is a reply of one of the kinds that our commands have.
 type redisReply struct {
 	kind   byte   // '+', ':' or '$'
-	text   []byte // of '$'; nil: there is none
+	text   []byte // of '$'; nil: the key does not exist
 	number int64  // of ':'
 }
 
-// until has all that is under way fail when ctx ends, until stop, which returns false if
-// that has happened.
+// until makes reads and writes fail when ctx ends. stop ends this, and returns false if ctx
+// has ended before.
 func (c *redisConn) until(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // else it is closed
+	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // fails only on a closed connection
 }
 
-// read reads a string without a script.
+// read reads a string without a script, and one byte more than MaxSize at most.
 func (c *redisConn) read(key string) (redisReply, error) {
 	size, err := c.do("STRLEN", key)
 	switch {
@@ -255,7 +256,7 @@ func (c *redisConn) read(key string) (redisReply, error) {
 	return c.do("GET", key)
 }
 
-// do has a command carried out.
+// do sends a command and reads the reply.
 func (c *redisConn) do(args ...string) (redisReply, error) {
 	command := fmt.Appendf(nil, "*%d\r\n", len(args))
 	for _, arg := range args {

@@ -13,7 +13,7 @@ import (
 	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
-// A text that is known is not sent again, unless scripts are not allowed.
+// Redis does not send a known text again, unless the user may not run scripts.
 func TestRedisIsSentOnce(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -49,7 +49,7 @@ func TestRedisIsSentOnce(t *testing.T) {
 		if calls := r.Calls(); calls[c.commands] == 0 || calls[c.forbidden] > 0 {
 			t.Errorf("%s: found calls %v", name, calls)
 		}
-		// Absent, empty, too large and no string, by each way.
+		// A key that is absent, empty, too large or not a string, with scripts and without.
 		r.Must("DEL", "diana")
 		if d, err := src.Get(t.Context()); err != nil || d.Exists {
 			t.Errorf("%s: found %+v, %v, expected none", name, d, err)
@@ -70,7 +70,7 @@ func TestRedisIsSentOnce(t *testing.T) {
 	}
 }
 
-// Who we are is asked at each connection.
+// The credentials are read for each connection.
 func TestRedisCredentials(t *testing.T) {
 	t.Parallel()
 	r := redistest.Options{Password: "hidden-second"}.Start(t)
@@ -106,7 +106,7 @@ func TestRedisCredentials(t *testing.T) {
 	}
 }
 
-// What is not Redis does no harm, whatever it says.
+// A server that is not Redis causes an error, whatever it sends.
 func TestRedisIsAnother(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{
@@ -123,7 +123,7 @@ func TestRedisIsAnother(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_, _ = c.Read(make([]byte, 1000)) // whatever it is, this is the answer
+				_, _ = c.Read(make([]byte, 1000)) // the answer is the same for each command
 				_, _ = c.Write([]byte(answer))
 				_ = c.Close()
 			}

@@ -40,7 +40,7 @@ func (s *server) start() {
 	s.t.Helper()
 	var l net.Listener
 	err := error(nil)
-	for range 100 { // someone else may have a connection from this port
+	for range 100 { // another process may use this port
 		if l, err = net.Listen("tcp", s.addr); err == nil {
 			break
 		}
@@ -49,7 +49,7 @@ func (s *server) start() {
 	must(s.t, err)
 	s.http = &httptest.Server{Listener: l, Config: &http.Server{
 		Handler:  s.handler,
-		ErrorLog: log.New(io.Discard, "", 0), // of connections that are cut
+		ErrorLog: log.New(io.Discard, "", 0), // errors of closed connections
 	}}
 	if s.secure {
 		s.http.StartTLS()
@@ -66,7 +66,7 @@ func (s *server) stop() {
 	}
 }
 
-// trust returns what trusts the server's certificate, nil without.
+// trust returns a configuration that trusts the certificate of the server; nil without TLS.
 func (s *server) trust() *tls.Config {
 	if !s.secure {
 		return nil
@@ -74,10 +74,10 @@ func (s *server) trust() *tls.Config {
 	return s.http.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 }
 
-// document is what a web server has at one place.
+// document is a document on a web server.
 type document struct {
 	allowed func(*http.Request) bool
-	tags    bool // it says ETag, else Last-Modified
+	tags    bool // the server sends ETag, otherwise Last-Modified
 
 	mu       sync.Mutex // guards the rest
 	now      source.Document
@@ -133,6 +133,6 @@ func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(status)
 	if status == http.StatusOK {
-		_, _ = w.Write(now.Text) // who does not want all of it goes away
+		_, _ = w.Write(now.Text) // the client may disconnect before the end
 	}
 }

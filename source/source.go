@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 
-// Package source delivers configurations from configuration centres, and follows them.
+// Package source reads remote configurations from configuration centres, and follows them.
 //
-// A [Source] is one document in one centre: what to ask it, and how to hear that it may
-// have changed. It has no state of its own to speak of and gives up easily. All that makes
-// it safe to rely on a centre is in [Follow], once for all of them. A program adds a kind of
-// centre by adding a [Kind] to its vocabulary.
+// A [Source] is one document in one centre. It reads the document, and waits until the
+// document may have changed. It is simple: it keeps almost no state, and does not retry.
+// [Follow] retries, times out and detects changes, for all sources alike. A program adds a
+// kind of centre by adding a [Kind] to its vocabulary.
 package source
 
 import (
@@ -16,65 +16,69 @@ import (
 	"slices"
 )
 
-// MaxSize is the largest document, in bytes. A Source reads one byte more than that at the
-// most, and whoever reads the document says that it is too large.
+// MaxSize is the size of the largest valid document, in bytes. A Source returns at most one
+// byte more of a larger document, so that its reader can reject it as too large.
 const MaxSize = 1 << 20
 
 // Document is what a centre holds under a key.
 type Document struct {
 	Text   []byte
-	Exists bool // false: the centre answers, and there is none
+	Exists bool // false: the centre has answered that it has no document
 
-	// Version is what Wait needs to tell it from another; nobody else reads it.
+	// Version tells Wait which document this is. Only the Source that set it reads it.
 	Version string
 }
 
-// Source is a document in a centre. Its methods are called by one goroutine at a time, and
-// return soon after ctx ends, with its error.
+// Source is a document in a centre. One goroutine at a time calls its methods. They return
+// soon after ctx ends, with the error of ctx.
 type Source interface {
 	// Get returns the document as it is now.
 	Get(ctx context.Context) (Document, error)
 
-	// Wait returns nil when the document may no longer be d: when the centre has said so,
-	// when it is time to ask again, or too early. An error means that it cannot be told.
+	// Wait returns nil when the document may no longer be d: when the centre has reported a
+	// change, or when it is time to call Get again. It may return early. An error means that
+	// Wait could not find out.
 	Wait(ctx context.Context, d Document) error
 
 	// Put replaces the document.
 	Put(ctx context.Context, text []byte) error
 
-	// Close gives back what the Source holds. No other call comes after it.
+	// Close releases the connections of the Source. It is the last call.
 	Close() error
 }
 
 // Kind is a kind of centre.
 type Kind struct {
-	// Schemes are those of its URLs. The first is its name.
+	// Schemes are the schemes of its URLs. The first is the name of the kind.
 	Schemes []string
 
-	// Form is what its URLs look like, for messages: "etcd://HOST:PORT/KEY".
+	// Form shows in messages what its URLs look like: "etcd://HOST:PORT/KEY".
 	Form string
 
-	// Check reports whether a URL of one of the schemes has all that is needed.
+	// Check reports whether a URL of one of the schemes is complete. Nil: each one is.
 	Check func(u *url.URL) bool
 
-	// Open returns a Source. It does not wait for the centre. The error is for Options
-	// that are wrong.
+	// Open returns a Source. It does no network I/O. It returns an error if the Options are
+	// wrong.
 	Open func(o Options) (Source, error)
 }
 
-// Options say where a document is, and who asks for it.
+// Options say where a document is, and with which credentials to read it.
 type Options struct {
 	URL *url.URL // without user and password
 
-	// Credentials and Token are asked whenever they are needed, so that changed ones are
-	// used. Nil: none.
+	// Credentials and Token are called for each connection or request, so that a Source uses
+	// changed secrets. Nil: none.
 	Credentials func() (username, password string, err error)
 	Token       func() (string, error)
 
-	TLS *tls.Config // for schemes that use TLS, or for those that can; nil: the system's authorities, or no TLS
+	// TLS is for schemes that always use TLS, and for schemes that can. Nil: the former trust
+	// the authorities of the system, the latter use no TLS.
+	TLS *tls.Config
 }
 
-// Open returns the Source of the kind that has the URL's scheme, and the kind's name.
+// Open returns the Source that Options describe, and the name of its kind, which is the one
+// that has the scheme of the URL.
 func Open(kinds []Kind, o Options) (kind string, s Source, err error) {
 	k, ok := Named(kinds, o.URL.Scheme)
 	if !ok {
@@ -84,7 +88,7 @@ func Open(kinds []Kind, o Options) (kind string, s Source, err error) {
 	return k.Schemes[0], s, err
 }
 
-// Named returns the kind that has a scheme.
+// Named returns the kind that has a scheme, and whether there is one.
 func Named(kinds []Kind, scheme string) (Kind, bool) {
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return slices.Contains(k.Schemes, scheme) })
 	if i < 0 {

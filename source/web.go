@@ -15,22 +15,23 @@ import (
 	"time"
 )
 
-// web asks a centre that speaks HTTP. No error tells a URL, which may have a secret in it.
+// web sends requests to a centre over HTTP. Its errors contain no URL, because a URL can
+// contain a secret.
 type web struct {
 	client    *http.Client
 	transport *http.Transport
-	authorise func(*http.Request) error // nil: there is nothing to say
+	authorize func(*http.Request) error // adds the credentials; nil: there are none
 }
 
-// answer is what a centre says. Its text is cut off behind MaxSize+1 bytes.
+// answer is the response of a centre. Its text has at most MaxSize+1 bytes.
 type answer struct {
 	status int
 	header http.Header
 	text   []byte
 }
 
-// newWeb returns a web that says who we are with each request. How a token is said, bearer
-// knows.
+// newWeb returns a web that sends the credentials of o with each request. bearer puts a token
+// into the header.
 func newWeb(o Options, bearer func(h http.Header, token string)) *web {
 	w := &web{transport: &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -41,18 +42,18 @@ func newWeb(o Options, bearer func(h http.Header, token string)) *web {
 		MaxResponseHeaderBytes: 64 << 10,
 		Protocols:              new(http.Protocols),
 	}}
-	// A connection of HTTP/2 is used again after a request on it got no answer. One of
-	// HTTP/1 is not, so a dead one does no harm for long.
+	// The client reuses an HTTP/2 connection after a request on it timed out, and closes an
+	// HTTP/1 connection. So with HTTP/1 a dead connection costs one request.
 	w.transport.Protocols.SetHTTP1(true)
 	switch {
 	case o.Token != nil:
-		w.authorise = func(r *http.Request) error {
+		w.authorize = func(r *http.Request) error {
 			token, err := o.Token()
 			bearer(r.Header, token)
 			return err
 		}
 	case o.Credentials != nil:
-		w.authorise = func(r *http.Request) error {
+		w.authorize = func(r *http.Request) error {
 			username, password, err := o.Credentials()
 			r.SetBasicAuth(username, password)
 			return err
@@ -62,33 +63,33 @@ func newWeb(o Options, bearer func(h http.Header, token string)) *web {
 	return w
 }
 
-// redirect says whether an answer that sends us elsewhere is followed.
+// redirect returns an error if a redirect must not be followed.
 func (w *web) redirect(r *http.Request, via []*http.Request) error {
 	first := via[0]
 	switch {
-	case first.Method != http.MethodGet: // it would become one
+	case first.Method != http.MethodGet: // the client would follow with GET
 		return http.ErrUseLastResponse
 	case len(via) >= 5:
 		return errors.New("expected a document, found one redirect after another")
 	case first.URL.Scheme == "https" && r.URL.Scheme != "https":
 		return errors.New("expected no redirect from https to " + r.URL.Scheme)
-	case w.authorise != nil && (r.URL.Scheme != first.URL.Scheme || r.URL.Host != first.URL.Host):
+	case w.authorize != nil && (r.URL.Scheme != first.URL.Scheme || r.URL.Host != first.URL.Host):
 		return fmt.Errorf("expected no redirect to another host, with credentials, found one to %s://%s",
 			r.URL.Scheme, r.URL.Host)
 	}
-	r.Header.Del("Referer") // which tells what is behind the ? of the first URL
+	r.Header.Del("Referer") // it has the query of the first URL
 	return nil
 }
 
-// ask sends a request and returns the answer, whatever its status is.
+// ask sends a request and returns the answer, whatever its status.
 func (w *web) ask(ctx context.Context, method string, u *url.URL, header http.Header, text []byte) (*answer, error) {
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(text))
 	if err != nil {
 		return nil, anonymous(ctx, err)
 	}
 	r.Header = header
-	if w.authorise != nil {
-		if err := w.authorise(r); err != nil {
+	if w.authorize != nil {
+		if err := w.authorize(r); err != nil {
 			return nil, err
 		}
 	}
@@ -96,7 +97,7 @@ func (w *web) ask(ctx context.Context, method string, u *url.URL, header http.He
 	if err != nil {
 		return nil, anonymous(ctx, err)
 	}
-	defer func() { _ = reply.Body.Close() }() // it was read, or is not wanted
+	defer func() { _ = reply.Body.Close() }() // nothing more is read
 	a := &answer{status: reply.StatusCode, header: reply.Header}
 	if a.text, err = io.ReadAll(io.LimitReader(reply.Body, MaxSize+1)); err != nil {
 		return nil, anonymous(ctx, err)
@@ -104,8 +105,8 @@ func (w *web) ask(ctx context.Context, method string, u *url.URL, header http.He
 	return a, nil
 }
 
-// anonymous returns the error of ctx, if it has ended, or else err without the URL, and
-// without what net/http quotes of an answer: that may repeat our words, and be long.
+// anonymous returns the error of ctx if it has ended. Otherwise it returns err without the URL
+// and without what net/http quotes of an answer, which can be long and repeat a secret.
 func anonymous(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -119,13 +120,13 @@ func anonymous(ctx context.Context, err error) error {
 	return err
 }
 
-// unexpected is the error for a status that says nothing of a document. The centre's own
-// words are left out: nobody knows what they repeat.
+// unexpected returns the error for a status that does not tell whether there is a document.
+// It omits the text of the answer, which can repeat a secret.
 func (a *answer) unexpected() error {
 	return fmt.Errorf("the centre answered %d %s", a.status, http.StatusText(a.status))
 }
 
-// done returns an error unless the centre has done what it was asked for.
+// done returns an error unless the status reports success.
 func (a *answer) done() error {
 	if a.status/100 != 2 {
 		return a.unexpected()
@@ -138,8 +139,8 @@ func (w *web) Close() error {
 	return nil
 }
 
-// checkWho returns an error for options that say in two ways who we are.
-func checkWho(o Options) error {
+// checkCredentials returns an error for options with two kinds of credentials.
+func checkCredentials(o Options) error {
 	if o.Token != nil && o.Credentials != nil {
 		return errors.New("expected either a token, or a username and a password")
 	}

@@ -157,8 +157,8 @@ func TestCentreFaults(t *testing.T) {
 	reached := func(want bool) {
 		t.Helper()
 		for i, g := range c.gateways {
-			if !eventually(func() bool { return g.status(t).Config.Centre.Reached == want }) {
-				t.Fatalf("gateway %d: %+v", i, g.status(t).Config.Centre)
+			if !eventually(func() bool { return g.status(t).Config.Remote.Reached == want }) {
+				t.Fatalf("gateway %d: %+v", i, g.status(t).Config.Remote)
 			}
 		}
 	}

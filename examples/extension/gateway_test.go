@@ -26,11 +26,11 @@ import (
 // gateway is a gateway with a configuration, whose upstream answers with 200.
 func gateway(t *testing.T, yaml string) (*diana.Limiter, http.Handler) {
 	t.Helper()
-	c, err := vocabulary().Parse("gateway.yaml", []byte(yaml))
-	if err != nil {
+	file := filepath.Join(t.TempDir(), "gateway.yaml")
+	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := diana.Options{Vocabulary: vocabulary(), Logger: slog.New(slog.DiscardHandler)}.New(c)
+	l, err := diana.Options{Vocabulary: vocabulary(), Logger: slog.New(slog.DiscardHandler)}.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,11 @@
 // Package etcdtest gives tests a real etcd, version 3.4 or newer, which can be killed,
 // restarted, frozen and wiped.
 //
-// It listens on free ports of 127.0.0.1, keeps its files in a folder of its own, and ends
-// with the test. Whatever goes wrong here fails the test, so its functions must be called
-// from the goroutine that runs it.
+// The etcd listens on free ports of 127.0.0.1, keeps its files in a folder of its own, and stops
+// at the end of the test. An error fails the test, so the goroutine of the test must call the
+// functions.
 //
-// ETCD in the environment names another program than etcd.
+// The environment variable ETCD names the program to run. The default is etcd.
 package etcdtest
 
 import (
@@ -34,8 +34,8 @@ type Server struct {
 	process *testproc.Process // nil if killed
 }
 
-// Start starts a server, which answers when Start returns. Without the program the test
-// is skipped, or fails if the environment has CI.
+// Start starts a server, which answers when Start returns. If the program is not installed, the
+// test is skipped, or fails if the environment has CI.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	name := cmp.Or(os.Getenv("ETCD"), "etcd")
@@ -57,7 +57,7 @@ func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 
 func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }
 
-// Restart starts a server that was killed, with what it held.
+// Restart starts a server that was killed, with the keys that it had.
 func (s *Server) Restart() {
 	s.t.Helper()
 	peer := fmt.Sprintf("http://127.0.0.1:%d", s.port+testproc.PeerOffset)
@@ -96,7 +96,7 @@ func (s *Server) wait() {
 	}
 }
 
-// Kill ends the server at once. It keeps what was written.
+// Kill stops the server at once. Its files stay.
 func (s *Server) Kill() {
 	if s.process == nil {
 		return
@@ -107,7 +107,7 @@ func (s *Server) Kill() {
 	s.process = nil
 }
 
-// Wipe has the server forget everything.
+// Wipe restarts the server without any keys.
 func (s *Server) Wipe() {
 	s.t.Helper()
 	s.Kill()
@@ -117,7 +117,7 @@ func (s *Server) Wipe() {
 	s.Restart()
 }
 
-// Freeze has the server do nothing, not even close its connections.
+// Freeze suspends the process of the server; its connections stay open.
 func (s *Server) Freeze() {
 	s.t.Helper()
 	if err := s.process.Stop(); err != nil {
@@ -125,7 +125,7 @@ func (s *Server) Freeze() {
 	}
 }
 
-// Thaw lets a frozen server go on.
+// Thaw resumes a frozen server.
 func (s *Server) Thaw() {
 	s.t.Helper()
 	if err := s.process.Resume(); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
-// Package etcd follows a configuration in etcd. It is a module of its own, so that only who
-// uses etcd gets its client.
+// Package etcd reads a remote configuration from etcd. It is a module of its own, so that only
+// programs that use etcd depend on its client.
 package etcd
 
 import (
@@ -26,9 +26,9 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// Kind is the kind of a key in etcd, which is the URL's path without the slash in front.
-// HOST:PORT can be several, separated by commas; those without a port have 2379. It speaks
-// TLS if Options have that.
+// Kind is the kind of a key in etcd. The key is the path of the URL without its first slash.
+// The URL can have several hosts, separated by commas. The default port is 2379. The Source
+// uses TLS if Options have TLS.
 func Kind() source.Kind {
 	return source.Kind{
 		Schemes: []string{"etcd"},
@@ -39,7 +39,7 @@ func Kind() source.Kind {
 		},
 		Open: func(o source.Options) (source.Source, error) {
 			if o.Token != nil {
-				return nil, errors.New("expected a username and a password, etcd is given no token")
+				return nil, errors.New("expected a username and a password, etcd has no tokens of this kind")
 			}
 			return &key{
 				name:        strings.TrimPrefix(o.URL.Path, "/"),
@@ -51,7 +51,7 @@ func Kind() source.Kind {
 	}
 }
 
-// endpoints returns the hosts with their ports, or nil if one of them is none.
+// endpoints returns the hosts with their ports, or nil if one of them is not a host.
 func endpoints(hosts string) []string {
 	var list []string
 	for host := range strings.SplitSeq(hosts, ",") {
@@ -68,8 +68,7 @@ func endpoints(hosts string) []string {
 	return list
 }
 
-// key is a key of etcd. The Version of its documents is the revision of all of etcd when
-// they were read.
+// key is a key in etcd. The Version of a document is the revision of etcd when it was read.
 type key struct {
 	name        string
 	endpoints   []string
@@ -80,16 +79,17 @@ type key struct {
 }
 
 const (
-	// largestMessage is what an answer may have around a document.
+	// largestMessage is the largest message: a document and what gRPC adds to it.
 	largestMessage = source.MaxSize + 16<<10
 
-	// A watch that says nothing is asked after askEvery how far it is, and is given up when
-	// it has not answered after answerWithin. That is how long a connection can be dead
-	// before it is noticed; gRPC's own pings take longer.
+	// After askEvery without a message, Wait asks the watch for its progress. After
+	// answerWithin without an answer it ends the watch. This detects a dead connection sooner
+	// than the pings of gRPC.
 	askEvery     = 3 * time.Second
 	answerWithin = 3 * time.Second
 
-	// spread is what gateways wait at random that have heard of a change all at once.
+	// spread is the longest random pause after a change, because etcd tells all gateways at
+	// the same moment.
 	spread = 100 * time.Millisecond
 )
 
@@ -97,7 +97,7 @@ func (k *key) Get(ctx context.Context) (d source.Document, err error) {
 	err = k.use(ctx, func(c *clientv3.Client) error {
 		r, err := c.Get(ctx, k.name)
 		switch {
-		case tooLarge(err): // so it was not received, and nobody will read it
+		case tooLarge(err): // the client has dropped it; any text of this size is rejected
 			d = source.Document{Text: make([]byte, source.MaxSize+1), Exists: true}
 			return nil
 		case err != nil:
@@ -113,19 +113,19 @@ func (k *key) Get(ctx context.Context) (d source.Document, err error) {
 	return d, err
 }
 
-// tooLarge reports whether an answer was larger than we let it be. It is the client that
-// says so: etcd uses the same code for other things, but other words.
+// tooLarge reports whether the client has dropped an answer because of its size. It compares
+// the text of the error, because etcd uses the same code for other errors.
 func tooLarge(err error) bool {
 	s := status.Convert(err)
 	return err != nil && s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "received message larger than max")
 }
 
-// Wait watches the key from what Get has seen. It does so over a stream of its own: the
-// client's Watch makes up for connections that are lost, without a word, and after etcd was
-// wiped waits for a revision that is far in the future.
+// Wait watches the key from the revision of d on. It opens its own stream, because the Watch
+// of the client reconnects silently, and after etcd was wiped waits for a revision that is far
+// in the future.
 func (k *key) Wait(ctx context.Context, d source.Document) error {
 	seen, err := strconv.ParseInt(d.Version, 10, 64)
-	if err != nil { // it was too large
+	if err != nil { // d was too large, and has no Version
 		return source.Poll(ctx)
 	}
 	if err := k.use(ctx, func(c *clientv3.Client) error { return k.watch(ctx, c, seen) }); err != nil {
@@ -140,7 +140,7 @@ func (k *key) Wait(ctx context.Context, d source.Document) error {
 }
 
 func (k *key) watch(ctx context.Context, c *clientv3.Client, seen int64) error {
-	// A member that has lost the others hears of nothing. So it ends the watch.
+	// A member without a leader sees no changes, so it must end the watch.
 	bounded, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	silent := time.AfterFunc(answerWithin, cancel)
@@ -150,7 +150,7 @@ func (k *key) watch(ctx context.Context, c *clientv3.Client, seen int64) error {
 		return orSilence(bounded, err)
 	}
 	create := &etcdserverpb.WatchCreateRequest{Key: []byte(k.name), StartRevision: seen + 1}
-	// What goes wrong with sending, Recv says.
+	// Recv returns the error of a Send that fails.
 	_ = stream.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}})
 	ask := time.AfterFunc(askEvery, func() {
 		progress := &etcdserverpb.WatchRequest_ProgressRequest{ProgressRequest: &etcdserverpb.WatchProgressRequest{}}
@@ -161,14 +161,14 @@ func (k *key) watch(ctx context.Context, c *clientv3.Client, seen int64) error {
 		r, err := stream.Recv()
 		switch {
 		case err != nil && tooLarge(err):
-			return nil // and it is a change
+			return nil // the change is too large to receive
 		case err != nil:
 			return orSilence(bounded, err)
-		case r.CompactRevision > 0: // what came since then is forgotten
+		case r.CompactRevision > 0: // etcd no longer has the changes since seen
 			return nil
 		case r.Canceled:
 			return errors.New("the watch has ended: " + r.CancelReason)
-		case len(r.Events) > 0, r.Header.GetRevision() < seen: // the latter: it began anew
+		case len(r.Events) > 0, r.Header.GetRevision() < seen: // a smaller revision: etcd was wiped
 			return nil
 		}
 		silent.Reset(askEvery + answerWithin)
@@ -176,7 +176,8 @@ func (k *key) watch(ctx context.Context, c *clientv3.Client, seen int64) error {
 	}
 }
 
-// orSilence returns err, or if that comes of giving up a watch, what there was to hear.
+// orSilence returns err, or if ctx has ended because the watch was silent, an error that says
+// so.
 func orSilence(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.New("the watch does not answer")
@@ -198,14 +199,13 @@ func (k *key) Close() error {
 
 func (k *key) leave() {
 	if k.client != nil {
-		_ = k.client.Close() // it says that it has been closed
+		_ = k.client.Close() // its error is that of its context
 		k.client = nil
 	}
 }
 
-// use has something done with a client. One that anything went wrong with is not used
-// again: the next begins without the pauses that this one's connections have grown to, and
-// says anew who we are.
+// use calls do with a client. After an error it closes the client: the next client retries
+// without the long pauses of this one, and authenticates again.
 func (k *key) use(ctx context.Context, do func(*clientv3.Client) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (k *key) use(ctx context.Context, do func(*clientv3.Client) error) error {
 	return plain(err)
 }
 
-// plain returns an error in the words of etcd or of the network, without those of gRPC.
+// plain returns an error of etcd or of the network without the words that gRPC adds.
 func plain(err error) error {
 	if _, ok := errors.AsType[rpctypes.EtcdError](err); ok || err == nil {
 		return err
@@ -234,18 +234,18 @@ func plain(err error) error {
 	return err
 }
 
-// atOnce has a call fail when nobody can be reached, and so with the reason. The client would
-// try again until the call's time is over.
-func atOnce(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+// failFast makes a call fail with the reason when no endpoint can be reached. By default the
+// client retries until the call times out.
+func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
 }
 
-// connect makes a client, if there is none. With a password it asks etcd for a token.
+// connect makes a client, if there is none. With a password it gets a token from etcd.
 func (k *key) connect(ctx context.Context) error {
 	if k.client != nil {
 		return nil
 	}
-	// The client's own context must outlive this call, but not a call that is given up.
+	// The context of the client must outlive this call, unless the caller cancels the call.
 	lifetime, end := context.WithCancel(context.Background())
 	stop := context.AfterFunc(ctx, end)
 	config := clientv3.Config{
@@ -255,8 +255,8 @@ func (k *key) connect(ctx context.Context) error {
 		Logger:             zap.NewNop(),
 		MaxCallRecvMsgSize: largestMessage,
 		MaxCallSendMsgSize: largestMessage,
-		MaxUnaryRetries:    2, // so that of several endpoints one may have just gone
-		DialOptions:        []grpc.DialOption{grpc.WithChainUnaryInterceptor(atOnce)},
+		MaxUnaryRetries:    2, // one of several endpoints may have just failed
+		DialOptions:        []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast)},
 	}
 	if k.credentials != nil {
 		var err error
@@ -269,7 +269,7 @@ func (k *key) connect(ctx context.Context) error {
 	if !stop() || err != nil {
 		end()
 		if client != nil {
-			_ = client.Close() // it says that it has been closed
+			_ = client.Close() // its error is that of its context
 		}
 		return errors.Join(err, ctx.Err())
 	}

@@ -42,7 +42,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Where nobody is, an error says so in plain words, and soon.
+// If no endpoint can be reached, Get fails soon, with a plain error.
 func TestNobody(t *testing.T) {
 	t.Parallel()
 	s, err := etcd.Kind().Open(source.Options{URL: &url.URL{Scheme: "etcd", Host: "127.0.0.1:1,127.0.0.1:2", Path: "/a"}})

@@ -10,22 +10,22 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// follower is a gateway, as far as the centre knows.
+// follower follows the document like a gateway.
 type follower struct {
 	*stage
 	events chan event
 	seen   []source.Document
 }
 
-// event is one call of a source.Follower.
+// event is one call of a function of source.Follower.
 type event struct {
 	document *source.Document // nil: it is about the centre
 	err      error            // why it is out of reach; nil: it is back
 }
 
-// follow starts to follow the document, as the program does: it asks once, for no longer
-// than limit, and whatever comes of it, goes on from there. At the end of the test all that
-// it has seen must have been put, in this order.
+// follow starts to follow the document like the program: it calls Get once, with a timeout of
+// limit, and passes the result to Follow. At the end of the test, all documents that it has
+// seen must have been put, in this order.
 func (s *stage) follow(limit time.Duration) *follower {
 	s.Helper()
 	f := &follower{stage: s, events: make(chan event, 10000)}
@@ -56,7 +56,7 @@ func (s *stage) follow(limit time.Duration) *follower {
 	return f
 }
 
-// note remembers what there was to see.
+// note records an event.
 func (f *follower) note(e event) {
 	f.Helper()
 	if e.err != nil {
@@ -67,7 +67,7 @@ func (f *follower) note(e event) {
 	}
 }
 
-// awaits returns when there is an event of a kind.
+// awaits waits for an event of a kind.
 func (f *follower) awaits(what string, is func(event) bool) {
 	f.Helper()
 	limit := time.NewTimer(patience)
@@ -106,7 +106,7 @@ func (f *follower) finds() {
 	f.awaits("that the centre is back", func(e event) bool { return e.document == nil && e.err == nil })
 }
 
-// checkOrder fails unless all that was seen was put, and in this order.
+// checkOrder fails unless all documents that were seen had been put, in this order.
 func (f *follower) checkOrder() {
 	f.Helper()
 	rest := f.put
@@ -124,7 +124,7 @@ func (f *follower) checkOrder() {
 
 func same(a, b source.Document) bool { return a.Exists == b.Exists && bytes.Equal(a.Text, b.Text) }
 
-// name returns as much of a text as one wants to read.
+// name returns the beginning of a text, for messages.
 func name(text string) string {
 	if len(text) > 40 {
 		return text[:40] + "..."

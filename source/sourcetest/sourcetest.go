@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 
-// Package sourcetest checks that a kind of configuration centre is what package source
-// promises, in every state that a centre can be in.
+// Package sourcetest checks that a kind of configuration centre keeps the promises of package
+// source, in every state of the centre.
 //
-// A test starts a real centre, or a fake of it that speaks the same protocol, and says how
-// its document is changed. Everything is seen through [source.Follow], as gateways see it.
+// A test starts a real centre, or a fake with the same protocol, and provides functions that
+// change its document. Most checks use [source.Follow], as gateways do.
 package sourcetest
 
 import (
@@ -20,62 +20,62 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// Centre is a configuration centre that a test has started, without a document. Its
-// functions are called by the goroutine of the test, one at a time, and return when they
-// have done what they say; if they cannot, they end the test. Those that are nil are what
-// this centre cannot do; the states that need them are skipped.
+// Centre is a configuration centre that a test has started, without a document. The goroutine
+// of the test calls its functions, one at a time. They return when they are done, and fail the
+// test on an error. A nil function is something that this centre cannot do; the states that
+// need it are skipped.
 type Centre struct {
 	Kind    source.Kind
 	Options source.Options // where the document is, and who may read and write it
 
-	// Put and Delete change the document by other means than the Source that is tested.
-	// A centre without a network can do so also while it is stopped.
+	// Put and Delete change the document without the Source under test. If the centre has no
+	// network, they must also work while it is stopped.
 	Put    func(text []byte)
 	Delete func()
 
-	// Stop ends the centre. Start starts it again, at the same address and with the same
+	// Stop stops the centre. Start starts it again, at the same address and with the same
 	// document.
 	Stop, Start func()
 
-	// Wipe ends the centre and starts it again, at the same address, with nothing: it also
-	// begins anew to count changes.
+	// Wipe restarts the centre at the same address without any data. Revisions and indexes
+	// start again too.
 	Wipe func()
 
-	// Compact has the centre forget what the document was before.
+	// Compact makes the centre forget earlier versions of the document.
 	Compact func()
 
-	// Largest is how many bytes a document may have in this centre. Zero: all that are asked for.
+	// Largest is the size of the largest document of this centre, in bytes. Zero: no limit.
 	Largest int
 }
 
-// patience is how long something may take that must come. It is long, for machines that are
-// busy with other tests.
+// patience is how long a test waits for something that must happen. It is long, because the
+// machine can be busy with other tests.
 const patience = time.Minute
 
-// Run checks a kind in all states, each with a centre that start starts, several at the
-// same time. The end of a state's test ends what start has started.
+// Run tests a kind in all states, several at the same time. start starts a centre for each
+// state, and stops it with t.Cleanup.
 func Run(t *testing.T, start func(t *testing.T) Centre) {
 	t.Helper()
 	var running sync.WaitGroup
-	// Most of the time they wait, so there are more than those that t.Parallel lets run.
-	places := make(chan struct{}, 12)
+	// The tests wait most of the time, so more of them run than t.Parallel would allow.
+	slots := make(chan struct{}, 12)
 	for _, s := range states {
 		running.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			t.Run(s.name, func(t *testing.T) { s.play(newStage(t, start(t))) })
 		})
 	}
 	running.Wait()
 }
 
-// stage is a centre, the way to it, and what was put there.
+// stage is a centre, the proxy in front of it, and the documents that it has had.
 type stage struct {
 	*testing.T
 	Centre
-	proxy   *redistest.Proxy // nil: there is no network between
+	proxy   *redistest.Proxy // nil: the centre has no network
 	secrets []string
-	put     []source.Document // all that have been there, one after another
+	put     []source.Document // in the order of their changes
 }
 
 func newStage(t *testing.T, c Centre) *stage {
@@ -103,15 +103,15 @@ func newStage(t *testing.T, c Centre) *stage {
 	return s
 }
 
-// needNetwork skips what makes no sense without.
+// needNetwork skips a test that makes no sense without a network.
 func (s *stage) needNetwork() {
 	s.Helper()
 	if s.proxy == nil {
-		s.Skip("there is no network between")
+		s.Skip("this centre has no network")
 	}
 }
 
-// need skips what a centre cannot do.
+// need skips a test that needs functions which the centre does not have.
 func (s *stage) need(what string, functions ...func()) {
 	s.Helper()
 	for _, f := range functions {
@@ -121,7 +121,7 @@ func (s *stage) need(what string, functions ...func()) {
 	}
 }
 
-// open returns a Source of the centre, which the end of the test closes.
+// open returns a Source of the centre, which is closed at the end of the test.
 func (s *stage) open() source.Source {
 	s.Helper()
 	addr := ""
@@ -131,7 +131,7 @@ func (s *stage) open() source.Source {
 	return s.openAt(addr)
 }
 
-// openAt returns a Source of what is said to be the centre, at host:port.
+// openAt returns a Source of a centre at host:port, which may be something else.
 func (s *stage) openAt(addr string) source.Source {
 	s.Helper()
 	o := s.Options
@@ -155,14 +155,14 @@ func (s *stage) change(text string) {
 	s.Put([]byte(text))
 }
 
-// remove deletes it.
+// remove deletes the document.
 func (s *stage) remove() {
 	s.put = append(s.put, source.Document{})
 	s.Delete()
 }
 
-// away puts the centre out of reach, until back. Meanwhile it has been started again, if it
-// can, and can be changed.
+// away puts the centre out of reach until back. It restarts a centre that can be stopped. The
+// document can be changed meanwhile.
 func (s *stage) away() {
 	s.Helper()
 	if s.proxy == nil {
@@ -186,7 +186,7 @@ func (s *stage) back() {
 	s.proxy.Resume()
 }
 
-// soon fails if something takes longer than anything may.
+// soon fails if do does not return within patience.
 func (s *stage) soon(what string, do func()) {
 	s.Helper()
 	done := make(chan struct{})
@@ -210,17 +210,17 @@ func (s *stage) fine(err error) {
 	}
 }
 
-// discreet fails if an error tells a secret.
+// discreet fails if an error contains a secret.
 func (s *stage) discreet(err error) {
 	s.Helper()
 	for _, secret := range s.secrets {
 		if secret != "" && strings.Contains(err.Error(), secret) {
-			s.Errorf("the error tells the secret %q: %v", secret, err)
+			s.Errorf("the error contains the secret %q: %v", secret, err)
 		}
 	}
 }
 
-// get returns what a Source gives within a time.
+// get calls Get with a timeout.
 func (s *stage) get(src source.Source, limit time.Duration) (d source.Document, err error) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), limit)
@@ -232,7 +232,7 @@ func (s *stage) get(src source.Source, limit time.Duration) (d source.Document, 
 	return d, err
 }
 
-// listen starts a server that does the same to each connection. It returns its address.
+// listen starts a server that calls serve with each connection. It returns its address.
 func (s *stage) listen(serve func(net.Conn)) string {
 	s.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -247,14 +247,14 @@ func (s *stage) listen(serve func(net.Conn)) string {
 				return
 			}
 			running.Go(func() {
-				defer func() { _ = c.Close() }()            // who asks does not mind
+				defer func() { _ = c.Close() }()            // the client may have closed it
 				_ = c.SetDeadline(time.Now().Add(patience)) // so that the test ends
 				serve(c)
 			})
 		}
 	})
 	s.Cleanup(func() {
-		_ = l.Close() // nobody asks any more
+		_ = l.Close() // the test has ended
 		running.Wait()
 	})
 	return l.Addr().String()

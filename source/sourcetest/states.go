@@ -15,10 +15,10 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// shortly is how long a gateway asks at its start, in the states where nobody answers.
+// shortly is the timeout of the first Get in the states where the centre does not answer.
 const shortly = 500 * time.Millisecond
 
-// states are what a centre can be in.
+// states are the states of a centre, and what a Source must do in them.
 var states = []struct {
 	name string
 	play func(*stage)
@@ -43,7 +43,7 @@ var states = []struct {
 		s.change("first")
 		s.proxy.Freeze()
 		if _, err := s.get(s.open(), shortly); !errors.Is(err, context.DeadlineExceeded) {
-			s.Errorf("found %v, expected that the time is over", err)
+			s.Errorf("found %v, expected a timeout", err)
 		}
 		f := s.follow(shortly)
 		f.loses()
@@ -102,12 +102,12 @@ var states = []struct {
 			f.awaits("a document that is too large", func(e event) bool {
 				return e.document != nil && len(e.document.Text) == source.MaxSize+1
 			})
-			f.seen = f.seen[:len(f.seen)-1] // a centre may not give the part that would be read
+			f.seen = f.seen[:len(f.seen)-1] // a centre may deliver other bytes of it
 		}
 		s.change("small")
 		f.sees("small")
 	}},
-	{"bytes that are no text", func(s *stage) {
+	{"bytes that are not text", func(s *stage) {
 		text := make([]byte, 3000)
 		for i := range text {
 			text[i] = byte(i)
@@ -123,7 +123,7 @@ var states = []struct {
 		s.change("third")
 		f.sees("third")
 		if len(f.seen) != 3 {
-			s.Errorf("the same was said to be another: %d documents seen", len(f.seen))
+			s.Errorf("an unchanged document was reported: %d documents seen", len(f.seen))
 		}
 	}},
 	{"back with newer", func(s *stage) {
@@ -212,7 +212,7 @@ var states = []struct {
 		s.Compact()
 		s.back()
 		f.sees("after 19")
-		// The first Wait meets a connection that has been cut.
+		// The first Wait may fail on a closed connection.
 		for range 100 {
 			if err = src.Wait(s.Context(), old); err == nil {
 				break
@@ -260,7 +260,7 @@ var states = []struct {
 				_, _ = c.Read(make([]byte, 4096))
 				_, _ = c.Write([]byte("HTTP/1.1 501 Not Implemented\r\nContent-Length: 0\r\n\r\n"))
 			},
-			"an answer without end": func(c net.Conn) {
+			"an endless answer": func(c net.Conn) {
 				_, _ = c.Read(make([]byte, 4096))
 				_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n$1000\r\n..."))
 				_, _ = io.Copy(io.Discard, c)
@@ -271,7 +271,7 @@ var states = []struct {
 			}
 		}
 	}},
-	{"no longer wanted", func(s *stage) {
+	{"canceled", func(s *stage) {
 		s.change("first")
 		src := s.open()
 		d, err := s.get(src, patience)
@@ -284,21 +284,21 @@ var states = []struct {
 			}
 		})
 		if !errors.Is(err, context.Canceled) {
-			s.Errorf("Wait: found %v, expected that it is cancelled", err)
+			s.Errorf("Wait: found %v, expected that it is canceled", err)
 		}
 		_, err = src.Get(ended)
 		for what, err := range map[string]error{"Get": err, "Wait": src.Wait(ended, d), "Put": src.Put(ended, nil)} {
 			if !errors.Is(err, context.Canceled) {
-				s.Errorf("%s: found %v, expected that it is cancelled", what, err)
+				s.Errorf("%s: found %v, expected that it is canceled", what, err)
 			}
 		}
 		again, err := s.get(src, patience)
 		s.fine(err)
 		if !same(d, again) {
-			s.Errorf("found %q after calls that were cancelled, before %q", again.Text, d.Text)
+			s.Errorf("found %q after calls that were canceled, before %q", again.Text, d.Text)
 		}
 	}},
-	// That nothing is left behind is checked at the end of all tests: see goleak there.
+	// The caller of Run checks with goleak that no goroutine is left.
 	{"closed at any moment", func(s *stage) {
 		s.change("first")
 		for i := range 60 {
@@ -343,14 +343,14 @@ var states = []struct {
 		s.proxy.Refuse()
 		err := src.Put(s.Context(), []byte("refused"))
 		if err == nil {
-			s.Error("put into nowhere without an error")
+			s.Error("Put without a centre returned no error")
 		} else {
 			s.discreet(err)
 		}
 	}},
 }
 
-// leaves returns one who has seen "first" and then "second", and has now lost the centre.
+// leaves returns a follower that has seen "first" and then "second", and has lost the centre.
 func (s *stage) leaves() *follower {
 	s.Helper()
 	s.change("first")

@@ -16,7 +16,7 @@ import (
 	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
-// Who we are is asked at each connection.
+// The credentials are read for each connection.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	e := etcdtest.Start(t, etcdtest.Options{Username: "gateway", Password: "hidden-second"})
@@ -52,7 +52,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// Of several endpoints one that works is enough.
+// One working endpoint of several is enough.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	e := etcdtest.Start(t, etcdtest.Options{})

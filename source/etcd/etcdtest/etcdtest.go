@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
-// Package etcdtest gives tests a real etcd, which runs in the test's own process. It is a
-// module of its own, because the server brings in a lot.
+// Package etcdtest gives tests a real etcd, which runs in the process of the test. It is a
+// module of its own, because the server has many dependencies.
 package etcdtest
 
 import (
@@ -23,36 +23,35 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// Options say what etcd to start. The zero value: open to all who can reach it.
+// Options configure an etcd. The zero value is one without authentication and without TLS.
 type Options struct {
-	// Username is that of a user who may do everything, with this Password. There is no
-	// anonymous access then.
+	// Username and Password are those of a user with all permissions. If they are set, etcd
+	// allows no anonymous access.
 	Username, Password string
 
-	// TLS has etcd speak nothing else, with a certificate that it makes for itself.
+	// TLS makes etcd accept only TLS, with a certificate that etcd makes itself.
 	TLS bool
 }
 
-// Server is an etcd. Its methods are called by one goroutine at a time. Whatever goes wrong
-// fails the test.
+// Server is an etcd. One goroutine at a time calls its methods. An error fails the test.
 type Server struct {
 	t       testing.TB
 	options Options
 	dir     string
 	addr    string // host:port of clients, the same after a restart
-	secured bool   // the user has been made
+	secured bool   // the user exists
 	etcd    *embed.Etcd
 	client  *clientv3.Client
 }
 
-// patience is how long something may take that is to happen.
+// patience is how long a test waits for etcd.
 const patience = time.Minute
 
-// smallSegments has a new etcd take 2 MB and not 120 MB of disk, and a tenth of the time.
+// smallSegments makes a new etcd use 2 MB of disk instead of 120 MB, and a tenth of the time.
 var smallSegments = sync.OnceFunc(func() { wal.SegmentSizeBytes = 1 << 20 })
 
-// Start starts an etcd without any keys. It answers when Start returns. The test's end
-// ends it.
+// Start starts an etcd without any keys, which answers when Start returns. It stops at the end
+// of the test.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	smallSegments()
@@ -78,7 +77,7 @@ func (s *Server) TLSConfig() *tls.Config {
 	return c
 }
 
-// Start starts etcd again, with the keys that it had, after it was stopped.
+// Start starts etcd again after Stop, with the keys that it had.
 func (s *Server) Start() {
 	s.t.Helper()
 	scheme := "http"
@@ -96,7 +95,7 @@ func (s *Server) Start() {
 	config.BcryptCost = uint(bcrypt.MinCost)
 	config.MaxRequestBytes = 8 << 20
 	var err error
-	for range 50 { // someone else may have a connection from this port
+	for range 50 { // another process may use this port
 		if s.etcd, err = embed.StartEtcd(config); err == nil {
 			break
 		}
@@ -118,7 +117,7 @@ func (s *Server) Start() {
 	s.connect(s.options.Username, s.options.Password)
 }
 
-// secure makes the user, and closes etcd to others.
+// secure creates the user and enables authentication.
 func (s *Server) secure() {
 	s.t.Helper()
 	ctx, cancel := s.soon()
@@ -148,12 +147,12 @@ func (s *Server) connect(username, password string) {
 
 func (s *Server) disconnect() {
 	if s.client != nil {
-		_ = s.client.Close() // it says that it has been closed
+		_ = s.client.Close() // its error is that of its context
 		s.client = nil
 	}
 }
 
-// Stop ends etcd. There is no harm in stopping twice.
+// Stop stops etcd, if it runs.
 func (s *Server) Stop() {
 	s.disconnect()
 	if s.etcd == nil {

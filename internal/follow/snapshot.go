@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-package diana
+package follow
 
 import (
 	"bytes"
@@ -16,22 +16,21 @@ import (
 	"github.com/diana-limiter/diana/config"
 )
 
-// A snapshot is a file that holds the last good document of a configuration centre, for
-// starts at which that cannot be asked. Its first line tells of which centre and has a
-// checksum, so that a file that was cut short, or changed, is not taken for what the
-// centre had said:
+// A snapshot is a file that holds the last good document of a remote configuration. It is
+// used at a start when the source is out of reach. Its first line has the URL and a
+// checksum, so that a file that was changed or cut short is not used:
 //
 //	# diana snapshot sha256=... of etcd://127.0.0.1:2379/diana/limits
 const snapshotMark = "# diana snapshot sha256="
 
-const longestHead = 8 << 10 // bytes of the first line
+const longestHead = 8 << 10 // most bytes of the first line
 
 func snapshotHead(where string, text []byte) string {
 	sum := sha256.Sum256(append([]byte(where+"\n"), text...))
 	return snapshotMark + hex.EncodeToString(sum[:]) + " of " + where + "\n"
 }
 
-// writeSnapshot replaces the file at once, for nobody but its owner to read.
+// writeSnapshot replaces the file atomically. Only its owner can read it.
 func writeSnapshot(file, where string, text []byte) error {
 	if err := ours(file); err != nil {
 		return err
@@ -40,7 +39,7 @@ func writeSnapshot(file, where string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it has its new name, if all is well
+	defer os.Remove(f.Name()) //nolint:errcheck // it is renamed if nothing failed
 	_, err = f.Write(append([]byte(snapshotHead(where, text)), text...))
 	if err == nil {
 		err = f.Sync()
@@ -51,8 +50,8 @@ func writeSnapshot(file, where string, text []byte) error {
 	return os.Rename(f.Name(), file)
 }
 
-// readSnapshot returns the document that a snapshot of this centre holds. The error is
-// os.ErrNotExist if there is none.
+// readSnapshot returns the document in a snapshot of the remote configuration at where. The
+// error is os.ErrNotExist if the file does not exist.
 func readSnapshot(file, where string) ([]byte, error) {
 	data, err := readFile(file, config.MaxSize+longestHead)
 	if err != nil {
@@ -70,7 +69,7 @@ func readSnapshot(file, where string) ([]byte, error) {
 	return text, nil
 }
 
-// removeSnapshot is for a centre that no longer has a document.
+// removeSnapshot removes the snapshot of a source that no longer has a document.
 func removeSnapshot(file string) error {
 	if err := ours(file); err != nil {
 		return err
@@ -81,8 +80,9 @@ func removeSnapshot(file string) error {
 	return nil
 }
 
-// ours returns an error if something has that name which is not a snapshot: it was given by
-// mistake, such as that of the configuration itself. What may not be read can be ours.
+// ours returns an error if the file exists and is not a snapshot. Its name was configured by
+// mistake; it may be that of the configuration itself. A file that may not be read can be a
+// snapshot.
 func ours(file string) error {
 	switch info, err := os.Stat(file); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -91,9 +91,9 @@ func ours(file string) error {
 		return err
 	case info.Mode().IsRegular():
 		text, err := readFile(file, int64(len(snapshotMark))-1)
-		if errors.Is(err, fs.ErrPermission) || err == nil && strings.HasPrefix(snapshotMark, string(text)) { // perhaps cut short
+		if errors.Is(err, fs.ErrPermission) || err == nil && strings.HasPrefix(snapshotMark, string(text)) { // a start of it may have been cut short
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is not a snapshot, so it is left as it is: expected another name", file)
+	return fmt.Errorf("%s is not a snapshot, so it was not replaced: expected another name", file)
 }

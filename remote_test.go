@@ -126,7 +126,7 @@ func TestCentreWins(t *testing.T) {
 		f.redis.Must("SET", key, bad)
 		poll(t, func() bool { return f.Reloads()[diana.Reload{Source: "redis", Result: "error"}] == int64(i+1) })
 		s := f.Status().Config
-		if s.Version != version || s.Centre == nil || s.Centre.Refused == "" || !strings.Contains(s.Reason, "not valid") {
+		if s.Version != version || s.Remote == nil || s.Remote.Refused == "" || !strings.Contains(s.Reason, "not valid") {
 			t.Errorf("%.20q: %+v", bad, s)
 		}
 	}
@@ -154,7 +154,7 @@ func TestCentreWins(t *testing.T) {
 	f.local("{url: /, rules: [{name: local, rpu: 1}]}")
 	f.want("local", "no configuration centre")
 	f.redis.Must("SET", "other", "{url: /, rules: [{name: not heard, rpu: 1}]}")
-	if f.Status().Config.Centre != nil {
+	if f.Status().Config.Remote != nil {
 		t.Error("there is still a centre")
 	}
 }
@@ -171,13 +171,13 @@ func TestCentreGoesAndComesBack(t *testing.T) {
 			f := follow(t, func(f *followed) { f.put("remote", 3) })
 			f.want("remote", "wins over")
 			fault.harm(f.redis)
-			poll(t, func() bool { return !f.Status().Config.Centre.Reached })
+			poll(t, func() bool { return !f.Status().Config.Remote.Reached })
 			f.want("remote", "out of reach")
 			fault.heal(f.redis)
 			if name == "killed" { // it has forgotten everything
 				f.want("local", "has no document")
 			}
-			poll(t, func() bool { return f.Status().Config.Centre.Reached })
+			poll(t, func() bool { return f.Status().Config.Remote.Reached })
 			f.put("new", 1)
 			f.want("new", "wins over")
 			if a, b := f.log.count("centre is out of reach"), f.log.count("centre is within reach"); a != 1 || b != 1 {
@@ -196,7 +196,7 @@ func TestCentreIsDownAndAskedInAnotherWay(t *testing.T) {
 	f := follow(t, func(f *followed) { f.put("remote", 3) })
 	f.want("remote", "wins over")
 	f.redis.Freeze()
-	poll(t, func() bool { return !f.Status().Config.Centre.Reached })
+	poll(t, func() bool { return !f.Status().Config.Remote.Reached })
 	f.local("remote: {url: %q}\nresponse: {status: 429}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url())
 	poll(t, func() bool { return f.Config().Response.Status == 429 })
 	f.want("remote", "out of reach")
@@ -218,7 +218,7 @@ func TestSecretsOfTheCentreChange(t *testing.T) {
 	ca := f.write("ca.pem", string(mustRead(t, redistest.Options{TLS: true}.Start(t).CAFile())))
 	l := open(t, quiet, f.write("diana.yaml", fmt.Sprintf(
 		"remote: {url: 'rediss://%s/0/%s', username: diana, password: 'file:%s', tls: {ca: %s}}", r.Addr(), key, password, ca)))
-	if c := l.Status().Config.Centre; !strings.Contains(c.Error, "unknown authority") {
+	if c := l.Status().Config.Remote; !strings.Contains(c.Error, "unknown authority") {
 		t.Fatalf("%+v", c)
 	}
 	reload := func(want string) {
@@ -229,15 +229,15 @@ func TestSecretsOfTheCentreChange(t *testing.T) {
 	}
 	f.write("ca.pem", string(mustRead(t, r.CAFile())))
 	reload("<nil>")
-	if s := l.Status(); len(s.Rules) != 1 || !s.Config.Centre.Reached {
-		t.Errorf("not reached by the right authority: %+v", s.Config.Centre)
+	if s := l.Status(); len(s.Rules) != 1 || !s.Config.Remote.Reached {
+		t.Errorf("not reached by the right authority: %+v", s.Config.Remote)
 	}
 	f.write("ca.pem", "")
 	reload("remote.tls: " + ca + ": expected certificates in PEM, found none")
 	f.write("password", "")
 	f.write("ca.pem", string(mustRead(t, r.CAFile())))
 	reload("remote.password: " + password + " is empty")
-	if c := l.Status().Config.Centre; !c.Reached {
+	if c := l.Status().Config.Remote; !c.Reached {
 		t.Errorf("a refused configuration has an effect: %+v", c)
 	}
 }
@@ -287,19 +287,19 @@ func TestCentreIsDownAtStart(t *testing.T) {
 				}
 			})
 			f.want(state.rule, state.reason)
-			if s := f.Status().Config.Centre; s.Reached != strings.HasPrefix(name, "refused") || (s.Error == "") != s.Reached {
+			if s := f.Status().Config.Remote; s.Reached != strings.HasPrefix(name, "refused") || (s.Error == "") != s.Reached {
 				t.Errorf("%+v", s)
 			}
 			if n := f.Reloads()[diana.Reload{Source: "redis", Result: "error"}]; n != 1 {
 				t.Errorf("%d errors counted, want 1", n)
 			}
-			if s := f.Status().Config.Centre; !s.Reached && !strings.Contains(s.Error, "no answer within 3s") {
+			if s := f.Status().Config.Remote; !s.Reached && !strings.Contains(s.Error, "no answer within 3s") {
 				t.Errorf("%s, which does not tell", s.Error)
 			}
 			if s := f.Status(); s.Degraded {
 				t.Error("a centre that is down is no reason to be degraded")
 			}
-			if !f.Status().Config.Centre.Reached {
+			if !f.Status().Config.Remote.Reached {
 				f.redis.Thaw()
 			}
 			f.put("new", 1)
@@ -336,7 +336,7 @@ func TestCentreIsHeardLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.put("new", 1)
-	poll(t, func() bool { return strings.Contains(f.Status().Config.Centre.Refused, "redis.password") })
+	poll(t, func() bool { return strings.Contains(f.Status().Config.Remote.Refused, "redis.password") })
 	f.want("remote", "last good document")
 	dir.write("password", "x")
 	if err := f.Reload(); err != nil {
@@ -357,14 +357,14 @@ func TestCentreOfTheStartIsHeardLater(t *testing.T) {
 	o.Vocabulary = config.DefaultVocabulary()
 	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, onlyHere())
 	l := open(t, o, dir.write("diana.yaml", text("redis: {url: 'redis://127.0.0.1:1'}")))
-	if s := l.Status(); s.Rules[0].Name != "local" || !strings.Contains(s.Config.Centre.Refused, "no script") {
+	if s := l.Status(); s.Rules[0].Name != "local" || !strings.Contains(s.Config.Remote.Refused, "no script") {
 		t.Fatalf("%+v", s)
 	}
 	dir.write("diana.yaml", text(""))
 	if err := l.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if s := l.Status(); s.Rules[0].Name != "remote" || s.Config.Centre.Refused != "" {
+	if s := l.Status(); s.Rules[0].Name != "remote" || s.Config.Remote.Refused != "" {
 		t.Errorf("%+v", s)
 	}
 }
