@@ -77,7 +77,7 @@ func TestClusterParts(t *testing.T) {
 	}
 }
 
-// A Cluster that takes a while to answer is used, as a single server is: its lanes are asked
+// A Cluster that takes a while to answer is used, as a single server is: its batchers are asked
 // at once, as one after another would take more than half of the time.
 func TestClusterFar(t *testing.T) {
 	t.Parallel()
@@ -141,7 +141,7 @@ func TestClusterMoves(t *testing.T) {
 	for range 4 {
 		take()
 	}
-	key := s.key(s.lanes[s.laneOf(&limit.Charge{Counters: c0, Key: []byte("x")})], key{actor{key: "x"}, c0.(*counters)})
+	key := s.key(s.batchers[s.batcherOf(&limit.Charge{Counters: c0, Key: []byte("x")})], key{actor{key: "x"}, c0.(*counters)})
 	c.Move(key)
 	for range 6 {
 		if !take() {

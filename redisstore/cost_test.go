@@ -41,7 +41,7 @@ func costOf(r *redistest.Server, p *redistest.Proxy, f func()) (c costs) {
 	c.calls = calls["evalsha"] + calls["eval"] - lives
 	for name, n := range calls {
 		switch name {
-		case "evalsha", "eval", "info", "ping", "zadd", "zremrangebyscore", "pexpire", "zcard":
+		case "evalsha", "eval", "info", "ping", "zadd", "zremrangebyscore", "pexpire", "zcard", "zrange":
 		case "time":
 			c.commands += n - lives
 		default:
@@ -134,7 +134,7 @@ func TestCostTogether(t *testing.T) {
 	}
 	take(0)
 	c := costOf(r, p, func() {
-		l := s.lanes[0]
+		l := s.batchers[0]
 		gathered := func() (n int32, busy bool) {
 			l.mu.Lock()
 			defer l.mu.Unlock()

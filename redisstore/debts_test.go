@@ -63,12 +63,12 @@ func TestDebtsAreBounded(t *testing.T) {
 	t.Parallel()
 	var d debts
 	c := &counters{name: unique.Make("c")}
-	for i := range mostOwed + 100 {
+	for i := range maxDebts + 100 {
 		d.add(owed{actor: actor{c.name, fmt.Sprint(i)}, c: c, debit: 1})
 	}
 	d.add(owed{actor: actor{c.name, "0"}, c: c, debit: 1})
-	if n := len(d.by); n != mostOwed {
-		t.Errorf("%d debts, want %d", n, mostOwed)
+	if n := len(d.by); n != maxDebts {
+		t.Errorf("%d debts, want %d", n, maxDebts)
 	}
 	if n := d.by[actor{c.name, "0"}].debit; n != 2 {
 		t.Errorf("a debt of 1 and 1 is %d", n)

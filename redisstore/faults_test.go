@@ -209,7 +209,7 @@ func TestFailureDuringProbe(t *testing.T) {
 		})
 	}
 	told(true)
-	l := s.lanes[0]
+	l := s.batchers[0]
 	asked := func() int64 {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -333,7 +333,7 @@ func TestLateCall(t *testing.T) {
 	if ok, err := w.Take(context.Background(), 0, charge(slots, 1)); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	l := w.lanes[0]
+	l := w.batchers[0]
 	late := newBatch(l, nil)
 	late.take(charge(slots, 1))
 	late.debit(&charge(window, 2)[0])
@@ -371,8 +371,8 @@ func TestLateCall(t *testing.T) {
 
 // is reports whether a failed batch has that fate.
 func (b *batch) is(f fate) bool {
-	b.lane.mu.Lock()
-	defer b.lane.mu.Unlock()
+	b.batcher.mu.Lock()
+	defer b.batcher.mu.Unlock()
 	return b.fate == f
 }
 
@@ -382,7 +382,7 @@ func TestLostAnswer(t *testing.T) {
 	r := redistest.Start(t)
 	w := watch(t, Options{URL: r.URL()})
 	c := w.at(t, limit.FixedWindow(), limit.Limit{N: 10, Unit: time.Hour})
-	l := w.lanes[0]
+	l := w.batchers[0]
 	lost := newBatch(l, nil)
 	lost.debit(&limit.Charge{Counters: c, Key: []byte("x"), Cost: 4})
 	l.mu.Lock()
@@ -450,7 +450,7 @@ func TestLeasesOfTheDead(t *testing.T) {
 	r := redistest.Start(t)
 	w := watch(t, Options{URL: r.URL()})
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 1000})
-	name := w.key(w.lanes[0], key{actor{key: "x"}, c.(*counters)})
+	name := w.key(w.batchers[0], key{actor{key: "x"}, c.(*counters)})
 	value := []byte("C")
 	for i := range 100 {
 		for _, v := range []float64{float64(i), 1, 1} { // who, how many, and until when
@@ -644,7 +644,7 @@ func TestReturnWhileDebtsArise(t *testing.T) {
 	}
 }
 
-// All lanes of a Cluster share one client.
+// All batchers of a Cluster share one client.
 func TestConnectOnce(t *testing.T) {
 	t.Parallel()
 	s := openBy(t, Options{URL: redistest.Start(t).URL()})

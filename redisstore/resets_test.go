@@ -69,7 +69,7 @@ func testReset(t *testing.T, o Options) {
 		return ch[0].Outcome
 	}
 	var want []string
-	for _, key := range []string{"ann", "", "\x00\xff"} { // each in another lane of a Cluster, perhaps
+	for _, key := range []string{"ann", "", "\x00\xff"} { // each in another batcher of a Cluster, perhaps
 		for range 2 {
 			take(0, key)
 		}

@@ -102,7 +102,7 @@ func TestWarmupTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBatch(s.lanes[0], nil)
+	b := newBatch(s.batchers[0], nil)
 	for range 3 {
 		b.take([]limit.Charge{{Counters: c, Cost: 1}})
 		b.take([]limit.Charge{{Counters: c, Cost: 3}})
@@ -196,7 +196,7 @@ func TestOneCall(t *testing.T) {
 	}
 	r.Must("SCRIPT", "FLUSH")
 	take() // and nobody notices
-	receipts := s.lanes[0].receiptsKey()
+	receipts := s.batchers[0].receiptsKey()
 	if ttl, _ := r.Must("PTTL", receipts).(int64); ttl <= 0 || ttl > receiptsLive.Milliseconds() {
 		t.Errorf("the receipts have %d ms to live, want an hour at most", ttl)
 	}
@@ -218,7 +218,7 @@ func TestForeignValue(t *testing.T) {
 		_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte(key), Cost: 1}})
 		return err
 	}
-	name := s.key(s.lanes[0], key{actor{key: "x"}, c.(*counters)})
+	name := s.key(s.batchers[0], key{actor{key: "x"}, c.(*counters)})
 	for _, set := range [][]string{{"SET", name, "something"}, {"LPUSH", name, "something"}} {
 		r.Must("DEL", name)
 		r.Must(set...)

@@ -30,14 +30,14 @@ func TestNothingOvertakesGives(t *testing.T) {
 	p.Freeze()
 	s.Refund(inside)
 	var wg sync.WaitGroup
-	for i := range 2 * much {
+	for i := range 2 * enough {
 		wg.Go(func() { take(i) })
 	}
 	eventually(t, func() bool {
-		l := s.lanes[0]
+		l := s.batchers[0]
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.next.groups) == 2*much
+		return len(l.next.groups) == 2*enough
 	})
 	p.Resume()
 	wg.Wait()
