@@ -18,7 +18,7 @@ const (
 // Values of a meta that are no record.
 const (
 	empty = 0          // never used: a search ends here
-	tomb  = idMask + 1 // removed: a search goes on, an insert may use it
+	tomb  = idMask + 1 // removed: a search continues, an insert may use it
 )
 
 const (

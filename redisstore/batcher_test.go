@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -33,7 +34,7 @@ func TestNothingOvertakesGives(t *testing.T) {
 	for i := range 2 * enough {
 		wg.Go(func() { take(i) })
 	}
-	eventually(t, func() bool {
+	testproc.Eventually(t, func() bool {
 		l := s.batchers[0]
 		l.mu.Lock()
 		defer l.mu.Unlock()

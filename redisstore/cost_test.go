@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -60,7 +61,7 @@ func openThrough(t *testing.T, p *redistest.Proxy) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	eventually(t, s.Up)
+	testproc.Eventually(t, s.Up)
 	return s
 }
 
@@ -146,11 +147,11 @@ func TestCostTogether(t *testing.T) {
 		var wg sync.WaitGroup
 		p.Freeze()
 		wg.Go(func() { take(0) })
-		eventually(t, func() bool { _, busy := gathered(); return busy })
+		testproc.Eventually(t, func() bool { _, busy := gathered(); return busy })
 		for i := range requests {
 			wg.Go(func() { take(i) })
 		}
-		eventually(t, func() bool { n, _ := gathered(); return n >= requests })
+		testproc.Eventually(t, func() bool { n, _ := gathered(); return n >= requests })
 		p.Resume()
 		wg.Wait()
 	})
