@@ -2,9 +2,9 @@
 
 package limit
 
-// closed is the Meter of every algorithm whose N is 0: it refuses all, and spares
-// the others a division by zero. Its value is the unit, which is what it tells
-// refused callers to wait: no time is known after which they would be let in.
+// closed is the Meter of every algorithm whose N is 0. It refuses every request, and
+// spares the other Meters a division by zero. Its value is the unit, which is also the Wait
+// of a refusal: no time is known after which a request would be allowed.
 type closed int64
 
 func (c closed) StateVersion() string              { return "closed" }

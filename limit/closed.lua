@@ -1,4 +1,4 @@
--- A limit of 0 refuses all. See closed.go.
+-- A limit of 0 refuses every request. See closed.go.
 -- a: 1 unit
 local M = {}
 function M.load() return {} end

@@ -4,17 +4,17 @@ package limit
 
 import "time"
 
-// Concurrency allows N requests inside at once. A request takes a place when it is
-// admitted and gives it back when it is finished, however it ends.
+// Concurrency allows N requests at the same time. A request takes a slot when it is allowed
+// and releases the slot when it ends, however it ends.
 //
 //	N = 2     A [==========]
 //	          B    [=============]
-//	          C       x     [======]      refused while A and B are inside
+//	          C       x     [======]      refused while A and B hold the slots
 //
-// State: one word, how many are inside. Expiry: when that is none; time frees no
-// place, so a refused caller is told to come back in a second, for want of better
-// knowledge. Cost: one comparison. Source: source 003 (a counter incremented
-// before and decremented after), nginx limit_conn.
+// State: one word, the number of held slots. Expiry: when no slot is held. Time frees no
+// slot, so the Wait of a refusal is a second, because no better value is known.
+// Cost: one comparison. Source: source 003 (a counter that is incremented before a request
+// and decremented after it), nginx limit_conn.
 func Concurrency() Algorithm {
 	return Algorithm{
 		Names: []string{"C", "concurrency"},
@@ -27,7 +27,7 @@ func Concurrency() Algorithm {
 type concurrency struct{ n int64 }
 
 func newConcurrency(l Limit) (Meter, error) {
-	l.Unit = time.Second // has no meaning here, and is not judged
+	l.Unit = time.Second // has no meaning here, and check must accept it
 	if err := l.check(); err != nil {
 		return nil, err
 	}
@@ -41,9 +41,9 @@ func (c *concurrency) StateVersion() string   { return "1" }
 func (c *concurrency) Cells(State, int64) int { return 0 }
 
 func (c *concurrency) Peek(s State, _, n int64) Outcome {
-	inside := int64(s.Head)
-	out := Outcome{Remaining: max(c.n-inside, 0)}
-	if inside+n > c.n {
+	held := int64(s.Head)
+	out := Outcome{Remaining: max(c.n-held, 0)}
+	if held+n > c.n {
 		out.Wait = time.Second.Microseconds()
 		return out
 	}

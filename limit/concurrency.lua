@@ -1,8 +1,8 @@
--- Concurrency. See concurrency.go. Each gateway has a lease on the places that it has
--- taken, and renews it while it lives: those of one that has crashed are free again
--- when its lease has ended.
+-- Concurrency. See concurrency.go. Each gateway has a lease on the slots that it holds, and
+-- renews the lease while it lives. When a gateway crashes, its lease ends and its slots
+-- become free.
 -- a: 1 n
--- s: of each gateway, by its number, how many are inside and until when that holds
+-- s: for each gateway, by its number, how many slots it holds and when its lease ends
 local M = {}
 
 function M.load(value)
@@ -17,12 +17,12 @@ function M.load(value)
 end
 
 function M.peek(s, now, n, a)
-  local inside = 0
+  local held = 0
   for _, g in pairs(s) do
-    if g.ends > now then inside = inside + g.count end
+    if g.ends > now then held = held + g.count end
   end
-  local remaining = math.max(a[1] - inside, 0)
-  if inside + n > a[1] then return false, 1000000, remaining, 0 end
+  local remaining = math.max(a[1] - held, 0)
+  if held + n > a[1] then return false, 1000000, remaining, 0 end
   return true, 0, remaining, 0
 end
 
@@ -44,7 +44,7 @@ function M.refund(s, _, n)
   if g.count <= 0 then s[gateway] = nil end
 end
 
--- renew says that this gateway still lives, and holds n slots: none if n is 0.
+-- renew records that this gateway lives and holds n slots, or none if n is 0.
 function M.renew(s, now, n)
   s[gateway] = n > 0 and {count = n, ends = now + lease} or nil
 end

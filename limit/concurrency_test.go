@@ -8,48 +8,48 @@ import (
 	"pgregory.net/rapid"
 )
 
-// inside is the model of Concurrency: what has been taken and not given back.
-type inside struct {
+// held is the model of Concurrency: what was taken and not refunded.
+type held struct {
 	n int64
 	history
 }
 
-func (m *inside) check(_, n int64, out Outcome) string {
+func (m *held) check(_, n int64, out Outcome) string {
 	return compare(n, m.n-m.since(0), out)
 }
 
-func (m *inside) take(now, n int64) { m.history = append(m.history, moment{now, n}) }
+func (m *held) take(now, n int64) { m.history = append(m.history, moment{now, n}) }
 
-func (m *inside) give(i int, _, _ int64) { m.history[i].n = 0 }
+func (m *held) refund(i int, _, _ int64) { m.history[i].n = 0 }
 
 func TestConcurrencyRandom(t *testing.T) {
 	t.Parallel()
 	check(t, func(t *rapid.T) {
 		l := drawLimit(t)
-		s := &sequence{meter: newMeter(t, Concurrency(), l), model: &inside{n: l.N}, timeless: true}
+		s := &sequence{meter: newMeter(t, Concurrency(), l), model: &held{n: l.N}, timeless: true}
 		s.play(t, l)
 	})
 }
 
-// Giving back what was not taken frees no more than all.
+// A refund of more than was taken frees no more than all slots.
 func TestConcurrencyGiveTooMuch(t *testing.T) {
 	t.Parallel()
 	m := newMeter(t, Concurrency(), Limit{N: 3})
 	s := State{}
 	s.Head = m.Take(s, epoch2026, 1)
 	if e := m.Expiry(s); e != Never {
-		t.Errorf("one is inside, and forgotten at %d", e)
+		t.Errorf("one is held, and forgotten at %d", e)
 	}
 	s.Head = m.Refund(s, epoch2026, 2)
 	if out := m.Peek(s, epoch2026, 1); out.Remaining != 3 {
 		t.Errorf("%+v, want 3 remaining", out)
 	}
 	if e := m.Expiry(s); e > epoch2026 {
-		t.Errorf("none is inside, and that is remembered until %d", e)
+		t.Errorf("none is held, and that is remembered until %d", e)
 	}
 }
 
-// Who is inside counts against a limit that is lowered, or raised again.
+// Held slots count against a limit that is lowered, and when it is raised again.
 func TestConcurrencyChanged(t *testing.T) {
 	t.Parallel()
 	testChanged(t, Concurrency(), Limit{}, []changed{

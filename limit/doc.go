@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: MIT
 
-// Package limit holds what limiting means: the algorithms, and the words in
-// which a store is asked to apply them.
+// Package limit defines the algorithms of limits, and the interface of the stores that
+// apply them.
 //
-// An [Algorithm] turns a [Limit] (so many requests in so long) into a [Meter].
-// A Meter is pure arithmetic: given the [State] of one actor and a time it says
-// what becomes of a request ([Meter.Peek]) and how the state changes
-// ([Meter.Take], [Meter.Refund]). It holds no clock, no lock and no memory of its
-// own, and it computes in whole numbers only.
+// An [Algorithm] turns a [Limit], N requests per Unit, into a [Meter]. A Meter is pure
+// arithmetic. From the [State] of one actor and a moment it computes what becomes of a
+// request ([Meter.Peek]) and how the state changes ([Meter.Take], [Meter.Refund]). It has
+// no clock, no lock and no memory, and it computes in whole numbers only.
 //
-// A [Store] keeps the states. It is given all the [Charge] values of a request
-// at once and applies either all of them or none. Package memstore is the store
-// in this process; package storetest judges any other.
+// A [Store] keeps the states. It gets all the [Charge] values of a request at once and
+// makes either all of them or none. Package memstore keeps states in the process, and
+// package redisstore in Redis. Package storetest tests any other store.
 //
 // # Time
 //
-// A moment is an int64: whole microseconds since the Unix epoch. A span is an
-// int64 of whole microseconds. Microseconds, because the same arithmetic must
-// come out the same in Lua, whose numbers are doubles: nanoseconds since 1970
-// do not fit one exactly, microseconds do until the year 2255.
+// A moment is an int64: whole microseconds since the Unix epoch. A span is an int64 of
+// microseconds too. The same arithmetic must have the same results in Lua, whose numbers
+// are doubles. Microseconds since 1970 fit a double exactly until the year 2255;
+// nanoseconds do not.
 //
-// Meters accept moments that go backwards. A state never moves back with them:
-// the later of the moment given and the moment remembered counts.
+// A Meter accepts a moment that is before the last one. Its state never moves back: the
+// later of the given moment and the remembered moment counts.
 package limit

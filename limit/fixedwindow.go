@@ -9,22 +9,22 @@ import (
 
 // FixedWindow allows N requests in each window of length Unit.
 //
-// Windows follow one another without a gap. With AlignClock they begin at
-// multiples of the unit since the Unix epoch, the same for all actors and
-// processes; with AlignFirst an actor's window begins with its first request, and
-// the next one with the first request after that has ended.
+// Windows follow one another without a gap. With AlignClock they begin at multiples of the
+// unit since the Unix epoch, the same for all actors and processes. With AlignFirst an
+// actor's window begins with its first request, and the next window with the first
+// request after that.
 //
 //	N = 3      AlignClock             |  AlignFirst
 //	           | o o o x |   o  o  |  |     [o o o x ][      [o  o
 //	           0         1         2  |  0            1         2
 //
-// Known flaw, the price of keeping one number: around the edge of two windows up
-// to 2 N can pass within less than one Unit. Use a sliding window or a token
-// bucket where that matters.
+// Known flaw: around the edge of two windows up to 2 N requests can pass within less than
+// one Unit, because the state is one number. Use a sliding window or a token bucket if
+// that matters.
 //
-// State: the window and how many were taken in it. In one word (33 bits for the
-// window's number, 30 for the count) with AlignClock and a unit of a second or
-// more, else in two. Expiry: the window's end. Cost: one division.
+// State: the window, and how many requests were taken in it. With AlignClock and a unit of
+// a second or more it is one word (33 bits for the window's number, 30 for the count),
+// otherwise two. Expiry: the window's end. Cost: one division.
 // Source: source 001; AlignFirst is how source 003's example behaves.
 func FixedWindow() Algorithm {
 	return Algorithm{
@@ -36,7 +36,7 @@ func FixedWindow() Algorithm {
 
 const countBits = 30 // MaxN fits
 
-// maxCount is the largest count that a state holds: debt beyond it is cut off.
+// maxCount is the largest count that a state holds. Debt beyond it is cut off.
 const maxCount = 1<<countBits - 1
 
 type fixedWindow struct {
@@ -79,7 +79,7 @@ func (w *fixedWindow) Cells(State, int64) int {
 	return 1
 }
 
-// load returns the beginning of the window of s and how many were taken in it.
+// load returns the start of the window of s, and how many requests were taken in it.
 func (w *fixedWindow) load(s State) (start, count int64) {
 	switch {
 	case w.oneWord:
@@ -90,8 +90,8 @@ func (w *fixedWindow) load(s State) (start, count int64) {
 	return 0, 0
 }
 
-// at returns the same for the window that now is in. A window that lies ahead of
-// a clock that went back is stayed in, even if all has been given back.
+// at returns the same for the window of now. If the clock went back before the window, the
+// window stays current, even if all its requests were refunded.
 func (w *fixedWindow) at(s State, now int64) (start, count int64) {
 	start, count = w.load(s)
 	switch {
@@ -136,7 +136,7 @@ func (w *fixedWindow) Debit(s State, now, n int64) uint64 {
 
 func (w *fixedWindow) Refund(s State, at, n int64) uint64 {
 	start, count := w.load(s)
-	if at < start || at >= start+w.unit { // charged to a window that is gone
+	if at < start || at >= start+w.unit { // charged to a window that has ended
 		return s.Head
 	}
 	return w.store(s, start, max(count-n, 0))

@@ -1,4 +1,4 @@
--- Fixed window. See fixedwindow.go, of which this is a transcription.
+-- Fixed window, transcribed from fixedwindow.go.
 -- a: 1 n, 2 unit, 3 whether windows begin with the first request
 -- s: start of the window, count in it
 local M = {}

@@ -9,19 +9,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// windows is the model of FixedWindow: all charges, each with the beginning of the
-// window that it was made in.
+// windows is the model of FixedWindow: all charges, each with the start of its window.
 type windows struct {
 	n, unit int64
 	first   bool
 	history
 }
 
-// current returns the beginning of the window that now is in.
+// current returns the start of the window of now.
 func (m *windows) current(now int64) int64 {
 	if len(m.history) > 0 {
 		last := m.history[len(m.history)-1].at
-		began := !m.first || m.since(last-1) > 0 // one that is given back begins none
+		began := !m.first || m.since(last-1) > 0 // a refunded one begins none
 		if now < last || now < last+m.unit && began {
 			return last
 		}
@@ -40,7 +39,7 @@ func (m *windows) take(now, n int64) {
 	m.history = append(m.history, moment{m.current(now), n})
 }
 
-func (m *windows) give(_ int, at, n int64) {
+func (m *windows) refund(_ int, at, n int64) {
 	last := m.history[len(m.history)-1].at
 	if last <= at && at < last+m.unit {
 		m.remove(n, func(at int64) bool { return at == last })
@@ -60,8 +59,8 @@ func TestFixedWindowRandom(t *testing.T) {
 	}
 }
 
-// A window that all has been given back of is still stayed in by a clock that went
-// back, so its state is not forgotten before it is over.
+// If the clock goes back, a window stays current even if all its charges were refunded. So its
+// state does not expire before the window ends.
 func TestFixedWindowGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -81,7 +80,7 @@ func TestFixedWindowGivenBack(t *testing.T) {
 	}
 }
 
-// What has been used counts against a limit that is lowered, or raised again.
+// What was used counts against a limit that is lowered, and when it is raised again.
 func TestFixedWindowChanged(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{

@@ -6,34 +6,35 @@ import (
 	"time"
 )
 
-// LeakyBucket smooths: admitted requests leave at least Unit/N apart. A request
-// that comes too early waits for its turn; when Queue are waiting, the next is
-// refused at once.
+// LeakyBucket smooths: allowed requests proceed at least Unit/N apart. A request that
+// arrives too early waits for its scheduled time. When Queue requests are waiting, the next
+// one is refused at once.
 //
-// The bucket is a queue with a hole of fixed width. Its state is one moment, next,
-// at which whoever comes now would leave. A request leaves at
+// The bucket is a queue with a hole of fixed width. Its state is one moment, next, at which
+// a request that arrives now would proceed. A request proceeds at
 //
-//	turn = max(now, next)         and moves        next = turn + n steps
+//	scheduled = max(now, next)       and moves        next = scheduled + n steps
 //
-// and it is refused if turn - now is more than Queue steps: then Queue are already
-// waiting. This is the token bucket's moment read as a wait instead of a refusal.
+// It is refused if scheduled - now is more than Queue steps, because then Queue requests
+// are already waiting. A token bucket has the same moment, but refuses where this waits.
 //
 // Example: 10 a second (a step of 100 ms), queue 2; five requests at t = 0:
 //
-//	arrive  A B C D E at 0
-//	leave   A         B         C            D and E find 2 waiting: refused
-//	        |---------|---------|--> s
-//	        0        0.1       0.2
+//	arrive   A B C D E at 0
+//	proceed  A         B         C            D and E find 2 waiting: refused
+//	         |---------|---------|--> s
+//	         0        0.1       0.2
 //
-// The step is rounded up to a whole microsecond, so that neighbours never come
-// closer than Unit/N. A wait never exceeds ten seconds, whatever the queue: a
-// client that is kept longer has given up.
+// The step is rounded up to a whole microsecond, so that requests are never closer than
+// Unit/N. A wait never exceeds ten seconds, whatever the Queue, because a client that waits
+// longer has given up.
 //
-// A cost of n takes n turns, beginning with the first that is free.
+// A request of cost n takes n steps, from the first free moment.
 //
-// The Meter only reserves turns. The store holds the waiting, in order, and gives
-// the turn of one that leaves early to those behind it (Refund moves next back). Refund
-// is for turns that have not come yet: later, those behind may have gone on.
+// The Meter only computes scheduled times. The store holds the waiting requests, in order.
+// When one leaves early, the store gives its scheduled time to those behind it, and Refund
+// moves next back. Refund is only for scheduled times in the future; after that, the
+// requests behind may have proceeded.
 //
 // State: one word, the moment next. Expiry: that moment. Cost: one addition.
 // Source: source 001 asks for waiting in the calling thread, by calculation.
@@ -79,8 +80,8 @@ func (b *leakyBucket) StateVersion() string   { return "1" }
 func (b *leakyBucket) Cells(State, int64) int { return 0 }
 
 func (b *leakyBucket) Peek(s State, now, n int64) Outcome {
-	turn := max(now, int64(s.Head))
-	wait := turn - now
+	scheduled := max(now, int64(s.Head))
+	wait := scheduled - now
 	out := Outcome{Allowed: wait <= b.longest && n <= b.most, Wait: wait, Reset: b.step}
 	if wait <= b.longest {
 		out.Remaining = (b.longest-wait)/b.step + 1
@@ -94,7 +95,7 @@ func (b *leakyBucket) Take(s State, now, n int64) uint64 {
 	return uint64(max(now, int64(s.Head)) + n*b.step)
 }
 
-// Debit implements Debtor: it reserves n turns that nobody waits for.
+// Debit implements Debtor. It takes scheduled times at which no request waits.
 func (b *leakyBucket) Debit(s State, now, n int64) uint64 {
 	next := max(now, int64(s.Head)) + min(n, b.most)*b.step
 	return uint64(min(next, now+maxFill))

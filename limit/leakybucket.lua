@@ -1,6 +1,6 @@
--- Leaky bucket, by reserved turns. See leakybucket.go, of which this is a transcription.
+-- Leaky bucket, transcribed from leakybucket.go.
 -- a: 1 step, 2 longest wait, 3 largest cost
--- s: next, the moment at which whoever comes now would leave
+-- s: next, the moment at which a request that arrives now would proceed
 local M = {}
 
 function M.load(value)
@@ -21,18 +21,18 @@ end
 function M.take(s, now, n, a) s.next = math.max(now, s.next) + n * a[1] end
 
 function M.debit(s, now, n, a)
-  local next_turn = math.max(now, s.next) + math.min(n, a[3]) * a[1]
-  s.next = math.min(next_turn, now + 3153600000000000) -- maxFill
+  local later = math.max(now, s.next) + math.min(n, a[3]) * a[1]
+  s.next = math.min(later, now + 3153600000000000) -- maxFill
 end
 
 function M.refund(s, _, n, a) s.next = math.max(s.next - n * a[1], 0) end
 
 function M.delay(s, d) s.next = s.next + d end
 
--- leave gives a turn back that nobody is behind. Who is behind another in some gateway keeps
--- the turn that it has been told, and nobody else may have that one.
-function M.leave(s, turn, n, a)
-  if s.next == turn + n * a[1] then s.next = turn end
+-- leave frees a scheduled time if no request is behind it. Otherwise the time passes unused:
+-- a request behind it keeps its own scheduled time, in whichever gateway it waits.
+function M.leave(s, scheduled, n, a)
+  if s.next == scheduled + n * a[1] then s.next = scheduled end
 end
 
 function M.save(s) return 'L' .. struct.pack('<d', s.next), s.next end

@@ -10,25 +10,25 @@ import (
 	"pgregory.net/rapid"
 )
 
-// turns is the model of LeakyBucket: all admitted requests, each with the moment at
-// which it goes on and its cost, which is how many turns it takes.
-type turns struct {
+// schedule is the model of LeakyBucket: all allowed requests, each with its scheduled time and
+// its cost, which is how many steps it takes.
+type schedule struct {
 	n, unit, queue int64
 	latest         int64 // moment of a charge
 	history
 }
 
-func newTurns(l Limit) *turns {
-	m := &turns{n: l.N, unit: l.Unit.Microseconds(), queue: l.Queue}
+func newSchedule(l Limit) *schedule {
+	m := &schedule{n: l.N, unit: l.Unit.Microseconds(), queue: l.Queue}
 	m.queue = min(m.queue, MaxWait.Microseconds()/m.distance())
 	return m
 }
 
-// distance is what turns are apart: Unit/N, rounded up.
-func (m *turns) distance() int64 { return ceilDiv(m.unit, m.n) }
+// distance is a step: Unit/N, rounded up.
+func (m *schedule) distance() int64 { return ceilDiv(m.unit, m.n) }
 
-// next returns when whoever comes now has a turn.
-func (m *turns) next(now int64) int64 {
+// next returns the scheduled time of a request that arrives now.
+func (m *schedule) next(now int64) int64 {
 	if len(m.history) > 0 {
 		last := m.history[len(m.history)-1]
 		now = max(now, last.at+last.n*m.distance())
@@ -36,8 +36,8 @@ func (m *turns) next(now int64) int64 {
 	return now
 }
 
-// waiting returns how many turns have not come yet.
-func (m *turns) waiting(now int64) (n int64) {
+// waiting returns how many scheduled times are ahead.
+func (m *schedule) waiting(now int64) (n int64) {
 	for _, c := range m.history {
 		gone := int64(0)
 		if now >= c.at {
@@ -48,12 +48,12 @@ func (m *turns) waiting(now int64) (n int64) {
 	return n
 }
 
-func (m *turns) check(now, n int64, out Outcome) string {
+func (m *schedule) check(now, n int64, out Outcome) string {
 	wait := m.next(now) - now
 	if out.Allowed && out.Wait != wait {
 		return fmt.Sprintf("the next turn is in %d", wait)
 	}
-	if m.back(now) { // then gaps that lie ahead count as well
+	if m.back(now) { // gaps ahead count as well
 		return ""
 	}
 	waiting := m.waiting(now)
@@ -68,17 +68,17 @@ func (m *turns) check(now, n int64, out Outcome) string {
 }
 
 // endless reports whether a cost takes over a hundred years to leak.
-func (m *turns) endless(n int64) bool { return n > maxFill/m.distance() }
+func (m *schedule) endless(n int64) bool { return n > maxFill/m.distance() }
 
-func (m *turns) back(now int64) bool { return now < m.latest }
+func (m *schedule) back(now int64) bool { return now < m.latest }
 
-func (m *turns) take(now, n int64) {
+func (m *schedule) take(now, n int64) {
 	m.history = append(m.history, moment{m.next(now), n})
 	m.latest = max(now, m.latest)
 }
 
-// give lets those behind move up.
-func (m *turns) give(i int, _, n int64) {
+// refund moves the requests behind up.
+func (m *schedule) refund(i int, _, n int64) {
 	m.history[i].n = 0
 	for j := range m.history[i+1:] {
 		m.history[i+1+j].at -= n * m.distance()
@@ -90,27 +90,27 @@ func TestLeakyBucketRandom(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		l := drawLimit(t)
 		l.Queue = rapid.OneOf(rapid.Int64Range(1, 5), rapid.Int64Range(1, MaxN)).Draw(t, "Queue")
-		m := newTurns(l)
+		m := newSchedule(l)
 		s := &sequence{meter: newMeter(t, LeakyBucket(), l), model: m}
-		s.mayGive = func(i int) bool { // whoever still waits, or has just come
+		s.mayRefund = func(i int) bool { // a request that still waits, or has just arrived
 			return m.history[i].at >= max(s.now, m.latest)
 		}
 		s.play(t, l)
 	})
 }
 
-// What has been used counts against a limit that is lowered, or raised again.
+// What was used counts against a limit that is lowered, and when it is raised again.
 func TestLeakyBucketChanged(t *testing.T) {
 	t.Parallel()
 	testChanged(t, LeakyBucket(), Limit{Unit: time.Second, Queue: 4}, []changed{
-		{n: 10, cost: 3, allowed: true, remaining: 5}, // the next turn is in 300 ms
-		{n: 20, cost: 1, remaining: 0},                // 4 turns in 200 ms
+		{n: 10, cost: 3, allowed: true, remaining: 5}, // the next scheduled time is in 300 ms
+		{n: 20, cost: 1, remaining: 0},                // 4 steps in 200 ms
 		{n: 5, cost: 1, allowed: true, remaining: 3},  // in 500 ms
-		{n: 10, cost: 1, remaining: 0},                // 4 turns in 400 ms
+		{n: 10, cost: 1, remaining: 0},                // 4 steps in 400 ms
 	})
 }
 
-// Delay moves the turns of those who come.
+// Delay moves the scheduled times of later requests.
 func TestLeakyBucketDelay(t *testing.T) {
 	t.Parallel()
 	m := newMeter(t, LeakyBucket(), Limit{N: 10, Unit: time.Second}).(Queue)
@@ -122,7 +122,7 @@ func TestLeakyBucketDelay(t *testing.T) {
 	}
 }
 
-// With NoQueue a request goes on at once or not at all.
+// With NoQueue a request proceeds at once or is refused.
 func TestNoQueue(t *testing.T) {
 	t.Parallel()
 	m, err := LeakyBucket().New(Limit{N: 10, Unit: time.Second, Queue: NoQueue})

@@ -15,8 +15,8 @@ type changed struct {
 	remaining int64 // before it is charged
 }
 
-// testChanged makes requests at one moment. Each is judged by a meter of its own, and
-// all of them by what is left in one state.
+// testChanged makes requests at one moment. Each has a meter of its own, and all have one
+// state.
 func testChanged(t *testing.T, a Algorithm, l Limit, rows []changed) {
 	t.Helper()
 	s := &sequence{}
@@ -43,7 +43,7 @@ func TestNewErrors(t *testing.T) {
 	t.Parallel()
 	all := "TB W SW SL LB C"
 	for _, tc := range []struct {
-		algorithms string // that say so
+		algorithms string // that return the error
 		l          Limit
 		want       string // in the error
 	}{
@@ -118,7 +118,7 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// A limit of nothing refuses all, at all times.
+// A limit of 0 refuses all requests at all times.
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	for _, a := range Algorithms() {
@@ -138,7 +138,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// Judging and charging allocate nothing.
+// Peek, Take and Refund do not allocate.
 func TestAllocs(t *testing.T) {
 	for _, tc := range []struct {
 		algorithm string
@@ -157,7 +157,7 @@ func TestAllocs(t *testing.T) {
 	} {
 		tc.l.Unit = time.Second
 		m := newMeter(t, named(t, tc.algorithm), tc.l)
-		s := State{Cells: make([]uint64, m.Cells(State{}, 1)+4)} // and room for a log of two moments
+		s := State{Cells: make([]uint64, m.Cells(State{}, 1)+4)} // with room for a log of two moments
 		now := epoch2026
 		allocs := testing.AllocsPerRun(100, func() {
 			for range 12 { // two are refused
@@ -180,7 +180,7 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// What is charged when the clock has gone back can be given back, at the Moment it counts at.
+// A charge that was made when the clock had gone back can be refunded, at its Moment.
 func TestMoment(t *testing.T) {
 	t.Parallel()
 	for _, a := range []Algorithm{FixedWindow(), SlidingWindow(), SlidingLog()} {
@@ -201,7 +201,7 @@ func TestMoment(t *testing.T) {
 			}
 			s.Head = m.Refund(s, at, 2)
 			if left := m.Peek(s, later, 1).Remaining; left != l.N-1 {
-				t.Errorf("%s %+v: %d are left when 2 are given back, want all but 1", a.Name(), l, left)
+				t.Errorf("%s %+v: %d are left when 2 are refunded, want all but 1", a.Name(), l, left)
 			}
 		}
 	}

@@ -8,15 +8,15 @@ package limit
 //	cells   | m1 | m2 |    | m0 |   t1 t2 | -- t0 |   b    |
 //	            moments              totals, two to a cell
 //
-// t0, t1, t2 are the totals up to the moments m0, m1, m2, and b is the total before m0.
+// t0, t1, t2 are the totals up to the moments m0, m1, m2. b is the total before m0.
 type momentLog struct {
 	cells         []uint64
 	first, length int64
 	size          int64 // a power of two, or 0
 }
 
-// openLog returns the log of a State. Head has 16 bits for the first, 17 for the length, and
-// 5 for the size's logarithm plus one (0: no ring yet).
+// openLog returns the log of a State. Head has 16 bits for first, 17 for length, and 5 for
+// the logarithm of size plus one (0: there is no ring yet).
 func openLog(s State) momentLog {
 	l := momentLog{
 		cells:  s.Cells,
@@ -46,12 +46,12 @@ func sizeFor(moments int64) int64 {
 	return size
 }
 
-// cellsOf returns how many cells a ring of that size takes.
+// cellsOf returns how many cells a ring of that size needs.
 func cellsOf(size int64) int { return int(size + size/2 + 1) }
 
 func (l *momentLog) index(i int64) int64 { return (l.first + i) & (l.size - 1) }
 
-// half returns the kth of the totals as they are in the cells.
+// half returns the kth total in the order of the cells.
 func (l *momentLog) half(k int64) uint32 { return uint32(l.cells[l.size+k/2] >> (k % 2 * 32)) }
 
 func (l *momentLog) setHalf(k int64, total uint32) {
@@ -69,7 +69,7 @@ func (l *momentLog) latest(now int64) int64 {
 	return now
 }
 
-// total returns the total up to a moment; of -1, the one before the first.
+// total returns the total up to moment i, or for -1 the total before the first moment.
 func (l *momentLog) total(i int64) uint32 {
 	switch {
 	case i >= 0:
@@ -104,7 +104,7 @@ func (l *momentLog) gone(at int64) int64 {
 	return lo
 }
 
-// holding returns the moment that holds the nth request from moment i on.
+// holding returns the moment of the nth request, counted from moment i.
 func (l *momentLog) holding(i, n int64) int64 {
 	lo, hi := i, l.length-1
 	for lo < hi {
@@ -136,8 +136,8 @@ func (l *momentLog) forget(n int64) {
 	l.setHalf(l.size, before)
 }
 
-// add adds n requests at a moment that is not before the newest. If there are as many moments
-// as there may be, it merges them.
+// add adds n requests at a moment that is not before the newest one. If the log already has
+// the largest allowed number of moments, add merges them.
 func (l *momentLog) add(moment, n, most int64) {
 	total := l.total(l.length-1) + uint32(n)
 	if l.length == 0 || l.moment(l.length-1) != moment {
@@ -149,8 +149,8 @@ func (l *momentLog) add(moment, n, most int64) {
 	l.set(l.length-1, moment, total)
 }
 
-// merge merges moments two by two, each pair into its later one, so that there are fewer than
-// most. A single one is dropped, because the next one takes its requests.
+// merge merges moments two by two, each pair into its later one, until there are fewer than
+// most. If only one is left it is dropped, because the next moment takes its requests.
 func (l *momentLog) merge(most int64) {
 	kept := (l.length + 1) / 2
 	for i := range kept {
@@ -160,8 +160,8 @@ func (l *momentLog) merge(most int64) {
 	l.length = min(kept, most-1)
 }
 
-// grow makes the ring as large as its cells allow, and it needs. The part that had wrapped
-// around to the front goes behind the rest. The totals go first, as moments take their cells.
+// grow makes the ring as large as its cells allow. The part that wrapped around to the
+// front moves behind the rest. The totals move first, because moments overwrite their cells.
 func (l *momentLog) grow() {
 	size := max(l.size, 1)
 	for cellsOf(size*2) <= len(l.cells) && size < maxMoments {

@@ -9,17 +9,17 @@ import (
 )
 
 // A pace is the even spacing of a limit, u/n, without rounding: whole + frac/den
-// microseconds. Points in time that are reached by adding such steps are kept the
-// same way, as a moment and a fraction in den-ths of a microsecond.
+// microseconds. A point in time that is reached in such steps is kept the same way, as a
+// moment and a fraction in den-ths of a microsecond.
 //
 // Token bucket and leaky bucket are both one such point in time, the moment from
 // which the next request conforms (the theoretical arrival time of GCRA, the
-// generic cell rate algorithm of ITU-T I.371). They differ in how they read it:
-// as a refusal, or as a wait.
+// generic cell rate algorithm of ITU-T I.371). They differ in what they do before that
+// moment: a token bucket refuses, a leaky bucket waits.
 //
-// Rejected: a count of tokens and the moment of the last refill, which needs two
-// words and rounds at every refill; fixed point with a power of two, which is
-// never exact for 3 a second; doubles, which drift.
+// Rejected: a count of tokens and the moment of the last refill, which needs two words and
+// rounds at every refill. Fixed point with a power of two, which is never exact for 3 a
+// second. Doubles, which drift.
 type pace struct {
 	whole, frac, den int64 // 0 <= frac < den
 	unit             int64 // whole*den + frac: the spacing in den-ths of a microsecond
@@ -29,9 +29,9 @@ type pace struct {
 // point is a moment and a fraction of a microsecond in den-ths.
 type point struct{ at, frac int64 }
 
-// fracBits is the room for the fraction in a state of one word; the moment
-// takes the other 53 of 63 bits. 1023 steps within a microsecond serve every
-// limit whose n divided by gcd(n, unit) is below 1024: all round ones.
+// fracBits is the number of bits for the fraction in a state of one word. The moment takes
+// the other 53 of 63 bits. 1023 steps within a microsecond are enough for every limit whose
+// n divided by gcd(n, unit) is below 1024, and so for all round numbers.
 const fracBits = 10
 
 func newPace(n int64, unit time.Duration) pace {
@@ -50,8 +50,8 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// maxFill is the longest span that n steps may take: with it, moments stay
-// within 53 bits until the year 2155.
+// maxFill is the longest time that n steps may take. With this bound, moments fit 53 bits
+// until the year 2155.
 const maxFill = 100 * 365 * 24 * int64(time.Hour/time.Microsecond)
 
 // span returns n steps, or an error if they take over a hundred years.
@@ -72,7 +72,7 @@ var errTooSlow = fmt.Errorf("it takes over a hundred years to fill")
 // add returns t + n steps. n steps must be a valid span.
 func (p *pace) add(t point, n int64) point {
 	switch {
-	case p.den == 1: // as in most limits: no division
+	case p.den == 1: // the usual case needs no division
 		return point{t.at + n*p.whole, 0}
 	case n == 1:
 		return p.plus(t, point{p.whole, p.frac})
@@ -98,7 +98,7 @@ func (p *pace) sub(t point, n int64) point {
 	return t
 }
 
-// minus returns t - d, fractions included. That of d may be more than a microsecond.
+// minus returns t - d, fractions included. The fraction of d may be more than a microsecond.
 func (p *pace) minus(t, d point) point {
 	t.at -= d.at + d.frac/p.den
 	t.frac -= d.frac % p.den
@@ -156,7 +156,7 @@ func (p *pace) steps(a, b point) int64 {
 	return int64(q)
 }
 
-func (p *pace) layout() string {
+func (p *pace) stateVersion() string {
 	if p.oneWord {
 		return "1"
 	}
@@ -170,8 +170,8 @@ func (p *pace) cells() int {
 	return 1
 }
 
-// load reads a point from a state. A fraction that was written under another
-// limit may not be below den; it is rounded up, by less than a microsecond.
+// load reads a point from a state. If another limit wrote the fraction, it may not be below
+// den. Then load rounds it up, by less than a microsecond.
 func (p *pace) load(s State) point {
 	t := point{int64(s.Head), 0}
 	switch {

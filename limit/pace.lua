@@ -1,13 +1,13 @@
--- Even spacing without rounding. See pace.go, of which this is a transcription. It stands in
--- front of the algorithms that are paced.
+-- Even spacing without rounding, transcribed from pace.go. This text comes before the
+-- scripts that use it.
 -- a: 1 whole, 2 frac, 3 den: a step, whole + frac/den microseconds
---    4 more steps than this are never counted
+--    4 the largest number of steps that is counted
 local floor = math.floor
 
 local longest_span = 3153600000000000 -- maxFill
 
--- mul returns n * frac / den as quotient and remainder. The product of two numbers
--- below 2^30 may not be exact in a double, so n goes in two halves.
+-- mul returns n * frac / den as quotient and remainder. It multiplies n in two halves, because
+-- the product of two numbers below 2^30 may not be exact in a double.
 local function mul(n, frac, den)
   local hi = floor(n / 32768)
   local lo = n - hi * 32768
@@ -18,7 +18,7 @@ local function mul(n, frac, den)
   return q * 32768 + q2, r - q2 * den
 end
 
--- add returns the moment at, frac and n steps.
+-- add returns the moment at, frac plus n steps.
 local function add(at, frac, n, a)
   local q, r
   if a[2] == 0 then
@@ -39,8 +39,8 @@ local function after(at, frac, at2, frac2)
   return at > at2 or at == at2 and frac > frac2
 end
 
--- debit returns the moment at, frac and n steps, which are most at most, and not more than
--- longest_span after now.
+-- debit returns the moment at, frac plus n steps, of which it counts at most most. The result is
+-- at most longest_span after now.
 local function debit(at, frac, now, n, most, a)
   at, frac = add(at, frac, math.min(n, most), a)
   local last = now + longest_span
@@ -48,7 +48,7 @@ local function debit(at, frac, now, n, most, a)
   return at, frac
 end
 
--- sub returns the moment at, frac less n steps.
+-- sub returns the moment at, frac minus n steps.
 local function sub(at, frac, n, a)
   local q, r = mul(n, a[2], a[3])
   at, frac = at - n * a[1] - q, frac - r
@@ -56,7 +56,7 @@ local function sub(at, frac, n, a)
   return at, frac
 end
 
--- from_epoch returns a moment, or that of the epoch if it is before.
+-- from_epoch returns a moment, or the epoch if the moment is before it.
 local function from_epoch(at, frac)
   if at < 0 then return 0, 0 end
   return at, frac
@@ -68,8 +68,8 @@ local function up(at, frac)
   return at
 end
 
--- steps returns how many whole steps lie between two moments: by an estimate, as the
--- product that the exact way takes does not fit a double, and then by trying.
+-- steps returns how many whole steps lie between two moments. The exact product does not fit a
+-- double, so it starts from an estimate and corrects it.
 local function steps(at, frac, at2, frac2, a)
   if after(at, frac, at2, frac2) then return 0 end
   local k = floor((at2 - at + (frac2 - frac) / a[3]) / (a[1] + a[2] / a[3]))

@@ -11,32 +11,32 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is what an algorithm promises, read slowly and obviously. It is told of all
-// that happens to a state.
+// model is what an algorithm promises, in slow and obvious code. It gets every change of a
+// state.
 type model interface {
-	// check returns what is wrong with what the meter says of a request, or "".
+	// check returns the error in the meter's outcome for a request, or "".
 	check(now, n int64, out Outcome) string
 
 	take(now, n int64)
 
-	// give gives back n of the i-th take, which was made at the moment at.
-	give(i int, at, n int64)
+	// refund refunds n of the i-th take, which was made at the moment at.
+	refund(i int, at, n int64)
 }
 
-// sequence is a random one of takes and gives, on a meter and on its model.
+// sequence is a random sequence of takes and refunds, on a meter and on its model.
 type sequence struct {
 	meter Meter
 	model model
 	unit  int64 // microseconds
 	n     int64
 
-	timeless bool             // waiting frees nothing
-	mayGive  func(i int) bool // which take may be given back now; nil: any
+	timeless  bool             // time frees nothing
+	mayRefund func(i int) bool // which take may be refunded now; nil: any
 
 	start, now int64
 	state      State
 	wait       int64    // of the last refusal
-	taken      []charge // and not given back
+	taken      []charge // and not refunded
 	count      int      // of takes
 }
 
@@ -96,7 +96,7 @@ func (s *sequence) play(t *rapid.T, l Limit) {
 		"take 1": func(t *rapid.T) { s.charge(t, 1) },
 		"pass":   s.pass,
 		"back":   s.back,
-		"give":   s.give,
+		"refund": s.refund,
 		"":       s.invariants,
 	})
 }
@@ -128,7 +128,7 @@ func (s *sequence) take(t *rapid.T) {
 	).Draw(t, "cost"))
 }
 
-// charge makes a request, and compares what the meter and the model say of it.
+// charge makes a request, and compares the outcomes of the meter and the model.
 func (s *sequence) charge(t *rapid.T, n int64) {
 	out := s.meter.Peek(s.state, s.now, n)
 	if wrong := s.model.check(s.now, n, out); wrong != "" {
@@ -141,7 +141,7 @@ func (s *sequence) charge(t *rapid.T, n int64) {
 		return
 	}
 	if s.meter.Cells(s.state, n) > 0 {
-		// As long as it must be, and sometimes longer.
+		// As long as necessary, and sometimes longer.
 		s.room(n, rapid.SampledFrom([]int{0, 0, 0, 1, 5}).Draw(t, "more"))
 	}
 	at := s.now
@@ -154,14 +154,14 @@ func (s *sequence) charge(t *rapid.T, n int64) {
 	s.model.take(s.now, n)
 }
 
-// room gives the state the cells that n more need, and more.
+// room gives the state at least the cells that it needs for n more.
 func (s *sequence) room(n int64, more int) {
 	if need := s.meter.Cells(s.state, n); need > len(s.state.Cells) {
 		s.state.Cells = slices.Clip(append(s.state.Cells, make([]uint64, need+more-len(s.state.Cells))...))
 	}
 }
 
-// checkWait checks that the wait of a refusal is what it should be.
+// checkWait checks the wait of a refusal.
 func (s *sequence) checkWait(t *rapid.T, n int64, out Outcome) {
 	if s.timeless {
 		return
@@ -181,8 +181,8 @@ func (s *sequence) checkWait(t *rapid.T, n int64, out Outcome) {
 	}
 }
 
-// checkReset checks that within the Reset no more become available than remain, or
-// one if none remain.
+// checkReset checks that within the Reset no more become available than remain, or one if
+// none remain.
 func (s *sequence) checkReset(t *rapid.T, n int64, out Outcome) {
 	if out.Reset <= 0 {
 		return
@@ -193,22 +193,22 @@ func (s *sequence) checkReset(t *rapid.T, n int64, out Outcome) {
 	}
 }
 
-// give gives back one of the charges.
-func (s *sequence) give(t *rapid.T) {
-	if len(s.taken) == 0 || rapid.IntRange(0, 2).Draw(t, "give") > 0 {
+// refund refunds one of the charges.
+func (s *sequence) refund(t *rapid.T) {
+	if len(s.taken) == 0 || rapid.IntRange(0, 2).Draw(t, "refund") > 0 {
 		return
 	}
 	k := rapid.IntRange(0, len(s.taken)-1).Draw(t, "which")
 	c := s.taken[k]
-	if s.mayGive != nil && !s.mayGive(c.i) {
+	if s.mayRefund != nil && !s.mayRefund(c.i) {
 		return
 	}
 	s.taken = slices.Delete(s.taken, k, k+1)
 	s.state.Head = s.meter.Refund(s.state, c.at, c.n)
-	s.model.give(c.i, c.at, c.n)
+	s.model.refund(c.i, c.at, c.n)
 }
 
-// invariants holds at all times.
+// invariants checks what is true at all times.
 func (s *sequence) invariants(t *rapid.T) {
 	if s.state.Head>>63 != 0 {
 		t.Fatalf("head %#x uses the store's bit", s.state.Head)
@@ -221,7 +221,7 @@ func (s *sequence) invariants(t *rapid.T) {
 	if out.Remaining > 5 {
 		return
 	}
-	// So many more are allowed, and not one more.
+	// That many more are allowed, and not one more.
 	rest := *s
 	rest.state.Cells = slices.Clone(s.state.Cells)
 	for range out.Remaining {
@@ -252,7 +252,7 @@ func (s *sequence) checkExpiry(t *rapid.T) {
 	}
 }
 
-// history is a list of what has been taken and not given back.
+// history is a list of what was taken and not refunded.
 type history []moment
 
 type moment struct{ at, n int64 }
@@ -267,7 +267,7 @@ func (h history) since(at int64) (n int64) {
 	return n
 }
 
-// remove takes up to n of those at the moments that are chosen away.
+// remove removes up to n of those whose moments are chosen.
 func (h history) remove(n int64, chosen func(at int64) bool) {
 	for i := range h {
 		if m := &h[i]; chosen(m.at) {
@@ -278,8 +278,8 @@ func (h history) remove(n int64, chosen func(at int64) bool) {
 	}
 }
 
-// compare returns what is wrong with an outcome, if so many are left and a cost is
-// allowed that is not more.
+// compare returns the error in an outcome, if that many remain and the largest allowed cost
+// is given.
 func compare(n, left int64, out Outcome) string {
 	if out.Allowed != (n <= left) || out.Remaining != left {
 		return fmt.Sprintf("%d are left", left)

@@ -9,35 +9,34 @@ import (
 	"time"
 )
 
-// Reservations lets requests in N per Unit, each at a turn of its own that it is told: it is
-// for programs that pace their own work, and that can wait. A request of any cost is let in
-// as soon as what was let in before it has been paid, and what it costs itself is paid by who
-// comes next, as in Guava's RateLimiter. To make the one that asks for much wait would only
-// waste the time.
+// Reservations gives each request a scheduled time of its own, N per Unit. It is for programs
+// that pace their own work and can wait. A request proceeds as soon as all earlier requests
+// are paid for. The next request pays for its cost, as in Guava's RateLimiter: if a large
+// request paid for itself, the time before it would be wasted.
 //
-// The state is one moment, next, from which the next request is let in. A request moves it by
-// as many steps (Unit/N) as it costs. Time that passes unused is stored, for up to Burst
-// steps: next never lies further back than that.
+// The state is one moment, next, at which the next request may proceed. A request moves it
+// by as many steps (Unit/N) as it costs. Unused time is stored, for up to Burst steps: next
+// never lies further back than that.
 //
 // Example: 2 a second (a step of 0.5 s), a burst of 2, nothing stored.
 //
-//	        A       B C D      E            A of cost 1, and B, C, D 5 s later, go on at once:
-//	        |       |||        |            B and C by what was stored, D before it is paid.
-//	--------+--//---+----------+---> s      E waits for that.
+//	        A       B C D      E            A of cost 1 proceeds at once. So do B, C, D 5 s
+//	        |       |||        |            later: stored time pays for B and C, and D
+//	--------+--//---+----------+---> s      proceeds before it is paid for. E waits for that.
 //	        0       5         5.5
 //
-// With a Warmup nothing is stored; the limit grows cold instead, see [warmth].
+// With a Warmup nothing is stored. Instead the limit grows cold, see [warmth].
 //
-// In any interval of length t at most Burst + N*t/Unit and one request are let in. The outcome
-// of a request that is told its turn is one of a [Reserver].
+// In any interval of length t at most Burst + N*t/Unit and one more request proceed. The
+// Meter is a [Reserver].
 //
-// Limit.Burst of 0 stores what a second has, which can be less than one request. It is no
-// algorithm for rules; package rate is what it is for.
+// A Limit.Burst of 0 stores what accrues in a second, which can be less than one request.
+// Rules cannot use this algorithm; package rate does.
 //
-// State: next, Head and a cell with the fraction; with a Warmup that of a [warmth]. Never
-// used, all that can be is stored, or the limit is wholly cold. Expiry: when that is so again.
-// When the limit changes, the moment stays: what is owed, and what is stored, is as much
-// time as it was. Cost: one addition. Source: Guava's SmoothBursty.
+// State: next, in Head and a cell with the fraction; with a Warmup that of a [warmth]. In a
+// state that was never used, the most is stored, or the limit is fully cold. Expiry: when
+// that is true again. When the limit changes, the moment stays: debt and stored time remain
+// the same amount of time. Cost: one addition. Source: Guava's SmoothBursty.
 func Reservations() Algorithm {
 	return Algorithm{
 		Names: []string{"reservations"},
@@ -75,7 +74,7 @@ func newReservations(l Limit) (Meter, error) {
 	return &r, nil
 }
 
-// costs returns the largest cost: what takes a hundred years to pay, and at most MaxN.
+// costs returns the largest cost: what takes a hundred years to pay for, and at most MaxN.
 func (p *pace) costs() int64 {
 	hi, lo := bits.Mul64(uint64(maxFill), uint64(p.den))
 	if hi >= uint64(p.unit) {
@@ -99,7 +98,7 @@ func (r *reservations) load(s State) point {
 	if len(s.Cells) > 0 {
 		next.frac = int64(s.Cells[0])
 	}
-	if next.frac >= r.den { // written under another limit
+	if next.frac >= r.den { // another limit wrote it
 		next = point{next.at + 1, 0}
 	}
 	return next
@@ -110,7 +109,7 @@ func (r *reservations) store(s State, next point) uint64 {
 	return uint64(next.at)
 }
 
-// next returns from when a request that comes now would be let in.
+// next returns when a request that arrives now would proceed.
 func (r *reservations) next(s State, now int64) point {
 	next := r.load(s)
 	if full := r.minus(point{now, 0}, r.stored); full.after(next) {
@@ -131,8 +130,8 @@ func (r *reservations) PeekWithin(s State, now, n, longest int64) Outcome {
 	return out
 }
 
-// reserve returns the outcome of a request whose turn is after wait. whole is when the limit
-// is as one never used: that is what one is told whose cost is never allowed.
+// reserve returns the outcome of a request whose scheduled time is after wait. whole is the
+// time until the limit is unused again, which is the Wait of a cost that is never allowed.
 func reserve(wait, longest int64, allowed bool, whole int64) Outcome {
 	longest = min(longest, maxFill)
 	switch {
@@ -153,8 +152,8 @@ func (r *reservations) Debit(s State, now, n int64) uint64 {
 	return r.store(s, r.debit(r.next(s, now), now, n))
 }
 
-func (r *reservations) Refund(s State, turn, n int64) uint64 {
-	if next := r.sub(r.load(s), n); next.until(0) <= turn && len(s.Cells) > 0 {
+func (r *reservations) Refund(s State, scheduled, n int64) uint64 {
+	if next := r.sub(r.load(s), n); next.until(0) <= scheduled && len(s.Cells) > 0 {
 		return r.store(s, next)
 	}
 	return s.Head
@@ -181,8 +180,8 @@ func (r *warmReservations) PeekWithin(s State, now, n, longest int64) Outcome {
 	return out
 }
 
-func (r *warmReservations) Refund(s State, turn, n int64) uint64 {
-	if c := r.before(r.load(s), n); c.next.until(0) <= turn && len(s.Cells) > 0 {
+func (r *warmReservations) Refund(s State, scheduled, n int64) uint64 {
+	if c := r.before(r.load(s), n); c.next.until(0) <= scheduled && len(s.Cells) > 0 {
 		return r.store(s, c)
 	}
 	return s.Head

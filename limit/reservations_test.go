@@ -39,25 +39,25 @@ func drawReservations(t *rapid.T) (Limit, *permits) {
 	return l, newBursts(l)
 }
 
-// For who does not wait, a Reserver is a Meter like any other.
+// For a caller that does not wait, a Reserver is a Meter like any other.
 func TestReservationsRandom(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) { // a hundred: fractions are slow
 		l, m := drawReservations(t)
 		s := &sequence{meter: newMeter(t, Reservations(), l), model: m}
-		s.mayGive = func(int) bool { return false } // below
+		s.mayRefund = func(int) bool { return false } // below
 		s.play(t, l)
 	})
 }
 
-// reserved is a request that was let in.
+// reserved is an allowed request.
 type reserved struct {
-	i       int
-	turn, n int64
+	i            int
+	scheduled, n int64
 }
 
-// Who waits is told the turn that Guava would tell, and keeps it. What is given back before
-// its turn leaves nothing behind, if no one has reserved since, and else changes nothing.
+// A caller that waits gets the scheduled time that Guava would give. A refund before that time
+// leaves no trace if nobody has reserved since. Otherwise it changes nothing.
 func TestReservationsAhead(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) { // a hundred: fractions are slow
@@ -65,7 +65,7 @@ func TestReservationsAhead(t *testing.T) {
 		r := newMeter(t, Reservations(), l).(Reserver)
 		now, unit := epoch2026, l.Unit.Microseconds()
 		var s State
-		var all []reserved // and not given back
+		var all []reserved // and not refunded
 		span := rapid.OneOf(rapid.Int64Range(0, 2*(unit/l.N+1)), rapid.Int64Range(0, 3*unit), rapid.SampledFrom([]int64{0, 1, maxFill}))
 		t.Repeat(map[string]func(*rapid.T){
 			"pass": func(t *rapid.T) { now = min(now+span.Draw(t, "span"), epoch2026+maxFill/2) },
@@ -97,17 +97,17 @@ func TestReservationsAhead(t *testing.T) {
 				s.Head = r.Take(s, now, n)
 				m.take(now, n)
 			},
-			"give": func(t *rapid.T) {
+			"refund": func(t *rapid.T) {
 				if len(all) == 0 {
 					return
 				}
 				k := rapid.IntRange(max(len(all)-3, 0), len(all)-1).Draw(t, "which")
-				if all[k].turn <= now || l.N > unit {
-					return // it has come, or others can have the same microsecond
+				if all[k].scheduled <= now || l.N > unit {
+					return // it has passed, or another request can have the same microsecond
 				}
-				s.Head = r.Refund(s, all[k].turn, all[k].n)
-				if m.mayGive(all[k].i) {
-					m.give(0, 0, 0)
+				s.Head = r.Refund(s, all[k].scheduled, all[k].n)
+				if m.mayRefund(all[k].i) {
+					m.refund(0, 0, 0)
 				}
 				all = slices.Delete(all, k, k+1)
 			},
@@ -120,15 +120,15 @@ func TestReservationsAhead(t *testing.T) {
 	})
 }
 
-// most tells where more were let in than Burst + N*t/Unit, and one request.
+// most finds an interval in which more than Burst + N*t/Unit and one request proceed.
 func most(all []reserved, l Limit, burst *big.Rat) string {
-	slices.SortStableFunc(all, func(a, b reserved) int { return int(min(max(a.turn-b.turn, -1), 1)) })
+	slices.SortStableFunc(all, func(a, b reserved) int { return int(min(max(a.scheduled-b.scheduled, -1), 1)) })
 	for i := range all {
-		sum := int64(0) // of those before the last
+		sum := int64(0) // of the requests before the last
 		for j := i; j < len(all); j++ {
-			in := new(big.Rat).Mul(rat(all[j].turn-all[i].turn+1), big.NewRat(l.N, l.Unit.Microseconds())) // turns are rounded up
+			in := new(big.Rat).Mul(rat(all[j].scheduled-all[i].scheduled+1), big.NewRat(l.N, l.Unit.Microseconds())) // scheduled times are rounded up
 			if in.Add(in, burst).Cmp(rat(sum)) < 0 {
-				return fmt.Sprintf("%d and one more were let in within %d µs", sum, all[j].turn-all[i].turn)
+				return fmt.Sprintf("%d and one more were let in within %d µs", sum, all[j].scheduled-all[i].scheduled)
 			}
 			sum += all[j].n
 		}
@@ -136,7 +136,7 @@ func most(all []reserved, l Limit, burst *big.Rat) string {
 	return ""
 }
 
-// A change of the limit leaves what is owed and what is stored as long as it was.
+// When the limit changes, debt and stored time remain the same amount of time.
 func TestReservationsChanged(t *testing.T) {
 	t.Parallel()
 	at := func(n int64, warmup time.Duration) Reserver {
@@ -168,7 +168,7 @@ func TestReservationsChanged(t *testing.T) {
 	}
 }
 
-// A cost that takes over a hundred years to pay is never allowed, and no wait is longer.
+// A cost that takes over a hundred years to pay for is never allowed, and no wait is longer.
 func TestReservationsTooMuch(t *testing.T) {
 	t.Parallel()
 	for _, warmup := range []time.Duration{0, time.Second} {
@@ -188,8 +188,8 @@ func TestReservationsTooMuch(t *testing.T) {
 	}
 }
 
-// A fraction of a microsecond that another limit cannot express is rounded, and grows no
-// further.
+// A fraction of a microsecond that another limit cannot express is rounded once and does not
+// grow.
 func TestReservationsFraction(t *testing.T) {
 	t.Parallel()
 	now := epoch2026
@@ -214,7 +214,7 @@ func TestReservationsFraction(t *testing.T) {
 		}
 		s.Head = r.Refund(s, now+owed, 2)
 		if got := wait(); got != owed {
-			t.Errorf("warm-up %v: %d are owed when two are given back, were %d", warmup, got, owed)
+			t.Errorf("warm-up %v: %d are owed after two were refunded, before it were %d", warmup, got, owed)
 		}
 		s.Head = r.Take(s, now, 2)
 		if got := wait() - owed; got < 666_666 || got > 666_667 {

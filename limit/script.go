@@ -4,9 +4,9 @@ package limit
 
 import _ "embed" // the Lua sources
 
-// Scripted is a Meter that can also be kept in Redis: its Script does there what the
-// Meter does here. Which Meters can is told by this interface. The Go code is the
-// specification, the Lua its transcription, and package storetest judges both.
+// Scripted is a Meter that Redis can also evaluate: its Script does in Redis what the Meter
+// does in Go. The Go code is the specification, and the Lua code is a transcription of it.
+// Package storetest tests both.
 type Scripted interface {
 	Meter
 	Script() Script
@@ -14,43 +14,43 @@ type Scripted interface {
 
 // Script is a Meter in Lua.
 type Script struct {
-	// Source is the body of a function that returns a table of functions, the same
-	// for all Meters of an algorithm. In them a is Args, s a state, and moments and
+	// Source is the body of a function that returns a table of functions. It is the same for
+	// all Meters of an algorithm. In these functions a is Args and s is a state. Moments and
 	// spans are microseconds in doubles, which hold them exactly.
 	//
 	//	load(value, a)       the state in the value of a key; value is false if there is
 	//	                     no key. Returns nil for a value that save did not make.
-	//	peek(s, now, n, a)   allowed, wait, remaining, reset, as of Meter.Peek
+	//	peek(s, now, n, a)   allowed, wait, remaining, reset, as Meter.Peek
 	//	take(s, now, n, a)   as Meter.Take; changes s
 	//	refund(s, at, n, a)  as Meter.Refund; changes s
-	//	save(s, a)           the value of the key, and its expiry as of Meter.Expiry
+	//	save(s, a)           the value of the key, and its expiry as Meter.Expiry
 	//
-	// It can also have
+	// The table can also have
 	//
-	//	debit(s, now, n, a)  as Debtor.Debit; without it a debit takes what is left
+	//	debit(s, now, n, a)  as Debtor.Debit; without it a debit takes what remains
 	//
-	// That of a Queue can also have
+	// and for a Queue
 	//
-	//	delay(s, d)              as Queue.Delay, called after take when the request has a later
-	//	                         turn in another queue
-	//	leave(s, turn, n, a)     instead of refund: the request leaves before its turn, and those
-	//	                         behind it cannot be told to move up
+	//	delay(s, d)                   as Queue.Delay; the store calls it after take when the
+	//	                              request has a later scheduled time in another queue
+	//	leave(s, scheduled, n, a)     instead of refund: the request leaves before its scheduled
+	//	                              time, and the requests behind it cannot move up
 	//
-	// That of a Reserver has peek(s, now, n, a, longest), as Reserver.PeekWithin.
+	// For a Reserver, peek(s, now, n, a, longest) is Reserver.PeekWithin.
 	//
-	// The globals gateway and lease are a number that tells this gateway from others, and for
-	// how long it may be believed to live.
+	// The globals gateway and lease are the number of this gateway, and how long the other
+	// gateways may assume that it lives.
 	Source string
 
-	// Leased says that the functions include
+	// Leased reports whether the table also has
 	//
-	//	renew(s, now, n)  says that this gateway still lives, and holds n slots, or none
+	//	renew(s, now, n)  records that this gateway lives and holds n slots, or none
 	//
-	// which is called now and then for as long as it has.
+	// The store calls it regularly while the gateway lives.
 	Leased bool
 
-	// Apart says that Remaining does not tell how many equal requests are allowed that cost
-	// more than 1. So these are judged one by one, and not all by one look.
+	// Apart reports whether Remaining does not tell how many equal requests are allowed if
+	// each costs more than 1. The script then evaluates such requests one by one.
 	Apart bool
 
 	// Args are the numbers of the limit, each within plus or minus 2 to the 53rd.

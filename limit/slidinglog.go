@@ -2,8 +2,8 @@
 
 package limit
 
-// SlidingLog allows N requests in any interval of length Unit, and admits every
-// request that keeps this promise: it remembers when each one was.
+// SlidingLog allows N requests in any interval of length Unit. It refuses no request that
+// would keep this promise, because it remembers the moment of each request.
 //
 //	N = 9, now = 12                 |<------ Unit = 10 ------>|
 //	moment   1     4        9     11             4        9     11    now
@@ -11,24 +11,25 @@ package limit
 //	total    3     5       11     12             gone: 3, used: 12 - 3 = 9 of 9
 //	         gone  '--------'-----'  refused, until 4 + 10 = 14
 //
-// The log is a ring of moments in order. Requests of the same moment share one, so a request
-// of any cost takes one. Beside each moment is the total of all requests up to it. So one
-// binary search finds the first moment that is still in the window, and another one when
-// enough will have left it. Take drops the moments that have left.
+// The log is a ring of moments in order. Requests of the same moment share one entry, so a
+// request of any cost takes one. Each entry also has the total of all requests up to it.
+// One binary search finds the first moment that is still in the window. Another one finds
+// when enough requests will have left. Take drops the entries that have left.
 //
 // Memory grows with the moments at which an actor made requests within one Unit: 12 bytes
-// for each, and up to as much again as spare room. A log holds at most 65,536 moments and N,
-// which is 768 KiB, and 704 KiB in Redis. If a log of that length must grow, it merges its
-// moments two by two. A merged moment is the later of the two. So the promise holds all the
-// same, but a request may be refused for as long as the two were apart, and a charge at
-// the earlier one cannot be given back. That cannot happen
-// if N is at most 65,536, except in a store that has no memory left for a longer log. Where N
-// is large and the last request does not matter, a sliding window is cheaper.
+// for each, and up to as much again as spare room. A log holds at most 65,536 moments and
+// at most N. That is 768 KiB, and 704 KiB in Redis.
 //
-// State: Head packs the ring: first, length and size. The cells are size moments, and
-// then, two to a cell, their totals and the total of the dropped requests. Totals are
-// numbers modulo 2 to the 32nd, of which only differences count. Expiry: when the newest has
-// left the window. Cost: two binary searches; to give back, also a step for each later
+// If a log of that length must grow, it merges its moments two by two. A merged moment is
+// the later of the two. So the promise still holds, but a request may be refused for as
+// long as the two were apart, and a charge at the earlier moment cannot be refunded. If N
+// is at most 65,536, this happens only when the store has no memory for a longer log. A
+// sliding window is cheaper if N is large and the last request does not matter.
+//
+// State: Head packs the ring: first, length and size. The cells are size moments, and then,
+// two to a cell, their totals and the total of the dropped requests. Totals are numbers
+// modulo 2 to the 32nd, of which only differences count. Expiry: when the newest moment
+// has left the window. Cost: two binary searches, and for a refund one step for each later
 // moment. Source: source 003 keeps such a log in a Redis sorted set.
 func SlidingLog() Algorithm {
 	return Algorithm{
@@ -55,7 +56,8 @@ func newSlidingLog(l Limit) (Meter, error) {
 	return &slidingLog{n: l.N, unit: l.Unit.Microseconds(), most: min(l.N, maxMoments)}, nil
 }
 
-// StateVersion differs from those of earlier editions, which were numbers: they had no totals.
+// StateVersion differs from that of earlier releases, which was a number: their states had
+// no totals.
 func (g *slidingLog) StateVersion() string { return "totals" }
 
 func (g *slidingLog) Cells(s State, _ int64) int {
@@ -82,9 +84,9 @@ func (g *slidingLog) Peek(s State, now, n int64) Outcome {
 	case used+n <= g.n:
 		out.Allowed = true
 	case gone < l.length:
-		// Enough is free when so many have left, or all have.
+		// Enough requests are free when that many have left, or all have.
 		out.Wait = leaves(l.holding(gone, min(used+n-g.n, used)))
-	default: // a cost over the whole limit meets an empty log
+	default: // a cost over the whole limit, and an empty log
 		out.Wait = g.unit
 	}
 	return out
@@ -98,8 +100,8 @@ func (g *slidingLog) Take(s State, now, n int64) uint64 {
 	return l.head()
 }
 
-// Debit implements Debtor. A full log drops its oldest requests for the new ones. That forgets
-// no debt: a request is judged by the newest ones, as many as the limit.
+// Debit implements Debtor. A full log drops its oldest requests for the new ones. That
+// forgets no debt, because only the newest N requests decide.
 func (g *slidingLog) Debit(s State, now, n int64) uint64 {
 	n = min(n, g.n)
 	l := openLog(s)
@@ -112,8 +114,8 @@ func (g *slidingLog) Debit(s State, now, n int64) uint64 {
 	return l.head()
 }
 
-// Refund gives back what was charged at a moment. If that moment has been dropped or merged, nothing
-// is given back, as the charge of another request could be in its place.
+// Refund undoes what was charged at a moment. If that moment was dropped or merged, Refund
+// changes nothing, because the charge of another request could be in its place.
 func (g *slidingLog) Refund(s State, at, n int64) uint64 {
 	l := openLog(s)
 	i := l.gone(at - 1)
@@ -146,8 +148,8 @@ func (g *slidingLog) Moment(s State, now int64) int64 {
 	return l.latest(now)
 }
 
-// Copy implements Aging. In cells that are too few it keeps one moment out of so many, the
-// latest of them.
+// Copy implements Aging. If there are too few cells, it merges neighbours into the latest
+// moment of each group.
 func (g *slidingLog) Copy(s State, now int64, cells []uint64) uint64 {
 	from, to := openLog(s), momentLog{cells: cells}
 	to.grow()

@@ -1,9 +1,9 @@
--- Sliding log. See slidinglog.go and momentlog.go, of which this is a transcription; the ring
--- is a string of moments in order here, each with the total up to it.
+-- Sliding log, transcribed from slidinglog.go and momentlog.go. Here the ring is a string of
+-- moments in order, each with the total up to it.
 -- a: 1 n, 2 unit, 3 most moments
--- s: log, eleven bytes for each moment: seven for it and four for its total. In front of them
--- stand a mark in place of a moment, and the total before the first. So the value of the key is
--- the log itself, which can be long, and looking copies nothing.
+-- s: log, eleven bytes for each moment: seven for the moment and four for its total. At the
+-- front are a mark in place of a moment, and the total before the first moment. The value of
+-- the key is the log itself, which can be long, so peek copies nothing.
 local M = {}
 
 local form, width, modulus = '<I7I4', 11, 2 ^ 32

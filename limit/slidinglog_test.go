@@ -15,9 +15,9 @@ import (
 type fullLog struct {
 	n, unit int64
 	history
-	all    history // with what has left
-	merges bool    // the meter can merge moments
-	given  bool    // something has been given back
+	all      history // including what has left
+	merges   bool    // the meter can merge moments
+	refunded bool    // something was refunded
 }
 
 func (m *fullLog) check(now, n int64, out Outcome) string {
@@ -28,14 +28,14 @@ func (m *fullLog) check(now, n int64, out Outcome) string {
 		return compare(n, left, out)
 	case out.Allowed && n > left, out.Remaining > left:
 		return fmt.Sprintf("%d are left", left)
-	case !out.Allowed && !m.given && m.chain(now)+n <= m.n:
+	case !out.Allowed && !m.refunded && m.chain(now)+n <= m.n:
 		return fmt.Sprintf("only %d were taken since all had left the window", m.chain(now))
 	}
 	return ""
 }
 
-// chain returns how many were taken of which each has another one less than a unit later, up
-// to the moment now. A merged moment can stay in the window as long as that.
+// chain returns how many were taken, up to the moment now, that each have another one less than
+// a unit later. A merged moment can stay in the window that long.
 func (m *fullLog) chain(now int64) (n int64) {
 	for i := len(m.all) - 1; i >= 0 && m.all[i].at > now-m.unit; i-- {
 		n += m.all[i].n
@@ -44,8 +44,7 @@ func (m *fullLog) chain(now int64) (n int64) {
 	return n
 }
 
-// still returns now, or the latest moment in the log: a clock that went back stands
-// still.
+// still returns now, or the latest moment in the log if the clock went back.
 func (m *fullLog) still(now int64) int64 {
 	for _, c := range m.history {
 		if c.n > 0 {
@@ -62,16 +61,16 @@ func (m *fullLog) take(now, n int64) {
 	m.history, m.all = append(m.history, moment{now, n}), append(m.all, moment{now, n})
 }
 
-// give gives back what was taken at the moment at. A charge in a merged moment may stay counted.
-func (m *fullLog) give(i int, at, n int64) {
-	m.given = true
+// refund refunds what was taken at the moment at. A charge in a merged moment may stay counted.
+func (m *fullLog) refund(i int, at, n int64) {
+	m.refunded = true
 	if m.merges {
 		if m.history[i].n > 0 {
 			m.history[i].n = 0
 			return
 		}
-		// It has left, and the clock has gone back to its moment since. The log cannot tell it from
-		// what came later.
+		// It has left, and the clock has gone back to its moment since. The log cannot tell it from a
+		// later charge.
 	}
 	m.remove(n, func(t int64) bool { return t == at })
 }
@@ -98,7 +97,7 @@ func TestSlidingLogMerges(t *testing.T) {
 	})
 }
 
-// What has been used counts against a limit that is lowered, or raised again.
+// What was used counts against a limit that is lowered, and when it is raised again.
 func TestSlidingLogChanged(t *testing.T) {
 	t.Parallel()
 	testChanged(t, SlidingLog(), Limit{Unit: time.Minute}, []changed{
@@ -120,7 +119,7 @@ func moments(s State) (list []moment) {
 	return list
 }
 
-// A ring keeps its moments when it grows, wherever it begins.
+// A ring keeps its moments when it grows, wherever it starts.
 func TestSlidingLogGrows(t *testing.T) {
 	t.Parallel()
 	g := newMeter(t, SlidingLog(), Limit{N: 100, Unit: time.Millisecond})
@@ -215,9 +214,9 @@ func TestSlidingLogMerge(t *testing.T) {
 	}
 }
 
-// TestSlidingLogGive gives back charges. One whose moment has left the log, or has been merged, is
-// not taken for that of another request.
-func TestSlidingLogGive(t *testing.T) {
+// A charge whose moment has left the log, or was merged, is not confused with the charge of
+// another request.
+func TestSlidingLogRefund(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		at, n int64
@@ -240,7 +239,7 @@ func TestSlidingLogGive(t *testing.T) {
 		}
 		s.Head = g.Refund(s, tc.at, tc.n)
 		if got := moments(s); !slices.Equal(got, tc.want) {
-			t.Errorf("give %d at %d: %v, want %v", tc.n, tc.at, got, tc.want)
+			t.Errorf("refund %d at %d: %v, want %v", tc.n, tc.at, got, tc.want)
 		}
 	}
 }

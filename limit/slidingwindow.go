@@ -4,33 +4,32 @@ package limit
 
 import "fmt"
 
-// SlidingWindow allows N requests in any interval of length Unit, wherever it
-// starts, with a memory that does not grow with N.
+// SlidingWindow allows N requests in any interval of length Unit, wherever it starts. Its
+// memory does not grow with N.
 //
-// Time is cut into slices, Slices to the Unit. The counters of the last slices
-// stand in a ring, with their sum beside them. When time enters a new slice, the
-// counters that fall out of the window are taken off the sum and reused: moving on
-// costs one step a slice passed, judging a request none. A request is allowed if
+// Time is divided into slices, Slices to the Unit. The counters of the last slices are in
+// a ring, and their sum is beside them. When time enters a new slice, the counters that
+// leave the window are subtracted from the sum and reused. This costs one step for each
+// slice that has passed; evaluating a request costs none. A request is allowed if
 // sum + n <= N. This answers source 001's question how to keep slices and sum.
 //
-// The window spans Slices + 1 slices: the current one, which has only begun, and
-// as many whole ones before it. With exactly Slices of them, requests at the end
-// of one slice and at the start of the slice a Unit later would lie less than a
-// Unit apart without both being counted, and up to 2 N could pass in a little less
-// than a Unit:
+// The window spans Slices + 1 slices: the current one, which has only begun, and Slices
+// whole ones before it. With one slice less, requests at the end of one slice and at the
+// start of the slice a Unit later would be less than a Unit apart, but only one of them
+// would be counted. Up to 2 N could then pass in a little less than a Unit:
 //
 //	Slices = 4        |-------- Unit --------|
 //	slice     0     1     2     3     4     5
 //	       |    o|     |     |     |o    |          o and o: less than a Unit apart
 //	       |<--------- counted --------->|
 //
-// The price is on the other side: what was admitted is forgotten only when its
-// slice is, at the latest Unit + Unit/Slices later.
+// The cost of this choice: an allowed request is forgotten only when its slice is, at the
+// latest Unit + Unit/Slices later.
 //
-// State: Head is the current slice's number; the cells hold the sum and the
-// Slices + 1 counters, in 16 bits each if N fits, else in 32. Expiry: when the
-// last slice has left the window. Cost: one division, and a loop over the slices
-// that passed since the last request.
+// State: Head is the current slice's number. The cells hold the sum and the Slices + 1
+// counters, in 16 bits each if N fits, otherwise in 32. Expiry: when the last slice has
+// left the window. Cost: one division, and a loop over the slices that have passed since
+// the last request.
 func SlidingWindow() Algorithm {
 	return Algorithm{
 		Names: []string{"SW", "sliding window"},
@@ -92,8 +91,8 @@ func (w *slidingWindow) set(cells []uint64, i, v int64) {
 
 func (w *slidingWindow) ring(slice int64) int64 { return 1 + slice%(w.slices+1) }
 
-// slice returns the number of the slice that now is in: now * slices / unit,
-// without the overflow.
+// slice returns the number of the slice of now. That is now * slices / unit, without the
+// overflow.
 func (w *slidingWindow) slice(now int64) int64 {
 	return now/w.unit*w.slices + now%w.unit*w.slices/w.unit
 }
@@ -110,7 +109,7 @@ func (w *slidingWindow) at(s State, now int64) (current, sum int64) {
 		return current, 0
 	}
 	last := int64(s.Head)
-	current = max(current, last) // a clock that went back stays in the last slice
+	current = max(current, last) // if the clock went back, the last slice stays current
 	if current-last > w.slices {
 		return current, 0
 	}
@@ -121,7 +120,7 @@ func (w *slidingWindow) at(s State, now int64) (current, sum int64) {
 	return current, sum
 }
 
-// count returns what was taken in a slice that is in the window of s.
+// count returns how many requests were taken in a slice that is in the window of s.
 func (w *slidingWindow) count(s State, slice int64) int64 {
 	if slice < 0 {
 		return 0
@@ -138,7 +137,7 @@ func (w *slidingWindow) Peek(s State, now, n int64) Outcome {
 	switch {
 	case sum+n <= w.n:
 		out.Allowed = true
-	case n > w.n: // never; tell when the window is empty
+	case n > w.n: // never allowed; wait until the window is empty
 		if sum > 0 {
 			out.Wait = w.freed(s, current, sum) - now
 		}
@@ -148,8 +147,8 @@ func (w *slidingWindow) Peek(s State, now, n int64) Outcome {
 	return out
 }
 
-// freed returns the moment at which so many slices have left the window that at
-// least n of its sum are free again.
+// freed returns the moment at which enough slices have left the window that at least n
+// of its sum are free again.
 func (w *slidingWindow) freed(s State, current, n int64) int64 {
 	last := int64(s.Head)
 	slice := current - w.slices

@@ -1,10 +1,10 @@
--- Sliding window. See slidingwindow.go, of which this is a transcription.
+-- Sliding window, transcribed from slidingwindow.go.
 -- a: 1 n, 2 unit, 3 slices, 4 the largest sum
 -- s: an array: 1 last, the current slice's number; 2 sum; then the counters of slices, a ring
 local floor, max = math.floor, math.max
 local M = {}
 
--- form is the form of a state as bytes: all of it is read and written at once, which is
+-- form is the format of a state in bytes. To read and write the whole state at once is
 -- several times faster than number by number.
 local function form(a) return '<dd' .. ('I4'):rep(a[3] + 1) end
 

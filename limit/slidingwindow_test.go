@@ -14,10 +14,10 @@ import (
 // slicedLog is the model of SlidingWindow: all charges, with their slices and moments.
 type slicedLog struct {
 	n, unit, slices int64
-	last            int64   // latest moment of a charge: a clock that went back stands still
+	last            int64   // latest moment of a charge, which counts if the clock went back
 	inSlices        history // by slice
 	exact           history // by moment
-	given           bool
+	refunded        bool
 }
 
 func (m *slicedLog) slice(at int64) int64 {
@@ -30,11 +30,11 @@ func (m *slicedLog) check(now, n int64, out Outcome) string {
 	if wrong := compare(n, m.n-m.inSlices.since(m.slice(now)-m.slices-1), out); wrong != "" {
 		return wrong
 	}
-	// The contract's promise, both sides of it.
+	// The contract's promise, in both directions.
 	if used := m.exact.since(now - m.unit); out.Allowed && used+n > m.n {
 		return fmt.Sprintf("%d were taken within a unit", used)
 	}
-	if used := m.exact.since(now - m.unit - ceilDiv(m.unit, m.slices)); !out.Allowed && !m.given && used+n <= m.n {
+	if used := m.exact.since(now - m.unit - ceilDiv(m.unit, m.slices)); !out.Allowed && !m.refunded && used+n <= m.n {
 		return fmt.Sprintf("only %d were taken within a unit and a slice", used)
 	}
 	return ""
@@ -46,10 +46,10 @@ func (m *slicedLog) take(now, n int64) {
 	m.exact = append(m.exact, moment{m.last, n})
 }
 
-// give gives back what counts in the slice of at. When the clock went back, that can
-// be another request's.
-func (m *slicedLog) give(i int, at, n int64) {
-	m.given = true
+// refund refunds what counts in the slice of at. If the clock went back, that can be another
+// request's charge.
+func (m *slicedLog) refund(i int, at, n int64) {
+	m.refunded = true
 	m.exact[i].n = 0
 	if slice := m.slice(at); slice >= m.slice(m.last)-m.slices {
 		m.inSlices.remove(n, func(at int64) bool { return at == slice })
@@ -67,7 +67,7 @@ func TestSlidingWindowRandom(t *testing.T) {
 	})
 }
 
-// What has been used counts against a limit that is lowered, or raised again.
+// What was used counts against a limit that is lowered, and when it is raised again.
 func TestSlidingWindowChanged(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{10, 100_010} { // narrow and wide counters

@@ -6,38 +6,40 @@ import "fmt"
 
 // TokenBucket allows bursts of up to Burst, and N per Unit in the long run.
 //
-// A bucket holds up to Burst tokens and starts full. A token drips in every
-// Unit/N; a request takes one, and is refused when none is whole. Nothing drips
-// here, though: the state is one moment, full, at which the bucket would be full
-// again. Each token taken moves it one step (Unit/N) further away. Before it, the
-// bucket lacks (full - now) / step tokens, so a request of cost n conforms if
+// A bucket holds up to Burst tokens and starts full. It gains a token every Unit/N. A
+// request takes a token, and is refused if there is no whole one. The state is only one
+// moment, full, at which the bucket will be full again. Each token that is taken moves it
+// one step (Unit/N) further away. Before that moment the bucket lacks (full - now) / step
+// tokens, so a request of cost n conforms if
 //
 //	full + n steps  <=  now + Burst steps
 //
 // Example: 2 a second, burst 3, so one step is 0.5 s.
 //
 //	tokens
-//	3 o--.           .--o            full = the moment when the line is up again
+//	3 o--.           .--o            full = the moment when the bucket is full again
 //	2    |    .--.   |               t=0.0  3 taken  full = 1.5
 //	1    | .--'  '---'               t=0.5  1 token  full = 1.5 (a whole one: taken, full = 2.0)
 //	0    '-'                         t=0.7  refused: 2.0 + 0.5 > 0.7 + 1.5, wait 0.3
 //	    0   0.5  1.0  1.5  2.0 s
 //
-// In any interval of length t at most Burst + N*t/Unit are admitted, and every
-// request that finds a whole token is admitted. Both are exact: the step is kept
-// as a fraction, see [pace].
+// In any interval of length t at most Burst + N*t/Unit requests are allowed. No request is
+// refused that finds a whole token. Both are exact, because the step is kept as a fraction,
+// see [pace].
 //
-// State: one word, the moment full. Its expiry is that moment, as a full bucket is
-// the same as a new one. When a limit changes under a state, the moment stays: a
-// bucket that would have been full in a second still will be.
+// State: one word, the moment full. Expiry: that moment, because a full bucket is the same
+// as a new one. When a limit changes under a state, the moment stays: a bucket that would
+// be full in a second still will be.
 //
-// Refund moves the moment back: it puts tokens into the bucket, whenever they were
-// taken, and what does not fit is lost. Whether one has dripped in since in their
-// place is not known from one moment. So in any time since an actor's first request at most
-// Burst + N*t/Unit stay taken, as no token comes from nowhere; but what was held for long and
-// is given back at once can be a burst of its own. What is given back should be given soon.
-// Rejected: to count the tokens that may come back and let none drip in for them, which must
-// then also be told of those that stay taken, and be held by leases in Redis.
+// Refund moves the moment back. It puts tokens into the bucket whenever they were taken,
+// and drops those that do not fit. One moment does not show whether other tokens have
+// dripped in since. So from an actor's first request on, at most Burst + N*t/Unit charges
+// are not refunded. But charges that are refunded late and all at once can allow another
+// burst. A caller should refund soon.
+//
+// Rejected: to count the tokens that may be refunded, and let no others drip in for them.
+// The meter would also have to know which charges stay, and in Redis leases would have to
+// hold them.
 //
 // With a Warmup the bucket also grows cold: see [warmth].
 //
@@ -55,7 +57,7 @@ type tokenBucket struct {
 	pace
 	capacity int64
 	fill     point // capacity steps: how long an empty bucket takes to fill
-	last     point // capacity-1 steps: how long one takes that has one token
+	last     point // capacity-1 steps: how long a bucket with one token takes to fill
 	drip     int64 // one step, in microseconds, rounded up
 }
 
@@ -81,7 +83,7 @@ func newTokenBucket(l Limit) (Meter, error) {
 	return b, nil
 }
 
-func (b *tokenBucket) StateVersion() string   { return b.layout() }
+func (b *tokenBucket) StateVersion() string   { return b.stateVersion() }
 func (b *tokenBucket) Cells(State, int64) int { return b.cells() }
 
 // full returns the moment at which the bucket is full, not before now.
@@ -105,7 +107,7 @@ func (b *tokenBucket) Peek(s State, now, n int64) Outcome {
 		left := b.remaining(lack)
 		return Outcome{Wait: lack.until(0), Remaining: left, Reset: b.reset(left)}
 	}
-	most := b.last // that a bucket with n tokens can lack
+	most := b.last // the most that a bucket with n tokens can lack
 	if n > 1 {
 		most = b.sub(b.fill, n)
 	}
@@ -122,14 +124,14 @@ func (b *tokenBucket) Peek(s State, now, n int64) Outcome {
 
 // remaining returns the whole tokens in the bucket.
 func (b *tokenBucket) remaining(lack point) int64 {
-	if lack.after(b.fill) { // a smaller burst than the one the state was made under
+	if lack.after(b.fill) { // the burst was larger when the state was made
 		return 0
 	}
 	return b.steps(lack, b.fill)
 }
 
-// reset returns the span in which no more than r tokens should be counted on: as
-// long as they take to drip in, so that r/reset never promises more than the rate.
+// reset returns the span in which no more than r tokens become available: the time that r
+// tokens take to drip in. So r/reset never promises more than the rate.
 func (b *tokenBucket) reset(r int64) int64 {
 	if r <= 1 {
 		return b.drip
@@ -141,7 +143,7 @@ func (b *tokenBucket) Take(s State, now, n int64) uint64 {
 	return b.store(s, b.add(b.full(s, now), n))
 }
 
-// Debit implements Debtor. What takes longer than maxFill to drip in again is cut off.
+// Debit implements Debtor. Debt that takes longer than maxFill to drip in is cut off.
 func (b *tokenBucket) Debit(s State, now, n int64) uint64 {
 	return b.store(s, b.debit(b.full(s, now), now, n))
 }

@@ -1,4 +1,4 @@
--- Token bucket. See tokenbucket.go, of which this is a transcription. pace.lua stands in front.
+-- Token bucket, transcribed from tokenbucket.go. It needs pace.lua.
 -- a: 1 whole, 2 frac, 3 den: the spacing of tokens, whole + frac/den microseconds
 --    4 capacity, 5 and 6 the time that so many tokens take, as moment and fraction
 --    7 the largest debit
@@ -24,10 +24,10 @@ function M.load(value, a)
   return {at = at, frac = frac}
 end
 
--- peek_even is peek for the usual case that a step is a whole number of microseconds,
--- where no fractions come up.
+-- peek_even is peek for the usual case that a step is a whole number of microseconds. Then
+-- there are no fractions.
 local function peek_even(at, now, n, a)
-  local room, step = now + a[5] - at, a[1] -- room is the time that the tokens in it took
+  local room, step = now + a[5] - at, a[1] -- room is the time that the tokens in the bucket took
   if room < 0 then room = 0 end
   local left = floor(room / step)
   if n <= left then return true, 0, left, (left > 1 and left or 1) * step end

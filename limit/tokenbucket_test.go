@@ -10,14 +10,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tokens is the model of TokenBucket: a fraction of tokens at the moment of the last
-// charge, and all charges.
+// tokens is the model of TokenBucket: a fraction of tokens at the moment of the last charge,
+// and all charges.
 type tokens struct {
 	n, unit, burst *big.Rat
 	level          *big.Rat
 	at             int64
 	history
-	steady bool // the clock never went back, and nothing was given back
+	steady bool // the clock never went back, and nothing was refunded
 }
 
 func newTokens(l Limit) *tokens {
@@ -37,8 +37,7 @@ func (m *tokens) rate(span int64) *big.Rat {
 	return r.Quo(r, m.unit)
 }
 
-// now returns the tokens in the bucket, by the line through the last known level: below
-// zero long before it.
+// now returns the tokens in the bucket, extrapolated from the last known level.
 func (m *tokens) now(now int64) *big.Rat {
 	if len(m.history) == 0 {
 		return m.burst
@@ -80,8 +79,8 @@ func (m *tokens) take(now, n int64) {
 	m.history = append(m.history, moment{now, n})
 }
 
-// give puts tokens back, whenever they were taken; what does not fit is lost.
-func (m *tokens) give(_ int, _, n int64) {
+// refund puts tokens back whenever they were taken, and drops those that do not fit.
+func (m *tokens) refund(_ int, _, n int64) {
 	m.steady = false
 	m.level = new(big.Rat).Add(m.level, big.NewRat(n, 1))
 }
@@ -102,7 +101,7 @@ func TestTokenBucketRandom(t *testing.T) {
 	})
 }
 
-// What has been used counts against a limit that is lowered, or raised again.
+// What was used counts against a limit that is lowered, and when it is raised again.
 func TestTokenBucketChanged(t *testing.T) {
 	t.Parallel()
 	testChanged(t, TokenBucket(), Limit{Unit: time.Minute}, []changed{
@@ -152,7 +151,7 @@ func TestPaceSteps(t *testing.T) {
 	}
 }
 
-// Whatever is refused, no more drips in within the Reset than the Remaining, or one.
+// After a refusal, no more tokens drip in within the Reset than the Remaining, or one.
 func TestTokenBucketReset(t *testing.T) {
 	t.Parallel()
 	m := newMeter(t, TokenBucket(), Limit{N: 1, Unit: time.Second, Burst: 10})
@@ -190,8 +189,8 @@ func TestTokenBucketTooSlow(t *testing.T) {
 	newMeter(t, TokenBucket(), Limit{N: 10, Unit: 24 * time.Hour, Burst: 365_000})
 }
 
-// Whatever is given back, and whenever: since the first no more stay taken than the limit
-// allows.
+// From the first charge on, the charges that are not refunded stay within the limit, whenever
+// the others are refunded.
 func TestTokenBucketGivesLate(t *testing.T) {
 	t.Parallel()
 	check(t, func(t *rapid.T) {
@@ -212,7 +211,7 @@ func TestTokenBucketGivesLate(t *testing.T) {
 				taken = append(taken, moment{now, n})
 				stay += n
 			}
-			if i := rapid.IntRange(0, 60).Draw(t, "give"); i < len(taken) {
+			if i := rapid.IntRange(0, 60).Draw(t, "refund"); i < len(taken) {
 				s.Head = m.Refund(s, taken[i].at, taken[i].n)
 				stay -= taken[i].n
 				taken = append(taken[:i], taken[i+1:]...)

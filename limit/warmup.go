@@ -7,40 +7,41 @@ import (
 	"time"
 )
 
-// A warmth is the arithmetic of a limit that grows cold when it is not used: what it
-// guards has to fill its caches again, and is given the time. A request to a cold limit
-// costs up to three steps instead of one, so the rate climbs from a third to the whole, over
-// Warmup, W, if it is used as much as it allows:
+// A warmth is the arithmetic of a limit that grows cold while it is not used. What the
+// limit protects must fill its caches again, and needs time for that. A request to a cold
+// limit costs up to three steps instead of one. So under full use the rate climbs from a
+// third to the whole over the Warmup, W:
 //
 //	cost of a request, in steps
-//	3 |              .'     The area under the line is time. It is walked from the right:
-//	  |            .' |     a request moves cold one step to the left, and costs what lies
-//	2 |          .'   |     above that step. From W to W/2 it is W in all, which is the
-//	  |        .'     |     warm-up; below W/2 each request costs one step.
+//	3 |              .'     The area under the line is time. Use moves from right to left:
+//	  |            .' |     a request moves cold one step to the left, and costs the area
+//	2 |          .'   |     above that step. From W to W/2 the area is W, which is the
+//	  |        .'     |     warm-up. Below W/2 each request costs one step.
 //	1 |-------'       |
-//	  |               |     Time that passes unused moves cold to the right, as far as it
-//	0 +-------+-------+     goes: after W the limit is wholly cold, as one never used is.
+//	  |               |     Unused time moves cold to the right, up to W. There the limit is
+//	0 +-------+-------+     fully cold, as a limit that was never used.
 //	  0      W/2      W  cold
 //
 // Example: 5 a second (a step of 200 ms), warm-up 1 s. One after another the requests cost
 // 520, 360, 220, 200, 200 ms.
 //
-// The line is 1 step up to W/2, from where it climbs to 3. So its area up to cold is cold and
+// The line is 1 step up to W/2, and then climbs to 3. So its area up to cold is cold plus
 //
 //	extra(cold) = 2 max(0, cold - W/2)^2 / W
 //
-// and the cost of n requests is n steps and what extra loses between the two points. Only
-// differences of extra are ever charged; so it may be rounded to whole microseconds, and
-// nothing adds up: of any number of requests one after another, all but the first and the last
-// point cancel out. A step is never rounded, see [pace], and extra never falls below 0, so
-// a warm-up only ever allows less.
+// The cost of n requests is n steps plus the loss of extra between the two points. Only
+// differences of extra are charged, so extra may be rounded to whole microseconds. Rounding
+// errors do not add up: over a sequence of requests all points but the first and the last
+// cancel out. A step is never rounded, see [pace]. Because extra is never below 0, a
+// warm-up only ever allows less.
 //
 // State: the moment next, from which the next request conforms, and how cold the limit is
-// at that moment. Used on and on, cold goes below 0, so that what is given back finds the
-// point again that it was charged from. Head is the moment; a cell has the two fractions,
-// another cold. Never used, it has been idle since 1970. Expiry: when it is wholly cold
-// again. When the limit changes, next and cold stay as moment and time; so the warm-up is as
-// far as it was, in proportion, if only the rate is changed.
+// at that moment. Under constant use cold falls below 0, so that a refund finds the point
+// again from which the request was charged. Head is the moment. One cell has the two
+// fractions, the other one cold. A state that was never used has been idle since 1970.
+// Expiry: when the limit is fully cold again. When the limit changes, next and cold stay as
+// moment and time. If only the rate changes, the warm-up stays as far advanced in
+// proportion.
 //
 // Source: Guava's SmoothWarmingUp with its cold factor of 3, which counts stored permits
 // (cold/step) in doubles.
@@ -62,7 +63,7 @@ func (w *warmth) load(s State) chill {
 	if len(s.Cells) > 0 {
 		c.next.frac, c.cold = int64(s.Cells[0]&math.MaxUint32), point{int64(s.Cells[1]), int64(s.Cells[0] >> 32)}
 	}
-	if c.next.frac >= w.den { // written under another limit
+	if c.next.frac >= w.den { // another limit wrote it
 		c.next = point{c.next.at + 1, 0}
 	}
 	if c.cold.frac >= w.den {
@@ -72,7 +73,7 @@ func (w *warmth) load(s State) chill {
 	return c
 }
 
-// within bounds cold: by the warm-up, and by a hundred years of use.
+// within bounds cold by the warm-up, and by a hundred years of use.
 func (w *warmth) within(cold point) point {
 	if cold.at >= w.warmup {
 		return point{w.warmup, 0}
@@ -83,7 +84,7 @@ func (w *warmth) within(cold point) point {
 	return cold
 }
 
-// at returns the state at a moment, or as it will be when that is not before next.
+// at returns the state at now, or at next if that is later.
 func (w *warmth) at(s State, now int64) chill {
 	c := w.load(s)
 	if c.next.at < now {
@@ -97,7 +98,7 @@ func (w *warmth) at(s State, now int64) chill {
 	return c
 }
 
-// extra returns what a limit that cold has to be paid for beyond its steps.
+// extra returns the cost of a limit that is that cold, beyond its steps.
 func (w *warmth) extra(cold point) int64 {
 	x := 2*cold.at - w.warmup // twice as much, to be a whole number
 	if x <= 0 {
@@ -113,7 +114,7 @@ func (w *warmth) after(c chill, n int64) chill {
 	return chill{next, cold}
 }
 
-// before returns the state that c is n requests after.
+// before returns the state from which n requests lead to c.
 func (w *warmth) before(c chill, n int64) chill {
 	next, cold := w.sub(c.next, n), w.within(w.add(c.cold, n))
 	next.at = max(next.at-w.extra(cold)+w.extra(c.cold), 0)
@@ -136,7 +137,7 @@ func (w *warmth) Debit(s State, now, n int64) uint64 {
 	return w.store(s, c)
 }
 
-// end returns the moment at which a limit is wholly cold.
+// end returns the moment at which a limit is fully cold.
 func (w *warmth) end(c chill) int64 { return c.next.until(0) + w.warmup - max(c.cold.at, 0) }
 
 func (w *warmth) Expiry(s State) int64 { return w.end(w.load(s)) }
@@ -145,9 +146,9 @@ func (w *warmth) Expiry(s State) int64 { return w.end(w.load(s)) }
 //
 //	next + n steps  <=  now + Burst steps
 //
-// as it is without, and what it costs beyond its steps is paid by those who come later.
-// Remaining is what so many requests of cost 1 find; in a cold bucket a single request of
-// that cost may still find room where they do not.
+// as without a Warmup. Later requests pay what it costs beyond its steps. Remaining counts
+// requests of cost 1. In a cold bucket one request of that total cost may be allowed where
+// that many single requests are not.
 type warmBucket struct {
 	warmth
 	capacity int64
@@ -174,8 +175,8 @@ func (b *warmBucket) Peek(s State, now, n int64) Outcome {
 	return out
 }
 
-// remaining returns how many requests of cost 1 are allowed one after another: the last k
-// for which the one after k-1 others conforms.
+// remaining returns how many requests of cost 1 are allowed one after another: the largest k
+// for which the last of k requests conforms.
 func (b *warmBucket) remaining(c chill, horizon point) int64 {
 	if c.next.after(horizon) {
 		return 0

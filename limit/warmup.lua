@@ -1,9 +1,9 @@
--- Token bucket with a warm-up, and reservations with one. See warmup.go and reservations.go,
--- of which this is a transcription. pace.lua stands in front.
+-- Token bucket with a warm-up, and reservations with one, transcribed from warmup.go and
+-- reservations.go. They need pace.lua.
 -- a: 1 whole, 2 frac, 3 den, 4 capacity, 5 and 6 the time that so many tokens take
---    7 warm-up, 8 the largest cost of a reservation; 0: a token bucket, which makes none
+--    7 warm-up, 8 the largest cost of a reservation; 0 for a token bucket
 --    9 the largest debit
--- s: at and frac, the moment next; cold and cold_frac, how cold the limit is then
+-- s: at and frac, the moment next; cold and cold_frac, how cold the limit is at that moment
 local M = {}
 
 local function within(cold, frac, a)
@@ -16,13 +16,13 @@ function M.load(value, a)
   if not value then return {at = 0, frac = 0, cold = 0, cold_frac = 0} end
   if #value ~= 33 or value:sub(1, 1) ~= 'H' then return nil end
   local at, frac, cold, cold_frac = struct.unpack('<dddd', value, 2)
-  if frac >= a[3] then at, frac = at + 1, 0 end -- written under another limit
+  if frac >= a[3] then at, frac = at + 1, 0 end -- another limit wrote it
   if cold_frac >= a[3] then cold_frac = 0 end
   cold, cold_frac = within(cold, cold_frac, a)
   return {at = at, frac = frac, cold = cold, cold_frac = cold_frac}
 end
 
--- state returns what is in s as it is at a moment.
+-- state returns the values of s at a moment.
 local function state(s, now, a)
   if s.at >= now then return s.at, s.frac, s.cold, s.cold_frac end
   local cold, frac = s.cold, s.cold_frac
@@ -32,7 +32,7 @@ local function state(s, now, a)
   return now, 0, within(cold, frac, a)
 end
 
--- extra returns what a limit that cold has to be paid for beyond its steps.
+-- extra returns the cost of a limit that is that cold, beyond its steps.
 local function extra(cold, a)
   local x = 2 * cold - a[7]
   if x <= 0 then return 0 end
@@ -112,9 +112,9 @@ function M.debit(s, now, n, a)
   end
 end
 
-function M.refund(s, turn, n, a)
+function M.refund(s, scheduled, n, a)
   local at, frac, cold, cold_frac = sooner(s.at, s.frac, s.cold, s.cold_frac, n, a)
-  if a[8] > 0 and up(at, frac) > turn then return end
+  if a[8] > 0 and up(at, frac) > scheduled then return end
   s.at, s.frac, s.cold, s.cold_frac = at, frac, cold, cold_frac
 end
 

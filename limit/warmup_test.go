@@ -11,23 +11,23 @@ import (
 	"pgregory.net/rapid"
 )
 
-// permits is the model of a limit with a Warmup: Guava's description, with fractions for
-// numbers. Stored permits are taken from the top of a trapezoid.
+// permits is the model of a limit with a Warmup: Guava's description, in fractions. Stored
+// permits are taken from the top of a trapezoid.
 type permits struct {
 	step, warmup     *big.Rat // µs
 	stored, most     *big.Rat
 	threshold, slope *big.Rat
 	next             *big.Rat // moment of the next free ticket
 	burst            int64    // of a bucket; 0: reservations
-	idle             int64    // how often it was
-	free             bool     // what is stored costs nothing
+	idle             int64    // how often it was idle
+	free             bool     // stored permits cost nothing
 	history
-	steady bool // the clock never went back, and nothing was given back
+	steady bool // the clock never went back, and nothing was refunded
 	before []snapshot
 	count  int // of takes
 }
 
-// snapshot is what a take has found, and what the next free ticket was then.
+// snapshot is the state that a take found, with the next free ticket at that moment.
 type snapshot struct {
 	i                   int // of the take
 	next, stored, after *big.Rat
@@ -53,7 +53,7 @@ func newPermits(l Limit) *permits {
 	return m
 }
 
-// resync lets permits be stored in the time since the next free ticket.
+// resync stores permits for the time since the next free ticket.
 func (m *permits) resync(now int64) (next, stored *big.Rat) {
 	if m.next.Sign() == 0 {
 		return rat(now), m.most
@@ -62,7 +62,7 @@ func (m *permits) resync(now int64) (next, stored *big.Rat) {
 	stored = new(big.Rat).Quo(idle, m.step)
 	stored.Add(stored, m.stored)
 	switch {
-	case m.free && stored.Sign() < 0: // the clock may have gone back to before permits were stored
+	case m.free && stored.Sign() < 0: // the clock may have gone back before permits were stored
 		return idle.Sub(rat(now), stored.Mul(stored, m.step)), rat(0)
 	case !m.free && idle.Sign() <= 0:
 		return m.next, m.stored
@@ -72,7 +72,7 @@ func (m *permits) resync(now int64) (next, stored *big.Rat) {
 	return rat(now), stored
 }
 
-// price returns how long n permits take to pay that are taken when so many are stored.
+// price returns how long n permits take to pay for, if that many are stored.
 func (m *permits) price(stored *big.Rat, n int64) *big.Rat {
 	take := rat(n)
 	if take.Cmp(stored) > 0 {
@@ -115,9 +115,9 @@ func until(t *big.Rat, now int64) int64 {
 	return q.Int64()
 }
 
-// check compares. What is rounded of a cost is less than 3 µs as long as the limit is in use.
-// Idle time that begins so much too early or too late makes it colder by as much, and the
-// next cost more than that by twice as much.
+// check compares. While the limit is in use, rounding a cost adds less than 3 µs. If idle time
+// begins that much too early or too late, the limit is colder by as much. The next cost is
+// higher than that by twice as much.
 func (m *permits) check(now, n int64, out Outcome) string {
 	next, _ := m.resync(now)
 	slack := 3 + 9*m.idle
@@ -179,13 +179,13 @@ func (m *permits) take(now, n int64) {
 	m.history = append(m.history, moment{now, n})
 }
 
-// mayGive: the last take that is left, if the limit was not idle since.
-func (m *permits) mayGive(i int) bool {
+// mayRefund allows the last take that is left, if the limit was not idle since.
+func (m *permits) mayRefund(i int) bool {
 	last := len(m.before) - 1
 	return last >= 0 && m.before[last].i == i && m.before[last].after.Cmp(m.next) == 0
 }
 
-func (m *permits) give(int, int64, int64) {
+func (m *permits) refund(int, int64, int64) {
 	last := len(m.before) - 1
 	m.next, m.stored, m.before = m.before[last].next, m.before[last].stored, m.before[:last]
 	m.steady = false
@@ -201,7 +201,7 @@ func drawWarmup(t *rapid.T) time.Duration {
 
 func TestWarmupRandom(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) { // a hundred: fractions are slow
+	rapid.Check(t, func(t *rapid.T) { // 100 sequences: fractions are slow
 		l := drawLimit(t)
 		l.Warmup = drawWarmup(t)
 		l.Burst = rapid.OneOf(rapid.SampledFrom([]int64{1, 2, l.N}), rapid.Int64Range(1, 100), rapid.Int64Range(1, MaxN)).Draw(t, "Burst")
@@ -209,7 +209,7 @@ func TestWarmupRandom(t *testing.T) {
 			l.Burst = l.N * longest
 		}
 		m := newPermits(l)
-		s := &sequence{meter: newMeter(t, TokenBucket(), l), model: m, mayGive: m.mayGive}
+		s := &sequence{meter: newMeter(t, TokenBucket(), l), model: m, mayRefund: m.mayRefund}
 		s.play(t, l)
 	})
 }

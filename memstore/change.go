@@ -8,8 +8,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Debit implements limit.Store. Each charge is made by itself. A debit to a queue reserves
-// turns that nobody waits for.
+// Debit implements limit.Store. It makes each charge separately. A debit to a queue takes
+// scheduled times at which no request waits.
 func (s *Store) Debit(now int64, charges []limit.Charge) {
 	for i := range charges {
 		ch := &charges[i]
@@ -47,11 +47,11 @@ func (s *Store) Refund(charges []limit.Charge) {
 		it := item{c: ch.Counters.(*counters)}
 		it.place = s.locate(it.c.family, hash)
 		if s.acquire(&it) {
-			switch turn := ch.At + ch.Outcome.Wait; {
+			switch scheduled := ch.At + ch.Outcome.Wait; {
 			case it.c.queue != nil:
-				s.giveTurn(&it, turn, ch.Cost)
+				s.giveTurn(&it, scheduled, ch.Cost)
 			case it.c.reserver != nil:
-				s.giveBack(&it, turn, ch.Cost)
+				s.giveBack(&it, scheduled, ch.Cost)
 			default:
 				s.giveBack(&it, ch.At, ch.Cost)
 			}

@@ -14,9 +14,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// At the bound records are evicted and their places used again all the time, under
-// the hands of those who are just looking at them. These tests make that happen as
-// often as they can.
+// At the bound, records are evicted and replaced all the time, while other goroutines read
+// them. These tests make that happen as often as possible.
 
 // churn is how many requests each worker makes.
 var churn = func() int {
@@ -35,7 +34,7 @@ func crowd(work func(rnd *rand.Rand)) {
 	wg.Wait()
 }
 
-// Requests that lock several records never wait for one another in a circle.
+// Requests that lock several records never deadlock.
 func TestChurnWithSeveralRules(t *testing.T) {
 	t.Parallel()
 	s := New(Options{MaxKeys: 50})
@@ -58,8 +57,8 @@ func TestChurnWithSeveralRules(t *testing.T) {
 	})
 }
 
-// States in cells are judged for eviction while no one changes them, and their
-// blocks are nobody else's meanwhile.
+// No goroutine changes a state in cells while it is checked for eviction, and no other record
+// uses its block meanwhile.
 func TestChurnOfCells(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingWindow()} {
@@ -76,8 +75,8 @@ func TestChurnOfCells(t *testing.T) {
 	}
 }
 
-// No charge lands in a record that has become another's.
-func TestChurnOfPlaces(t *testing.T) {
+// No charge reaches a record that now belongs to another actor.
+func TestChurnOfSlots(t *testing.T) {
 	t.Parallel()
 	s := New(Options{MaxKeys: 4})
 	c := open(t, s, limit.Concurrency(), limit.Limit{N: 1000})
@@ -98,7 +97,7 @@ func TestChurnOfPlaces(t *testing.T) {
 	}
 }
 
-// A line outlives the rule that it was made under, also if the rule comes back.
+// A queue outlives the rule under which it was made, also if the rule comes back.
 func TestQueueOutlivesRetirement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 10)
@@ -116,8 +115,8 @@ func TestQueueOutlivesRetirement(t *testing.T) {
 	})
 }
 
-// So do the places that are held under a rule, and nobody else's counters get their slot.
-func TestPlacesOutliveRetirement(t *testing.T) {
+// So do the slots that are held under a rule, and no other counters get the rule's id.
+func TestSlotsOutliveRetirement(t *testing.T) {
 	t.Parallel()
 	s := New(Options{})
 	places := func() limit.Counters { return open(t, s, limit.Concurrency(), limit.Limit{N: 2}) }
@@ -147,17 +146,17 @@ func TestPlacesOutliveRetirement(t *testing.T) {
 	for _, retired := range []limit.Counters{c, unused} {
 		s.Retire(retired)
 	}
-	s.lastSlot = maxSlot // as if all names had been used
-	if slot := open(t, s, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Second}).(*counters).slot; slot != unused.(*counters).slot {
-		t.Errorf("slot %d is used again, want that of no record", slot)
+	s.lastID = maxID // as if all names had been used
+	if id := open(t, s, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Second}).(*counters).id; id != unused.(*counters).id {
+		t.Errorf("id %d is used again, want that of no record", id)
 	}
 	if c, err := s.Counters("more", c.(*counters).Meter); err == nil {
-		t.Errorf("slot %d is used again", c.(*counters).slot)
+		t.Errorf("id %d is used again", c.(*counters).id)
 	}
 }
 
-// A request under two leaky buckets takes its turn in both when it goes on, so that
-// those behind it in either keep their distance.
+// A request under two leaky buckets proceeds in both at the same moment, so that the requests
+// behind it keep their distance in each.
 func TestTwoQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{})
@@ -195,8 +194,8 @@ func TestTwoQueues(t *testing.T) {
 	})
 }
 
-// One that leaves two queues does not leave the time behind for which the slower had put it
-// off in the faster.
+// When a request leaves two queues, the faster queue does not keep the delay that the slower one
+// had caused.
 func TestLeaverOfTwoQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 50)
@@ -219,8 +218,8 @@ func TestLeaverOfTwoQueues(t *testing.T) {
 	})
 }
 
-// An actor that has used the counter of newcomers brings that with it when there is
-// room for a counter of its own; and one counter for all is always its own.
+// An actor that has used the counter of newcomers starts with its state when it gets a counter
+// of its own. A counter for everyone is always separate.
 func TestFromOverflowToOwn(t *testing.T) {
 	t.Parallel()
 	for _, a := range limit.Algorithms() {

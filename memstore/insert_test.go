@@ -12,8 +12,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// BenchmarkInsert takes for an actor that is not remembered: with room for it, in the place of
-// an expired record, and where the store is full of actors that are being limited.
+// BenchmarkInsert takes for an actor that is not remembered: with room for it, in place of an
+// expired record, and in a store that is full of limited actors.
 func BenchmarkInsert(b *testing.B) {
 	for _, tc := range []struct {
 		name    string

@@ -15,7 +15,7 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// mostGrown is how many bytes the heap may grow by under the attacks of this file.
+// mostGrown is the number of bytes by which the heap may grow under the attacks of this file.
 const mostGrown = 50 << 20
 
 // costly charges a cost for an actor.
@@ -50,7 +50,7 @@ func TestBytesOfCost(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// Invented actors fill the table, and then use the overflow counter up. Neither then nor an hour
+// Invented actors fill the table and then use up the overflow counter. Neither then nor an hour
 // later does a newcomer get a block as large as the overflow's.
 func TestBytesAfterOverflow(t *testing.T) {
 	if raceEnabled {
@@ -84,7 +84,7 @@ func TestBytesAfterOverflow(t *testing.T) {
 	now += time.Hour.Microseconds()
 	newcomers(maxKeys / 2)
 	check("an hour later", 3<<20)
-	sizes := map[int]int{} // how many newcomers have so many cells
+	sizes := map[int]int{} // number of newcomers by number of cells
 	for i := invented - maxKeys/2; i < invented; i++ {
 		binary.LittleEndian.PutUint64(key, i+1)
 		sizes[s.cellsOf(c, string(key))]++
@@ -96,7 +96,7 @@ func TestBytesAfterOverflow(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// cellsOf returns how many cells the state of an actor has; 0 if it has no counter of its own.
+// cellsOf returns the number of cells of an actor's state, or 0 if it has no counter of its own.
 func (s *Store) cellsOf(c limit.Counters, key string) int {
 	it := item{c: c.(*counters)}
 	it.place = s.locate(it.c.family, s.hash([]byte(key)))
@@ -154,7 +154,8 @@ func TestBoundOfLogs(t *testing.T) {
 	}
 }
 
-// Each class of block is larger than the one before, and has room for what is asked for.
+// Each class of block is larger than the one before, and has room for the cells that were asked
+// for.
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	for cells := 1; cells < blockWords; cells++ {
@@ -168,8 +169,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// Blocks of any size come and go; no two share a word, and all memory that is not in use can
-// be used for any size.
+// Blocks of any size are allocated and freed. No two share a word, and all free memory can be
+// used for any size.
 func TestSlab(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))

@@ -1,48 +1,51 @@
 // SPDX-License-Identifier: MIT
 
-// Package memstore counts in this process.
+// Package memstore keeps counters in this process.
 //
-// # How it is built
+// # Structure
 //
-// A [Store] is a table of records of two words, 16 bytes: which actor under which
-// rule, and the state's head. An actor is kept as a seeded 64-bit hash, never as
-// text, and there are no pointers, so the garbage collector does not look inside.
+// A [Store] is a table of records of two words, 16 bytes. A record says which actor under
+// which rule it counts, and has the head of the state. The store keeps a seeded 64-bit hash
+// of an actor and no text. Records have no pointers, so the garbage collector does not scan
+// them.
 //
 //	 meta                            head
 //	+-----------------+----------+  +-+---------------------------------+
-//	| 46 bits of hash | 18: slot |  |L| state, or a reference to cells  |
+//	| 46 bits of hash |  18: id  |  |L| state, or a reference to cells  |
 //	+-----------------+----------+  +-+---------------------------------+
 //
-// The table is cut into up to 4096 shards by more bits of the hash. Within a shard it is
-// open addressing with linear probing. Reading takes no lock. A refusal is a read
-// and nothing else; so a flood on one key scales with the cores.
+// The id is that of the rule. More bits of the hash choose one of up to 4096 shards. A shard
+// uses open addressing with linear probing. A read takes no lock. A refusal is only a read,
+// so a flood on one key scales with the number of cores.
 //
-// An admission locks the records involved, by the head's top bit L, in one order for
-// all: looks at every state, and then writes all of them or none. The lock is held for
-// the arithmetic only. A single state of one word needs no second look: that it is
-// unchanged is what locking it has shown.
+// An admission locks the records that it needs by the head's top bit L, in one order for all
+// callers. It evaluates every state, and then writes all of them or none. It holds the locks
+// only for the arithmetic. A single state of one word is evaluated once: if locking it
+// succeeds, it has not changed.
 //
-// Only what changes the shape of a shard takes its mutex: a new record, an
-// eviction, a rebuild. A rebuild moves the records to a new table one by one,
-// leaving each old head frozen; whoever meets a frozen head waits for the mutex and
-// looks again. Growing so concerns one shard at a time and is short.
+// Three changes of a shard take its mutex: a new record, an eviction, and a rebuild. A
+// rebuild moves the records to a new table one by one, and leaves each old head frozen. A
+// goroutine that finds a frozen head waits for the mutex and searches again. So growth
+// concerns one shard at a time and is short.
 //
-// States that need more than the head have it in a slab of words; see slab.go.
-// Whoever must wait for a leaky bucket stands in a line; see line.go.
+// A state that needs more than the head has it in a slab of words; see slab.go. Requests
+// that wait for a leaky bucket are in a queue; see line.go.
 //
 // # Memory
 //
-// 20 to 26 bytes an actor and rule, and the cells. At most MaxKeys records are
-// kept, and each rule has room for some of its own; see rooms.go. States that grow with use take
-// at most 256 bytes for each of MaxKeys, or 32 MiB if that is more; see aging.go. What has expired
-// goes first: an insert at the bound looks at a few records and takes the place of one that
-// has. When none is found, the newcomer shares the rule's overflow counter with all other
-// newcomers: an actor that is being limited is never pushed out, and so not forgiven, by
-// a flood of others.
+// A record takes 20 to 26 bytes for each actor and rule, besides the cells. The store keeps
+// at most MaxKeys records, and each rule has room for some of its own; see rooms.go. States
+// that grow with use take at most 256 bytes for each of MaxKeys, or 32 MiB if that is more;
+// see aging.go.
 //
-// Rejected: a map of limiters (pointers, text, a lock around all), an LRU (pushes
-// out whom it should limit, and writes on every read), a sweeper (a thread that
-// stops the world, or comes late).
+// Expired records go first: an insert at the bound examines a few records and replaces an
+// expired one. If it finds none, the newcomer shares the rule's overflow counter with all
+// other newcomers. So a flood of new actors never evicts an actor that is being limited,
+// and never frees it from its limit.
+//
+// Rejected: a map of limiters (pointers, text, one lock). An LRU, which evicts the actors
+// that it should limit, and writes at every read. A sweeper, which stops everything or
+// sweeps too late.
 package memstore
 
 import (
@@ -63,19 +66,20 @@ const DefaultMaxKeys = 1_000_000
 
 // Options configure a Store.
 type Options struct {
-	// MaxKeys is how many actors are remembered, all rules together: one that is
-	// counted under two rules is two. Each rule has room for at least MaxKeys / (4 * rules)
-	// actors, whatever other rules' actors do; Counters with a Meter that refuses everyone
-	// need none. Beyond that newcomers share one counter a rule. 0 means DefaultMaxKeys.
+	// MaxKeys is the number of actors that the store remembers under all rules together. An
+	// actor that two rules count is two. Each rule has room for at least MaxKeys / (4 * rules)
+	// actors, whatever other rules' actors do. Counters with a Meter that refuses every
+	// request need no room. Further newcomers share one counter for each rule. 0 means
+	// DefaultMaxKeys.
 	MaxKeys int
 
-	// Clock takes the place of the system's, if it is not nil. When it gets somewhere only
-	// its owner knows, so with one nobody is held: Wait returns at once, and who is told
-	// to wait has had its turn when the clock gets there.
+	// Clock replaces the system clock if it is not nil. Only its owner knows when it will
+	// advance, so with a Clock no request is held: Wait returns at once, and a scheduled time
+	// has passed when the clock reaches it.
 	Clock func() time.Time
 }
 
-// Store is a limit.Store in memory. Use New. It starts nothing and needs no closing.
+// Store is a limit.Store in memory. Use New. A Store has no goroutines and needs no Close.
 type Store struct {
 	start  time.Time
 	epoch  int64            // start, as Now returns it
@@ -94,15 +98,15 @@ type Store struct {
 
 	mu       sync.Mutex // guards the rest
 	families map[string]*family
-	slots    [1 << (slotBits - chunkBits)]atomic.Pointer[chunk] // written under mu
-	lastSlot uint64
-	freed    []uint64 // slots of families that no record is left of
+	byID     [1 << (idBits - chunkBits)]atomic.Pointer[chunk] // written under mu
+	lastID   uint64
+	freed    []uint64 // ids of families that have no records any more
 }
 
 const (
-	slotBits  = 18
-	slotMask  = 1<<slotBits - 1
-	maxSlot   = slotMask
+	idBits    = 18
+	idMask    = 1<<idBits - 1
+	maxID     = idMask
 	chunkBits = 9
 	maxShards = 1 << 12
 	perShard  = 1024 // keys: few, so that rebuilding a shard is short
@@ -110,18 +114,18 @@ const (
 
 type chunk [1 << chunkBits]atomic.Pointer[family]
 
-// family is what the counters of one name have in common. It has a slot, the number
-// that stands in its records. Slot 0 is not used.
+// family is what all counters of one name have in common. Its id is the number in its records.
+// Id 0 is not used.
 type family struct {
-	name   string
-	slot   uint64
-	newest atomic.Pointer[counters] // nil when retired
-	last   atomic.Pointer[counters] // newest, or what it was before that
-	refs   int                      // handles in use; guarded by Store.mu
-	layout string
-	plain  bool // states are one word
-	queues bool // its meters are limit.Queue
-	held   bool // its states have no expiry: what is taken is given back
+	name    string
+	id      uint64
+	newest  atomic.Pointer[counters] // nil when retired
+	last    atomic.Pointer[counters] // newest, or the one before it was retired
+	refs    int                      // handles in use; guarded by Store.mu
+	version string
+	plain   bool // states are one word
+	queues  bool // its meters are limit.Queue
+	held    bool // its states do not expire: a request releases what it took
 
 	next atomic.Uint64 // shard in which to look next for one of its expired records
 
@@ -142,15 +146,15 @@ type counters struct {
 	aging    limit.Aging    // Meter, if it is one
 }
 
-// look judges a charge.
-func (c *counters) look(state limit.State, now int64, ch *limit.Charge) limit.Outcome {
+// evaluate returns the outcome of a charge.
+func (c *counters) evaluate(state limit.State, now int64, ch *limit.Charge) limit.Outcome {
 	if c.reserver != nil {
 		return c.reserver.PeekWithin(state, now, ch.Cost, ch.Longest)
 	}
 	return c.Peek(state, now, ch.Cost)
 }
 
-// moment returns when a charge to a state counts as made.
+// moment returns the moment of a charge to a state.
 func (c *counters) moment(state limit.State, now int64) int64 {
 	if c.clamped != nil {
 		return c.clamped.Moment(state, now)
@@ -185,8 +189,8 @@ func New(o Options) *Store {
 	return s
 }
 
-// Now returns the moment by this store's clock: the wall clock when the store was
-// made, and since then a monotonic one, which does not jump when the wall clock is set.
+// Now returns the moment by this store's clock: the wall clock when the store was made,
+// advanced by a monotonic clock. So it does not jump when the wall clock is set.
 func (s *Store) Now() int64 {
 	if s.clock != nil {
 		return s.clock().UnixMicro()
@@ -194,7 +198,7 @@ func (s *Store) Now() int64 {
 	return s.epoch + time.Since(s.start).Microseconds()
 }
 
-// SetMaxKeys changes Options.MaxKeys. If there are more, they stay until they expire.
+// SetMaxKeys changes Options.MaxKeys. If there are more keys, they stay until they expire.
 func (s *Store) SetMaxKeys(n int) {
 	if n <= 0 {
 		n = DefaultMaxKeys
@@ -203,32 +207,32 @@ func (s *Store) SetMaxKeys(n int) {
 	s.cells.most.Store(max(leastCells, bytesPerKey*int64(n)) / 8)
 }
 
-// Keys returns how many actors are remembered, counted once a rule, including those
-// that have expired and not been replaced yet.
+// Keys returns the number of records: actors, counted once for each rule. It includes
+// expired records that were not replaced yet.
 func (s *Store) Keys() int { return s.rooms.count() }
 
-// Evictions returns how many expired records have made room for new ones.
+// Evictions returns the number of expired records that new ones have replaced.
 func (s *Store) Evictions() int64 { return s.evictions.Load() }
 
-// Counters implements limit.Store. It fails for a name that counters of another
-// layout had, or when more than 262,143 names are in use.
+// Counters implements limit.Store. It returns an error if counters of that name have another
+// StateVersion, or if more than 262,143 names are in use.
 func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.families[name]
 	if f == nil {
-		slot, err := s.newSlot()
+		id, err := s.newID()
 		if err != nil {
 			return nil, err
 		}
-		f = &family{name: name, slot: slot, layout: m.StateVersion(), plain: m.Cells(limit.State{}, 1) == 0}
+		f = &family{name: name, id: id, version: m.StateVersion(), plain: m.Cells(limit.State{}, 1) == 0}
 		_, f.queues = m.(limit.Queue)
 		f.held = f.plain && m.Expiry(limit.State{Head: m.Take(limit.State{}, s.Now(), 1) &^ locked}) == limit.Never
 		s.families[name] = f
-		s.slotOf(slot).Store(f)
+		s.familyOf(id).Store(f)
 	}
-	if f.layout != m.StateVersion() {
-		return nil, fmt.Errorf("memstore: counters %q have layout %q, not %q", name, f.layout, m.StateVersion())
+	if f.version != m.StateVersion() {
+		return nil, fmt.Errorf("memstore: counters %q have state version %q, not %q", name, f.version, m.StateVersion())
 	}
 	c := &counters{family: f, Meter: m}
 	c.queue, _ = m.(limit.Queue)
@@ -237,7 +241,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	c.aging, _ = m.(limit.Aging)
 	f.refs++
 	f.newest.Store(c)
-	if m.Peek(limit.State{}, s.Now(), 1).Allowed { // or no actor is ever remembered
+	if m.Peek(limit.State{}, s.Now(), 1).Allowed { // otherwise no actor is ever remembered
 		s.rooms.open(f)
 	}
 	f.last.Store(c)
@@ -255,49 +259,49 @@ func (s *Store) Retire(h limit.Counters) {
 	}
 }
 
-// newSlot returns a slot that is in no record. s.mu is held.
-func (s *Store) newSlot() (uint64, error) {
-	if s.lastSlot < maxSlot {
-		s.lastSlot++
-		if p := &s.slots[s.lastSlot>>chunkBits]; p.Load() == nil {
+// newID returns an id that no record has. s.mu is held.
+func (s *Store) newID() (uint64, error) {
+	if s.lastID < maxID {
+		s.lastID++
+		if p := &s.byID[s.lastID>>chunkBits]; p.Load() == nil {
 			p.Store(new(chunk))
 		}
-		return s.lastSlot, nil
+		return s.lastID, nil
 	}
-	if len(s.freed) == 0 { // after years of reloads: forget the retired for good
-		left := map[uint64]bool{} // slots that are in a record
+	if len(s.freed) == 0 { // after years of reloads: remove retired families
+		left := map[uint64]bool{} // ids that a record has
 		for i := range s.shards {
 			s.shards[i].sweep(s, left)
 		}
 		for name, f := range s.families {
-			if f.refs == 0 && !left[f.slot] {
+			if f.refs == 0 && !left[f.id] {
 				delete(s.families, name)
-				s.freed = append(s.freed, f.slot)
+				s.freed = append(s.freed, f.id)
 			}
 		}
 	}
 	if len(s.freed) == 0 {
 		return 0, errors.New("memstore: more than 262,143 rules")
 	}
-	slot := s.freed[len(s.freed)-1]
+	id := s.freed[len(s.freed)-1]
 	s.freed = s.freed[:len(s.freed)-1]
-	return slot, nil
+	return id, nil
 }
 
-func (s *Store) slotOf(slot uint64) *atomic.Pointer[family] {
-	return &s.slots[slot>>chunkBits].Load()[slot&(1<<chunkBits-1)]
+func (s *Store) familyOf(id uint64) *atomic.Pointer[family] {
+	return &s.byID[id>>chunkBits].Load()[id&(1<<chunkBits-1)]
 }
 
-// retired reports whether a record is of counters that are no longer in use, and no
-// one waits by it or holds a place: the counters can come back before those have gone.
+// retired reports whether a record's counters are no longer in use, no request waits, and no
+// slot is held. The counters can come back before those requests have ended.
 func (s *Store) retired(shard *shard, meta, head uint64) bool {
-	f := s.slotOf(meta & slotMask).Load()
+	f := s.familyOf(meta & idMask).Load()
 	return f.newest.Load() == nil && (!f.held || head == 0) && (!f.queues || !s.lines.exists(shard, meta))
 }
 
-// expired reports whether a record means nothing any more. The record is locked.
+// expired reports whether a record has no effect any more. The record is locked.
 func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
-	f := s.slotOf(meta & slotMask).Load()
+	f := s.familyOf(meta & idMask).Load()
 	c := f.newest.Load()
 	switch {
 	case f.queues && s.lines.exists(shard, meta):
@@ -312,15 +316,16 @@ func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
 	return c.Expiry(s.cells.state(head)) <= now
 }
 
-// beside reports whether a record is the counter of everyone or that of newcomers. There is
-// one of each a rule, beside MaxKeys.
+// beside reports whether a record is the counter of everyone or that of newcomers. Each rule
+// has one of each, which MaxKeys does not count.
 func (s *Store) beside(f *family, meta uint64) bool {
 	return meta == s.locate(f, s.overflow).meta || meta == s.locate(f, s.everyone).meta
 }
 
-// initial returns the head of a new record. An actor's begins as the overflow is, if
-// newcomers have used that: it may be one of them. Not so where places are held: they
-// are given back to where they were taken, so what others hold would never be free.
+// initial returns the head of a new record. An actor starts with the state of the overflow
+// counter if newcomers have used that, because it may be one of them. A rule of concurrency
+// is an exception. Slots are released in the counter that they were taken from, so an actor
+// could never release the slots of the others.
 func (s *Store) initial(c *counters, now int64, fresh bool) uint64 {
 	from := item{c: c, place: s.locate(c.family, s.overflow)}
 	if fresh || c.held || !from.lockInsert() {
@@ -341,7 +346,7 @@ func (s *Store) initial(c *counters, now int64, fresh bool) uint64 {
 	return ref
 }
 
-// unused returns the head of a state never used.
+// unused returns the head of a state that was never used.
 func (s *Store) unused(c *counters) uint64 {
 	if c.plain {
 		return 0
@@ -350,8 +355,8 @@ func (s *Store) unused(c *counters) uint64 {
 	return ref
 }
 
-// lockInsert is acquire for who holds a shard's mutex, and so must not wait for another
-// shard's: whoever holds that may be waiting for this one.
+// lockInsert is acquire for a goroutine that holds a shard's mutex. It must not wait for another
+// shard's mutex, because the holder of that may be waiting for this one.
 func (it *item) lockInsert() bool {
 	for spin := 0; it.find(); spin++ {
 		if head, ok := it.lock(); ok {
@@ -371,22 +376,22 @@ type place struct {
 	record *record // set by find and insert
 }
 
-// compare orders places, the same for everyone.
+// compare orders places in the same way for all callers.
 func (p *place) compare(q *place) int {
 	return cmp.Or(cmp.Compare(p.index, q.index), cmp.Compare(p.meta, q.meta))
 }
 
 func (s *Store) hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }
 
-// locate returns the place of the actor with that hash, or of the overflow.
+// locate returns the place of the actor with that hash.
 func (s *Store) locate(f *family, hash uint64) place {
-	hash ^= f.slot * 0x9E3779B97F4A7C15 // or all rules' empty keys would stand in one row
+	hash ^= f.id * 0x9E3779B97F4A7C15 // otherwise all rules' empty keys would be neighbours
 	i := int(hash & uint64(len(s.shards)-1))
-	return place{shard: &s.shards[i], index: i, meta: hash&^slotMask | f.slot}
+	return place{shard: &s.shards[i], index: i, meta: hash&^idMask | f.id}
 }
 
-// Take implements limit.Store. It does not allocate for up to 8 charges, unless one
-// must wait. The error is for two charges of the same Counters and Key.
+// Take implements limit.Store. For up to 8 charges it does not allocate, unless the request must
+// wait. It returns an error if two charges have the same Counters and Key.
 func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool, error) {
 	if len(charges) == 1 {
 		ch := &charges[0]

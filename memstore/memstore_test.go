@@ -55,8 +55,7 @@ func perHour(t testing.TB, s *Store, n int64) (all []limit.Counters) {
 	return all
 }
 
-// Tables grow and are searched, changed and grown again at the same time, and not
-// one charge is lost or made twice.
+// Tables grow, are searched and changed at the same time, and no charge is lost or made twice.
 func TestExactWhileGrowing(t *testing.T) {
 	t.Parallel()
 	const (
@@ -99,7 +98,7 @@ func TestExactWhileGrowing(t *testing.T) {
 	}
 }
 
-func TestGivenBackWhileGrowing(t *testing.T) {
+func TestRefundWhileGrowing(t *testing.T) {
 	t.Parallel()
 	s := New(Options{})
 	places := open(t, s, limit.Concurrency(), limit.Limit{N: 3})
@@ -136,7 +135,7 @@ func TestBoundAndOverflow(t *testing.T) {
 	t.Parallel()
 	const bound = 1000
 	for _, a := range limit.Algorithms() {
-		if a.Name() == "LB" { // its newcomers would have to wait
+		if a.Name() == "LB" { // its newcomers would wait
 			continue
 		}
 		t.Run(a.Name(), func(t *testing.T) {
@@ -159,7 +158,7 @@ func TestBoundAndOverflow(t *testing.T) {
 			if take(t, s, c, now, "attacker") {
 				t.Error("the flood made room for one that was being limited")
 			}
-			// All that came too late share one counter of 2.
+			// All later actors share one counter of 2.
 			if want := 20*bound - (bound - 1) - 2; refused < want-bound/10 || refused > want {
 				t.Errorf("refused %d newcomers, want close to %d", refused, want)
 			}
@@ -171,7 +170,7 @@ func TestExpiredGoFirst(t *testing.T) {
 	t.Parallel()
 	const bound = 1000
 	for _, a := range limit.Algorithms() {
-		if a.Held { // time frees no place
+		if a.Held { // time frees no slot
 			continue
 		}
 		t.Run(a.Name(), func(t *testing.T) {
@@ -341,9 +340,9 @@ func TestNamesAndLayouts(t *testing.T) {
 	if _, err := s.Counters("x", meter(limit.SlidingWindow(), 100_000)); err == nil {
 		t.Error("counters with another layout were accepted under the same name")
 	}
-	// Many more names than there are slots, over time.
+	// Over time, many more names than there are ids.
 	m := meter(limit.TokenBucket(), 1)
-	for i := range 2*maxSlot + 10 {
+	for i := range 2*maxID + 10 {
 		c, err := s.Counters(fmt.Sprint("rule", i), m)
 		if err != nil {
 			t.Fatal(err)
@@ -390,7 +389,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// A refusal tells the outcome of every charge, also while records move.
+// A refusal sets the outcome of every charge, also while records move.
 func TestOutcomesWhileMoving(t *testing.T) {
 	t.Parallel()
 	for _, other := range []limit.Algorithm{limit.TokenBucket(), limit.SlidingLog()} { // one word, and more

@@ -9,8 +9,8 @@ import (
 )
 
 // Peek implements limit.Store. It takes no lock for a state of one word, unless the state is
-// that of a queue. An actor without a record is evaluated as a newcomer that makes none. A
-// store that is full does not look for an expired record to replace.
+// that of a queue. It makes no record for a newcomer, but evaluates the state that a new
+// record would have. It does not search for an expired record to replace.
 func (s *Store) Peek(_ context.Context, now int64, charges []limit.Charge) error {
 	for i := range charges {
 		s.peek(now, &charges[i])
@@ -26,7 +26,7 @@ func (s *Store) peek(now int64, ch *limit.Charge) {
 	if s.evaluate(&it, now) {
 		return
 	}
-	unused := it.c.look(limit.State{}, now, ch)
+	unused := it.c.evaluate(limit.State{}, now, ch)
 	full := s.rooms.full(it.c.family)
 	if it.hash != s.everyone && (full || !it.c.held) {
 		it.place = s.locate(it.c.family, s.overflow)
@@ -43,7 +43,7 @@ func (s *Store) peek(now int64, ch *limit.Charge) {
 func (s *Store) evaluate(it *item, now int64) bool {
 	if it.c.plain && it.c.queue == nil && it.find() {
 		if head, ok := it.read(); ok {
-			it.charge.Outcome = it.c.look(limit.State{Head: head}, now, it.charge)
+			it.charge.Outcome = it.c.evaluate(limit.State{Head: head}, now, it.charge)
 			return true
 		}
 	}
@@ -57,12 +57,12 @@ func (s *Store) evaluate(it *item, now int64) bool {
 			state.Head = it.c.queue.Delay(state, max(now-waiting.waiters[0].turn, 0))
 		}
 	}
-	it.charge.Outcome = it.c.look(state, now, it.charge)
+	it.charge.Outcome = it.c.evaluate(state, now, it.charge)
 	return true
 }
 
-// refused reports whether a state of one word refuses already, and then fills in the
-// outcomes of all charges.
+// refused reports whether a state of one word refuses the request. If so, it sets the outcomes
+// of all charges.
 func (s *Store) refused(now int64, items []item) (refused bool) {
 	for i := range items {
 		it := &items[i]
@@ -73,12 +73,12 @@ func (s *Store) refused(now int64, items []item) (refused bool) {
 			}
 			head, ok := it.read()
 			if !ok {
-				return false // it has moved: its outcome is not known
+				return false // it has moved, so its outcome is not known
 			}
 			it.head = head
 		}
-		it.charge.Outcome = it.c.look(limit.State{Head: it.head}, now, it.charge)
-		it.judged = it.c.plain
+		it.charge.Outcome = it.c.evaluate(limit.State{Head: it.head}, now, it.charge)
+		it.evaluated = it.c.plain
 		refused = refused || !it.charge.Outcome.Allowed && !it.charge.Shadow
 	}
 	if !refused {
@@ -90,10 +90,10 @@ func (s *Store) refused(now int64, items []item) (refused bool) {
 			continue
 		}
 		if !s.acquire(it) {
-			it.charge.Outcome = it.c.look(limit.State{}, now, it.charge)
+			it.charge.Outcome = it.c.evaluate(limit.State{}, now, it.charge)
 			continue
 		}
-		it.charge.Outcome = it.c.look(it.state(s), now, it.charge)
+		it.charge.Outcome = it.c.evaluate(it.state(s), now, it.charge)
 		it.unlock(it.head)
 	}
 	return true

@@ -8,23 +8,23 @@ import (
 )
 
 // rooms divides MaxKeys among the families. A quarter is divided into rooms, one for each
-// family in use; the rest is for all, first come, first served.
+// family in use. The rest is for all families, in order of arrival.
 //
 //	|<------------------------- MaxKeys ------------------------->|
 //	[room][room][room][room][ actors beyond the rooms |    free   ]
 //
-// So a flood of one family's actors fills its own room and the rest, and no other room. Only an
-// insert and a removal ask for a room; a charge to a record that exists does not.
+// So a flood of one family's actors fills its own room and the rest, but no other room. Only
+// an insert and a removal check the rooms; a charge to an existing record does not.
 //
-// The numbers change under one lock, so they are exact: an insert takes the lock for a few
-// nanoseconds. When the rooms themselves change, the next insert counts anew. If a reload
-// brings a new family while the store is full, the new room is free only as others' records
-// expire, because a record that limits someone is never removed.
+// The numbers change under one lock, so they are exact. An insert holds the lock for a few
+// nanoseconds. When the rooms change, the next insert counts again. If a reload adds a
+// family while the store is full, its room becomes free only as other records expire,
+// because a record that limits an actor is never removed.
 //
-// Rejected: a table for each family, which costs each of thousands of rules a set of shards;
-// atomic counters, which are not exact while rooms change.
+// Rejected: a table for each family, which costs each of thousands of rules a set of
+// shards. Atomic counters, which are not exact while rooms change.
 type rooms struct {
-	mu sync.Mutex // guards the rest, and the fields of family that say so
+	mu sync.Mutex // guards the rest, and some fields of family
 
 	maxKeys int
 	keys    int // records of actors
@@ -33,10 +33,10 @@ type rooms struct {
 	rest    int // most records beyond the rooms
 	size    int // of each room
 	changed bool
-	all     []*family // that have a room or a record of an actor
+	all     []*family // families that have a room or a record of an actor
 }
 
-// parts is how many parts MaxKeys has; one is divided into rooms.
+// parts is the number of equal parts of MaxKeys. One of them is divided into rooms.
 const parts = 4
 
 func (r *rooms) setMaxKeys(n int) {
@@ -55,7 +55,7 @@ func (r *rooms) open(f *family) {
 	}
 }
 
-// close takes the room of a family back. Its records count as beyond it until they are removed.
+// close removes the room of a family. Its records count as beyond it until they are removed.
 func (r *rooms) close(f *family) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *rooms) list(f *family) {
 	}
 }
 
-// settle counts anew if the rooms have changed. r.mu is held.
+// settle counts again if the rooms have changed. r.mu is held.
 func (r *rooms) settle() {
 	if !r.changed {
 		return
@@ -101,7 +101,7 @@ func (r *rooms) of(f *family) int {
 	return 0
 }
 
-// admit makes room for one more record of a family. It reports false if there is none.
+// admit takes room for one more record of a family. It reports false if there is none.
 func (r *rooms) admit(f *family) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,8 +109,8 @@ func (r *rooms) admit(f *family) bool {
 	return r.add(f)
 }
 
-// replace removes a record of old for one of f, unless it stands in old's room, which is not for
-// others. That can be too few: if MaxKeys has become less, several must go for one that comes.
+// replace removes a record of old to make room for one of f, unless the record is in old's room,
+// which others may not use. After MaxKeys has decreased, one removal may not make enough room.
 func (r *rooms) replace(old, f *family) (removed, admitted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *rooms) replace(old, f *family) (removed, admitted bool) {
 	return true, r.add(f)
 }
 
-// remove takes note that a record of a family is removed.
+// remove records that a record of a family was removed.
 func (r *rooms) remove(f *family) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +130,7 @@ func (r *rooms) remove(f *family) {
 	r.sub(f)
 }
 
-// addBeside takes note of n more records beside MaxKeys.
+// addBeside records n more records that MaxKeys does not count.
 func (r *rooms) addBeside(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,20 +170,20 @@ func (r *rooms) sub(f *family) {
 	}
 }
 
-// count returns how many records there are.
+// count returns the number of records.
 func (r *rooms) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.keys + r.beside
 }
 
-// sparse returns how many shards hold about eight of a family's records, if these are few among
-// all: fewer than eight among those that evict looks at. Otherwise it returns 0.
+// sparse returns how many shards hold about eight of a family's records, if the family has fewer
+// than eight of the records that evict examines. Otherwise it returns 0.
 func (r *rooms) sparse(f *family, shards int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if f.keys == 0 || f.keys*(look/8) > r.keys {
+	if f.keys == 0 || f.keys*(mostRecords/8) > r.keys {
 		return 0
 	}
-	return min(1+look/8*shards/f.keys, mostShards)
+	return min(1+mostRecords/8*shards/f.keys, mostShards)
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// perDay returns the counters of a rule of its own: a request a day.
+// perDay returns the counters of a separate rule: a request a day.
 func perDay(t testing.TB, s *Store, name string) limit.Counters {
 	t.Helper()
 	return named(t, s, name, limit.TokenBucket(), limit.Limit{N: 1, Unit: 24 * time.Hour})
 }
 
-// A flood under one rule leaves the other rules their rooms: as many of their actors as that are
-// counted by themselves.
+// A flood under one rule leaves the other rules their rooms: that many of their actors have
+// counters of their own.
 func TestRoomOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for _, maxKeys := range []int{400, 20_000} { // one shard, and several
@@ -51,8 +51,8 @@ func TestRoomOfItsOwn(t *testing.T) {
 	}
 }
 
-// kept is what a scan of the store finds of a family: its actors' records, and how many of these
-// have expired.
+// kept is what a scan of the store finds of a family: the number of its actors' records, and
+// how many of them have expired.
 type kept struct{ records, expired int }
 
 func scan(s *Store, now int64) map[*family]kept {
@@ -64,7 +64,7 @@ func scan(s *Store, now int64) map[*family]kept {
 			if meta == empty || meta == tomb {
 				continue
 			}
-			f := s.slotOf(meta & slotMask).Load()
+			f := s.familyOf(meta & idMask).Load()
 			if s.beside(f, meta) {
 				continue
 			}
@@ -79,7 +79,7 @@ func scan(s *Store, now int64) map[*family]kept {
 	return all
 }
 
-// admits says by the rule of rooms.go, counted from nothing, whether a newcomer of f has room.
+// admits reports by the rule of rooms.go, counted from nothing, whether a newcomer of f has room.
 func admits(all map[*family]kept, inUse map[*family]bool, maxKeys int, f *family) bool {
 	size, total, beyond := maxKeys/(4*len(inUse)), 0, 0
 	room := func(g *family) int {
@@ -95,9 +95,9 @@ func admits(all map[*family]kept, inUse map[*family]bool, maxKeys int, f *family
 	return total < maxKeys && (all[f].records < room(f) || beyond < maxKeys-size*len(inUse))
 }
 
-// Random requests of random rules, which come and go, while time passes and MaxKeys changes: a
-// newcomer shares the overflow counter if there is no room for it, and none after the removal of all
-// expired records of its rule and of those beyond other rules' rooms; and otherwise not.
+// Random requests of random rules, which are added and removed while time passes and MaxKeys
+// changes. A newcomer shares the overflow counter exactly if there is no room for it, even
+// without the expired records of its rule and of those beyond other rules' rooms.
 func TestRoomsAgainstModel(t *testing.T) {
 	t.Parallel()
 	algorithms := []limit.Algorithm{limit.TokenBucket(), limit.SlidingLog(), limit.Concurrency()}
@@ -194,9 +194,9 @@ func TestRoomsAgainstModel(t *testing.T) {
 	})
 }
 
-// Many goroutines insert, hand back and let expire under rules that come and go. When they have
-// ended, the records are as many as were counted, and at most MaxKeys; and at no time had a rule
-// more counters of its own than that.
+// Many goroutines insert, refund and let records expire under rules that are added and removed.
+// Afterwards there are as many records as were counted, and at most MaxKeys. At no time does a
+// rule have more counters of its own than that.
 func TestRoomsWhileRulesChange(t *testing.T) {
 	t.Parallel()
 	const maxKeys, rules = 3000, 6
@@ -247,7 +247,7 @@ func TestRoomsWhileRulesChange(t *testing.T) {
 	}
 }
 
-// A rule whose actors are few among a flood of another's finds its own expired records.
+// A rule with few actors finds its own expired records during another rule's flood.
 func TestExpiredFreeTheirRoom(t *testing.T) {
 	t.Parallel()
 	const maxKeys, rules = 20_000, 100
@@ -276,7 +276,7 @@ func TestExpiredFreeTheirRoom(t *testing.T) {
 			}
 		}
 	}
-	// Which shards are looked at is chance.
+	// It is random which shards are examined.
 	if all := rounds * room / 2; shared > all/20 {
 		t.Errorf("%d of %d actors shared the overflow counter although half of the room has expired", shared, all)
 	}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// The two values of a head that are no state.
+// Values of a head that are no state.
 const (
 	locked = uint64(1) << 63 // this bit: someone is changing the record
 	frozen = ^uint64(0)      // the record has moved, or is being replaced
@@ -17,14 +17,14 @@ const (
 
 // Values of a meta that are no record.
 const (
-	empty = 0            // never used: a search ends here
-	tomb  = slotMask + 1 // removed: a search goes on, an insert may use it
+	empty = 0          // never used: a search ends here
+	tomb  = idMask + 1 // removed: a search continues, an insert may use it
 )
 
 const (
-	minRecords = 8
-	look       = 64 // most records that an insert looks at to find one that has expired
-	mostShards = 16 // and most shards, to find one of a family that has few
+	minRecords  = 8
+	mostRecords = 64 // how many records an insert examines to find an expired one
+	mostShards  = 16 // and how many shards, if the family has few records
 )
 
 // record is one actor under one rule.
@@ -37,11 +37,11 @@ func newTable(records int) *table {
 	return &t
 }
 
-// home returns where a search for meta begins: the hash as a fraction of the table,
-// which needs no power of two. It is the first of the four records of a cache line, as
-// another line takes longer to come than all else of a decision.
+// home returns where a search for meta starts: the hash as a fraction of the table, which need
+// not be a power of two. It is the first of the four records of a cache line, because loading
+// another line takes longer than all else of a decision.
 func (t table) home(meta uint64) int {
-	hi, _ := bits.Mul64(meta&^slotMask, uint64(len(t)))
+	hi, _ := bits.Mul64(meta&^idMask, uint64(len(t)))
 	return int(hi &^ 3)
 }
 
@@ -53,7 +53,7 @@ func (t table) after(i int) int {
 	return 0
 }
 
-// shard is a part of the store. Its size is a multiple of a cache line's.
+// shard is a part of the store. Its size is a multiple of a cache line.
 type shard struct {
 	table atomic.Pointer[table]
 
@@ -63,7 +63,7 @@ type shard struct {
 	_    [64 - 8 - 8 - 8 - 8]byte
 }
 
-// find looks for the record and reports whether it is there. It takes no lock.
+// find searches the record and reports whether it exists. It takes no lock.
 func (p *place) find() bool {
 	p.record = p.shard.find(p.meta)
 	return p.record != nil
@@ -81,12 +81,12 @@ func (h *shard) find(meta uint64) *record {
 	}
 }
 
-// still reports whether the record is still that of p.meta. Between finding a record
-// and reading its head it can have been replaced by another.
+// still reports whether the record still has p.meta. Another record can have replaced it
+// between finding it and reading its head.
 func (p *place) still() bool { return p.record.meta.Load() == p.meta }
 
-// read returns the head of a plain record that was found, when no one is changing
-// it. It reports false if the record has moved or been replaced.
+// read returns the head of a plain record that was found, when no goroutine is changing it. It
+// reports false if the record has moved or was replaced.
 func (p *place) read() (uint64, bool) {
 	if h := p.record.head.Load(); h&locked == 0 && p.still() {
 		return h, true
@@ -94,7 +94,7 @@ func (p *place) read() (uint64, bool) {
 	return p.await()
 }
 
-// await is read while someone may be changing the record.
+// await is read for a record that a goroutine may be changing.
 func (p *place) await() (uint64, bool) {
 	for spin := 0; ; spin++ {
 		h := p.record.head.Load()
@@ -108,10 +108,9 @@ func (p *place) await() (uint64, bool) {
 	}
 }
 
-// lock locks a record that was found and returns its head. It reports false if the
-// record has moved or been replaced. That is looked for again with every turn: to wait
-// for the lock of a record that has become another's would break the order in which
-// all lock.
+// lock locks a record that was found and returns its head. It reports false if the record has
+// moved or was replaced. It checks that in each round: to wait for the lock of a record that now
+// belongs to another actor would break the lock order.
 func (p *place) lock() (uint64, bool) {
 	for spin := 0; ; spin++ {
 		h := p.record.head.Load()
@@ -125,9 +124,8 @@ func (p *place) lock() (uint64, bool) {
 	}
 }
 
-// lockFrom locks a record whose head is h, unless that has changed. A head can come to
-// be the same again in a record that has become another's, so the lock comes first and
-// the question whose it is second.
+// lockFrom locks a record whose head is h, unless the head has changed. A record that now belongs
+// to another actor can have the same head. So lockFrom locks first and then checks the owner.
 func (p *place) lockFrom(h uint64) bool {
 	if !p.record.head.CompareAndSwap(h, h|locked) {
 		return false
@@ -139,27 +137,27 @@ func (p *place) lockFrom(h uint64) bool {
 	return true
 }
 
-// unlock ends lock with a new head. A meter that uses the bit that is not its own makes
-// its counts wrong, but nobody waits for ever.
+// unlock ends lock with a new head. If a meter uses the top bit, its counts are wrong, but no
+// goroutine waits forever.
 func (p *place) unlock(head uint64) { p.record.head.Store(head &^ locked) }
 
-// pause is what to do while someone else is at work for a few nanoseconds, or, if it
-// lost its processor, for longer.
+// pause passes the time while another goroutine works for a few nanoseconds, or longer if it
+// has lost its processor.
 func pause(spin int) {
 	if spin > 30 {
 		runtime.Gosched()
 	}
 }
 
-// settle waits until a rebuild of the shard that is under way has ended.
+// settle waits until a running rebuild of the shard has ended.
 func (h *shard) settle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 }
 
-// insert adds the record of p, not used yet, if it is not there and there is room.
-// It reports false if there is no room. With beside there always is: for the counters of
-// everyone and of newcomers, of which there is one a rule.
+// insert adds the record of p with an unused state, if it does not exist and there is room. It
+// reports false if there is no room. With beside there always is room. beside is for the
+// counters of everyone and of newcomers, of which each rule has one.
 func (p *place) insert(s *Store, c *counters, now int64, beside bool) bool {
 	h := p.shard
 	h.mu.Lock()
@@ -190,11 +188,11 @@ func (p *place) insert(s *Store, c *counters, now int64, beside bool) bool {
 	return true
 }
 
-// evict makes room for a record of f by removing one that has expired, if it finds one close to
-// the hand. h.mu is held.
+// evict makes room for a record of f: it removes an expired record if it finds one near the hand.
+// h.mu is held.
 func (h *shard) evict(s *Store, f *family, now int64) bool {
 	t := *h.table.Load()
-	for range min(len(t), look) {
+	for range min(len(t), mostRecords) {
 		h.hand = t.after(h.hand)
 		if h.replace(s, &t[h.hand], f, now) {
 			return true
@@ -203,12 +201,12 @@ func (h *shard) evict(s *Store, f *family, now int64) bool {
 	return false
 }
 
-// evictSparse is evict for a family whose records are few among all: it removes one of those. It
-// looks through some shards, and the next time through the ones after. own.mu is held.
+// evictSparse is evict for a family with few records: it removes one of those. It searches some
+// shards, and the next call searches the shards after them. own.mu is held.
 func (s *Store) evictSparse(own *shard, f *family, now int64) bool {
 	for range s.rooms.sparse(f, len(s.shards)) {
 		h := &s.shards[f.next.Add(1)%uint64(len(s.shards))]
-		if h != own && !h.mu.TryLock() { // whoever holds it may be waiting for own
+		if h != own && !h.mu.TryLock() { // its holder may be waiting for own
 			continue
 		}
 		found := h.evictOf(s, f, now)
@@ -222,26 +220,26 @@ func (s *Store) evictSparse(own *shard, f *family, now int64) bool {
 	return false
 }
 
-// evictOf makes room for a record of f by removing one of f that has expired, if there is one.
-// h.mu is held.
+// evictOf makes room for a record of f: it removes an expired one of f, if there is one. h.mu is
+// held.
 func (h *shard) evictOf(s *Store, f *family, now int64) bool {
 	t := *h.table.Load()
 	for i := range t {
-		if t[i].meta.Load()&slotMask == f.slot && h.replace(s, &t[i], f, now) {
+		if t[i].meta.Load()&idMask == f.id && h.replace(s, &t[i], f, now) {
 			return true
 		}
 	}
 	return false
 }
 
-// replace removes a record that has expired and is in the way of one of f. It reports whether that
-// has made room. h.mu is held.
+// replace removes an expired record that takes the room of one of f. It reports whether there is
+// room now. h.mu is held.
 func (h *shard) replace(s *Store, r *record, f *family, now int64) (admitted bool) {
 	meta, head := r.meta.Load(), r.head.Load()
 	if meta == empty || meta == tomb || head&locked != 0 || !r.head.CompareAndSwap(head, head|locked) {
 		return false
 	}
-	old := s.slotOf(meta & slotMask).Load()
+	old := s.familyOf(meta & idMask).Load()
 	removed := false
 	if s.expired(h, meta, head, now) && !s.beside(old, meta) {
 		removed, admitted = s.rooms.replace(old, f)
@@ -259,9 +257,9 @@ func (h *shard) replace(s *Store, r *record, f *family, now int64) (admitted boo
 	return admitted
 }
 
-// drop frees what belongs to a record that is being removed.
+// drop frees the memory and the room of a record that is being removed.
 func (s *Store) drop(meta, head uint64) {
-	f := s.slotOf(meta & slotMask).Load()
+	f := s.familyOf(meta & idMask).Load()
 	if s.beside(f, meta) {
 		s.rooms.addBeside(-1)
 	} else {
@@ -272,12 +270,12 @@ func (s *Store) drop(meta, head uint64) {
 	}
 }
 
-// rebuild moves the records to a table that fits, except those of retired counters.
-// What has expired moves too: whoever came once often comes again, and at the bound
-// evict takes it. h.mu is held.
+// rebuild moves the records to a table that fits, except those of retired counters. It also moves
+// expired records, because a client that came often is likely to return. At the bound, evict
+// removes them. h.mu is held.
 func (h *shard) rebuild(s *Store) table {
 	old := *h.table.Load()
-	// Freeze first: then the states stand still, and it is known how many are alive.
+	// Freeze first. Then the states do not change, and the number of live records is known.
 	alive := make([]uint64, 0, 2*len(old)) // meta, head, meta, head ...
 	for i := range old {
 		meta := old[i].meta.Load()
@@ -308,7 +306,7 @@ func (h *shard) rebuild(s *Store) table {
 	return *t
 }
 
-// freeze waits until no one is changing the record, and freezes it.
+// freeze waits until no goroutine is changing the record, and freezes it.
 func (r *record) freeze() uint64 {
 	for spin := 0; ; spin++ {
 		if h := r.head.Load(); h&locked == 0 && r.head.CompareAndSwap(h, frozen) {
@@ -318,12 +316,12 @@ func (r *record) freeze() uint64 {
 	}
 }
 
-// sweep removes the records of retired counters, and adds the slots of those that are left.
+// sweep removes the records of retired counters, and adds the ids of the other records to left.
 func (h *shard) sweep(s *Store, left map[uint64]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.rebuild(s)
 	for i := range t {
-		left[t[i].meta.Load()&slotMask] = true // of an empty one 0, which is no slot
+		left[t[i].meta.Load()&idMask] = true // 0 for an empty record, which is no id
 	}
 }

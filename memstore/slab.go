@@ -10,36 +10,36 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// slab is the memory of states that are more than one word. It is cut into pages of
-// words without pointers, and the pages into blocks: first the state's head, then
-// its cells. A record's head then is a reference to its block:
+// slab is the memory of states that are more than one word. It is divided into pages of words
+// without pointers, and the pages into blocks. A block has the state's head first, and then
+// its cells. The record's head is a reference to the block:
 //
 //	| 1: lock | 7: class | 40: page | 16: offset |
 //
-// A class is a size of block: each number of cells up to 64 has its own, above that there are
-// four to each power of two. The blocks of a page are of one class. A larger block has a
-// page to itself, of its size. Pages without blocks in use are given back to the process, except
-// one of each class. So memory that states of one size have used serves those of other sizes.
+// A class is a size of block. Each number of cells up to 64 has its own class; above that
+// there are four for each power of two. All blocks of a page have one class. A larger block
+// has a page of its own size. Pages without blocks in use are returned to the process,
+// except one of each class. So states of one size can use the memory of other sizes.
 //
-// The pages have a bound, beyond which only those who must have a block get one.
+// The pages have a bound. Beyond it alloc fails, unless it is forced.
 type slab struct {
-	pages atomic.Pointer[[][]uint64] // by number; a reader reads the pages of its own blocks only
+	pages atomic.Pointer[[][]uint64] // by number; a reader reads only the pages of its own blocks
 	most  atomic.Int64               // words of all pages
 
 	mu    sync.Mutex // guards the rest, and changes of pages
 	words int64      // of all pages
 	uses  []pageUse  // of each page
-	spare []int      // numbers of pages that were given back
+	spare []int      // numbers of pages that were returned
 	open  [classes][]int
 }
 
-// pageUse tells which blocks of a page are in use.
+// pageUse records which blocks of a page are in use.
 type pageUse struct {
 	class int
 	live  int    // blocks in use
-	cut   int    // where the part begins that was never used
-	freed uint64 // the last block that came back; it refers to the one before
-	place int    // in the list of its class of pages with room
+	cut   int    // where the part starts that was never used
+	freed uint64 // the block that was freed last; it refers to the one before
+	index int    // in the list of its class of pages with room
 }
 
 const (
@@ -52,8 +52,7 @@ const (
 	classes    = smallCells + 4*3 + 1
 )
 
-// classOf returns the smallest class with room for so many cells, which are at least 1, or
-// whole.
+// classOf returns the smallest class with room for that many cells, at least 1, or whole.
 func classOf(cells int) int {
 	switch {
 	case cells <= smallCells:
@@ -91,7 +90,7 @@ func (b *slab) state(ref uint64) limit.State {
 	return limit.State{Head: words[0], Cells: words[1:]}
 }
 
-// alloc returns a block of zeros with room for so many cells. Beyond the bound it returns
+// alloc returns a block of zeros with room for that many cells. Beyond the bound it returns
 // false, unless force is set.
 func (b *slab) alloc(cells int, force bool) (ref uint64, ok bool) {
 	b.mu.Lock()
@@ -151,7 +150,7 @@ func (b *slab) addPage(words, class int, force bool) (n int, ok bool) {
 // list adds a page to those of its class with room. b.mu is held.
 func (b *slab) list(n int) {
 	u := &b.uses[n]
-	u.place = len(b.open[u.class])
+	u.index = len(b.open[u.class])
 	b.open[u.class] = append(b.open[u.class], n)
 }
 
@@ -160,11 +159,11 @@ func (b *slab) unlist(n int) {
 	u := &b.uses[n]
 	list := b.open[u.class]
 	last := list[len(list)-1]
-	list[u.place], b.uses[last].place = last, u.place
+	list[u.index], b.uses[last].index = last, u.index
 	b.open[u.class] = list[:len(list)-1]
 }
 
-// free takes a block back.
+// free returns a block to its page.
 func (b *slab) free(ref uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,7 +183,7 @@ func (b *slab) free(ref uint64) {
 	}
 }
 
-// dropPage gives a page back to the process. b.mu is held.
+// dropPage returns a page to the process. b.mu is held.
 func (b *slab) dropPage(n int) {
 	pages := *b.pages.Load()
 	b.words -= int64(len(pages[n]))

@@ -9,22 +9,22 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// errTwice is a programmer's mistake: which of the two would come first?
+// errTwice is a programmer's mistake, because the order of the two would be undefined.
 var errTwice = errors.New("memstore: two charges of one request have the same counters and key")
 
-// item is a charge on its way through takeAll.
+// item is a charge while takeAll decides it.
 type item struct {
 	place
-	c      *counters
-	charge *limit.Charge
-	cost   int64 // of the charge, which a waiter does not keep
-	hash   uint64
-	debit  bool   // into debt if need be
-	judged bool   // charge.Outcome is that of head
-	head   uint64 // of the record, while it is locked; before, as it was read
+	c         *counters
+	charge    *limit.Charge
+	cost      int64 // of the charge, which a waiter does not keep
+	hash      uint64
+	debit     bool   // into debt if need be
+	evaluated bool   // charge.Outcome is that of head
+	head      uint64 // of the record, while it is locked; before, as it was read
 }
 
-// usual is up to how many charges are decided without an allocation.
+// usual is the number of charges that takeAll decides without an allocation.
 const usual = 8
 
 // state returns what the record holds.
@@ -35,16 +35,16 @@ func (it *item) state(s *Store) limit.State {
 	return s.cells.state(it.head)
 }
 
-// takeAll decides charges that are more than one, or more than a word.
+// takeAll decides more than one charge, or a charge whose state is more than a word.
 //
-// First every state that is one word is read: under a flood that is all there is
-// to do, as one refusal decides. Then the records are made that do not exist, and
-// all are locked, in one order for all callers, so that no two wait for each other.
-// If one has moved meanwhile, all are let go and looked for again.
+// First it reads every state that is one word. Under a flood this is all the work, because
+// one refusal decides. Then it makes the missing records and locks all records, in one
+// order for all callers, so that no two callers wait for each other. If a record has moved
+// meanwhile, it unlocks all and starts again.
 func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 	var room [usual]item
-	var turns [usual]int
-	items, order := room[:min(len(charges), usual)], turns[:min(len(charges), usual)]
+	var indexes [usual]int
+	items, order := room[:min(len(charges), usual)], indexes[:min(len(charges), usual)]
 	if len(charges) > usual {
 		items, order = make([]item, len(charges)), make([]int, len(charges))
 	}
@@ -60,7 +60,7 @@ func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 		for i := range items {
 			s.prepare(now, &items[i])
 		}
-		// By address in the shards, which is the same for everyone.
+		// By place in the shards, which is the same for all callers.
 		slices.SortFunc(order, func(a, b int) int { return items[a].compare(&items[b].place) })
 		for i, k := range order[1:] {
 			if items[order[i]].compare(&items[k].place) == 0 {
@@ -74,7 +74,7 @@ func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 	return s.decide(now, items), nil
 }
 
-// prepare finds the record of a charge, if it is not known, or makes it.
+// prepare finds or makes the record of a charge, unless it is known already.
 func (s *Store) prepare(now int64, it *item) {
 	if it.record != nil {
 		return
@@ -83,7 +83,7 @@ func (s *Store) prepare(now int64, it *item) {
 	if it.charge.Shared = false; it.find() {
 		return
 	}
-	beside := it.hash == s.everyone || it.hash == s.overflow // which no flood can multiply
+	beside := it.hash == s.everyone || it.hash == s.overflow // of which there is one a rule
 	if it.insert(s, it.c, now, beside) {
 		return
 	}
@@ -107,55 +107,55 @@ func (s *Store) lockAll(items []item, order []int) bool {
 			it.record = nil
 			return false
 		}
-		it.judged = it.judged && head == it.head
+		it.evaluated = it.evaluated && head == it.head
 		it.head = head
 	}
 	return true
 }
 
-// decide judges the charges, makes all that are allowed or none, and unlocks.
+// decide evaluates the charges, makes all allowed ones or none, and unlocks the records.
 func (s *Store) decide(now int64, items []item) bool {
 	allowed := true
 	for i := range items {
 		it := &items[i]
 		if it.c.queue != nil {
 			s.catchUp(it, now)
-			it.judged = false
+			it.evaluated = false
 		}
-		if !it.judged {
-			it.charge.Outcome = it.c.look(it.state(s), now, it.charge)
+		if !it.evaluated {
+			it.charge.Outcome = it.c.evaluate(it.state(s), now, it.charge)
 		}
 		allowed = allowed && (it.charge.Outcome.Allowed || it.charge.Shadow)
 	}
-	var turn int64 // at which the request goes on: in all its queues at once
+	var wait int64 // the longest wait: the request proceeds in all its queues at once
 	for i := range items {
 		if it := &items[i]; it.c.queue != nil && it.charge.Outcome.Allowed && !it.charge.Shadow {
-			turn = max(turn, it.charge.Outcome.Wait)
+			wait = max(wait, it.charge.Outcome.Wait)
 		}
 	}
 	for i := range items {
 		it := &items[i]
 		if allowed && it.charge.Outcome.Allowed {
-			s.charge(it, now, turn)
+			s.charge(it, now, wait)
 		}
 		it.unlock(it.head)
 	}
 	return allowed
 }
 
-// charge makes a charge that is allowed. The record is locked. turn is how long the
-// request waits in the slowest of its queues: who comes behind it in another must keep
-// the distance from when it really goes on.
-func (s *Store) charge(it *item, now, turn int64) {
+// charge makes an allowed charge. The record is locked. wait is how long the request waits in
+// its slowest queue. In the other queues the next request must keep its distance from that
+// time.
+func (s *Store) charge(it *item, now, wait int64) {
 	ch := it.charge
 	ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
 	s.apply(it, now)
-	if turn > 0 && !ch.Shadow && it.c.queue != nil {
-		late := turn - ch.Outcome.Wait
+	if wait > 0 && !ch.Shadow && it.c.queue != nil {
+		late := wait - ch.Outcome.Wait
 		it.head = it.c.queue.Delay(limit.State{Head: it.head}, late)
-		ch.Outcome.Wait = turn
+		ch.Outcome.Wait = wait
 		if s.clock == nil {
-			ch.Ticket = s.queue(it, now+turn, late)
+			ch.Ticket = s.queue(it, now+wait, late)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (it *item) next(state limit.State, now int64) uint64 {
 	return it.c.Take(state, now, it.charge.Cost)
 }
 
-// acquire finds and locks the record of a place. It reports false if there is none.
+// acquire finds and locks the record of a place. It reports false if there is no record.
 func (s *Store) acquire(it *item) bool {
 	for it.find() {
 		head, ok := it.lock()
@@ -207,8 +207,7 @@ func (s *Store) acquire(it *item) bool {
 	return false
 }
 
-// giveBack gives n back to a record that is locked, and returns by how much earlier
-// that lets it expire.
+// giveBack refunds n to a locked record. It returns by how much earlier the record expires then.
 func (s *Store) giveBack(it *item, at, n int64) (gained int64) {
 	state := it.state(s)
 	before := it.c.Expiry(state)

@@ -1,6 +1,6 @@
--- announce notes that a gateway lives, forgets those that have not said so for three seconds,
--- and returns how many there are. The set has the gateways by when they last said it. A
--- gateway with a minus in front no longer lives; an empty one does not count.
+-- announce records that a gateway lives, removes gateways that were not announced for three
+-- seconds, and returns how many are left. The set has the gateways by the moment of their last
+-- announcement. A gateway with a minus in front no longer lives; an empty one is not counted.
 local function announce(set, gateway)
   local t = redis.call('TIME')
   local now = t[1] * 1000000 + t[2]

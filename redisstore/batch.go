@@ -10,23 +10,22 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// leaseTime is for how long a gateway may be believed to live, in microseconds.
+// leaseTime is how long other gateways assume that a gateway lives, in microseconds.
 const leaseTime = 10_000_000
 
-// testGrace is how long keys outlive their expiry when tests decide the time, in
-// milliseconds.
+// testGrace is how long keys outlive their expiry when tests set the clock, in milliseconds.
 const testGrace = 3_600_000
 
-// batch is the requests of one call. Its lane's lock guards it until it is sent; then it
-// is its sender's, and when done is closed everyone may read it.
+// batch is the requests of one call. The batcher's lock guards it until it is sent. Then only
+// its sender may use it, and when done is closed, everyone may read it.
 type batch struct {
-	lane *lane
+	batcher *batcher
 	*tables
 	groups []group
-	born   time.Time // when the first request came
+	born   time.Time // when the first request arrived
 	now    int64     // the caller's moment; 0: Redis' clock decides
-	urgent bool      // sent also before Redis is in use again
-	leads  bool      // requests may already wait for it to end, see watcher.use
+	urgent bool      // sent even before Redis is in use again
+	leads  bool      // requests may already wait for its end, see watcher.use
 
 	call  int64 // its number; 0: it was not sent
 	known int64 // the call that Redis must remember, see receipts.go
@@ -35,24 +34,24 @@ type batch struct {
 	err   error
 	reply []int64 // what the script answered
 
-	// Guarded by the lane's lock, if the call has failed.
+	// Guarded by the batcher's lock, if the call has failed.
 	fate   fate
-	unless []owed // debits that are owed unless it is carried out
+	unless []owed // debits to make if Redis has not carried out the call
 }
 
-// group is requests that charge the same counters by the same costs. One with requests
-// that wait for a turn of their own is a group by itself.
+// group is requests that charge the same counters by the same costs. A request with its own
+// scheduled time is a group of one.
 type group struct {
 	requests      int32
 	first, end    int32 // its charges in tables
-	granted       int32 // -1: a key holds something else
-	waits         bool  // for a turn of its own, in a queue
-	reserves      bool  // a turn of its own: its charges say for how long it would wait
-	peeks         bool  // and takes nothing
-	before, after int32 // the outcomes in reply of the first request, and of those refused
+	granted       int32 // -1: a key holds a foreign value
+	waits         bool  // has its own scheduled time in a queue
+	reserves      bool  // has its own scheduled time; its charges have the longest wait
+	peeks         bool  // only peeks
+	before, after int32 // indexes in reply: the outcomes of the first request, and of refused ones
 }
 
-// tables are what only the one needs who fills or sends a batch. They are used again.
+// tables are the parts of a batch that nobody reads after it was sent. They are reused.
 type tables struct {
 	keys     []key
 	keyOf    map[actor]int32 // from 1
@@ -60,7 +59,7 @@ type tables struct {
 	groupAt  []int32         // of each node, from 1; 0: none
 	charges  []groupCharge
 	debits   []debited
-	gives    []given
+	refunds  []refund
 	resets   []reset
 	renewals []renewal
 	limits   []*counters
@@ -69,24 +68,24 @@ type tables struct {
 	packed   []byte
 }
 
-// actor is whom a key counts, under all handles of the same counters.
+// actor is the actor of a key, under all handles of the same counters.
 type actor struct {
 	name unique.Handle[string] // of the counters
 	key  string
 }
 
-// key is an actor's state in Redis. The charges of it can have several handles, of which it
-// has the first: the limit of each charge is its own.
+// key is an actor's state in Redis. Its charges can have several handles, and c is the first of
+// them. Each charge has the limit of its own handle.
 type key struct {
 	actor
 	c *counters
 }
 
-// node is a step on the way to a group: one charge behind those of another node.
+// node is a step in the search for a group: one charge after those of another node.
 type node struct {
-	behind, key int32
-	c           *counters
-	cost        int64 // below 0 if it is a shadow
+	after, key int32
+	c          *counters
+	cost       int64 // below 0 if it is a shadow
 }
 
 type groupCharge struct {
@@ -100,25 +99,25 @@ type debited struct {
 	n          int64
 }
 
-type given struct {
+type refund struct {
 	key, limit int32
-	at         int64 // the moment of the charge, or below 0 the turn that is left
+	at         int64 // the moment of the charge; below 0 the scheduled time that is left
 	n          int64
 }
 
-// reset is an actor's counter that is to be forgotten.
+// reset is an actor's counter to be deleted.
 type reset struct{ key, limit int32 }
 
-// renewal says how many slots this gateway holds.
+// renewal is the number of slots that this gateway holds.
 type renewal struct {
 	key, limit int32
 	n          int64 // set when the batch is sent
 }
 
-// newBatch returns an empty batch, with the tables of one that has been sent, or nil.
-func newBatch(l *lane, sent *batch) *batch {
-	b := &batch{lane: l, done: make(chan struct{})}
-	if sent == nil || sent.err != nil { // the client may still be about to write a call that it gave up
+// newBatch returns an empty batch, with the tables of a batch that was sent, or nil.
+func newBatch(br *batcher, sent *batch) *batch {
+	b := &batch{batcher: br, done: make(chan struct{})}
+	if sent == nil || sent.err != nil { // the client may still write a call that has timed out
 		b.tables = &tables{limitOf: map[*counters]int32{}, keyOf: map[actor]int32{}, nodeOf: map[node]int32{}}
 		return b
 	}
@@ -132,7 +131,7 @@ func newBatch(l *lane, sent *batch) *batch {
 	clear(t.limitOf)
 	clear(t.names)
 	t.keys, t.groupAt, t.charges = t.keys[:0], t.groupAt[:0], t.charges[:0]
-	t.debits, t.gives, t.resets, t.renewals = t.debits[:0], t.gives[:0], t.resets[:0], t.renewals[:0]
+	t.debits, t.refunds, t.resets, t.renewals = t.debits[:0], t.refunds[:0], t.resets[:0], t.renewals[:0]
 	t.limits, t.names, t.packed = t.limits[:0], t.names[:0], t.packed[:0]
 	return b
 }
@@ -143,11 +142,11 @@ func (b *batch) empty() bool {
 
 // changes reports whether the batch holds anything but requests.
 func (b *batch) changes() bool {
-	return len(b.debits) > 0 || len(b.gives) > 0 || len(b.resets) > 0 || len(b.renewals) > 0
+	return len(b.debits) > 0 || len(b.refunds) > 0 || len(b.resets) > 0 || len(b.renewals) > 0
 }
 
 // take adds a request.
-func (b *batch) take(charges []limit.Charge) place {
+func (b *batch) take(charges []limit.Charge) entry {
 	at := int32(0)
 	single, waits, reserves := false, false, false
 	for i := range charges {
@@ -171,14 +170,14 @@ func (b *batch) take(charges []limit.Charge) place {
 	g := &b.groups[*group-1]
 	g.requests++
 	g.waits, g.reserves = waits, reserves
-	return place{batch: b, group: *group - 1, nth: g.requests - 1}
+	return entry{batch: b, group: *group - 1, nth: g.requests - 1}
 }
 
 // peek adds a request that takes nothing.
-func (b *batch) peek(charges []limit.Charge) place {
+func (b *batch) peek(charges []limit.Charge) entry {
 	at := b.newGroup(charges) - 1
 	b.groups[at].peeks = true
-	return place{batch: b, group: at}
+	return entry{batch: b, group: at}
 }
 
 func (b *batch) newGroup(charges []limit.Charge) int32 {
@@ -203,15 +202,15 @@ func (b *batch) debit(ch *limit.Charge) {
 	b.debits = append(b.debits, debited{b.key(ch), b.limit(ch.Counters.(*counters)), ch.Cost})
 }
 
-func (b *batch) give(ch *limit.Charge) {
+func (b *batch) refund(ch *limit.Charge) {
 	at, c := ch.At, ch.Counters.(*counters)
 	switch {
 	case c.queue:
-		at = -(at + ch.Outcome.Wait) // its turn, which it leaves
+		at = -(at + ch.Outcome.Wait) // the scheduled time that it leaves
 	case c.reserver:
 		at += ch.Outcome.Wait
 	}
-	b.gives = append(b.gives, given{b.key(ch), b.limit(c), at, ch.Cost})
+	b.refunds = append(b.refunds, refund{b.key(ch), b.limit(c), at, ch.Cost})
 }
 
 func (b *batch) reset(ch *limit.Charge) {
@@ -219,7 +218,7 @@ func (b *batch) reset(ch *limit.Charge) {
 }
 
 func (b *batch) renew(ch *limit.Charge) {
-	b.urgent = true // renewals come before all else after an outage
+	b.urgent = true // after an outage renewals go first
 	b.renewals = append(b.renewals, renewal{key: b.key(ch), limit: b.limit(ch.Counters.(*counters))})
 }
 
@@ -247,20 +246,20 @@ func (b *batch) limit(c *counters) int32 {
 	return n
 }
 
-// send has Redis decide the batch, and lets everyone know.
+// send lets Redis decide the batch, and then closes done.
 func (b *batch) send() {
-	s := b.lane.store
+	s := b.batcher.store
 	for _, k := range b.keys {
-		b.names = append(b.names, s.key(b.lane, k))
+		b.names = append(b.names, s.key(b.batcher, k))
 	}
-	// The first request has waited longest, and none waits for longer than the timeout.
-	most := s.patience()
+	// The first request has waited longest, and no request waits longer than the timeout.
+	most := s.requestTimeout()
 	if len(b.groups) == 0 && !b.leads && !s.Up() { // no request waits
 		most = max(most, doubtProbe)
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(most))
 	defer cancel()
-	b.names = append(b.names, b.lane.receiptsKey())
+	b.names = append(b.names, b.batcher.receiptsKey())
 	reply, err := s.call(ctx, s.script.Load(), b.names, b.pack())
 	if err == nil {
 		err = b.read(reply)
@@ -269,7 +268,7 @@ func (b *batch) send() {
 		s.ahead.Store(b.reply[0] - time.Now().UnixMicro())
 		s.leases.holdGranted(b)
 		if b.reply[1] == 1 {
-			b.lane.confirm(b.call)
+			b.batcher.confirm(b.call)
 		}
 	}
 	if err != nil {
@@ -280,22 +279,22 @@ func (b *batch) send() {
 
 func (b *batch) end(err error) {
 	if b.err = err; err != nil {
-		b.lane.store.leases.lose(b.keys)
-		b.lane.failed(b)
+		b.batcher.store.leases.lose(b.keys)
+		b.batcher.failed(b)
 	}
 	close(b.done)
 }
 
-// pack returns what the script is told, see driver.lua.
+// pack returns the argument of the script, see driver.lua.
 func (b *batch) pack() []byte {
-	s := b.lane.store
+	s := b.batcher.store
 	p, count := appendHeader(b.packed, 0), 0
 	number := func(n int64) {
 		p = appendNumber(p, n)
 		count++
 	}
 	grace, lease := int64(0), int64(leaseTime)
-	if s.options.CallerClock { // in which years may pass between two requests
+	if s.options.CallerClock { // years may pass between two requests of a test
 		grace, lease = testGrace, 1<<52
 	}
 	number(b.now)
@@ -324,8 +323,8 @@ func (b *batch) pack() []byte {
 		number(int64(d.limit))
 		number(d.n)
 	}
-	number(int64(len(b.gives)))
-	for _, g := range b.gives {
+	number(int64(len(b.refunds)))
+	for _, g := range b.refunds {
 		number(int64(g.key))
 		number(int64(g.limit))
 		number(g.at)
@@ -338,7 +337,7 @@ func (b *batch) pack() []byte {
 	}
 	number(int64(len(b.groups)))
 	for _, g := range b.groups {
-		switch { // one that has a turn of its own is one
+		switch { // a request with its own scheduled time is a group of one
 		case g.peeks:
 			number(-4)
 		case g.waits && g.reserves:
@@ -365,16 +364,16 @@ func (b *batch) pack() []byte {
 	return p
 }
 
-// outcomeSize is how many numbers tell an outcome.
+// outcomeSize is how many numbers an outcome has.
 const outcomeSize = 4
 
-// read finds everyone's place in the script's answer.
+// read finds the outcomes of each group in the script's answer.
 func (b *batch) read(reply []byte) error {
 	numbers, err := unpack(reply)
 	if err != nil {
 		return err
 	}
-	at := 2 // behind the moment, and whether something has changed
+	at := 2 // after the moment, and whether something has changed
 	for i := range b.groups {
 		g := &b.groups[i]
 		if at >= len(numbers) {
@@ -399,7 +398,7 @@ func (b *batch) read(reply []byte) error {
 	return nil
 }
 
-// grantedOf returns how much of the kth charge of a group is taken, in all its requests.
+// grantedOf returns how much the kth charge of a group takes in all its requests.
 func (b *batch) grantedOf(g *group, k int) int64 {
 	o := b.reply[int(g.before)+k*outcomeSize:]
 	if o[0] == 0 {
@@ -407,12 +406,12 @@ func (b *batch) grantedOf(g *group, k int) int64 {
 	}
 	ch := b.charges[int(g.first)+k]
 	cost := max(ch.cost, -ch.cost)
-	// A shadow may have room for some of them only.
+	// A shadow may have room for only some of them.
 	return cost * min(int64(g.granted), max(o[2]/cost, 1))
 }
 
-// outcome fills in the outcomes of a request, when its batch is done.
-func (p place) outcome(charges []limit.Charge) (bool, error) {
+// outcome sets the outcomes of a request when its batch is done.
+func (p entry) outcome(charges []limit.Charge) (bool, error) {
 	if p.err != nil {
 		return false, p.err
 	}
@@ -429,7 +428,7 @@ func (p place) outcome(charges []limit.Charge) (bool, error) {
 		ch := &charges[k]
 		n := p.reply[int(at)+k*outcomeSize:]
 		o := limit.Outcome{Allowed: n[0] == 1, Wait: n[1], Remaining: n[2], Reset: n[3]}
-		if allowed { // those in front of it in the group have been charged already
+		if allowed { // earlier requests of the group were charged before
 			nth := int64(p.nth)
 			o.Allowed = o.Allowed && (nth == 0 || o.Remaining >= (nth+1)*ch.Cost)
 			o.Remaining = max(o.Remaining-nth*ch.Cost, 0)

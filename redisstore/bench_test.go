@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -37,7 +38,7 @@ func benchmarkTake(b *testing.B, r *redistest.Server, a limit.Algorithm, keys []
 		b.Fatal(err)
 	}
 	defer s.Close()
-	eventually(b, s.Up)
+	testproc.Eventually(b, s.Up)
 	c := s.at(b, a, limit.Limit{N: 100, Unit: time.Second})
 	spent := redisTime(b, r)
 	b.ResetTimer()
@@ -78,7 +79,7 @@ func BenchmarkCostly(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	eventually(b, s.Up)
+	testproc.Eventually(b, s.Up)
 	c := s.at(b, limit.SlidingLog(), limit.Limit{N: 65536, Unit: 10 * time.Second})
 	spent := redisTime(b, r)
 	ch := []limit.Charge{{Counters: c, Cost: 65536}}
@@ -100,7 +101,7 @@ func BenchmarkLongestLog(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	eventually(b, s.Up)
+	testproc.Eventually(b, s.Up)
 	c := s.at(b, limit.SlidingLog(), limit.Limit{N: 65536, Unit: time.Hour})
 	storeLog(s, r, c, "x", time.Now().Add(-time.Minute).UnixMicro(), 65536)
 	spent := redisTime(b, r)

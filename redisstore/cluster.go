@@ -9,33 +9,33 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// In a Cluster a script can only touch keys of one slot. So each key has one of a few tags
-// in braces, by which the Cluster places it, and there is a lane for each tag. An actor's
-// counters under all rules that count it alike have one tag.
+// In a Cluster a script can only use keys of one hash slot. So each key has one of a few tags in
+// braces, by which the Cluster assigns it, and each tag has a batcher. An actor's counters under
+// all rules that count it alike have one tag.
 //
-// A request whose counters lie in several lanes goes in all of them at once, and is
-// granted if every one grants its part; what the others have granted is given back. For
-// that moment others can be refused for its sake, but none is admitted too much. Leaky
-// buckets in several lanes do not know of each other's turns: the request waits for the
-// last of them, and in the others can come close to one behind it.
-const clusterLanes = 32
+// If the counters of a request have several tags, all their batchers get a part of it at once. The
+// request is allowed if every part is; otherwise the parts that were allowed are refunded. For
+// that moment other requests can be refused because of it, but none is wrongly allowed. Leaky
+// buckets with several tags do not know each other's scheduled times. The request waits for the
+// last of them, and in the other buckets it can be close to the next request.
+const clusterTags = 32
 
-// tags returns what tells the keys of different lanes apart.
+// tags returns the tags of the batchers.
 func (s *Store) tags() []string {
 	if !s.link.cluster() {
 		return []string{""}
 	}
 	var tags []string
-	for i := range clusterLanes {
+	for i := range clusterTags {
 		tags = append(tags, fmt.Sprintf("{%d}", i))
 	}
 	return tags
 }
 
-// laneOf returns where a charge is counted. All gateways must agree. Overflow counters, which
-// have one key, are spread by the names of their counters.
-func (s *Store) laneOf(ch *limit.Charge) int {
-	if len(s.lanes) == 1 {
+// batcherOf returns the index of the batcher of a charge. All gateways must agree. Overflow counters
+// have one key, so the names of their counters separate them.
+func (s *Store) batcherOf(ch *limit.Charge) int {
+	if len(s.batchers) == 1 {
 		return 0
 	}
 	key := ch.Key
@@ -46,36 +46,36 @@ func (s *Store) laneOf(ch *limit.Charge) int {
 	for _, b := range key {
 		h = (h ^ uint32(b)) * 16777619
 	}
-	return int(h>>16^h) % len(s.lanes)
+	return int(h>>16^h) % len(s.batchers)
 }
 
-// lane returns that of the first charge.
-func (s *Store) lane(charges []limit.Charge) *lane { return s.lanes[s.laneOf(&charges[0])] }
+// batcher returns the batcher of the first charge.
+func (s *Store) batcher(charges []limit.Charge) *batcher { return s.batchers[s.batcherOf(&charges[0])] }
 
-// part is the charges of a request in one lane.
+// part is the charges of a request with one batcher.
 type part struct {
-	lane    int
+	batcher int
 	charges []limit.Charge
 	index   []int // of each in the request
-	place   place
+	entry   entry
 }
 
-// part takes a request apart by lanes. It returns nil if there is but one.
+// part divides a request by batchers. It returns nil if there is only one.
 func (s *Store) part(charges []limit.Charge) []*part {
-	if len(s.lanes) == 1 || len(charges) == 1 {
+	if len(s.batchers) == 1 || len(charges) == 1 {
 		return nil
 	}
 	var parts []*part
 	for i, ch := range charges {
-		lane := s.laneOf(&charges[i])
+		batcher := s.batcherOf(&charges[i])
 		var p *part
 		for _, other := range parts {
-			if other.lane == lane {
+			if other.batcher == batcher {
 				p = other
 			}
 		}
 		if p == nil {
-			p = &part{lane: lane}
+			p = &part{batcher: batcher}
 			parts = append(parts, p)
 		}
 		p.charges, p.index = append(p.charges, ch), append(p.index, i)
@@ -93,25 +93,25 @@ func (p *part) merge(charges []limit.Charge) {
 	}
 }
 
-// takeParts is Take for a request in several lanes.
+// takeParts is Take for a request with several batchers.
 func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge, parts []*part) (allowed bool, err error) {
 	for _, p := range parts {
-		if p.place, err = s.lanes[p.lane].submit(now, p.charges, false, (*batch).take); err != nil {
+		if p.entry, err = s.batchers[p.batcher].submit(now, p.charges, false, (*batch).take); err != nil {
 			break
 		}
 	}
 	allowed = err == nil
 	var granted []*part
 	for _, p := range parts {
-		if p.place.batch == nil {
+		if p.entry.batch == nil {
 			continue // not submitted
 		}
-		if waitErr := p.place.wait(ctx); waitErr != nil {
-			s.giveLater(p.place, p.charges)
+		if waitErr := p.entry.wait(ctx); waitErr != nil {
+			s.refundLater(p.entry, p.charges)
 			allowed, err = false, waitErr
 			continue
 		}
-		ok, partErr := s.settle(p.place, now, p.charges)
+		ok, partErr := s.settle(p.entry, now, p.charges)
 		if partErr != nil && err == nil {
 			err = partErr
 		}
@@ -134,7 +134,7 @@ func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge
 		p.merge(charges)
 	}
 	if allowed {
-		s.turns.join(charges)
+		s.schedule.join(charges)
 	}
 	return allowed, err
 }

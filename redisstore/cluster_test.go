@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -62,7 +63,7 @@ func TestClusterParts(t *testing.T) {
 		}
 	}
 	s := all[0]
-	eventually(t, func() bool { // what has been given back goes with the next call
+	testproc.Eventually(t, func() bool { // what has been given back goes with the next call
 		ch := []limit.Charge{{Counters: s.at(t, limit.SlidingWindow(), hour), Cost: 1, Shadow: true}}
 		if _, err := s.Take(context.Background(), 0, ch); err != nil {
 			t.Fatal(err)
@@ -77,7 +78,7 @@ func TestClusterParts(t *testing.T) {
 	}
 }
 
-// A Cluster that takes a while to answer is used, as a single server is: its lanes are asked
+// A Cluster that takes a while to answer is used, as a single server is: its batchers are asked
 // at once, as one after another would take more than half of the time.
 func TestClusterFar(t *testing.T) {
 	t.Parallel()
@@ -89,7 +90,7 @@ func TestClusterFar(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	eventually(t, s.Up)
+	testproc.Eventually(t, s.Up)
 }
 
 // When a master is lost its replica takes over, and global limits go on.
@@ -120,7 +121,7 @@ func TestClusterFailover(t *testing.T) {
 			}
 			harm(c.Nodes[0])
 			c.WaitFailover(c.Nodes[0])
-			eventually(t, everyone)
+			testproc.Eventually(t, everyone)
 		})
 	}
 }
@@ -141,7 +142,7 @@ func TestClusterMoves(t *testing.T) {
 	for range 4 {
 		take()
 	}
-	key := s.key(s.lanes[s.laneOf(&limit.Charge{Counters: c0, Key: []byte("x")})], key{actor{key: "x"}, c0.(*counters)})
+	key := s.key(s.batchers[s.batcherOf(&limit.Charge{Counters: c0, Key: []byte("x")})], key{actor{key: "x"}, c0.(*counters)})
 	c.Move(key)
 	for range 6 {
 		if !take() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -41,7 +42,7 @@ func costOf(r *redistest.Server, p *redistest.Proxy, f func()) (c costs) {
 	c.calls = calls["evalsha"] + calls["eval"] - lives
 	for name, n := range calls {
 		switch name {
-		case "evalsha", "eval", "info", "ping", "zadd", "zremrangebyscore", "pexpire", "zcard":
+		case "evalsha", "eval", "info", "ping", "zadd", "zremrangebyscore", "pexpire", "zcard", "zrange":
 		case "time":
 			c.commands += n - lives
 		default:
@@ -60,7 +61,7 @@ func openThrough(t *testing.T, p *redistest.Proxy) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	eventually(t, s.Up)
+	testproc.Eventually(t, s.Up)
 	return s
 }
 
@@ -134,7 +135,7 @@ func TestCostTogether(t *testing.T) {
 	}
 	take(0)
 	c := costOf(r, p, func() {
-		l := s.lanes[0]
+		l := s.batchers[0]
 		gathered := func() (n int32, busy bool) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -146,11 +147,11 @@ func TestCostTogether(t *testing.T) {
 		var wg sync.WaitGroup
 		p.Freeze()
 		wg.Go(func() { take(0) })
-		eventually(t, func() bool { _, busy := gathered(); return busy })
+		testproc.Eventually(t, func() bool { _, busy := gathered(); return busy })
 		for i := range requests {
 			wg.Go(func() { take(i) })
 		}
-		eventually(t, func() bool { n, _ := gathered(); return n >= requests })
+		testproc.Eventually(t, func() bool { n, _ := gathered(); return n >= requests })
 		p.Resume()
 		wg.Wait()
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // Who we are is asked at each connection, so that what has changed is taken with the
@@ -38,14 +39,14 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	eventually(t, func() bool { return health.Load() != nil })
+	testproc.Eventually(t, func() bool { return health.Load() != nil })
 	if err := health.Load().(Health).Reason; !errors.Is(err, absent) || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("out of reach because %v", err)
 	}
 	password.Store("first")
-	eventually(t, s.Up)
+	testproc.Eventually(t, s.Up)
 	password.Store("second")
 	r.Must("ACL", "SETUSER", "gateway", "resetpass", ">second")
 	r.Must("CLIENT", "KILL", "USER", "gateway")
-	eventually(t, func() bool { return strings.Contains(r.Must("CLIENT", "LIST").(string), "user=gateway") && s.Up() })
+	testproc.Eventually(t, func() bool { return strings.Contains(r.Must("CLIENT", "LIST").(string), "user=gateway") && s.Up() })
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Debit implements limit.Store. While Redis cannot be asked, the Store keeps the debit, and
-// tells Redis before requests ask it again. A lease tells how many slots the gateway holds.
+// Debit implements limit.Store. While Redis cannot be reached, the Store keeps the debit, and sends
+// it before requests ask Redis again. The number of a lease includes slots.
 //
-// If a Take has failed, Debit makes its charges only if Redis has not carried out the call.
+// After a failed Take, Debit makes its charges only if Redis has not carried out the call.
 func (s *Store) Debit(now int64, charges []limit.Charge) {
 	at := time.Now().UnixMicro() + s.ahead.Load()
 	if s.options.CallerClock {
@@ -28,10 +28,10 @@ func (s *Store) Debit(now int64, charges []limit.Charge) {
 		switch {
 		case c.held && !s.Up():
 			s.leases.hold(c, ch.Key, ch.Cost)
-			s.leases.loseOne(o.actor, c) // the exact number is told
+			s.leases.loseOne(o.actor, c) // the renewal sends the exact number
 		case call != nil && !c.held && call.owesUnless(o):
 		case s.Up():
-			if b := s.tell(o, true); b != nil && s.options.CallerClock {
+			if b := s.sendDebt(o, true); b != nil && s.options.CallerClock {
 				<-b.done // a later request has another moment
 			}
 		default:
@@ -40,7 +40,7 @@ func (s *Store) Debit(now int64, charges []limit.Charge) {
 	}
 }
 
-// owed is what the gateway must still tell Redis of an actor.
+// owed is what the gateway must still send to Redis about an actor.
 type owed struct {
 	actor
 	c      *counters
@@ -49,11 +49,11 @@ type owed struct {
 	at     int64 // the moment of the newest charge among them
 }
 
-// mostOwed bounds the number of actors with debts, which take about 20 MB. Debts of further
+// maxDebts bounds the number of actors with debts, which take about 20 MB. Debts of further
 // actors are dropped: each of these can use up one more limit.
-const mostOwed = 100_000
+const maxDebts = 100_000
 
-// debts are what Redis could not be told yet, by actor.
+// debts are the debits and refunds that Redis has not received yet, by actor.
 type debts struct {
 	mu sync.Mutex
 	by map[actor]owed
@@ -63,7 +63,7 @@ func (d *debts) add(o owed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	sum, ok := d.by[o.actor]
-	if !ok && len(d.by) >= mostOwed {
+	if !ok && len(d.by) >= maxDebts {
 		return
 	}
 	sum.actor, sum.c = o.actor, o.c
@@ -81,7 +81,7 @@ func (d *debts) add(o owed) {
 	d.by[o.actor] = sum
 }
 
-// some removes up to most debts and returns them.
+// some removes at most that many debts and returns them.
 func (d *debts) some(most int) (all []owed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,7 +95,7 @@ func (d *debts) some(most int) (all []owed) {
 	return all
 }
 
-// drop forgets what an actor owes, if it is of charges up to that moment.
+// drop removes the debts of an actor if all of them are of charges up to that moment.
 func (d *debts) drop(a actor, until int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,26 +110,26 @@ func (d *debts) len() int {
 	return len(d.by)
 }
 
-// fewDebts is how many actors' debts go ahead of the first requests when Redis is in use
-// again: Redis makes them in a few milliseconds. Requests make new debts all the time until
-// then, so on a busy gateway there are never none.
+// fewDebts is how many actors' debts go ahead of the first requests when Redis is in use again. Redis
+// makes them in a few milliseconds. On a busy gateway requests make new debts until then, so the
+// number is never 0.
 const fewDebts = 512
 
-// tellDebts tells Redis what is owed, in calls of a bounded size, until that moment or until
-// debts of at most so many actors remain. What a call that fails had to tell is owed again.
-// The error is that of a call.
-func (s *Store) tellDebts(until time.Time, remain int) error {
+// sendDebts sends debts to Redis in calls of a bounded size, until the given moment or until
+// only remain actors have debts. The debts of a failed call are kept. The error is that of a
+// call.
+func (s *Store) sendDebts(until time.Time, remain int) error {
 	for n := s.debts.len(); n > remain && time.Now().Before(until); n = s.debts.len() {
-		if err := wait(s.tellSome(min(max(n/2, renewAtOnce), 4*renewAtOnce), false)); err != nil {
+		if err := wait(s.sendSome(min(max(n/2, renewAtOnce), 4*renewAtOnce), false)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tellSome has the next calls tell what is owed of at most so many actors. It returns these
-// calls, and does not wait for them. If leads is true, requests may wait for the calls to end.
-func (s *Store) tellSome(most int, leads bool) map[*batch]bool {
+// sendSome adds the debts of at most that many actors to the next calls. It returns these calls and
+// does not wait for them. If leads is true, requests may wait for the calls to end.
+func (s *Store) sendSome(most int, leads bool) map[*batch]bool {
 	batches := map[*batch]bool{}
 	for _, o := range s.debts.some(most) {
 		if counts := s.options.StillCounts; counts != nil && o.debit > 0 {
@@ -138,14 +138,14 @@ func (s *Store) tellSome(most int, leads bool) map[*batch]bool {
 		if o.debit == 0 && o.refund == 0 {
 			continue
 		}
-		if b := s.tell(o, leads); b != nil {
+		if b := s.sendDebt(o, leads); b != nil {
 			batches[b] = true
 		}
 	}
 	return batches
 }
 
-// wait waits for batches, and returns the error of one that has failed.
+// wait waits for batches, and returns an error if one has failed.
 func wait(batches map[*batch]bool) (err error) {
 	for b := range batches {
 		if <-b.done; b.err != nil {
@@ -155,10 +155,10 @@ func wait(batches map[*batch]bool) (err error) {
 	return err
 }
 
-// tell has the next call make a debit or a refund. It returns nil if the store is closed.
-func (s *Store) tell(o owed, leads bool) *batch {
+// sendDebt adds a debit or a refund to the next call. It returns nil if the store is closed.
+func (s *Store) sendDebt(o owed, leads bool) *batch {
 	ch := limit.Charge{Counters: o.c, Key: []byte(o.key), At: o.at}
-	return s.lanes[s.laneOf(&ch)].add(func(b *batch) {
+	return s.batchers[s.batcherOf(&ch)].add(func(b *batch) {
 		b.urgent, b.leads = true, leads
 		if s.options.CallerClock {
 			b.now = o.at
@@ -168,7 +168,7 @@ func (s *Store) tell(o owed, leads bool) *batch {
 			b.debit(&ch)
 		}
 		if ch.Cost = o.refund; ch.Cost > 0 {
-			b.give(&ch)
+			b.refund(&ch)
 		}
 	})
 }

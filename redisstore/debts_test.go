@@ -11,6 +11,7 @@ import (
 	"unique"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -31,7 +32,7 @@ func TestDebtsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Close)
-	eventually(t, w.Up)
+	testproc.Eventually(t, w.Up)
 	for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.FixedWindow(), limit.SlidingWindow(), limit.SlidingLog()} {
 		c := w.at(t, a, limit.Limit{N: 10, Unit: 24 * time.Hour})
 		charge := func(key string, n int64) []limit.Charge {
@@ -48,7 +49,7 @@ func TestDebtsAreTold(t *testing.T) {
 		w.Debit(0, refunded)
 		w.Refund(refunded)
 		r.Thaw()
-		eventually(t, w.Up)
+		testproc.Eventually(t, w.Up)
 		for key, want := range map[string]int64{"x": 3, "y": 10, "expired": 10} {
 			ch := charge(key, 1)
 			if ok, err := w.Take(context.Background(), 0, ch); !ok || err != nil || ch[0].Outcome.Remaining != want-1 {
@@ -63,12 +64,12 @@ func TestDebtsAreBounded(t *testing.T) {
 	t.Parallel()
 	var d debts
 	c := &counters{name: unique.Make("c")}
-	for i := range mostOwed + 100 {
+	for i := range maxDebts + 100 {
 		d.add(owed{actor: actor{c.name, fmt.Sprint(i)}, c: c, debit: 1})
 	}
 	d.add(owed{actor: actor{c.name, "0"}, c: c, debit: 1})
-	if n := len(d.by); n != mostOwed {
-		t.Errorf("%d debts, want %d", n, mostOwed)
+	if n := len(d.by); n != maxDebts {
+		t.Errorf("%d debts, want %d", n, maxDebts)
 	}
 	if n := d.by[actor{c.name, "0"}].debit; n != 2 {
 		t.Errorf("a debt of 1 and 1 is %d", n)
@@ -85,7 +86,7 @@ func TestCloseTellsAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, s.Up)
+		testproc.Eventually(t, s.Up)
 		name := fmt.Sprint("round ", round)
 		const n = 400
 		counted := func(s *Store, a limit.Algorithm) limit.Counters {
@@ -146,12 +147,12 @@ func TestGatewayCountsOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return first.Up() && alive(2) })
+	testproc.Eventually(t, func() bool { return first.Up() && alive(2) })
 	second, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, second.Up)
+	testproc.Eventually(t, second.Up)
 	for range 20 {
 		if !alive(2) {
 			t.Fatal("a gateway counts twice while its Store is replaced")

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// dial makes a connection, and sees that it is Redis that answers there: the client ends
-// the program when it is told what it has not asked for, as by a server that greets. A
-// server that hangs takes connections too, and what the client says to it first waits
-// longer than a request may; so dial hears of it before, in the time that ctx leaves.
+// dial makes a connection, and checks that Redis answers. Otherwise the client would end the
+// program when a server sends something unexpected, such as a greeting. A server that hangs
+// accepts connections too, and the client's first command can wait longer than a request may. So
+// dial sends a command first, with the time that ctx leaves.
 func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (conn net.Conn, err error) {
 	if config == nil {
 		conn, err = d.DialContext(ctx, "tcp", addr)
@@ -36,11 +36,11 @@ func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (
 }
 
 var (
-	errNotRedis = errors.New("what answers there is not Redis")
+	errNotRedis = errors.New("the server is not Redis")
 	errFull     = errors.New("there are too many connections, see maxclients")
 )
 
-// meet asks for a PONG, which everybody may, and waits for it until end.
+// meet sends a PING, which needs no permission, and waits for the answer until end.
 func meet(conn net.Conn, end time.Time) error {
 	if err := conn.SetDeadline(end); err != nil {
 		return err
@@ -68,8 +68,8 @@ func meet(conn net.Conn, end time.Time) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// isPong reports whether an answer is that of a Redis, if perhaps of one that cannot be
-// used now, or not without a password.
+// isPong reports whether an answer is that of Redis, even of one that is not usable now or not without
+// a password.
 func isPong(answer string) bool {
 	if answer == "+PONG\r\n" {
 		return true

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // A request that needs a new connection does not wait for it longer than for an answer.
@@ -46,7 +47,7 @@ func TestDialOfTroubledRedis(t *testing.T) {
 		return dial(context.Background(), r.Addr(), &net.Dialer{Timeout: 20 * time.Second}, nil)
 	}
 	var first net.Conn
-	eventually(t, func() (ok bool) { // those that have seen it start may be closing
+	testproc.Eventually(t, func() (ok bool) { // those that have seen it start may be closing
 		var err error
 		first, err = try()
 		return err == nil

@@ -1,36 +1,36 @@
--- Decides a batch of requests, each all or nothing. In front of this text stands
+-- Decides a batch of requests, each all or nothing. Before this text are
 --
 --	local gateway, lease
 --	local scripts = { (function() ... end)(), ... }
 --
 -- with the source of each algorithm, see limit.Script.
 --
--- KEYS  the counters that the batch touches, and the receipts, see receipts.lua
+-- KEYS  the counters of the batch, and the receipts, see receipts.lua
 -- ARGV  one array of whole numbers as MessagePack, which Redis unpacks several times faster
---       than it reads as many arguments. In order:
+--       than as many arguments. In order:
 --   now       the caller's moment for tests; 0: Redis' clock decides
 --   grace     milliseconds that keys outlive their expiry
---   gateway   a number that tells this gateway from others
---   lease     microseconds for which it may be believed to live
+--   gateway   the number of this gateway
+--   lease     microseconds for which other gateways assume that it lives
 --   number    of this call
 --   known     the number of the newest call that Redis has confirmed; 0: none is compared
 --   limits    how many, and for each: its script, how many arguments, the arguments
 --   renewals  how many, and for each: the key, the limit, how many slots this gateway holds
 --   debits    how many, and for each: the key, the limit, the cost
---   gives     how many, and for each: the key, the limit, the moment of the charge or, below
---             0, the turn that is left, the cost
+--   refunds   how many, and for each: the key, the limit, the moment of the charge or, below
+--             0, the scheduled time that is left, the cost
 --   resets    how many, and for each: the key, the limit
---   takes     how many, and for each: how many equal requests it stands for, or -1 for one
---             that waits for its turn, -2 for one that says how long it would, -3 for both,
---             -4 for one that only peeks; how many charges, and for each charge: its key, its
---             limit, the cost, below 0 if it is a shadow, and with -2, -3 and -4 how long
+--   takes     how many, and for each: how many equal requests it stands for, or -1 for one with
+--             its own scheduled time, -2 for one with a longest wait, -3 for both, -4 for one
+--             that only peeks; how many charges, and for each charge: its key, its limit, the
+--             cost, below 0 if it is a shadow, and with -2, -3 and -4 the longest wait
 --
--- Returns an error, and changes nothing, if the call comes too late or Redis has forgotten
--- the confirmed call. Else it returns an array in the same form: now, 1 if something has
--- changed, else 0, and for each of takes how many of the equal
--- requests are granted, or -1 if a key holds something else. If some are, there follow for
--- each charge allowed (1 or 0), wait, remaining and reset before the first of them, and if
--- some are not, the same after the last that is. Of a request that only peeks none is granted.
+-- Returns an error, and changes nothing, if the call arrives too late or Redis has lost the
+-- confirmed call. Otherwise it returns an array in the same form: now; 1 if something has
+-- changed, else 0; and for each of takes how many of the equal requests are allowed, or -1 if a
+-- key holds a foreign value. If some are allowed, the outcomes before the first of them follow:
+-- for each charge allowed (1 or 0), wait, remaining and reset. If some are not allowed, or the
+-- request only peeks, the outcomes after the last allowed one follow.
 
 local args, next_arg = cmsgpack.unpack(ARGV[1]), 0
 local function arg()
@@ -41,14 +41,14 @@ end
 local call, min, max, floor, ceil = redis.pcall, math.min, math.max, math.floor, math.ceil
 
 local now, grace = arg(), arg()
-gateway, lease = arg(), arg() -- locals of the text in front, for the scripts to see
+gateway, lease = arg(), arg() -- locals of the text before this one, which the scripts read
 local number, known = arg(), arg()
 if now == 0 then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
 end
 
--- Tables begin with room for the usual few, as to grow one takes longer than to fill it.
+-- Tables start with room for the usual few elements, because growing one is slower than filling it.
 local limits = {nil, nil, nil, nil}
 for i = 1, arg() do
   local script, n = scripts[arg()], arg()
@@ -59,16 +59,16 @@ for i = 1, arg() do
   next_arg = next_arg + n
 end
 
--- States are read when they are first needed, and written once at the end. of is the limit
--- that a state is judged by at the time.
+-- States are read when they are first needed, and written once at the end. of is the limit that
+-- evaluates a state at the time.
 local states, of, changes = {nil, nil, nil, nil}, {nil, nil, nil, nil}, 0
 local is_changed, changed = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 
--- What counters are to hold that are judged by another limit than the one that changed them
--- last, and for how long: nil if there are none.
+-- Values of counters that another limit evaluates than the one that changed them last, and their
+-- times to live: nil if there are none.
 local values, ttls
 
--- saved returns the value of a key, or false if it is to have none, and its time to live.
+-- saved returns the value of a key, or false if the key is to be deleted, and its time to live.
 local function saved(key)
   if values and values[key] ~= nil then return values[key], ttls[key] end
   local l = of[key]
@@ -77,7 +77,7 @@ local function saved(key)
   return ttl > 0 and value, ttl
 end
 
--- switch has a state judged by another limit, as if it came with another call.
+-- switch lets another limit evaluate a state, as if it were in another call.
 local function switch(key, l)
   values, ttls = values or {}, ttls or {}
   local value
@@ -156,33 +156,33 @@ for _ = 1, arg() do
   touch(key)
 end
 
-local result, told = {now, 0, nil, nil, nil, nil, nil, nil}, 2
+local result, filled = {now, 0, nil, nil, nil, nil, nil, nil}, 2
 
--- The charges of the request that is being judged, and what look says of each.
+-- The charges of the current request, and what peek returns for each.
 local keys, costs = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local shadows, rooms = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local allowed, waits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local remaining, resets = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 local longest = {nil, nil, nil, nil}
 
-local function look(i)
+local function peek(i)
   local l = of[keys[i]]
   allowed[i], waits[i], remaining[i], resets[i] = l.peek(states[keys[i]], now, costs[i], l.args, longest[i])
 end
 
 local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end
 
-local function tell(charges)
+local function add_outcomes(charges)
   for i = 1, charges do
-    result[told + 1] = allowed[i] and 1 or 0
-    result[told + 2] = waits[i]
-    result[told + 3] = remaining[i]
-    result[told + 4] = resets[i]
-    told = told + 4
+    result[filled + 1] = allowed[i] and 1 or 0
+    result[filled + 2] = waits[i]
+    result[filled + 3] = remaining[i]
+    result[filled + 4] = resets[i]
+    filled = filled + 4
   end
 end
 
-for _ = 1, arg() do -- without calls of arg, which is what is done most
+for _ = 1, arg() do -- without calls of arg, because this is the most frequent work
   local requests, charges, foreign = args[next_arg + 1], args[next_arg + 2], false
   next_arg = next_arg + 2
   local waiting, reserves, peeks = requests == -1 or requests == -3, requests < -1, requests == -4
@@ -195,23 +195,23 @@ for _ = 1, arg() do -- without calls of arg, which is what is done most
     longest[i] = 0
     if reserves then longest[i] = arg() end
   end
-  told = told + 1
+  filled = filled + 1
   if foreign then
-    result[told] = -1
+    result[filled] = -1
   else
-    -- Every charge grants as many as what remains has room for.
+    -- Every charge allows as many requests as remain.
     local granted = requests
     for i = 1, charges do
-      look(i)
+      peek(i)
       rooms[i] = allowed[i] and max(floor(remaining[i] / costs[i]), 1) or 0
       if not shadows[i] then granted = min(granted, rooms[i]) end
     end
-    result[told] = granted
+    result[filled] = granted
     if granted > 0 then
-      local turn = 0 -- at which the request goes on: in all its queues at once
+      local wait = 0 -- the longest wait: the request proceeds in all its queues at once
       if waiting then
         for i = 1, charges do
-          if queues(i) then turn = max(turn, waits[i]) end
+          if queues(i) then wait = max(wait, waits[i]) end
         end
       end
       for i = 1, charges do
@@ -219,20 +219,20 @@ for _ = 1, arg() do -- without calls of arg, which is what is done most
         if n > 0 then
           local key = keys[i]
           of[key].take(states[key], now, n * costs[i], of[key].args)
-          if turn > 0 and queues(i) then
-            of[key].script.delay(states[key], turn - waits[i])
-            waits[i] = turn
+          if wait > 0 and queues(i) then
+            of[key].script.delay(states[key], wait - waits[i])
+            waits[i] = wait
           end
           touch(key)
         end
       end
-      tell(charges)
+      add_outcomes(charges)
     end
     if granted < requests or peeks then
       if granted > 0 then
-        for i = 1, charges do look(i) end
+        for i = 1, charges do peek(i) end
       end
-      tell(charges)
+      add_outcomes(charges)
     end
   end
 end

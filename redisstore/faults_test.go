@@ -18,6 +18,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -64,7 +65,7 @@ func watch(t *testing.T, o Options) *watched {
 	}
 	t.Cleanup(w.Close)
 	w.counters = w.at(t, limit.TokenBucket(), limit.Limit{N: 1_000_000, Unit: time.Hour})
-	eventually(t, w.Up)
+	testproc.Eventually(t, w.Up)
 	return w
 }
 
@@ -102,28 +103,28 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			r := redistest.Start(t)
 			w := watch(t, Options{URL: r.URL()})
-			eventually(t, func() bool { return w.take() == nil })
+			testproc.Eventually(t, func() bool { return w.take() == nil })
 			told := len(w.reasons())
 			fault.harm(r)
 			var err error
-			eventually(t, func() bool { err = w.take(); return err != nil })
+			testproc.Eventually(t, func() bool { err = w.take(); return err != nil })
 			if !errors.Is(err, ErrUnavailable) {
 				t.Errorf("the first request got %v", err)
 			}
 			// Who has met it first, that request or the probe, has told why.
-			eventually(t, func() bool { return len(w.reasons()) > told })
+			testproc.Eventually(t, func() bool { return len(w.reasons()) > told })
 			if err := w.reasons()[told]; !errors.Is(err, ErrUnavailable) || Kind(err) != kind && Kind(err) != "timeout" {
 				t.Errorf("out of reach because %v, of kind %q", err, Kind(err))
 			}
 			if fault.heal != nil {
 				before, ups := w.calls.Load(), w.ups.Load()
-				eventually(t, func() bool { return w.calls.Load() >= before+4 || kind == "connection" })
+				testproc.Eventually(t, func() bool { return w.calls.Load() >= before+4 || kind == "connection" })
 				if n := w.ups.Load() - ups; n != 0 {
 					t.Errorf("Redis was found healthy %d times meanwhile", n)
 				}
 				fault.heal(r)
 			}
-			eventually(t, func() bool { return w.take() == nil })
+			testproc.Eventually(t, func() bool { return w.take() == nil })
 		})
 	}
 }
@@ -144,12 +145,12 @@ func TestSlow(t *testing.T) {
 	}
 	p.SetLatency(150 * time.Millisecond)
 	before, ups := w.calls.Load(), w.ups.Load()
-	eventually(t, func() bool { return w.calls.Load() >= before+5 })
+	testproc.Eventually(t, func() bool { return w.calls.Load() >= before+5 })
 	if n := w.ups.Load() - ups; n > 0 {
 		t.Errorf("Redis was found healthy %d times while it was slow", n)
 	}
 	p.SetLatency(0)
-	eventually(t, func() bool { return w.take() == nil })
+	testproc.Eventually(t, func() bool { return w.take() == nil })
 }
 
 // Redis that is some way off is used again when the connection to it was lost, though to
@@ -160,9 +161,9 @@ func TestFarReconnects(t *testing.T) {
 	p.SetLatency(150 * time.Millisecond)
 	w := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: 450 * time.Millisecond})
 	p.Refuse()
-	eventually(t, func() bool { return !w.Up() })
+	testproc.Eventually(t, func() bool { return !w.Up() })
 	p.Resume()
-	eventually(t, w.Up)
+	testproc.Eventually(t, w.Up)
 }
 
 // A gateway that said that it lives by a clock that was ahead is not alive until then.
@@ -199,7 +200,7 @@ func TestFailureDuringProbe(t *testing.T) {
 	t.Cleanup(s.Close)
 	told := func(up bool) {
 		t.Helper()
-		eventually(t, func() bool {
+		testproc.Eventually(t, func() bool {
 			select {
 			case h := <-changes:
 				return h.Up == up
@@ -209,7 +210,7 @@ func TestFailureDuringProbe(t *testing.T) {
 		})
 	}
 	told(true)
-	l := s.lanes[0]
+	l := s.batchers[0]
 	asked := func() int64 {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -220,7 +221,7 @@ func TestFailureDuringProbe(t *testing.T) {
 	l.receipts.last++ // the call that fails
 	l.mu.Unlock()
 	armed.Store(true)
-	eventually(t, func() bool { return asked() > before && s.Up() })
+	testproc.Eventually(t, func() bool { return asked() > before && s.Up() })
 	if len(changes) > 0 {
 		t.Errorf("one failure was reported: %+v", <-changes)
 	}
@@ -260,7 +261,7 @@ func TestLeasesAfterOutage(t *testing.T) {
 			w.Refund(inside[0])
 			w.Refund(inside[1])
 			r.Thaw()
-			eventually(t, w.Up)
+			testproc.Eventually(t, w.Up)
 			for n := held - 1; n <= 4; n++ {
 				if _, ok := enter(); ok != (n <= 3) {
 					t.Errorf("place %d of 3 after the outage: %v", n, ok)
@@ -295,7 +296,7 @@ func TestLeasesGivenBackLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	eventually(t, s.Up)
+	testproc.Eventually(t, s.Up)
 	c := s.at(t, limit.Concurrency(), limit.Limit{N: 2})
 	enter := func() ([]limit.Charge, bool) {
 		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
@@ -311,10 +312,10 @@ func TestLeasesGivenBackLate(t *testing.T) {
 		t.Fatal("a frozen Redis answered")
 	}
 	late.Store(&inside)
-	eventually(t, func() bool { return down.Load() })
+	testproc.Eventually(t, func() bool { return down.Load() })
 	r.Thaw()
-	eventually(t, s.Up)
-	eventually(t, func() bool { _, ok := enter(); return ok })
+	testproc.Eventually(t, s.Up)
+	testproc.Eventually(t, func() bool { _, ok := enter(); return ok })
 	if _, ok := enter(); ok {
 		t.Error("three places of two")
 	}
@@ -333,7 +334,7 @@ func TestLateCall(t *testing.T) {
 	if ok, err := w.Take(context.Background(), 0, charge(slots, 1)); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	l := w.lanes[0]
+	l := w.batchers[0]
 	late := newBatch(l, nil)
 	late.take(charge(slots, 1))
 	late.debit(&charge(window, 2)[0])
@@ -345,7 +346,7 @@ func TestLateCall(t *testing.T) {
 	ups := w.ups.Load()
 	w.link.fail(context.DeadlineExceeded) // because it got no answer
 	late.end(context.DeadlineExceeded)
-	eventually(t, func() bool { return late.is(notCarriedOut) && w.Up() })
+	testproc.Eventually(t, func() bool { return late.is(notCarriedOut) && w.Up() })
 	if n := w.ups.Load() - ups; n != 0 {
 		t.Errorf("one late call had the store say %d times that Redis is back", n)
 	}
@@ -371,8 +372,8 @@ func TestLateCall(t *testing.T) {
 
 // is reports whether a failed batch has that fate.
 func (b *batch) is(f fate) bool {
-	b.lane.mu.Lock()
-	defer b.lane.mu.Unlock()
+	b.batcher.mu.Lock()
+	defer b.batcher.mu.Unlock()
 	return b.fate == f
 }
 
@@ -382,7 +383,7 @@ func TestLostAnswer(t *testing.T) {
 	r := redistest.Start(t)
 	w := watch(t, Options{URL: r.URL()})
 	c := w.at(t, limit.FixedWindow(), limit.Limit{N: 10, Unit: time.Hour})
-	l := w.lanes[0]
+	l := w.batchers[0]
 	lost := newBatch(l, nil)
 	lost.debit(&limit.Charge{Counters: c, Key: []byte("x"), Cost: 4})
 	l.mu.Lock()
@@ -396,7 +397,7 @@ func TestLostAnswer(t *testing.T) {
 	allowed := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1, Ticket: lost}} // by the caller, after the failure
 	w.Debit(0, allowed)
 	w.link.fail(context.DeadlineExceeded)
-	eventually(t, func() bool { return lost.is(carriedOut) && w.Up() })
+	testproc.Eventually(t, func() bool { return lost.is(carriedOut) && w.Up() })
 	ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
 	if ok, err := w.Take(context.Background(), 0, ch); !ok || err != nil || ch[0].Outcome.Remaining != 5 {
 		t.Errorf("%v, %v, %+v: want 5 left of 10 after a debit of 4 and a request", ok, err, ch[0].Outcome)
@@ -419,7 +420,7 @@ func TestForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Close)
-	eventually(t, w.Up)
+	testproc.Eventually(t, w.Up)
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
 	enter := func() (bool, error) {
 		return w.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
@@ -433,7 +434,7 @@ func TestForgotten(t *testing.T) {
 	if _, err := enter(); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("a Redis that has forgotten: %v, want ErrUnavailable", err)
 	}
-	eventually(t, w.Up)
+	testproc.Eventually(t, w.Up)
 	for want := range 2 {
 		if ok, err := enter(); ok != (want == 0) || err != nil {
 			t.Errorf("slot %d of 3: %v, %v", want+3, ok, err)
@@ -450,7 +451,7 @@ func TestLeasesOfTheDead(t *testing.T) {
 	r := redistest.Start(t)
 	w := watch(t, Options{URL: r.URL()})
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 1000})
-	name := w.key(w.lanes[0], key{actor{key: "x"}, c.(*counters)})
+	name := w.key(w.batchers[0], key{actor{key: "x"}, c.(*counters)})
 	value := []byte("C")
 	for i := range 100 {
 		for _, v := range []float64{float64(i), 1, 1} { // who, how many, and until when
@@ -503,7 +504,7 @@ func TestSentinelFailover(t *testing.T) {
 			dead := sentinel.Master()
 			harm(dead)
 			sentinel.WaitFailover(dead)
-			eventually(t, func() bool { return w.take() == nil })
+			testproc.Eventually(t, func() bool { return w.take() == nil })
 		})
 	}
 }
@@ -522,7 +523,7 @@ func TestPartition(t *testing.T) {
 		t.Errorf("not cut off: %v", err)
 	}
 	p.Resume()
-	eventually(t, func() bool { return far.take() == nil })
+	testproc.Eventually(t, func() bool { return far.take() == nil })
 }
 
 // Something else that answers where Redis is expected is out of reach, and harms nobody.
@@ -637,14 +638,14 @@ func TestReturnWhileDebtsArise(t *testing.T) {
 	s.link.up.Store(false) // so that the watcher does not know before there is a debt
 	debit()
 	s.link.down <- errors.New("a call has failed")
-	eventually(t, s.Up)
-	eventually(t, func() bool { return s.debts.len() == 0 })
+	testproc.Eventually(t, s.Up)
+	testproc.Eventually(t, func() bool { return s.debts.len() == 0 })
 	if ok, err := s.Take(t.Context(), 0, []limit.Charge{{Counters: c, Key: []byte("1"), Cost: 1}}); ok || err != nil {
 		t.Errorf("allowed %v, %v; want that the only token was debited", ok, err)
 	}
 }
 
-// All lanes of a Cluster share one client.
+// All batchers of a Cluster share one client.
 func TestConnectOnce(t *testing.T) {
 	t.Parallel()
 	s := openBy(t, Options{URL: redistest.Start(t).URL()})

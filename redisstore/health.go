@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// A Store uses Redis, doubts it, or does without it:
+// A Store uses Redis, doubts it, or works without it:
 //
 //	         a call fails                 no answer in doubtTime, or two refusals
-//	in use ---------------> in doubt -------------------------------------------> out of reach
-//	   ^                       |                                                       |
-//	   '-----------------------'<------------------------------------------------------'
-//	     an answer in time                 two answers in half the time, one after another
+//	in use ---------------> in doubt -------------------------------------------> down
+//	   ^                       |                                                   |
+//	   '-----------------------'<--------------------------------------------------'
+//	     an answer in time               two answers in half the time, one after another
 //
-// In doubt and out of reach no request asks Redis: the caller decides by itself and debits.
-// So nobody waits for more than one call. Doubt is not reported: on a busy machine it is
-// this process that was late, far more often than Redis.
+// In doubt and down no request asks Redis: the caller decides by itself and debits. So no
+// request waits for more than one call. Doubt is not reported, because on a busy machine this
+// process is late far more often than Redis.
 //
-// A process that is late itself must not take Redis for dead. So doubt is counted in ticks:
-// a tick counts once it has fired, however late. A process that gets no processor time has no
-// ticks, and doubts for longer.
+// A process that is late itself must not take Redis for dead. So doubt is counted in ticks. A
+// tick counts when it has fired, however late. A process that gets no processor time has no
+// ticks, so it doubts for longer.
 //
-// Before requests use Redis again, the gateway asks which calls were carried out, tells how
-// many slots it holds, and makes the debits that it owes. New debits arise all the time until
-// Redis is in use. Therefore the gateway does not wait for the last few: they go ahead of the
-// first requests, in the same call or in an earlier one.
+// Before requests use Redis again, the gateway asks which calls were carried out, reads the
+// resets, renews its slots, and sends its debts. New debts arise until Redis is in use.
+// Therefore the gateway does not wait for the last few. It sends them ahead of the first
+// requests, in the same call or in an earlier one.
 const (
-	// Each gateway says that it lives, and reads which actors were reset: within a second,
-	// also if the pause is a tenth longer.
+	// Each gateway announces itself and reads the resets. The pause, which can be a tenth longer, is
+	// short enough that a reset arrives within a second.
 	announceEvery = 800 * time.Millisecond
 	probeEvery    = 200 * time.Millisecond
 	doubtEvery    = 20 * time.Millisecond
@@ -44,11 +44,11 @@ const (
 	tick       = 10 * time.Millisecond
 	doubtTime  = time.Second            // in ticks, and at least the timeout
 	doubtProbe = 250 * time.Millisecond // the longest probe in doubt, and at least the timeout
-	doubts     = 2                      // errors of probes that end the doubt
+	doubts     = 2                      // this many errors of probes end the doubt
 
-	tellTime = time.Second // for telling debts before requests use Redis again; the rest follows
+	sendTime = time.Second // for debts before requests use Redis again; the rest follows
 
-	expireAfter = 3 * time.Second // of a gateway that no longer says that it lives
+	expireAfter = 3 * time.Second // of a gateway that no longer announces itself
 )
 
 //go:embed announce.lua
@@ -59,25 +59,24 @@ var heartbeatLua string
 
 var heartbeatScript = plainScript(announceLua + resetsLua + heartbeatLua)
 
-// watcher finds out when Redis is out of reach and when it is back. It belongs to one
-// goroutine.
+// watcher detects when Redis becomes unreachable and reachable. It belongs to one goroutine.
 type watcher struct {
 	store  *Store
-	health Health // as told last
+	health Health // as last reported
 
-	forgot  bool          // Redis does not remember, which is not told yet
+	forgot  bool          // Redis has lost its memory, which is not reported yet
 	good    int           // probes in a row that were answered in time
 	waited  time.Duration // ticks in doubt
 	errors  int           // of probes in doubt
 	renewed time.Time     // when leases were renewed last
-	back    time.Time     // when Redis came within reach last
-	resets  int64         // the newest reset that is known, as Redis numbers them
+	back    time.Time     // when Redis last became reachable
+	resets  int64         // the newest known reset, by its score in Redis
 }
 
 // watch runs until Close.
 func (s *Store) watch() {
 	w := &watcher{store: s, health: Health{Gateways: max(s.options.Gateways, 1)}}
-	w.good = probesToTrust - 1 // the first time, one will do
+	w.good = probesToTrust - 1 // the first time, one probe is enough
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
@@ -89,7 +88,7 @@ func (s *Store) watch() {
 			next.Reset(0)
 		case <-next.C:
 			wait := w.probe()
-			next.Reset(wait*9/10 + rand.N(wait/5)) // so that gateways do not come all at once
+			next.Reset(wait*9/10 + rand.N(wait/5)) // so that the gateways do not ask all at once
 		}
 	}
 }
@@ -99,16 +98,16 @@ func (w *watcher) probe() time.Duration {
 	s := w.store
 	switch {
 	case s.Up():
-		w.live()
+		w.heartbeat()
 		if s.Up() {
 			return announceEvery
 		}
 		return tick
 	case w.health.Up:
-		w.doubt()
+		w.probeInDoubt()
 		return doubtEvery
 	default:
-		w.without()
+		w.probeDown()
 		if s.Up() {
 			return announceEvery
 		}
@@ -116,31 +115,31 @@ func (w *watcher) probe() time.Duration {
 	}
 }
 
-// live says that this gateway lives, and renews what it holds.
-func (w *watcher) live() {
+// heartbeat announces this gateway, and renews what it holds.
+func (w *watcher) heartbeat() {
 	s := w.store
-	ctx, cancel := context.WithTimeout(context.Background(), max(s.patience(), doubtProbe))
+	ctx, cancel := context.WithTimeout(context.Background(), max(s.requestTimeout(), doubtProbe))
 	defer cancel()
 	gateways, err := w.announce(ctx)
 	if err != nil {
 		s.link.fail(err)
 		return
 	}
-	if time.Since(w.back) < expireAfter { // some may not have said yet that they live
+	if time.Since(w.back) < expireAfter { // some gateways may not have announced themselves yet
 		gateways = max(gateways, w.health.Gateways)
 	}
-	w.tell(Health{Up: true, Gateways: gateways})
-	// A call that fails has told s.link.
+	w.report(Health{Up: true, Gateways: gateways})
+	// A call that fails has reported it to s.link.
 	all := time.Since(w.renewed) > leaseTime*time.Microsecond/4
 	if all {
 		w.renewed = time.Now()
 	}
 	_ = s.renewLeases(!all)
-	_ = s.tellDebts(time.Now().Add(tellTime), 0)
+	_ = s.sendDebts(time.Now().Add(sendTime), 0)
 }
 
-// announce says that this gateway lives, forgets the actors that others have reset, and returns
-// how many gateways live.
+// announce announces this gateway, forgets the actors that others have reset, and returns the number
+// of gateways.
 func (w *watcher) announce(ctx context.Context) (gateways int, err error) {
 	n, err := w.store.announce(ctx, w.resets)
 	if err != nil {
@@ -148,19 +147,19 @@ func (w *watcher) announce(ctx context.Context) (gateways int, err error) {
 	}
 	w.resets = n.newest
 	for _, r := range n.resets {
-		if r.store != w.store.id { // else it has forgotten the actor already
+		if r.store != w.store.id { // otherwise the Store has forgotten the actor already
 			w.store.forget(r)
 		}
 	}
 	return n.gateways, nil
 }
 
-// doubt asks Redis whether it is only this gateway that was late.
-func (w *watcher) doubt() {
+// probeInDoubt asks Redis, because only this gateway may have been late.
+func (w *watcher) probeInDoubt() {
 	s := w.store
-	took, gateways, err := w.ask(max(s.patience(), doubtProbe))
+	took, gateways, err := w.ask(max(s.requestTimeout(), doubtProbe))
 	w.waited += took
-	if err == nil && took < s.patience() {
+	if err == nil && took < s.requestTimeout() {
 		if took, err = w.use(gateways); err == nil {
 			return
 		}
@@ -169,14 +168,14 @@ func (w *watcher) doubt() {
 	if err != nil && !late(err) {
 		w.errors++
 	}
-	if w.waited < max(doubtTime, s.patience()) && w.errors < doubts {
+	if w.waited < max(doubtTime, s.requestTimeout()) && w.errors < doubts {
 		return
 	}
 	if err == nil {
 		err = errSlow
 	}
 	w.good = 0
-	w.tell(Health{Reason: err, Gateways: w.health.Gateways})
+	w.report(Health{Reason: err, Gateways: w.health.Gateways})
 }
 
 var (
@@ -184,28 +183,28 @@ var (
 	errOpen = fmt.Errorf("a call is open: %w", context.DeadlineExceeded)
 )
 
-// without asks whether Redis is back.
-func (w *watcher) without() {
+// probeDown checks whether Redis is reachable again.
+func (w *watcher) probeDown() {
 	s := w.store
-	took, gateways, err := w.ask(max(s.patience(), connectTimeout)) // there may have to be a connection first
+	took, gateways, err := w.ask(max(s.requestTimeout(), connectTimeout)) // a connection may be needed first
 	switch {
 	case err != nil:
 		w.good = 0
-		w.tell(Health{Reason: err, Gateways: w.health.Gateways})
-	case took > max(s.patience()/2, tick):
+		w.report(Health{Reason: err, Gateways: w.health.Gateways})
+	case took > max(s.requestTimeout()/2, tick):
 		w.good = 0
 	default:
 		if w.good++; w.good < probesToTrust {
 			return
 		}
 		if _, err := w.use(gateways); err != nil {
-			w.tell(Health{Reason: err, Gateways: w.health.Gateways})
+			w.report(Health{Reason: err, Gateways: w.health.Gateways})
 		}
 	}
 }
 
-// ask asks which calls were carried out, as requests would, in every lane, and how many
-// gateways live. It writes, because a server that cannot is of no use. took is in ticks.
+// ask asks all batchers' receipts as requests would, and how many gateways live. It writes, because a
+// server that cannot write is useless. took is in ticks.
 func (w *watcher) ask(most time.Duration) (took time.Duration, gateways int, err error) {
 	s := w.store
 	took, err = inTicks(most, func(ctx context.Context) (err error) {
@@ -217,8 +216,7 @@ func (w *watcher) ask(most time.Duration) (took time.Duration, gateways int, err
 	return took, gateways, err
 }
 
-// inTicks calls f with a context that ends after most, and returns how many ticks have passed
-// meanwhile.
+// inTicks calls f with a context that ends after most, and returns how many ticks have passed.
 func inTicks(most time.Duration, f func(context.Context) error) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
@@ -236,26 +234,26 @@ func inTicks(most time.Duration, f func(context.Context) error) (took time.Durat
 	}
 }
 
-// late reports whether an error says that an answer has not come in time.
+// late reports whether an error means that an answer did not arrive in time.
 func late(err error) bool {
 	var n net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
 }
 
-// use has requests ask Redis again, when it knows all that has happened without it. If it
+// use lets requests ask Redis again, after Redis has received all that has happened without it. If it
 // fails, Redis stays out of use. took is in ticks.
 func (w *watcher) use(gateways int) (took time.Duration, err error) {
 	s := w.store
 	w.good = 0
 	s.refused.forgetAll()
-	took, err = inTicks(tellTime, func(ctx context.Context) error {
-		if _, err := w.announce(ctx); err != nil { // debts of who was reset meanwhile are void
+	took, err = inTicks(sendTime, func(ctx context.Context) error {
+		if _, err := w.announce(ctx); err != nil { // a reset cancels earlier debts
 			return err
 		}
 		if err := s.renewLeases(false); err != nil {
 			return err
 		}
-		return s.tellDebts(time.Now().Add(tellTime), fewDebts)
+		return s.sendDebts(time.Now().Add(sendTime), fewDebts)
 	})
 	if err != nil {
 		return took, err
@@ -263,24 +261,24 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 	if !s.allConcluded() { // a call has failed since the question
 		return took, errOpen
 	}
-	for len(s.link.down) > 0 { // failures from before
+	for len(s.link.down) > 0 { // earlier failures
 		<-s.link.down //nolint:errcheck // an old reason
 	}
 	w.back = time.Now()
-	w.tell(Health{Up: true, Gateways: max(gateways, w.health.Gateways), Forgot: w.forgot})
+	w.report(Health{Up: true, Gateways: max(gateways, w.health.Gateways), Forgot: w.forgot})
 	w.forgot = false
-	last := s.tellSome(fewDebts, true)
-	s.link.up.Store(true) // after everyone knows
+	last := s.sendSome(fewDebts, true)
+	s.link.up.Store(true) // after the report
 	s.once.Do(func() { close(s.ready) })
 	if err := wait(last); err != nil {
 		s.link.fail(err) // the call may have failed before Redis was in use
 	}
-	_ = s.tellDebts(time.Now().Add(tellTime), 0) // of requests that were being judged
+	_ = s.sendDebts(time.Now().Add(sendTime), 0) // of requests that were being decided
 	return took, nil
 }
 
-// tell tells how things stand, if that is news.
-func (w *watcher) tell(h Health) {
+// report reports the health to the caller, if it has changed.
+func (w *watcher) report(h Health) {
 	old := w.health
 	w.health = h
 	news := h.Forgot || h.Up != old.Up || h.Gateways != old.Gateways || (h.Reason == nil) != (old.Reason == nil)
@@ -289,18 +287,18 @@ func (w *watcher) tell(h Health) {
 	}
 }
 
-// news is what Redis answers to a heartbeat.
+// news is Redis' answer to a heartbeat.
 type news struct {
 	gateways int
-	newest   int64 // of all resets
+	newest   int64 // the score of the newest reset
 	resets   []resetNote
 }
 
-// announce says that this gateway lives, or no longer does if the Store is closing, and
-// returns how many do, and which actors were reset after the reset since.
+// announce announces that this gateway lives, or no longer does if the Store is closing. It returns the
+// number of gateways, and the resets with a score above since.
 func (s *Store) announce(ctx context.Context, since int64) (n news, err error) {
 	arg := fmt.Appendf(nil, "%s %d", s.announcement(), since)
-	reply, err := s.run(ctx, heartbeatScript, []string{s.lanes[0].gatewaysKey(), s.resetsKey()}, arg)
+	reply, err := s.run(ctx, heartbeatScript, []string{s.batchers[0].gatewaysKey(), s.resetsKey()}, arg)
 	if err != nil {
 		return n, err
 	}
@@ -336,8 +334,8 @@ func readNews(answer []string) (n news, err error) {
 
 var errNoNews = fmt.Errorf("%w: the answer to a heartbeat cannot be read", ErrUnavailable)
 
-// announcement returns what announce.lua is told. A Store that another one has replaced says
-// nothing.
+// announcement returns this gateway for announce.lua. A Store that another one has replaced is not
+// announced.
 func (s *Store) announcement() []byte {
 	switch {
 	case s.leaving.Load():
@@ -348,4 +346,4 @@ func (s *Store) announcement() []byte {
 	return strconv.AppendInt(nil, s.gateway, 10)
 }
 
-func (l *lane) gatewaysKey() string { return l.store.prefix + ":" + l.tag + "gateways" }
+func (br *batcher) gatewaysKey() string { return br.store.prefix + ":" + br.tag + "gateways" }

@@ -1,4 +1,4 @@
--- A heartbeat. In front of this text stand announce.lua and resets.lua.
+-- A heartbeat of a gateway. It needs announce.lua and resets.lua.
 --
 -- KEYS  the set of gateways, the set of resets
 -- ARGV  this gateway, as for announce, and the newest reset that it knows

@@ -11,35 +11,34 @@ import (
 )
 
 // leases are the slots that this gateway holds under rules of concurrency. While the gateway
-// lives it renews them now and then, and so keeps them: see limit/concurrency.lua.
+// lives it renews them regularly, and so keeps them: see limit/concurrency.lua.
 //
-// The slots that a request takes without Redis are among them. So Redis is told of these
-// when it is back.
+// They include the slots that requests take without Redis. Redis learns of these when it is
+// reachable again.
 //
-// A lane's lock is held when slots are counted that its calls take or release. A renewal is
-// the only call under way, and its numbers are read when it is sent. So a number counts all
-// that earlier calls have taken, and nothing that later calls do.
+// When a batcher's calls take or release slots, its lock is held while they are counted. A
+// renewal is the only call in flight, and its numbers are read when it is sent. So a number
+// counts all that earlier calls have taken, and nothing that later calls take.
 type leases struct {
 	mu   sync.Mutex
 	held map[actor]slots
 
-	// lost are the actors of calls that have failed: what Redis has counted of them is not
-	// known until it has been told a number, which can be none.
+	// lost are the actors of failed calls. It is not known what Redis has counted of them, until
+	// it receives a number, which can be 0.
 	lost map[actor]*counters
 }
 
-// slots are those that an actor's requests hold in this gateway.
+// slots are the slots that an actor's requests hold in this gateway.
 type slots struct {
 	c *counters
 	n int64
 }
 
-// renewAtOnce is how many actors' slots are renewed, or debts told, in one call: what takes
-// Redis a millisecond or two.
+// renewAtOnce is the number of actors in one call of renewals or debts. It takes Redis a millisecond
+// or two.
 const renewAtOnce = 256
 
-// hold counts n more slots, or fewer if n is negative. Other counters than those of
-// concurrency hold none.
+// hold counts n more slots, or fewer if n is negative. Only counters of concurrency have slots.
 func (l *leases) hold(c *counters, key []byte, n int64) {
 	if !c.held {
 		return
@@ -54,8 +53,8 @@ func (l *leases) hold(c *counters, key []byte, n int64) {
 	}
 }
 
-// holdGranted counts the slots that a call has taken. The lane's lock is not needed, as the
-// call is still under way.
+// holdGranted counts the slots that a call has taken. It does not need the batcher's lock, because
+// the call is still in flight.
 func (l *leases) holdGranted(b *batch) {
 	for i := range b.groups {
 		g := &b.groups[i]
@@ -78,7 +77,7 @@ func (l *leases) any() bool {
 	return len(l.held) > 0
 }
 
-// lose notes the actors of a call that has failed.
+// lose records the actors of a failed call.
 func (l *leases) lose(keys []key) {
 	for i := range keys {
 		if k := &keys[i]; k.c.held {
@@ -93,8 +92,8 @@ func (l *leases) loseOne(a actor, c *counters) {
 	l.lost[a] = c
 }
 
-// actors returns the actors whose slots are to be renewed: those that hold some, and those
-// of failed calls; or these alone.
+// actors returns the actors to renew: those of failed calls, and unless lostOnly those that hold
+// slots.
 func (l *leases) actors(lostOnly bool) []actor {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,15 +109,15 @@ func (l *leases) actors(lostOnly bool) []actor {
 	return all
 }
 
-// number returns how many slots a renewal tells, when the batch is about to be sent: those
-// that are held without what the batch itself debits and releases after its renewals.
+// number returns the number of slots for a renewal when the batch is about to be sent. It is the
+// number of held slots without what the batch itself debits and releases after its renewals.
 func (b *batch) number(r *renewal) int64 {
 	k := &b.keys[r.key-1]
-	l := &b.lane.store.leases
+	l := &b.batcher.store.leases
 	l.mu.Lock()
 	n := l.held[k.actor].n
 	l.mu.Unlock()
-	for _, g := range b.gives {
+	for _, g := range b.refunds {
 		if g.key == r.key {
 			n += g.n
 		}
@@ -131,9 +130,9 @@ func (b *batch) number(r *renewal) int64 {
 	return max(n, 0)
 }
 
-// renewLeases tells Redis how many slots this gateway holds, of all actors or of those of
-// failed calls alone. After an outage it does so before any request is judged: Redis does not
-// know what has been taken and released meanwhile.
+// renewLeases sends Redis the number of slots that this gateway holds: of all actors, or only of
+// those of failed calls. After an outage this happens before Redis evaluates any request, because
+// Redis does not know what was taken and released meanwhile.
 func (s *Store) renewLeases(lostOnly bool) error {
 	for some := range slices.Chunk(s.leases.actors(lostOnly), renewAtOnce) {
 		if err := wait(s.renew(some)); err != nil {
@@ -143,25 +142,24 @@ func (s *Store) renewLeases(lostOnly bool) error {
 	return nil
 }
 
-// renew puts renewals of some actors into batches, which it returns.
+// renew adds renewals of some actors to batches, and returns these.
 func (s *Store) renew(some []actor) map[*batch]bool {
 	batches := map[*batch]bool{}
 	for _, a := range some {
 		c := s.leases.counters(a)
 		if c == nil {
-			continue // all its requests have ended meanwhile
+			continue // all its requests have ended
 		}
 		ch := limit.Charge{Counters: c, Key: []byte(a.key)}
-		if b := s.lane([]limit.Charge{ch}).add(func(b *batch) { b.renew(&ch) }); b != nil {
+		if b := s.batcher([]limit.Charge{ch}).add(func(b *batch) { b.renew(&ch) }); b != nil {
 			batches[b] = true
 		}
 	}
 	return batches
 }
 
-// counters returns the counters of an actor that is to be renewed, or nil if there is nothing
-// to tell. The number settles what a failed call has left open; if the renewal fails, it is
-// open again.
+// counters returns the counters of an actor to renew, or nil if nothing must be sent. The renewal
+// settles what a failed call has left open. If the renewal fails, it is open again.
 func (l *leases) counters(a actor) *counters {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -38,14 +38,14 @@ func TestLimitsInOneCall(t *testing.T) {
 		var made [2][]limit.Charge
 		for range 5 {
 			now += rnd.Int64N(400_000)
-			b := newBatch(s.lanes[0], nil)
+			b := newBatch(s.batchers[0], nil)
 			b.born, b.now = time.Now(), now
 			here.Refund(made[0])
 			for i := range made[1] {
-				b.give(&made[1][i])
+				b.refund(&made[1][i])
 			}
 			made = [2][]limit.Charge{}
-			var places []place
+			var entries []entry
 			var asked [2][]limit.Charge
 			type distinct struct{ pair, actor, cost int }
 			seen := map[distinct]bool{} // equal ones would go together
@@ -58,18 +58,18 @@ func TestLimitsInOneCall(t *testing.T) {
 				ch := limit.Charge{Key: fmt.Append(nil, d.actor), Cost: int64(d.cost), Shadow: rnd.IntN(8) == 0}
 				ch.Counters = pairs[d.pair][1]
 				asked[1] = append(asked[1], ch)
-				places = append(places, b.take(asked[1][len(asked[1])-1:]))
+				entries = append(entries, b.take(asked[1][len(asked[1])-1:]))
 				ch.Counters = pairs[d.pair][0]
 				asked[0] = append(asked[0], ch)
 			}
-			s.lanes[0].mu.Lock() // the watcher renews leases meanwhile
-			b.call, b.known = s.lanes[0].receipts.next()
-			s.lanes[0].mu.Unlock()
+			s.batchers[0].mu.Lock() // the watcher renews leases meanwhile
+			b.call, b.known = s.batchers[0].receipts.next()
+			s.batchers[0].mu.Unlock()
 			b.send()
 			for i := range asked[0] {
 				a, z := asked[0][i:i+1], asked[1][i:i+1]
 				okA, errA := here.Take(context.Background(), now, a)
-				okZ, errZ := places[i].outcome(z)
+				okZ, errZ := entries[i].outcome(z)
 				if errA != nil || errZ != nil || okA != okZ || a[0].Outcome != z[0].Outcome {
 					t.Fatalf("round %d: %d for %s: in memory %v %+v %v, in Redis %v %+v %v", round, a[0].Cost, a[0].Key, okA, a[0].Outcome, errA, okZ, z[0].Outcome, errZ)
 				}

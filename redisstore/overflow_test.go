@@ -10,13 +10,13 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// In a Cluster the overflow counters of many rules lie in many lanes, and every gateway finds the
-// one of a rule in the same lane.
+// In a Cluster the overflow counters of many rules lie in many batchers, and every gateway finds the
+// one of a rule in the same batcher.
 func TestOverflowLanes(t *testing.T) {
 	t.Parallel()
-	var lanes [2][]int
+	var batchers [2][]int
 	used := map[int]bool{}
-	for i := range lanes {
+	for i := range batchers {
 		s, err := Open(Options{Addresses: []string{"127.0.0.1:1"}}) // nobody answers there
 		if err != nil {
 			t.Fatal(err)
@@ -31,14 +31,14 @@ func TestOverflowLanes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			lane := s.laneOf(&limit.Charge{Counters: c, Key: []byte(limit.Overflow)})
-			lanes[i], used[lane] = append(lanes[i], lane), true
+			batcher := s.batcherOf(&limit.Charge{Counters: c, Key: []byte(limit.Overflow)})
+			batchers[i], used[batcher] = append(batchers[i], batcher), true
 		}
 	}
-	if fmt.Sprint(lanes[0]) != fmt.Sprint(lanes[1]) {
+	if fmt.Sprint(batchers[0]) != fmt.Sprint(batchers[1]) {
 		t.Error("two gateways disagree")
 	}
-	if len(used) < clusterLanes/2 {
-		t.Errorf("100 rules have their overflow counters in %d of %d lanes", len(used), clusterLanes)
+	if len(used) < clusterTags/2 {
+		t.Errorf("100 rules have their overflow counters in %d of %d batchers", len(used), clusterTags)
 	}
 }

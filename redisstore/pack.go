@@ -7,8 +7,8 @@ import (
 	"errors"
 )
 
-// Numbers go to the script and come back as one array in MessagePack, of which Redis
-// has a fast reader and writer in C (cmsgpack).
+// Numbers go to the script and back as one array in MessagePack, for which Redis has a fast reader
+// and writer in C (cmsgpack).
 //
 // Source: https://github.com/msgpack/msgpack/blob/master/spec.md
 
@@ -38,7 +38,7 @@ func unpack(b []byte) ([]int64, error) {
 	case len(b) > 4 && b[0] == 0xdd:
 		n, b = uint64(binary.BigEndian.Uint32(b[1:])), b[5:]
 	}
-	if n > uint64(len(b)) { // each takes a byte at least
+	if n > uint64(len(b)) { // each takes at least a byte
 		return nil, errNoArray
 	}
 	numbers := make([]int64, n)
@@ -62,7 +62,7 @@ func unpack(b []byte) ([]int64, error) {
 		var wide [8]byte
 		copy(wide[8-size:], b)
 		v := binary.BigEndian.Uint64(wide[:])
-		if first >= 0xd0 { // spread the sign
+		if first >= 0xd0 { // extend the sign
 			shift := 64 - 8*size
 			v = uint64(int64(v<<shift) >> shift)
 		}

@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// Receipts tell which calls Redis has carried out.
+// Receipts record which calls Redis has carried out.
 //
-// A call that times out may have been carried out, may never be, or may be carried out
-// later, when the network delivers it. Each gateway therefore numbers the calls of each
-// lane, and a call that changes something writes its number beside the counters, in the
-// same script. When the outcome of a call is unknown, the gateway asks for the receipts
-// before it uses Redis again. The question sets a fence: Redis refuses every call with an
-// older number that arrives after it.
+// Redis may have carried out a call that times out, or may do so later when the network delivers
+// it, or never. Therefore each gateway numbers the calls of each batcher. A call that changes
+// something writes its number beside the counters, in the same script. If the outcome of a call
+// is unknown, the gateway asks for the receipts before it uses Redis again. The question sets a
+// fence: Redis refuses every call with an older number that arrives after the question.
 //
 //	calls      7    8    9          10 (question)
 //	arrive     7    8          10        9
@@ -27,15 +26,15 @@ import (
 //	           |    |          '-- answer: 8 was the last; 9 was not carried out
 //	receipts   7    8         10
 //
-// Receipts also show whether Redis remembers. A Redis that has restarted empty has none, and
-// a replica that lagged, or an old snapshot, has older ones than the last call that it
-// confirmed. Each mutating call compares the two, and so does the question.
+// Receipts also show whether Redis has lost its memory. A Redis that has restarted empty has none.
+// A replica that lagged, or an old snapshot, has older receipts than the last call that it
+// confirmed. Each call that changes something compares the two, and so does the question.
 //
-// Cost: one GET and one SET for each call that changes something; a call decides many
-// requests under load.
+// Cost: one GET and one SET for each call that changes something. Under load a call decides
+// many requests.
 const (
 	receiptsLive = time.Hour // as in receipts.lua
-	receiptsSeen = 32        // calls of which the receipts tell
+	receiptsSeen = 32        // the number of calls that the receipts cover
 )
 
 //go:embed receipts.lua
@@ -46,7 +45,7 @@ var resolveLua string
 
 var resolveScript = plainScript(receiptsLua + announceLua + resolveLua)
 
-// fate is what is known of a call.
+// fate is what is known about a call.
 type fate int
 
 const (
@@ -55,17 +54,17 @@ const (
 	notCarriedOut // and never will be
 )
 
-// receipts are the numbers of a lane's calls. The lane's lock guards them.
+// receipts are the numbers of a batcher's calls. The batcher's lock guards them.
 type receipts struct {
 	last      int64     // the number of the newest call
 	asked     int64     // the number of the newest question
 	confirmed int64     // the newest call that Redis has confirmed
-	at        time.Time // when it has
+	at        time.Time // when Redis confirmed it
 	open      []*batch  // calls with an unknown fate
 }
 
-// next gives the next call its number, and returns which call Redis must remember; 0 if
-// none: its receipt may have expired.
+// next returns the number of the next call, and the call that Redis must remember; 0 means none,
+// because its receipt may have expired.
 func (r *receipts) next() (number, known int64) {
 	r.last++
 	return r.last, r.known()
@@ -78,34 +77,34 @@ func (r *receipts) known() int64 {
 	return r.confirmed
 }
 
-// confirm notes that Redis has carried out a call that changed something.
-func (l *lane) confirm(number int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.receipts.confirmed = max(l.receipts.confirmed, number)
-	l.receipts.at = time.Now()
+// confirm records that Redis has carried out a call that changed something.
+func (br *batcher) confirm(number int64) {
+	br.mu.Lock()
+	defer br.mu.Unlock()
+	br.receipts.confirmed = max(br.receipts.confirmed, number)
+	br.receipts.at = time.Now()
 }
 
-// failed notes that a batch has failed. One that was never sent is concluded at once.
-func (l *lane) failed(b *batch) {
-	l.mu.Lock()
+// failed records that a batch has failed. A batch that was never sent is concluded at once.
+func (br *batcher) failed(b *batch) {
+	br.mu.Lock()
 	sent := b.call > 0
 	if sent {
-		l.receipts.open = append(l.receipts.open, b)
+		br.receipts.open = append(br.receipts.open, b)
 	}
-	l.mu.Unlock()
+	br.mu.Unlock()
 	if !sent {
-		l.conclude(b, notCarriedOut)
+		br.conclude(b, notCarriedOut)
 	}
 }
 
-// question returns the number of a question, and which call Redis must remember. The number
-// is the last one again if no call was sent since: otherwise many questions that nobody
-// answers would push the calls out of the receipts.
-func (l *lane) question() (number, known int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := &l.receipts
+// question returns the number of a question, and the call that Redis must remember. If no call was
+// sent since the last question, the number is the same. Otherwise many unanswered questions would
+// push the calls out of the receipts.
+func (br *batcher) question() (number, known int64) {
+	br.mu.Lock()
+	defer br.mu.Unlock()
+	r := &br.receipts
 	if r.asked < r.last || r.asked == 0 {
 		r.last++
 		r.asked = r.last
@@ -113,14 +112,13 @@ func (l *lane) question() (number, known int64) {
 	return r.asked, r.known()
 }
 
-// resolve says that this gateway lives, asks Redis which calls of the lane it has carried
-// out, and concludes those. forgot says that Redis does not remember a call that it had
-// confirmed.
-func (l *lane) resolve(ctx context.Context) (gateways int, forgot bool, err error) {
+// resolve announces this gateway, asks Redis which calls of the batcher it has carried out, and
+// concludes those. forgot reports whether Redis has lost a call that it had confirmed.
+func (br *batcher) resolve(ctx context.Context) (gateways int, forgot bool, err error) {
 	for {
-		number, known := l.question()
-		arg := fmt.Appendf(nil, "%s %d %d", l.store.announcement(), number, known)
-		answer, err := l.store.call(ctx, resolveScript, []string{l.gatewaysKey(), l.receiptsKey()}, arg)
+		number, known := br.question()
+		arg := fmt.Appendf(nil, "%s %d %d", br.store.announcement(), number, known)
+		answer, err := br.store.call(ctx, resolveScript, []string{br.gatewaysKey(), br.receiptsKey()}, arg)
 		if err != nil {
 			return 0, forgot, err
 		}
@@ -129,51 +127,51 @@ func (l *lane) resolve(ctx context.Context) (gateways int, forgot bool, err erro
 			return 0, forgot, errNoArray
 		}
 		if n[1] >= known {
-			l.answered(number, n[1], uint32(n[2]))
+			br.answered(number, n[1], uint32(n[2]))
 			return max(int(n[0]), 1), forgot, nil
 		}
 		forgot = true
-		l.mu.Lock()
-		l.receipts.confirmed = 0 // ask again, for the fence
-		l.mu.Unlock()
+		br.mu.Lock()
+		br.receipts.confirmed = 0 // ask again to set the fence
+		br.mu.Unlock()
 	}
 }
 
-// answered concludes the calls in front of a question. last and bits are the receipts.
-func (l *lane) answered(number, last int64, bits uint32) {
+// answered concludes the calls before a question. last and bits are the receipts.
+func (br *batcher) answered(number, last int64, bits uint32) {
 	var before []*batch
-	l.mu.Lock()
-	l.receipts.confirmed, l.receipts.at = max(l.receipts.confirmed, number), time.Now()
-	l.receipts.open = slices.DeleteFunc(l.receipts.open, func(b *batch) bool {
+	br.mu.Lock()
+	br.receipts.confirmed, br.receipts.at = max(br.receipts.confirmed, number), time.Now()
+	br.receipts.open = slices.DeleteFunc(br.receipts.open, func(b *batch) bool {
 		if b.call < number {
 			before = append(before, b)
 		}
 		return b.call < number
 	})
-	l.mu.Unlock()
+	br.mu.Unlock()
 	for _, b := range before {
 		back := last - b.call
 		if back >= 0 && back < receiptsSeen && bits>>back&1 == 1 {
-			l.conclude(b, carriedOut)
+			br.conclude(b, carriedOut)
 		} else {
-			l.conclude(b, notCarriedOut)
+			br.conclude(b, notCarriedOut)
 		}
 	}
 }
 
-// conclude acts on the fate of a failed batch. What Redis has not carried out of debits and
-// refunds is owed again, and the requests that the gateway has allowed by itself are.
-// Slots are not: leases.lose has noted their actors, and the exact number is told.
-func (l *lane) conclude(b *batch, f fate) {
-	l.mu.Lock()
+// conclude handles the fate of a failed batch. If Redis has not carried it out, its debits and refunds
+// become debts again, and so do requests that the gateway has allowed by itself. Slots do not,
+// because leases.lose has recorded their actors, and a renewal sends the exact number.
+func (br *batcher) conclude(b *batch, f fate) {
+	br.mu.Lock()
 	b.fate = f
 	unless := b.unless
 	b.unless = nil
-	l.mu.Unlock()
+	br.mu.Unlock()
 	if f == carriedOut {
 		return
 	}
-	s := l.store
+	s := br.store
 	for _, o := range unless {
 		s.debts.add(o)
 	}
@@ -182,19 +180,19 @@ func (l *lane) conclude(b *batch, f fate) {
 			s.debts.add(owed{actor: k.actor, c: k.c, debit: d.n})
 		}
 	}
-	for _, g := range b.gives {
+	for _, g := range b.refunds {
 		if k := b.keys[g.key-1]; !k.c.held && !k.c.queue && !k.c.reserver {
 			s.debts.add(owed{actor: k.actor, c: k.c, refund: g.n, at: g.at})
 		}
 	}
 }
 
-// allConcluded reports whether the fate of every call is known that is not under way.
+// allConcluded reports whether the fate of every call is known that is not in flight.
 func (s *Store) allConcluded() bool {
-	for _, l := range s.lanes {
-		l.mu.Lock()
-		open := len(l.receipts.open)
-		l.mu.Unlock()
+	for _, br := range s.batchers {
+		br.mu.Lock()
+		open := len(br.receipts.open)
+		br.mu.Unlock()
 		if open > 0 {
 			return false
 		}
@@ -202,11 +200,11 @@ func (s *Store) allConcluded() bool {
 	return true
 }
 
-// owesUnless owes a debit if the batch is not carried out. It reports false if it is certain
-// that the batch is not.
+// owesUnless makes a debit a debt if the batch is not carried out. It returns false if it is certain that
+// Redis has not carried it out.
 func (b *batch) owesUnless(o owed) bool {
-	b.lane.mu.Lock()
-	defer b.lane.mu.Unlock()
+	b.batcher.mu.Lock()
+	defer b.batcher.mu.Unlock()
 	switch b.fate {
 	case unknown:
 		b.unless = append(b.unless, o)
@@ -216,20 +214,20 @@ func (b *batch) owesUnless(o owed) bool {
 	return true
 }
 
-func (l *lane) receiptsKey() string {
-	return l.store.prefix + ":" + l.tag + "calls:" + strconv.FormatInt(l.store.id, 36)
+func (br *batcher) receiptsKey() string {
+	return br.store.prefix + ":" + br.tag + "calls:" + strconv.FormatInt(br.store.id, 36)
 }
 
-// resolveAll asks in every lane at once.
+// resolveAll asks the receipts of all batchers at once.
 func (s *Store) resolveAll(ctx context.Context) (gateways int, forgot bool, err error) {
-	if len(s.lanes) == 1 {
-		return s.lanes[0].resolve(ctx)
+	if len(s.batchers) == 1 {
+		return s.batchers[0].resolve(ctx)
 	}
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for _, l := range s.lanes {
+	for _, br := range s.batchers {
 		all.Go(func() {
-			n, lost, failure := l.resolve(ctx)
+			n, lost, failure := br.resolve(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			gateways, forgot = max(gateways, n), forgot || lost

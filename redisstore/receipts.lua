@@ -1,5 +1,5 @@
--- The receipts of one gateway in one lane: which of its latest calls Redis has carried out.
--- See receipts.go. This text stands in front of the driver and of the script that asks.
+-- The receipts of one gateway and batcher: which of its latest calls Redis has carried out. See
+-- receipts.go. The driver and resolve.lua need this text.
 --
 -- The value has three numbers: the last call that was carried out; 32 bits, of which bit i
 -- says that the call i before the last was carried out; and the fence. A call whose number

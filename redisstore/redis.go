@@ -17,7 +17,7 @@ import (
 // connectTimeout is how long it may take to make a connection.
 const connectTimeout = time.Second
 
-// link is the connection to Redis, and whether it is worth using.
+// link is the connection to Redis, and whether requests may use it.
 type link struct {
 	option rueidis.ClientOption
 	up     atomic.Bool
@@ -26,16 +26,16 @@ type link struct {
 
 	connecting sync.Mutex                     // held to make the client
 	client     atomic.Pointer[rueidis.Client] // nil before the first connection
-	down       chan error                     // gets the reason when up turns false
+	down       chan error                     // gets the reason when up becomes false
 }
 
-// configure takes the options over. It does not connect.
+// configure sets the options. It does not connect.
 func (l *link) configure(o Options) error {
 	switch {
 	case o.URL != "":
 		option, err := rueidis.ParseURL(o.URL)
 		if err != nil {
-			return errors.New("redisstore: the URL is not one of Redis") // err may tell a password
+			return errors.New("redisstore: the URL is not one of Redis") // err may contain a password
 		}
 		l.option = option
 		l.option.ForceSingleClient = true
@@ -50,9 +50,9 @@ func (l *link) configure(o Options) error {
 		l.option.Sentinel.TLSConfig = o.TLS
 	}
 	l.credentials, l.sentinelCredentials = o.Credentials, o.SentinelCredentials
-	l.option.DisableRetry = true // what is sent twice counts twice
+	l.option.DisableRetry = true // a call that is sent twice counts twice
 	l.option.DisableCache = true // counters change with every call
-	// One connection, which the probe makes: a request must not have to wait for another.
+	// One connection, which the probe makes, because a request must not wait for another one.
 	l.option.PipelineMultiplex = -1
 	l.option.DialCtxFn = dial
 	l.option.Dialer.Timeout = connectTimeout
@@ -65,8 +65,8 @@ func (l *link) configure(o Options) error {
 	return nil
 }
 
-// writeTimeout is how long a connection may be silent for a store with that timeout: it holds
-// also for answers, and for the pings that find a dead peer.
+// writeTimeout is how long a connection may be silent for a store with that timeout. It also applies
+// to answers, and to the pings that find a dead peer.
 func writeTimeout(timeout time.Duration) time.Duration { return max(connectTimeout, 2*timeout) }
 
 // cluster reports whether Redis is a Cluster.
@@ -74,12 +74,12 @@ func (l *link) cluster() bool {
 	return !l.option.ForceSingleClient && l.option.Sentinel.MasterSet == ""
 }
 
-// connect makes the client, if there is none yet. Later it connects by itself.
+// connect makes the client if there is none yet. Later the client reconnects by itself.
 func (l *link) connect() (rueidis.Client, error) {
 	if c := l.client.Load(); c != nil {
 		return *c, nil
 	}
-	l.connecting.Lock() // a Cluster's lanes come all at once
+	l.connecting.Lock() // the batchers of a Cluster connect all at once
 	defer l.connecting.Unlock()
 	if c := l.client.Load(); c != nil {
 		return *c, nil
@@ -96,8 +96,8 @@ func (l *link) connect() (rueidis.Client, error) {
 	return c, nil
 }
 
-// authorised returns the options with credentials. The client would give those of
-// AuthCredentialsFn to Sentinels as well, so with these they are asked only once.
+// authorised returns the options with credentials. The client would also send those of
+// AuthCredentialsFn to Sentinels, so with Sentinels it asks for them only once.
 func (l *link) authorised() (o rueidis.ClientOption, err error) {
 	o = l.option
 	if o.Sentinel.MasterSet == "" {
@@ -124,7 +124,7 @@ func (l *link) close() {
 	}
 }
 
-// fail notes that Redis cannot be asked. From now on no request waits for it.
+// fail records that Redis cannot be asked. From now on no request waits for it.
 func (l *link) fail(reason error) {
 	if l.up.CompareAndSwap(true, false) {
 		select {
@@ -165,8 +165,8 @@ func (s *Store) run(ctx context.Context, script *script, keys []string, arg []by
 	return reply, nil
 }
 
-// Kind names the kind of an error for metrics: "timeout", "connection", or the first
-// word of what Redis answered, such as "oom" or "readonly".
+// Kind returns the kind of an error for metrics: "timeout", "connection", or the first word of
+// Redis' error, such as "oom" or "readonly".
 func Kind(err error) string {
 	var answered *rueidis.RedisError
 	switch {

@@ -9,36 +9,36 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// refusals remembers who has been refused for how long, so that an actor that goes on
-// asking costs Redis nothing until it could be allowed again. Only what other gateways give
-// back, an operator who deletes keys, or a Redis that has forgotten could make that
-// earlier, so nothing is believed for longer than ten seconds.
+// refusals remembers which actors are refused for how long. So an actor that continues to ask
+// costs Redis nothing until it could be allowed again. Three events could make that earlier:
+// another gateway refunds a charge, an operator deletes keys, or Redis forgets. Therefore no
+// refusal is remembered for longer than ten seconds.
 //
-// It has a fixed number of places, and who is remembered later takes the place of who was
-// there. Looking takes no lock.
+// The number of cells is fixed, and a new refusal replaces the one in its cell. Reading takes no
+// lock.
 type refusals struct {
-	given  atomic.Uint64 // goes up when something is given back
-	seed   maphash.Seed
-	places [1 << 13]atomic.Pointer[refusal]
+	generation atomic.Uint64 // increases with every refund and reset
+	seed       maphash.Seed
+	cells      [1 << 13]atomic.Pointer[refusal]
 }
 
 const longestRefusal = 10_000_000 // microseconds
 
-// refusal is what is remembered. It never changes.
+// refusal is a remembered refusal. It never changes.
 type refusal struct {
 	c       *counters
 	key     string
 	cost    int64
-	since   int64 // by the clock of those who ask
+	since   int64 // by the callers' clock
 	outcome limit.Outcome
 }
 
-// certain reports whether a charge is surely refused now. Then it fills in the outcomes:
-// those of charges of which that is not certain are limit.Unknown.
+// certain reports whether a charge is refused for certain now. If so, it sets all outcomes. The
+// outcome of a charge that is not certain is limit.Unknown.
 func (r *refusals) certain(now int64, charges []limit.Charge) (refused bool) {
 	for i := range charges {
 		ch := &charges[i]
-		f := r.place(ch).Load()
+		f := r.cell(ch).Load()
 		if f == nil || !f.of(ch) || f.cost != ch.Cost || ch.Shadow {
 			continue
 		}
@@ -59,51 +59,51 @@ func (r *refusals) certain(now int64, charges []limit.Charge) (refused bool) {
 	return refused
 }
 
-// remember notes the charges that Redis has refused to a request that came at now, when
-// r.given was given: what Redis has judged before something was given back is not certain.
-func (r *refusals) remember(now int64, given uint64, charges []limit.Charge) {
+// remember stores the charges that Redis has refused. The request arrived at now, when r.generation
+// was generation. A refusal that Redis decided before a refund is not certain.
+func (r *refusals) remember(now int64, generation uint64, charges []limit.Charge) {
 	for i := range charges {
 		ch := &charges[i]
 		c := ch.Counters.(*counters)
 		if o := ch.Outcome; !o.Allowed && !ch.Shadow && !c.fleeting() {
-			r.place(ch).Store(&refusal{c, string(ch.Key), ch.Cost, now, o})
-			if r.given.Load() != given {
-				r.place(ch).Store(nil)
+			r.cell(ch).Store(&refusal{c, string(ch.Key), ch.Cost, now, o})
+			if r.generation.Load() != generation {
+				r.cell(ch).Store(nil)
 			}
 		}
 	}
 }
 
-// fleeting says that what is refused may be allowed soon: places and turns are given back
-// at any time, and who reserves may be willing to wait for longer.
+// fleeting reports whether a refused request may be allowed soon. Slots and scheduled times can
+// become free at any time, and the next reservation may allow a longer wait.
 func (c *counters) fleeting() bool { return c.queue || c.reserver || c.held }
 
-// forget is called when something of an actor is given back, or all is reset. What is given back
-// can have been taken under another limit of the same counters than the one that refuses.
+// forget is called when a charge of an actor is refunded, or its counter is reset. The charge can
+// have been made under another limit of the same counters than the one that refuses.
 func (r *refusals) forget(a actor) {
-	r.given.Add(1)
-	p := r.placeOf([]byte(a.key), r.salt(a.name.Value()))
+	r.generation.Add(1)
+	p := r.cellOf([]byte(a.key), r.salt(a.name.Value()))
 	if f := p.Load(); f != nil && f.c.name == a.name && f.key == a.key {
 		p.Store(nil)
 	}
 }
 
-// forgetAll is called when Redis has come back, and may have forgotten.
+// forgetAll is called when Redis is reachable again, because it may have lost its memory.
 func (r *refusals) forgetAll() {
-	for i := range r.places {
-		r.places[i].Store(nil)
+	for i := range r.cells {
+		r.cells[i].Store(nil)
 	}
 }
 
-func (r *refusals) place(ch *limit.Charge) *atomic.Pointer[refusal] {
-	return r.placeOf(ch.Key, ch.Counters.(*counters).salt)
+func (r *refusals) cell(ch *limit.Charge) *atomic.Pointer[refusal] {
+	return r.cellOf(ch.Key, ch.Counters.(*counters).salt)
 }
 
-func (r *refusals) placeOf(key []byte, salt uint64) *atomic.Pointer[refusal] {
-	return &r.places[(maphash.Bytes(r.seed, key)^salt)%uint64(len(r.places))]
+func (r *refusals) cellOf(key []byte, salt uint64) *atomic.Pointer[refusal] {
+	return &r.cells[(maphash.Bytes(r.seed, key)^salt)%uint64(len(r.cells))]
 }
 
-// salt spreads the actors of several counters apart.
+// salt separates the actors of several counters.
 func (r *refusals) salt(counters string) uint64 { return maphash.String(r.seed, counters) }
 
 func (f *refusal) of(ch *limit.Charge) bool {

@@ -60,7 +60,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			t.Errorf("%s: three of two, later", a.Name())
 		}
 		for _, name := range r.Must("KEYS", "*").([]any) { // by an operator
-			if name != s.lanes[0].receiptsKey() {
+			if name != s.batchers[0].receiptsKey() {
 				r.Must("DEL", fmt.Sprint(name))
 			}
 		}
@@ -100,9 +100,9 @@ func TestGivenMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
 	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
-	ask := func() (place, []limit.Charge) {
+	ask := func() (entry, []limit.Charge) {
 		ch := []limit.Charge{{Counters: c, Cost: 1}}
-		p, err := s.lane(ch).submit(1, ch, true, (*batch).take)
+		p, err := s.batcher(ch).submit(1, ch, true, (*batch).take)
 		if err != nil {
 			t.Fatal(err)
 		}

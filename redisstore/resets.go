@@ -46,7 +46,7 @@ func (s *Store) Reset(ctx context.Context, h limit.Counters, key []byte) error {
 	}
 	a := actor{c.name, string(key)}
 	ch := limit.Charge{Counters: c, Key: []byte(a.key)}
-	b := s.lane([]limit.Charge{ch}).add(func(b *batch) { b.reset(&ch) })
+	b := s.batcher([]limit.Charge{ch}).add(func(b *batch) { b.reset(&ch) })
 	if b == nil {
 		return ErrUnavailable
 	}
@@ -57,7 +57,7 @@ func (s *Store) Reset(ctx context.Context, h limit.Counters, key []byte) error {
 		return b.err
 	}
 	s.forget(resetNote{store: s.id, actor: a, at: b.reply[0]})
-	ctx, cancel := context.WithTimeout(ctx, max(s.patience(), doubtProbe))
+	ctx, cancel := context.WithTimeout(ctx, max(s.requestTimeout(), doubtProbe))
 	defer cancel()
 	if _, err := s.call(ctx, noteResetScript, []string{s.resetsKey()}, resetMember(s.id, a)); err != nil {
 		return fmt.Errorf("the other gateways are not told: %w", err)
@@ -105,4 +105,4 @@ func parseReset(member string, at int64) (n resetNote, ok bool) {
 	return n, true
 }
 
-func (s *Store) resetsKey() string { return s.prefix + ":" + s.lanes[0].tag + "resets" }
+func (s *Store) resetsKey() string { return s.prefix + ":" + s.batchers[0].tag + "resets" }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -69,7 +70,7 @@ func testReset(t *testing.T, o Options) {
 		return ch[0].Outcome
 	}
 	var want []string
-	for _, key := range []string{"ann", "", "\x00\xff"} { // each in another lane of a Cluster, perhaps
+	for _, key := range []string{"ann", "", "\x00\xff"} { // each in another batcher of a Cluster, perhaps
 		for range 2 {
 			take(0, key)
 		}
@@ -88,12 +89,12 @@ func testReset(t *testing.T, o Options) {
 		if !take(0, key) {
 			t.Error("the gateway that has reset an actor refuses it")
 		}
-		eventually(t, func() bool { return take(1, key) })
+		testproc.Eventually(t, func() bool { return take(1, key) })
 		t.Logf("the other gateway knew after %v", time.Since(start))
 		want = append(want, name+" for "+key)
 	}
 	for i := range told {
-		eventually(t, func() bool { return len(told[i].get()) >= len(want) })
+		testproc.Eventually(t, func() bool { return len(told[i].get()) >= len(want) })
 		if got := told[i].get(); !slices.Equal(got, want) {
 			t.Errorf("gateway %d was told of %q, want %q", i, got, want)
 		}
@@ -113,7 +114,7 @@ func TestResetDuringOutage(t *testing.T) {
 
 	p.Refuse()
 	ch := []limit.Charge{{Counters: d, Key: []byte("x"), Cost: 4}}
-	eventually(t, func() bool { return !away.Up() })
+	testproc.Eventually(t, func() bool { return !away.Up() })
 	away.Debit(0, ch)
 	if err := away.Reset(context.Background(), d, []byte("x")); err == nil {
 		t.Error("a reset without Redis has no error")
@@ -125,7 +126,7 @@ func TestResetDuringOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Resume()
-	eventually(t, func() bool { return away.Up() && away.debts.len() == 0 })
+	testproc.Eventually(t, func() bool { return away.Up() && away.debts.len() == 0 })
 	ch[0].Counters = c
 	if err := s.Peek(context.Background(), 0, ch); err != nil {
 		t.Fatal(err)

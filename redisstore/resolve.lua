@@ -1,5 +1,5 @@
--- Asks which calls were carried out, and sets the fence behind them: Redis refuses any of
--- them that arrives after this. In front of this text stand receipts.lua and announce.lua.
+-- Asks which calls were carried out, and sets the fence after them: Redis refuses any of them
+-- that arrives later. It needs receipts.lua and announce.lua.
 --
 -- KEYS  the set of gateways, the receipts
 -- ARGV  this gateway, as for announce; the number of this call; and that of the newest call

@@ -3,7 +3,7 @@
 package redisstore
 
 import (
-	"crypto/sha1" // it is what Redis names scripts by
+	"crypto/sha1" // Redis names scripts by it
 	_ "embed"     // the driver
 	"encoding/hex"
 	"strings"
@@ -12,10 +12,10 @@ import (
 //go:embed driver.lua
 var driver string
 
-// script is the text that decides batches, and the name that Redis knows it by.
+// script is the text of a script, and the name by which Redis knows it.
 type script struct{ text, sha string }
 
-// newScript puts the algorithms' sources in front of the driver.
+// newScript joins the algorithms' sources and the driver.
 func newScript(sources []string) *script {
 	var b strings.Builder
 	b.WriteString(receiptsLua)

@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: MIT
 
-// Package redisstore counts in Redis, for all gateways together.
+// Package redisstore keeps counters in Redis, for all gateways together.
 //
-// # Gathering
+// # Batches
 //
-// One call to Redis is under way at a time. Requests that arrive meanwhile are
-// gathered in a batch, and go together in the next call; those that charge the same
-// counters by the same costs stand in it once, with their number. The script decides
-// the batch in order, each request all or nothing, and grants of n equal requests as
-// many as there is room for. So the result is that of one call each, and a request that
-// comes alone waits for nothing.
+// One call to Redis is in flight at a time. Requests that arrive meanwhile go together in
+// the next call, as a batch. Requests that charge the same counters by the same costs are
+// one entry of the batch, with their number. The script decides the batch in order, each
+// request all or nothing. Of n equal requests it allows as many as there is room for. So
+// the result is the same as with one call for each, and a single request does not wait.
 //
 //	arrive   a  b b c b     a   c c c
 //	call     |--a--|        |
 //	               |--3b,c--|
 //	                        |--a,3c--|
 //
-// In a Cluster there are as many lanes of this kind as there are tags in keys: see
-// cluster.go. What Redis has refused for a known time is not asked again, see
-// refusals.go.
+// In a Cluster there is a batcher for each tag in the keys: see cluster.go. A request that
+// Redis has refused for a known time is not sent again: see refusals.go.
 //
 // # Outages
 //
-// Requests ask Redis only while it answers in time, see health.go. What a gateway allows
-// without Redis is debited later: see debts.go, and receipts.go for how a debit is made once.
-// Slots of concurrency are held by leases, see leases.go.
+// Requests ask Redis only while it answers in time: see health.go. What a gateway allows
+// without Redis is debited later: see debts.go. Each debit is made once: see receipts.go.
+// Concurrency slots are held by leases: see leases.go. A reset reaches every gateway: see
+// resets.go.
 //
 // # Keys
 //
-// A key is the store's prefix and a hash of the counters' name and the actor: an identity
-// can be a secret, and as long as it likes.
+// A key is the store's prefix and a hash of the counters' name and the actor, because an
+// actor can be a secret, and of any length.
 //
 // Redis' clock decides. Every key has a time to live, rounded up.
 package redisstore
@@ -51,11 +50,11 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// ErrUnavailable says that Redis could not be asked, or has not answered in time.
-// Nothing is charged, as far as is known.
+// ErrUnavailable means that Redis could not be asked, or did not answer in time. Nothing is
+// charged, as far as is known.
 var ErrUnavailable = errors.New("redisstore: Redis is out of reach")
 
-// errForeign says that a key of ours holds a value that is not ours.
+// errForeign means that a key with our prefix holds a value of another program.
 var errForeign = fmt.Errorf("%w: a key holds a foreign value", ErrUnavailable)
 
 // Options configure a Store.
@@ -64,83 +63,82 @@ type Options struct {
 	Addresses []string // host:port: of Sentinels, with Master, or of nodes of a Cluster
 	Master    string   // the name of the master that the Sentinels watch; empty: Addresses are a Cluster's
 
-	// Credentials is asked at each new connection; nil: what the URL says, if anything.
-	// SentinelCredentials are those of the Sentinels themselves; nil: none.
+	// Credentials is called for each new connection. If it is nil, the URL has the credentials,
+	// if any. SentinelCredentials are those of the Sentinels; nil means none.
 	Credentials         func() (username, password string, err error)
 	SentinelCredentials func() (username, password string, err error)
 
 	TLS *tls.Config // nil: none, unless the URL begins with rediss
 
-	Timeout time.Duration // most that a request waits; 0 means 50 ms
-	Prefix  string        // of every key; empty means "diana"
+	Timeout time.Duration // the longest time that a request waits for Redis; 0 means 50 ms
+	Prefix  string        // the beginning of every key; empty means "diana"
 
-	// Gateway tells this gateway from others. Stores of one gateway that take each other's
-	// place have the same, so that it counts once. 0 means a random number.
+	// Gateway is the number of this gateway. Stores that replace each other in one gateway have
+	// the same number, so that the gateway counts once. 0 means a random number.
 	Gateway int64
 
-	// Gateways is how many were last seen alive by an earlier Store, this one included. Health
-	// tells that until Redis has been asked. 0 means that there was none.
+	// Gateways is the number of gateways that an earlier Store saw last, including this one.
+	// Health reports it until Redis has answered. 0 means that there was no earlier Store.
 	Gateways int
 
-	// StillCounts returns how much of n still counts at this moment that was debited to an
-	// actor of the counters of that name while Redis was out of reach: tokens drip in, and
-	// windows end. May be nil: all of it does. It is called by one goroutine.
+	// StillCounts returns how much of n still counts now. n was debited to an actor of the
+	// counters while Redis could not be reached; since then tokens may have dripped in, or a
+	// window may have ended. nil means that all of it counts. One goroutine calls it.
 	StillCounts func(counters string, key []byte, n int64) int64
 
-	// Changed is called when Redis comes within reach or out of it, with the reason, when
-	// it has forgotten, and when the number of gateways changes. It is called by one
-	// goroutine. May be nil.
+	// Changed is called when Redis becomes reachable or unreachable, when it has forgotten, and
+	// when the number of gateways changes. One goroutine calls it. May be nil.
 	Changed func(Health)
 
-	// Reset is called when an actor's counter has been reset, by this Store or by another
-	// gateway, so that the caller can forget what it keeps of the actor. It is called once for
-	// each reset, by any goroutine, and within a second while Redis is within reach. May be nil.
+	// Reset is called when an actor's counter was reset, by this Store or by another gateway,
+	// so that the caller can forget what it keeps of the actor. It is called once for each
+	// reset, and within a second while Redis is reachable. Any goroutine calls it. May be nil.
 	Reset func(counters string, key []byte)
 
-	// Observed is called after each call to Redis with how long it took, by any
-	// goroutine. May be nil.
+	// Observed is called after each call to Redis with its duration. Any goroutine calls it. May
+	// be nil.
 	Observed func(time.Duration)
 
-	// CallerClock has requests judged at the moment that Take is given, and not by Redis'
-	// clock. It is for tests that make one request at a time, such as storetest.Agree.
+	// CallerClock makes Redis use the moment that Take gets, and not its own clock. It is for
+	// tests that make one request at a time, such as storetest.Agree.
 	CallerClock bool
 }
 
-// Health is how things stand between a Store and Redis.
+// Health is the state of the connection to Redis.
 type Health struct {
 	Up       bool
 	Reason   error // why it is not up
-	Gateways int   // last seen alive, this one included; at least 1
+	Gateways int   // the number that was last seen, including this one; at least 1
 
-	// Forgot says that Redis does not remember what this Store had counted there: it has
-	// restarted empty, or from an old copy.
+	// Forgot reports whether Redis has lost what this Store had counted: it has restarted
+	// empty, or from an old copy.
 	Forgot bool
 }
 
-// Store is a limit.Store in Redis. It starts goroutines, which Close ends.
+// Store is a limit.Store in Redis. Open starts goroutines, which Close ends.
 type Store struct {
-	options Options
-	timeout atomic.Int64 // nanoseconds, see SetTimeout
-	prefix  string
-	gateway int64 // tells this one from others
-	id      int64 // tells this Store from others, also of the same gateway
-	link    link
-	lanes   []*lane // one, but for a Cluster
-	refused refusals
-	leases  leases
-	debts   debts
-	turns   turns
-	calls   underWay     // calls to Redis
-	ahead   atomic.Int64 // microseconds by which Redis' clock is ahead of this process'
+	options  Options
+	timeout  atomic.Int64 // nanoseconds, see SetTimeout
+	prefix   string
+	gateway  int64 // the number of this gateway
+	id       int64 // the number of this Store, also within one gateway
+	link     link
+	batchers []*batcher // one, unless Redis is a Cluster
+	refused  refusals
+	leases   leases
+	debts    debts
+	schedule schedule
+	calls    inFlight     // calls to Redis
+	ahead    atomic.Int64 // microseconds by which Redis' clock is ahead of this process'
 
 	mu      sync.Mutex             // guards scripts, and changes of script
 	scripts []string               // sources, by number
 	script  atomic.Pointer[script] // of them all
 
 	leaving atomic.Bool // see Leave
-	closing atomic.Bool // requests no longer ask
+	closing atomic.Bool // requests no longer ask Redis
 
-	ready chan struct{} // closed when Redis is within reach for the first time
+	ready chan struct{} // closed when Redis is reachable for the first time
 	once  sync.Once     // closes it
 	close sync.Once
 	stop  chan struct{} // closed by Close
@@ -153,16 +151,17 @@ type counters struct {
 	sum    [sha256.Size]byte // of the name
 	script int               // in Store.scripts, from 1
 	args   []int64
-	salt   uint64 // of the name; spreads the actors of several counters apart
-	held   bool   // places, on which this gateway has a lease
+	salt   uint64 // of the name; separates the actors of several counters
+	held   bool   // slots, on which this gateway has a lease
 
-	// What tells equal requests apart: each has a turn, in a queue or under a limit.Reserver,
-	// or is judged by itself if it costs more than 1.
+	// Equal requests of these counters are separate entries of a batch if each has its own
+	// scheduled time (queue, reserver), or if each that costs more than 1 is evaluated by
+	// itself (apart).
 	queue, reserver, apart bool
 }
 
-// Open returns a Store. It does not wait for Redis: until that answers, Take fails at
-// once. The error is for Options that are wrong.
+// Open returns a Store. It does not wait for Redis: until Redis answers, Take returns
+// ErrUnavailable at once. The error is for invalid Options.
 func Open(o Options) (*Store, error) {
 	s := &Store{
 		options: o, prefix: o.Prefix, gateway: o.Gateway, id: NewGateway(),
@@ -185,7 +184,7 @@ func Open(o Options) (*Store, error) {
 	s.leases.held, s.leases.lost = map[actor]slots{}, map[actor]*counters{}
 	s.script.Store(newScript(nil))
 	for _, tag := range s.tags() {
-		s.lanes = append(s.lanes, newLane(s, tag))
+		s.batchers = append(s.batchers, newBatcher(s, tag))
 	}
 	s.done.Go(s.watch)
 	return s, nil
@@ -194,11 +193,11 @@ func Open(o Options) (*Store, error) {
 // NewGateway returns a random number for Options.Gateway.
 func NewGateway() int64 { return 1 + rand.Int64N(1<<53-1) }
 
-// patience is how long a request waits.
-func (s *Store) patience() time.Duration { return time.Duration(s.timeout.Load()) }
+// requestTimeout is how long a request waits for Redis.
+func (s *Store) requestTimeout() time.Duration { return time.Duration(s.timeout.Load()) }
 
-// SetTimeout changes Options.Timeout of a Store in use. It reports false, and changes nothing,
-// if that takes another connection.
+// SetTimeout changes Options.Timeout of a Store in use. It returns false, and changes nothing,
+// if the new timeout needs another connection.
 func (s *Store) SetTimeout(d time.Duration) bool {
 	if writeTimeout(d) != writeTimeout(s.options.Timeout) {
 		return false
@@ -207,16 +206,16 @@ func (s *Store) SetTimeout(d time.Duration) bool {
 	return true
 }
 
-// Ready is closed when Redis has answered and the gateways there were counted, for the first
-// time.
+// Ready returns a channel that is closed when Redis has answered for the first time, and the
+// number of gateways is known.
 func (s *Store) Ready() <-chan struct{} { return s.ready }
 
-// flushTime is how long Close waits for what Redis has still to be told.
+// flushTime is how long Close waits for pending debits, refunds and releases.
 const flushTime = time.Second
 
-// Close ends the store's goroutines. Requests that wait get ErrUnavailable, and so do all
-// later ones. Before that, Close tells Redis what was debited, refunded and released, for at
-// most a second; what could not be told is lost.
+// Close ends the store's goroutines. Waiting and later requests get ErrUnavailable. Before
+// that, Close sends pending debits, refunds and releases to Redis, for at most a second. It
+// drops what it could not send.
 func (s *Store) Close() {
 	s.close.Do(func() {
 		s.closing.Store(true)
@@ -224,22 +223,22 @@ func (s *Store) Close() {
 		close(s.stop)
 	})
 	s.link.up.Store(false)
-	for _, l := range s.lanes {
-		l.close()
+	for _, br := range s.batchers {
+		br.close()
 	}
 	s.done.Wait()
 	s.calls.wait(nil)
 	s.link.close()
 }
 
-// flush tells Redis what it does not know yet, and that this gateway no longer lives.
+// flush sends what is pending, and announces that this gateway has ended.
 func (s *Store) flush() {
 	if !s.Up() {
 		return
 	}
 	end := time.NewTimer(flushTime)
 	defer end.Stop()
-	_ = s.tellDebts(time.Now().Add(flushTime), 0) // there is nobody left to tell of an error
+	_ = s.sendDebts(time.Now().Add(flushTime), 0) // no caller is left that could handle an error
 	s.calls.wait(end.C)
 	if !s.leaving.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
@@ -248,9 +247,9 @@ func (s *Store) flush() {
 	}
 }
 
-// Leave is Close when nobody holds a slot any more, or when ctx ends. Until then the slots
-// are counted, and can be released; the slots of a closed Store are free for others when its
-// lease has ended. It is for a Store that another one of the same gateway has replaced.
+// Leave closes the Store when no request holds a slot any more, or when ctx ends. Until then
+// slots count, and can be released. After Close the slots of this Store become free when its
+// lease ends. Use Leave for a Store that another Store of the same gateway has replaced.
 func (s *Store) Leave(ctx context.Context) {
 	defer s.Close()
 	s.leaving.Store(true)
@@ -268,14 +267,14 @@ func (s *Store) Leave(ctx context.Context) {
 	}
 }
 
-// leaveEvery is how often a replaced Store looks whether it is still needed. The first of
-// these gives requests the time to release their slots.
+// leaveEvery is how often Leave checks whether slots are held. The first pause gives requests
+// the time to release their slots.
 const leaveEvery = time.Second
 
-// Up reports whether Redis is within reach: whether it is worth while to Take.
+// Up reports whether Redis is reachable, and so whether a Take makes sense.
 func (s *Store) Up() bool { return s.link.up.Load() }
 
-// Counters implements limit.Store. It fails for a Meter that is not limit.Scripted.
+// Counters implements limit.Store. It returns an error for a Meter that is not limit.Scripted.
 func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	scripted, ok := m.(limit.Scripted)
 	if !ok {
@@ -291,7 +290,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 	}, nil
 }
 
-// number returns the number of a source, which becomes part of the script.
+// number returns the number of a source, and makes it a part of the script.
 func (s *Store) number(source string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,25 +304,25 @@ func (s *Store) number(source string) int {
 	return len(s.scripts)
 }
 
-// Retire implements limit.Store. What is in Redis goes by itself, with time.
+// Retire implements limit.Store. Keys in Redis expire by themselves.
 func (s *Store) Retire(limit.Counters) {}
 
-// key returns the name in Redis of an actor's counter: 128 bits of a hash, which no two
-// actors share, and nobody can choose.
-func (s *Store) key(l *lane, k key) string {
+// key returns the name in Redis of an actor's counter: 128 bits of a hash, which no two actors
+// share and no client can choose.
+func (s *Store) key(br *batcher, k key) string {
 	var room [256]byte
 	sum := sha256.Sum256(append(append(room[:0], k.c.sum[:]...), k.key...))
 	b := append(room[:0], s.prefix...)
-	b = append(append(b, ':'), l.tag...)
+	b = append(append(b, ':'), br.tag...)
 	return string(base64.RawURLEncoding.AppendEncode(b, sum[:16]))
 }
 
 // Take implements limit.Store. The error is ErrUnavailable, or ctx's. If ctx ends while the
-// request waits for a call of others, it leaves, and the charges are given back as soon as
-// Redis has answered. The call that it makes itself it sees to the end.
+// request waits for another request's call, Take returns, and the charges are refunded when
+// Redis has answered. Take does not abort a call that it makes itself.
 //
 // After ErrUnavailable it is not known whether Redis has made the charges. A caller that
-// allows the request by itself hands the same charges to Debit, which finds out.
+// allows the request by itself passes the same charges to Debit, which finds that out.
 func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bool, error) {
 	if !s.Up() || s.closing.Load() {
 		for i := range charges {
@@ -338,35 +337,35 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	if parts != nil {
 		return s.takeParts(ctx, now, charges, parts)
 	}
-	p, err := s.lane(charges).submit(now, charges, true, (*batch).take)
+	p, err := s.batcher(charges).submit(now, charges, true, (*batch).take)
 	if err != nil {
 		return false, err
 	}
 	if err := p.wait(ctx); err != nil {
-		s.giveLater(p, charges)
+		s.refundLater(p, charges)
 		return false, err
 	}
 	allowed, err := s.settle(p, now, charges)
 	if allowed {
-		s.turns.join(charges)
+		s.schedule.join(charges)
 	}
 	return allowed, err
 }
 
-// Peek implements limit.Store. Redis evaluates the charges: refusals that this gateway remembers
-// do not count. The error is ErrUnavailable, or ctx's.
+// Peek implements limit.Store. Redis evaluates the charges; remembered refusals do not count.
+// The error is ErrUnavailable, or ctx's.
 func (s *Store) Peek(ctx context.Context, now int64, charges []limit.Charge) error {
 	if s.closing.Load() {
 		return ErrUnavailable
 	}
 	parts := s.part(charges)
 	if parts == nil {
-		return s.peek(ctx, now, s.lane(charges), charges)
+		return s.peek(ctx, now, s.batcher(charges), charges)
 	}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
 	for i, p := range parts {
-		all.Go(func() { errs[i] = s.peek(ctx, now, s.lanes[p.lane], p.charges) })
+		all.Go(func() { errs[i] = s.peek(ctx, now, s.batchers[p.batcher], p.charges) })
 	}
 	all.Wait()
 	for _, p := range parts {
@@ -375,9 +374,9 @@ func (s *Store) Peek(ctx context.Context, now int64, charges []limit.Charge) err
 	return errors.Join(errs...)
 }
 
-// peek evaluates charges of one lane.
-func (s *Store) peek(ctx context.Context, now int64, l *lane, charges []limit.Charge) error {
-	p, err := l.submit(now, charges, true, (*batch).peek)
+// peek evaluates charges of one batcher.
+func (s *Store) peek(ctx context.Context, now int64, br *batcher, charges []limit.Charge) error {
+	p, err := br.submit(now, charges, true, (*batch).peek)
 	if err != nil {
 		return err
 	}
@@ -388,8 +387,8 @@ func (s *Store) peek(ctx context.Context, now int64, l *lane, charges []limit.Ch
 	return err
 }
 
-// settle fills in what has become of a request.
-func (s *Store) settle(p place, now int64, charges []limit.Charge) (bool, error) {
+// settle sets the outcomes of a request.
+func (s *Store) settle(p entry, now int64, charges []limit.Charge) (bool, error) {
 	allowed, err := p.outcome(charges)
 	switch {
 	case err != nil:
@@ -397,19 +396,19 @@ func (s *Store) settle(p place, now int64, charges []limit.Charge) (bool, error)
 			charges[i].Ticket = p.batch // for Debit
 		}
 	case !allowed && !s.options.CallerClock:
-		s.refused.remember(now, p.given, charges)
+		s.refused.remember(now, p.generation, charges)
 	}
 	return allowed, err
 }
 
-// giveLater gives back what a request has been granted that did not wait for it.
-func (s *Store) giveLater(p place, charges []limit.Charge) {
+// refundLater refunds what Redis allows of a request that no longer waits.
+func (s *Store) refundLater(p entry, charges []limit.Charge) {
 	own := append([]limit.Charge(nil), charges...)
-	for i := range own { // the caller's memory may become another's
+	for i := range own { // the caller may reuse the memory
 		own[i].Key = append([]byte(nil), own[i].Key...)
 	}
 	s.calls.begin()
-	go func() { // ends with the batch, which ends in time
+	go func() { // ends with the batch, which has a deadline
 		defer s.calls.end()
 		<-p.done
 		if allowed, err := p.outcome(own); err == nil && allowed {
@@ -420,21 +419,21 @@ func (s *Store) giveLater(p place, charges []limit.Charge) {
 
 // Refund implements limit.Store. It does not wait for Redis.
 func (s *Store) Refund(charges []limit.Charge) {
-	s.turns.leave(charges)
+	s.schedule.leave(charges)
 	for i := range charges {
 		ch := &charges[i]
 		if !ch.Outcome.Allowed {
 			continue
 		}
 		c := ch.Counters.(*counters)
-		if s.lane(charges[i:]).add(func(b *batch) {
+		if s.batcher(charges[i:]).add(func(b *batch) {
 			s.leases.hold(c, ch.Key, -ch.Cost)
-			b.give(ch)
+			b.refund(ch)
 		}) == nil {
-			s.leases.hold(c, ch.Key, -ch.Cost) // which a closed lane does not tell
+			s.leases.hold(c, ch.Key, -ch.Cost) // a closed batcher sends nothing
 		}
 		if !c.fleeting() {
-			s.refused.forget(actor{c.name, string(ch.Key)}) // now that each request from here on is judged after it
+			s.refused.forget(actor{c.name, string(ch.Key)}) // now that each later request is evaluated after it
 		}
 	}
 }

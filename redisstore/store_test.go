@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/storetest"
@@ -32,18 +33,8 @@ func openBy(t testing.TB, o Options) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	eventually(t, s.Up)
+	testproc.Eventually(t, s.Up)
 	return s
-}
-
-// eventually waits until something is so.
-func eventually(t testing.TB, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not happen within 20 s")
-		}
-	}
 }
 
 func (s *Store) at(t testing.TB, a limit.Algorithm, l limit.Limit) limit.Counters {
@@ -102,7 +93,7 @@ func TestWarmupTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBatch(s.lanes[0], nil)
+	b := newBatch(s.batchers[0], nil)
 	for range 3 {
 		b.take([]limit.Charge{{Counters: c, Cost: 1}})
 		b.take([]limit.Charge{{Counters: c, Cost: 3}})
@@ -196,7 +187,7 @@ func TestOneCall(t *testing.T) {
 	}
 	r.Must("SCRIPT", "FLUSH")
 	take() // and nobody notices
-	receipts := s.lanes[0].receiptsKey()
+	receipts := s.batchers[0].receiptsKey()
 	if ttl, _ := r.Must("PTTL", receipts).(int64); ttl <= 0 || ttl > receiptsLive.Milliseconds() {
 		t.Errorf("the receipts have %d ms to live, want an hour at most", ttl)
 	}
@@ -218,7 +209,7 @@ func TestForeignValue(t *testing.T) {
 		_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte(key), Cost: 1}})
 		return err
 	}
-	name := s.key(s.lanes[0], key{actor{key: "x"}, c.(*counters)})
+	name := s.key(s.batchers[0], key{actor{key: "x"}, c.(*counters)})
 	for _, set := range [][]string{{"SET", name, "something"}, {"LPUSH", name, "something"}} {
 		r.Must("DEL", name)
 		r.Must(set...)
@@ -240,13 +231,13 @@ func TestUnavailable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, s.Up)
+	testproc.Eventually(t, s.Up)
 	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 10, Unit: time.Minute})
 	take := func(ctx context.Context) error {
 		_, err := s.Take(ctx, 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
 		return err
 	}
-	eventually(t, func() bool { return take(context.Background()) == nil })
+	testproc.Eventually(t, func() bool { return take(context.Background()) == nil })
 	r.Freeze()
 	if err := take(context.Background()); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("frozen: %v, want ErrUnavailable", err)
@@ -255,13 +246,13 @@ func TestUnavailable(t *testing.T) {
 		t.Error("frozen, and said to be up")
 	}
 	r.Thaw()
-	eventually(t, func() bool { return take(context.Background()) == nil })
+	testproc.Eventually(t, func() bool { return take(context.Background()) == nil })
 	r.Kill()
 	if err := take(context.Background()); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("killed: %v, want ErrUnavailable", err)
 	}
 	r.Restart()
-	eventually(t, func() bool { return take(context.Background()) == nil })
+	testproc.Eventually(t, func() bool { return take(context.Background()) == nil })
 	s.Close()
 	s.Close()
 	if err := take(context.Background()); !errors.Is(err, ErrUnavailable) {

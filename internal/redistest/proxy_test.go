@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 func TestProxy(t *testing.T) {
@@ -29,7 +30,7 @@ func TestProxy(t *testing.T) {
 	p.SetLatency(latency)
 	begin := time.Now()
 	one, other := send(t, conn, "INCR n\r\n"), send(t, dial(t, p.Addr()), "INCR m\r\n")
-	eventually(t, func() bool { return s.Must("GET", "n") == "2" })
+	testproc.Eventually(t, func() bool { return s.Must("GET", "n") == "2" })
 	want(t, one, ":2\r\n")
 	want(t, other, ":1\r\n")
 	if took := time.Since(begin); took < latency {
@@ -68,7 +69,7 @@ func TestProxy(t *testing.T) {
 	// An answer that is lost, of a question that was not.
 	p.SetLatency(time.Hour)
 	lost := send(t, dial(t, p.Addr()), "INCR n\r\n")
-	eventually(t, func() bool { return s.Must("GET", "n") == "5" })
+	testproc.Eventually(t, func() bool { return s.Must("GET", "n") == "5" })
 	p.Refuse()
 	want(t, lost, "")
 	p.SetLatency(0)
@@ -107,7 +108,7 @@ func TestLeavesNothing(t *testing.T) {
 			t.Logf("%s", stacks)
 		}
 	}()
-	eventually(t, func() bool {
+	testproc.Eventually(t, func() bool {
 		stacks = make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		return !strings.Contains(string(stacks), "redistest.(*") && runtime.NumGoroutine() <= before

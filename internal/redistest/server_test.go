@@ -183,7 +183,7 @@ func TestDiesWithProgram(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	addr = strings.TrimSpace(addr)
-	eventually(t, func() bool {
+	testproc.Eventually(t, func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			conn.Close()
@@ -270,14 +270,5 @@ func wantSilence(t *testing.T, lines <-chan string) {
 	case line := <-lines:
 		t.Errorf("answer %q, want none", line)
 	case <-time.After(50 * time.Millisecond):
-	}
-}
-
-func eventually(t *testing.T, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(testproc.Patience); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not come")
-		}
 	}
 }

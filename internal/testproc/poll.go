@@ -3,7 +3,9 @@
 package testproc
 
 import (
+	"errors"
 	"fmt"
+	"testing"
 	"time"
 )
 
@@ -11,7 +13,7 @@ import (
 // that are busy with other tests.
 const Patience = 20 * time.Second
 
-// Poll calls done until it returns nil. After limit it gives up, with the last error.
+// Poll calls done until it returns nil. After limit it returns the last error.
 func Poll(limit time.Duration, done func() error) error {
 	end := time.Now().Add(limit)
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
@@ -23,5 +25,21 @@ func Poll(limit time.Duration, done func() error) error {
 			return fmt.Errorf("not within %v: %w", limit, err)
 		}
 		time.Sleep(pause)
+	}
+}
+
+var errFalse = errors.New("the condition is still false")
+
+// Eventually waits until condition returns true. After Patience the test fails.
+func Eventually(t testing.TB, condition func() bool) {
+	t.Helper()
+	err := Poll(Patience, func() error {
+		if condition() {
+			return nil
+		}
+		return errFalse
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

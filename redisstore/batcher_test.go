@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -30,14 +31,14 @@ func TestNothingOvertakesGives(t *testing.T) {
 	p.Freeze()
 	s.Refund(inside)
 	var wg sync.WaitGroup
-	for i := range 2 * much {
+	for i := range 2 * enough {
 		wg.Go(func() { take(i) })
 	}
-	eventually(t, func() bool {
-		l := s.lanes[0]
+	testproc.Eventually(t, func() bool {
+		l := s.batchers[0]
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.next.groups) == 2*much
+		return len(l.next.groups) == 2*enough
 	})
 	p.Resume()
 	wg.Wait()

@@ -78,7 +78,7 @@ func TestTurnsInTime(t *testing.T) {
 		b := newBucket(t)
 		for i, name := range []string{"a", "b", "c"} {
 			ch := b.charge(i)
-			b.store.turns.join(ch)
+			b.store.schedule.join(ch)
 			b.come(t.Context(), name, ch)
 		}
 		b.want("a 0s", "b 20ms", "c 40ms")
@@ -93,7 +93,7 @@ func TestTurnsOfALateGateway(t *testing.T) {
 		var all [][]limit.Charge
 		for i := range 5 {
 			ch := b.charge(i + 1)
-			b.store.turns.join(ch)
+			b.store.schedule.join(ch)
 			all = append(all, ch)
 		}
 		time.Sleep(70 * time.Millisecond) // in which no goroutine gets any processor time
@@ -101,7 +101,7 @@ func TestTurnsOfALateGateway(t *testing.T) {
 			b.come(t.Context(), fmt.Sprint(i), all[i])
 		}
 		late := b.charge(6)
-		b.store.turns.join(late)
+		b.store.schedule.join(late)
 		b.come(t.Context(), "5", late)
 		b.want("0 70ms", "1 90ms", "2 110ms", "3 130ms", "4 150ms", "5 170ms")
 	})
@@ -113,11 +113,11 @@ func TestTurnsOfLeavers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)
 		first := b.charge(1)
-		b.store.turns.join(first)
+		b.store.schedule.join(first)
 		second := b.charge(2)
-		b.store.turns.join(second)
+		b.store.schedule.join(second)
 		third := b.charge(3)
-		b.store.turns.join(third)
+		b.store.schedule.join(third)
 		ctx, leave := context.WithCancel(t.Context())
 		b.come(ctx, "first", first)
 		b.come(t.Context(), "second", second)
@@ -125,10 +125,10 @@ func TestTurnsOfLeavers(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		leave()
 		synctest.Wait()
-		b.store.turns.leave(first)
+		b.store.schedule.leave(first)
 		time.Sleep(50 * time.Millisecond)
 		none := b.charge(0) // Redis sees no reason to wait
-		b.store.turns.join(none)
+		b.store.schedule.join(none)
 		if none[0].Outcome.Wait == 0 {
 			t.Error("a request beside a waiting one has no wait")
 		}
@@ -145,15 +145,15 @@ func TestTurnsOfMany(t *testing.T) {
 		b := newBucket(t)
 		looked := 0
 		for i := range 20 * mostQueues {
-			before := b.store.turns.sweep
+			before := b.store.schedule.sweep
 			ch := b.charge(0)
 			ch[0].Key = fmt.Append(nil, i)
-			b.store.turns.join(ch)
-			if b.store.turns.sweep != before {
+			b.store.schedule.join(ch)
+			if b.store.schedule.sweep != before {
 				looked += i
 			}
 		}
-		if n := len(b.store.turns.by); n != 20*mostQueues || looked > 2*n {
+		if n := len(b.store.schedule.by); n != 20*mostQueues || looked > 2*n {
 			t.Errorf("%d queues, and %d looked through on the way, want at most twice as many", n, looked)
 		}
 	})
@@ -167,13 +167,13 @@ func TestTurnsForget(t *testing.T) {
 		for i := range 3 * mostQueues {
 			ch := b.charge(0)
 			ch[0].Key = fmt.Append(nil, i)
-			b.store.turns.join(ch)
+			b.store.schedule.join(ch)
 			if ch[0].Ticket != nil {
 				t.Fatalf("actor %d waits", i)
 			}
 			time.Sleep(step)
 		}
-		if n := len(b.store.turns.by); n > mostQueues+1 {
+		if n := len(b.store.schedule.by); n > mostQueues+1 {
 			t.Errorf("%d queues, want %d at most", n, mostQueues)
 		}
 	})

@@ -11,35 +11,36 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// turns space the requests of a leaky bucket once more when they proceed.
+// schedule keeps the requests of a leaky bucket apart when they proceed.
 //
-// Redis tells each request its scheduled time. A gateway that wakes up late would let all
-// requests proceed at once whose time has come meanwhile. So requests of one actor proceed
-// in the order of their times, and each keeps the distance of the bucket from the one before:
+// Redis computes a scheduled time for each request. If a gateway wakes up late, several
+// scheduled times may have passed, and all these requests would proceed at once. Therefore
+// the requests of one actor proceed in the order of their scheduled times, and each keeps the
+// distance of the bucket from the one before:
 //
 //	scheduled   A    B    C    D         E
 //	proceed             A    B    C    D    E       the gateway was late for A and B
 //
-// Each gateway knows its own requests only. One that is late by x can let a request proceed
-// up to x closer to one of another gateway than the bucket says.
-type turns struct {
+// Each gateway knows only its own requests. If it is late by x, one of its requests can be up
+// to x closer to a request of another gateway than the bucket says.
+type schedule struct {
 	mu    sync.Mutex // guards the rest
 	by    map[actor]*queue
-	sweep int // how many queues there are before the next sweep; 0: mostQueues
+	sweep int // the number of queues at which the next sweep is due; 0: mostQueues
 }
 
-// queue is the requests of an actor that wait, and the last that proceeded.
+// queue is the waiting requests of an actor, and when the last one proceeded.
 type queue struct {
 	waiters []*waiter // in the order of their scheduled times
-	free    time.Time // from when on the next may proceed
+	free    time.Time // when the next may proceed
 }
 
-// waiter is a request that waits for its scheduled time. It can be in several queues, with
-// the same time in each.
+// waiter is a request that waits for its scheduled time. If it is in several queues, it has the
+// same time in each.
 type waiter struct {
-	at     time.Time     // its scheduled time by the clock of this process
-	order  int64         // the same by Redis' clock, which tells neighbours apart
-	wake   chan struct{} // gets a value when it may have become the first
+	at     time.Time     // its scheduled time by this process' clock
+	order  int64         // the same by Redis' clock, for the order
+	wake   chan struct{} // gets a value when the waiter may have become the head
 	queues []queued
 }
 
@@ -47,17 +48,17 @@ type waiter struct {
 type queued struct {
 	actor
 	*queue
-	gap time.Duration // that the next one has to keep
+	gap time.Duration // the distance that the next request must keep
 }
 
-// mostQueues is how many actors' queues are kept, at least, before those are removed that say
-// nothing. After that, it takes twice as many as were left. So a new queue costs little, however
-// many actors wait.
+// mostQueues is the smallest number of queues at which useless queues are removed. After that,
+// the next removal is due at twice the number that was left. So a new queue costs little,
+// however many actors wait.
 const mostQueues = 1024
 
-// join puts a request that Redis has allowed into its queues. If it can proceed at once, it
-// does not wait; otherwise its outcomes have a Wait, and a Ticket for await.
-func (t *turns) join(charges []limit.Charge) {
+// join adds a request that Redis has allowed to its queues. If it must wait, its outcomes get a
+// Wait, and a Ticket for await.
+func (t *schedule) join(charges []limit.Charge) {
 	var w *waiter
 	now := time.Now()
 	for i := range charges {
@@ -77,7 +78,7 @@ func (t *turns) join(charges []limit.Charge) {
 	}
 	for _, q := range w.queues {
 		i, _ := slices.BinarySearchFunc(q.waiters, w, func(a, b *waiter) int {
-			if a.order <= b.order { // behind all with the same time
+			if a.order <= b.order { // after all with the same time
 				return -1
 			}
 			return 1
@@ -106,7 +107,7 @@ func (w *waiter) add(q queued, ch *limit.Charge, now time.Time) {
 }
 
 // queueOf returns the queue of a charge. t.mu is held.
-func (t *turns) queueOf(ch *limit.Charge, now time.Time) queued {
+func (t *schedule) queueOf(ch *limit.Charge, now time.Time) queued {
 	a := actor{ch.Counters.(*counters).name, string(ch.Key)}
 	q := t.by[a]
 	if q == nil {
@@ -119,8 +120,8 @@ func (t *turns) queueOf(ch *limit.Charge, now time.Time) queued {
 	return queued{a, q, time.Duration(ch.Outcome.Reset*ch.Cost) * time.Microsecond}
 }
 
-// clear removes the queues in which nobody waits and the next need not wait either.
-func (t *turns) clear(now time.Time) {
+// clear removes the queues in which no request waits, now or next.
+func (t *schedule) clear(now time.Time) {
 	kept := map[actor]*queue{}
 	for a, q := range t.by {
 		if len(q.waiters) > 0 || q.free.After(now) {
@@ -130,8 +131,8 @@ func (t *turns) clear(now time.Time) {
 	t.by, t.sweep = kept, 2*len(kept)
 }
 
-// position tells how long a waiter still has to wait as far as is known, and whether it is
-// the first in all its queues. turns.mu is held.
+// position returns how long a waiter still must wait as far as is known, and whether it is the
+// head of all its queues. schedule.mu is held.
 func (w *waiter) position(now time.Time) (wait time.Duration, first bool) {
 	wait, first = w.at.Sub(now), true
 	for _, q := range w.queues {
@@ -141,7 +142,7 @@ func (w *waiter) position(now time.Time) (wait time.Duration, first bool) {
 	return wait, first
 }
 
-// proceed takes a waiter out of its queues, because its time has come. turns.mu is held.
+// proceed removes a waiter from its queues because its time has come. schedule.mu is held.
 func (w *waiter) proceed(now time.Time) {
 	for _, q := range w.queues {
 		q.free = now.Add(q.gap)
@@ -149,22 +150,22 @@ func (w *waiter) proceed(now time.Time) {
 	w.remove()
 }
 
-// remove takes a waiter out of its queues, and wakes the first of each. turns.mu is held.
+// remove removes a waiter from its queues, and wakes the head of each. schedule.mu is held.
 func (w *waiter) remove() {
 	for _, q := range w.queues {
 		q.waiters = slices.DeleteFunc(q.waiters, func(other *waiter) bool { return other == w })
 		if len(q.waiters) > 0 {
 			select {
 			case q.waiters[0].wake <- struct{}{}:
-			default: // it has been woken already
+			default: // it was woken already
 			}
 		}
 	}
 	w.queues = nil
 }
 
-// leave takes a request out of its queues that does not wait for its time.
-func (t *turns) leave(charges []limit.Charge) {
+// leave removes a request from its queues that will not wait for its scheduled time.
+func (t *schedule) leave(charges []limit.Charge) {
 	for i := range charges {
 		if w, ok := charges[i].Ticket.(*waiter); ok {
 			t.mu.Lock()
@@ -175,19 +176,19 @@ func (t *turns) leave(charges []limit.Charge) {
 	}
 }
 
-// Wait implements limit.Store. A request that gives up leaves its scheduled time to Redis if
-// nobody has come after it. Otherwise the time passes unused: those behind, in whichever
-// gateway, wait for the times that they were told.
+// Wait implements limit.Store. When a request gives up and Refund follows, its scheduled time is
+// free again if no request has a later one. Otherwise the time passes unused, because the later
+// requests wait for their own times, in whichever gateway.
 func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
 	for i := range charges {
 		if w, ok := charges[i].Ticket.(*waiter); ok {
-			return s.turns.await(ctx, w) // the same in all charges
+			return s.schedule.await(ctx, w) // the same in all charges
 		}
 	}
 	return nil
 }
 
-func (t *turns) await(ctx context.Context, w *waiter) error {
+func (t *schedule) await(ctx context.Context, w *waiter) error {
 	timer := time.NewTimer(time.Until(w.at))
 	defer timer.Stop()
 	for {

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// underWay counts calls, for a goroutine that waits until none is left. Unlike with a
+// inFlight counts calls, for a goroutine that waits until none is in flight. Unlike with a
 // sync.WaitGroup, calls can begin meanwhile.
-type underWay struct {
+type inFlight struct {
 	mu   sync.Mutex
 	n    int
 	none []chan struct{} // closed when n is 0
 }
 
-func (u *underWay) begin() {
+func (u *inFlight) begin() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.n++
 }
 
-func (u *underWay) end() {
+func (u *inFlight) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.n--; u.n > 0 {
@@ -34,7 +34,7 @@ func (u *underWay) end() {
 }
 
 // wait returns when no call is left, or when most gets a value.
-func (u *underWay) wait(most <-chan time.Time) {
+func (u *inFlight) wait(most <-chan time.Time) {
 	u.mu.Lock()
 	none := make(chan struct{})
 	if u.n == 0 {
