@@ -28,7 +28,7 @@
 // looks again. Growing so concerns one shard at a time and is short.
 //
 // States that need more than the head have it in a slab of words; see slab.go.
-// Whoever must wait for a leaky bucket stands in a line; see line.go.
+// Requests that must wait for a leaky bucket join a wait queue; see waitqueue.go.
 //
 // # Memory
 //
@@ -84,7 +84,7 @@ type Store struct {
 	shards []shard
 	rooms  rooms
 	cells  slab
-	lines  lines
+	queues waitQueues
 
 	evictions atomic.Int64
 	shrunk    atomic.Uint64 // where the last shrink looked
@@ -292,7 +292,7 @@ func (s *Store) slotOf(slot uint64) *atomic.Pointer[family] {
 // one waits by it or holds a place: the counters can come back before those have gone.
 func (s *Store) retired(shard *shard, meta, head uint64) bool {
 	f := s.slotOf(meta & slotMask).Load()
-	return f.newest.Load() == nil && (!f.held || head == 0) && (!f.queues || !s.lines.exists(shard, meta))
+	return f.newest.Load() == nil && (!f.held || head == 0) && (!f.queues || !s.queues.exists(shard, meta))
 }
 
 // expired reports whether a record means nothing any more. The record is locked.
@@ -300,7 +300,7 @@ func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
 	f := s.slotOf(meta & slotMask).Load()
 	c := f.newest.Load()
 	switch {
-	case f.queues && s.lines.exists(shard, meta):
+	case f.queues && s.queues.exists(shard, meta):
 		return false
 	case c == nil:
 		return !f.held || head == 0
@@ -467,7 +467,7 @@ func (s *Store) Refund(charges []limit.Charge) {
 		if s.acquire(&it) {
 			switch turn := ch.At + ch.Outcome.Wait; {
 			case it.c.queue != nil:
-				s.giveTurn(&it, turn, ch.Cost)
+				s.refundUnwaited(&it, turn, ch.Cost)
 			case it.c.reserver != nil:
 				s.giveBack(&it, turn, ch.Cost)
 			default:

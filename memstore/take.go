@@ -192,7 +192,7 @@ func (s *Store) charge(it *item, now, turn int64) {
 		it.head = it.c.queue.Delay(limit.State{Head: it.head}, late)
 		ch.Outcome.Wait = turn
 		if s.clock == nil {
-			ch.Ticket = s.queue(it, now+turn, late)
+			ch.Ticket = s.join(it, now+turn, late)
 		}
 	}
 }
