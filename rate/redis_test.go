@@ -153,3 +153,80 @@ func TestRedisGone(t *testing.T) {
 	w.Cancel()
 	v.Cancel() // has nobody to tell it to
 }
+
+// Two processes, as far as Redis can tell, share slots exactly.
+func TestProcessesShareSlots(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var semaphores []*rate.Semaphore
+	for range 2 {
+		semaphores = append(semaphores, newSemaphore(t, 5, rate.Options{Store: openRedis(t, server), Name: "a"}))
+	}
+	var g gauge
+	if crowd(t, &g, 48, 10, 2*time.Millisecond, semaphores...) == 0 {
+		t.Error("nobody acquired a slot")
+	}
+	if g.most.Load() != 5 {
+		t.Errorf("at most %d slots were held, want 5", g.most.Load())
+	}
+	for _, s := range semaphores {
+		eventually(t, func() bool { return free(t, s) == 5 })
+	}
+}
+
+// The slots of a process that has crashed are free again after its lease.
+func TestSlotsOfACrashedProcess(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a lease lasts for 10 s")
+	}
+	server := redistest.Start(t)
+	crashes := openRedis(t, server)
+	acquire(t, newSemaphore(t, 2, rate.Options{Store: crashes, Name: "a"}), 2)
+	s := newSemaphore(t, 2, rate.Options{Store: openRedis(t, server), Name: "a"})
+	crashes.Close() // which releases no slots
+	expectFree(t, s, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	slots, err := s.Acquire(ctx, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots.Release()
+	eventually(t, func() bool { return free(t, s) == 2 })
+}
+
+// While Redis is down Acquire fails at once, or the process has its part. Slots that a process
+// holds through an outage are counted in Redis afterwards.
+func TestSlotsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := openRedis(t, server)
+	strict := newSemaphore(t, 6, rate.Options{Store: store, Name: "strict"})
+	lenient := newSemaphore(t, 6, rate.Options{Store: store, Name: "lenient", Workers: 2})
+	other := newSemaphore(t, 6, rate.Options{Store: openRedis(t, server), Name: "lenient", Workers: 2})
+	held := acquire(t, lenient, 1)
+	waits := make(chan error)
+	all := acquire(t, strict, 6)
+	go func() {
+		_, err := strict.Acquire(context.Background(), 1)
+		waits <- err
+	}()
+	server.Kill()
+	if err := <-waits; !errors.Is(err, redisstore.ErrUnavailable) {
+		t.Errorf("a waiter, without Redis: %v", err)
+	}
+	for range 3 {
+		if slots, err := strict.Acquire(t.Context(), 1); slots != nil || !errors.Is(err, redisstore.ErrUnavailable) {
+			t.Errorf("without Redis: %v, %v", slots, err)
+		}
+	}
+	more := acquire(t, lenient, 2) // with held this is its part
+	expectFree(t, lenient, 0)
+	server.Restart()
+	eventually(t, func() bool { return free(t, other) == 3 })
+	held.Release()
+	more.Release()
+	all.Release()
+	eventually(t, func() bool { return free(t, other) == 6 && free(t, strict) == 6 })
+}
