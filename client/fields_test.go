@@ -92,10 +92,10 @@ func FuzzFields(f *testing.F) {
 				t.Errorf("%q %q: %v", one, other, d)
 			}
 			host := &host{}
-			c := &call{folder: "/", may: anyPolicy}
-			host.count(c.may, 1)
+			c := &call{folder: "/", under: anyPolicy}
+			host.count(c.under, 1)
 			host.answered(c, &http.Response{StatusCode: 429, Header: h})
-			host.allows(host.may("/"), noon)
+			host.allows(host.policiesOf("/"), noon)
 		}
 	})
 }

@@ -649,10 +649,10 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(tr.hosts) != mostHosts || tr.hosts["h2999"] == nil || tr.hosts["one"] == nil || tr.hosts["h1"] != nil {
+	if len(tr.hosts) != maxHosts || tr.hosts["h2999"] == nil || tr.hosts["one"] == nil || tr.hosts["h1"] != nil {
 		t.Errorf("%d hosts", len(tr.hosts))
 	}
-	if got := len(tr.hosts["one"].folders); got > mostFolders {
+	if got := len(tr.hosts["one"].folders); got > maxFolders {
 		t.Errorf("%d folders", got)
 	}
 }
@@ -956,8 +956,8 @@ func TestPath(t *testing.T) {
 func idle(t *testing.T, tr *Transport) {
 	t.Helper()
 	for name, h := range tr.hosts {
-		if len(h.underWay) > 0 || h.asks != 0 || h.pending != [mostPolicies]int64{} || len(h.sleepers) > 0 || h.users != 0 {
-			t.Errorf("%s: %d under way, asking %b, pending %v, %d wait, %d users", name, len(h.underWay), h.asks, h.pending, len(h.sleepers), h.users)
+		if len(h.inFlight) > 0 || h.probing != 0 || h.pending != [maxPolicies]int64{} || len(h.waiters) > 0 || h.users != 0 {
+			t.Errorf("%s: %d in flight, probing %b, pending %v, %d wait, %d users", name, len(h.inFlight), h.probing, h.pending, len(h.waiters), h.users)
 		}
 	}
 }
