@@ -5,8 +5,12 @@ package client_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/diana-limiter/diana"
@@ -21,14 +25,82 @@ func Example() {
 	defer limiter.Close()
 	web := &http.Client{Transport: &client.Transport{Limiter: limiter, MaxWait: 20 * time.Second}}
 
-	answer, err := web.Get("https://api.example/v1/orders")
+	response, err := web.Get("https://api.example/v1/orders")
 	var refused *client.RefusedError
 	if errors.As(err, &refused) {
-		fmt.Println("not asked:", refused)
+		fmt.Println("no call was made:", refused)
 		return
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer answer.Body.Close()
+	defer response.Body.Close()
+}
+
+// A Transport without rules keeps the limits that servers report. This server allows one call an
+// hour, so the Transport does not make the second call.
+func ExampleTransport() {
+	served := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		served++
+		w.Header().Set("RateLimit-Policy", `"hourly";q=1;w=3600`)
+		w.Header().Set("RateLimit", `"hourly";r=0;t=3600`)
+	}))
+	defer server.Close()
+	web := &http.Client{Transport: &client.Transport{}}
+	for range 2 {
+		response, err := web.Get(server.URL)
+		var refused *client.RefusedError
+		switch {
+		case err == nil:
+			fmt.Println(response.Status)
+			_ = response.Body.Close()
+		case errors.As(err, &refused):
+			fmt.Println("refused for", refused.RetryAfter.Round(time.Minute))
+		default:
+			log.Fatal(err)
+		}
+	}
+	fmt.Println("calls that the server has seen:", served)
+	// Output:
+	// 200 OK
+	// refused for 1h0m0s
+	// calls that the server has seen: 1
+}
+
+// The error has the rules that refuse a call. Never reports that no wait helps.
+func ExampleRefusedError_Never() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "calls.yaml")
+	if err := os.WriteFile(file, []byte(`
+- url: DELETE /v1/orders
+  rules: [{name: no deletions, actor: host, rpu: 0}]
+`), 0o600); err != nil {
+		log.Fatal(err)
+	}
+	limiter, err := diana.Open(file)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "deleted")
+	}))
+	defer server.Close()
+	web := &http.Client{Transport: &client.Transport{Limiter: limiter}}
+	call, err := http.NewRequest(http.MethodDelete, server.URL+"/v1/orders", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = web.Do(call)
+	var refused *client.RefusedError
+	if errors.As(err, &refused) {
+		fmt.Println(refused.Rules, refused.Never())
+	}
+	// Output:
+	// [no deletions] true
 }
