@@ -11,18 +11,19 @@ import (
 
 // host is what is known of a server, and the calls that wait for it.
 //
-// Responses arrive late: the server has counted other calls while a response was on its way. So
-// the number of calls that the server would allow now is not known, but a lower bound is. Take
-// the response to a call i. After i the server can have counted only two groups of calls: those in
+// Responses arrive late: the server has counted other calls while a response was on its way. So the
+// number of calls that the server would allow now is not known, but a lower bound is. Take the
+// response to a call i. After i the server can have counted only two groups of calls: those in
 // flight when i was sent, and those sent since. Consider the responses to these calls that have
-// arrived, and the response to i. The server has counted one of their calls last, and after that only
-// calls that are still in flight. So at least this number of calls is left:
+// arrived, and the response to i. The server has counted one of their calls last, and after that
+// only calls that are still in flight. So at least this number of calls is left:
 //
 //	the least that any of these responses reports, minus the calls that are still in flight
 //
-// With time more calls can become available, never fewer. i is the latest call sent of those
-// that have been answered, because its response is the newest knowledge. The order in which responses arrive
-// does not matter: a response that was overtaken by others can lower the number, and never raises it.
+// With time more calls can become available, never fewer. i is the latest call sent of those that
+// have been answered, because its response is the newest knowledge. The order in which responses
+// arrive does not matter: a response that was overtaken by others can lower the number, and never
+// raises it.
 //
 // The server may have counted a call that fails, or may still count it. So such a call counts until
 // i is a call that was sent one to two seconds later. A call that found no connection does not
@@ -41,8 +42,8 @@ type host struct {
 	policies [maxPolicies]policy
 	pending  [maxPolicies]int64 // calls in flight that may count under the policy
 
-	// folders are the policies of the calls to each folder, with its method. The policies of a folder
-	// that has not been called are not known, and can be any. So a limit that is used up
+	// folders are the policies of the calls to each folder, with its method. The policies of a
+	// folder that has not been called are not known, and can be any. So a limit that is used up
 	// holds up no other folder that has been called before.
 	folders map[string]set
 

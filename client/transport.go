@@ -24,15 +24,15 @@ import (
 )
 
 // A Transport is an http.RoundTripper that delays or refuses calls, so that they stay within
-// limits. The zero value keeps the limits that servers report. A Transport is safe for concurrent use,
-// starts no goroutine, and must not be copied after first use.
+// limits. The zero value keeps the limits that servers report. A Transport is safe for concurrent
+// use, starts no goroutine, and must not be copied after first use.
 //
-// A server reports its limits by Retry-After in responses with status 429 or 503, and the number of calls
-// left by RateLimit (draft-ietf-httpapi-ratelimit-headers-11), RateLimit-Remaining or
+// A server reports its limits by Retry-After in responses with status 429 or 503, and the number of
+// calls left by RateLimit (draft-ietf-httpapi-ratelimit-headers-11), RateLimit-Remaining or
 // X-RateLimit-Remaining. The Transport keeps the limits of each host by itself. A server that
-// reports correctly refuses no call after its first response, as long as no other client
-// consumes the same limits. When no call is left, calls wait, in order, until the server said that
-// more become available. Then one call is sent, and its response says how many may follow.
+// reports correctly refuses no call after its first response, as long as no other client consumes
+// the same limits. When no call is left, calls wait, in order, until the server said that more
+// become available. Then one call is sent, and its response says how many may follow.
 //
 // The Transport does not know in advance which partition of its limits (the parameter pk) a server
 // counts a call in. So a program that calls as several accounts needs a Transport for
@@ -85,7 +85,8 @@ func (e *RefusedError) Error() string {
 
 // RoundTrip implements http.RoundTripper. The error is a *RefusedError if a limit does not allow
 // the call, that of the context if it ends before the call is sent, or that of Base. A call
-// releases its slots of concurrency rules when the body of its response is closed or read to its end.
+// releases its slots of concurrency rules when the body of its response is closed or read to its
+// end.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	h := t.host(rule.Host(r.URL.Host))
 	defer t.release(h)

@@ -12,9 +12,9 @@ import (
 
 // waiter is a call that waits until it may be sent.
 //
-// Waiters of one host are in the order of their arrival, and yet they are no waitqueue.Queue:
-// calls to several folders can count under different policies, so any waiter can be the
-// first that may be sent, and several leave at once.
+// The waiters of a host are in order of arrival, but not in a waitqueue.Queue, because such a
+// queue has one head. Calls to several folders can count under different policies. So any waiter
+// can be the first that may be sent, and several leave at once.
 type waiter struct {
 	waitqueue.Signal
 	folder string

@@ -16,7 +16,7 @@ import (
 // starts no goroutine, and must not be copied. Work that does not have to wait costs no
 // allocation.
 //
-// The next work pays for a burst: work of any size starts as soon as the work before it is paid
+// The next work pays for a burst. Work of any size starts as soon as the work before it is paid
 // for, and the work after it waits for what it costs. The Limiter stores what is not used, up to
 // one second's worth or the Burst of its limit. With a Warmup it stores nothing; after idle time
 // the rate begins at a third, and climbs to the whole rate over that time.
@@ -146,8 +146,8 @@ func (l *Limiter) empty(version string) error {
 	return err
 }
 
-// Close says that the Limiter is no longer used, so that its Store can forget the rate if no
-// other Limiter of that name is in use. A Limiter without a Store needs no Close. Further calls
+// Close says that the Limiter is no longer used. The Store can then forget the rate if
+// no other Limiter of that name is in use. A Limiter without a Store needs no Close. Further calls
 // do nothing.
 func (l *Limiter) Close() { l.closed.Do(func() { l.store.Retire(l.inForce.Load().counters) }) }
 
@@ -181,8 +181,8 @@ func (l *Limiter) TryWait(ctx context.Context, n int64, most time.Duration) (boo
 }
 
 // Reserve consumes n, for work that the caller starts after the Delay of the Reservation, or
-// cancels. It does not wait, except for an answer of the Store. If the work cannot start before the deadline
-// of ctx, Reserve fails as Wait does. The end of ctx does not cancel a Reservation.
+// cancels. It does not wait, except for an answer of the Store. If the work cannot start before the
+// deadline of ctx, Reserve fails as Wait does. The end of ctx does not cancel a Reservation.
 func (l *Limiter) Reserve(ctx context.Context, n int64) (*Reservation, error) {
 	r, err := l.try(ctx, n, longest)
 	if r == nil && err == nil {

@@ -19,9 +19,8 @@
 //   - [Semaphore.TryAcquire] takes them now or fails.
 //   - [Slots.Release] frees them.
 //
-// Both count in this process. With [Options.Store] they count together with all others of the
-// same name, also in other processes: a hundred workers with a redisstore.Store and one name
-// share one limit.
+// Both count in this process. With [Options.Store] they share one limit with all others of the
+// same name, also in other processes: a hundred workers can share a redisstore.Store.
 package rate
 
 import (

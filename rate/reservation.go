@@ -70,6 +70,6 @@ func (l *Limiter) add(r *Reservation) {
 	l.pending = slices.Insert(l.pending, i, r)
 }
 
-// order is the scheduled time by the clock of the store. It orders reservations, because the answers of
-// a store can overtake one another.
+// order is the scheduled time by the clock of the store. It orders reservations, because the
+// answers of a store can overtake one another.
 func (r *Reservation) order() int64 { return r.charge.At + r.charge.Outcome.Wait }

@@ -22,8 +22,8 @@ import (
 // many slots therefore stops those behind it, and cannot starve. Among processes that share slots
 // there is no such order.
 //
-// In a redisstore.Store slots are held by a lease, which the store renews. If a process crashes, its
-// slots are free again after 10 seconds.
+// In a redisstore.Store slots are held by a lease, which the store renews. If a process crashes,
+// its slots are free again after 10 seconds.
 type Semaphore struct {
 	n        int64
 	store    limit.Store
@@ -48,12 +48,12 @@ type part struct {
 // waiter is a call of Acquire that waits.
 type waiter struct{ waitqueue.Signal }
 
-// askEvery is how often the head of the queue asks a store of several processes for slots,
-// because no process learns when another one releases slots.
+// askEvery is how often the head of the queue asks a shared store for slots. No process learns
+// when another one releases slots.
 const askEvery = 20 * time.Millisecond
 
-// NewSemaphore returns a Semaphore of n slots, 0 to limit.MaxN. Processes that share slots must give
-// the same n. The error is for values out of range, and for a Store that cannot count slots.
+// NewSemaphore returns a Semaphore of n slots, 0 to limit.MaxN. Processes that share slots must
+// give the same n. The error is for values out of range, and for a Store that cannot count slots.
 //
 // With [Options.Workers], n / Workers slots, rounded down, are the part of each process while the
 // Store fails. If that is less than one slot, Acquire fails as without Workers. When the Store
@@ -89,7 +89,7 @@ func newPart(n int64) (*part, error) {
 	return &part{store, counters}, err
 }
 
-// Close says that the Semaphore is no longer used, so that its Store can forget it if no other
+// Close says that the Semaphore is no longer used. Its Store can then forget it if no other
 // Semaphore of that name is in use. Slots that are still held can be released later. A Semaphore
 // without a Store needs no Close. Further calls do nothing.
 func (s *Semaphore) Close() {
@@ -102,7 +102,7 @@ func (s *Semaphore) Close() {
 
 // Acquire waits until n slots are free, and takes all of them. If ctx ends first, Acquire takes
 // none and returns the error of ctx. It returns ErrTooLong at once if the Semaphore has fewer
-// than n slots, and the error of the Store, if that fails and the process has no part.
+// than n slots. If the Store fails and the process has no part, it returns the error of the Store.
 func (s *Semaphore) Acquire(ctx context.Context, n int64) (*Slots, error) {
 	slots, taken, err := s.try(ctx, n)
 	if err == nil && !taken {
@@ -115,8 +115,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int64) (*Slots, error) {
 }
 
 // TryAcquire takes n slots if they are free and nobody waits for slots in this process. Otherwise
-// it returns ErrTooLong. It does not wait, except for an answer of the Store. Other errors are those of
-// Acquire.
+// it returns ErrTooLong. It does not wait, except for an answer of the Store. Other errors are
+// those of Acquire.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int64) (*Slots, error) {
 	slots, taken, err := s.try(ctx, n)
 	switch {

@@ -318,9 +318,10 @@ func TestSemaphoresShare(t *testing.T) {
 		}
 		time.AfterFunc(time.Minute, b.Release)
 		acquire(t, one, 1).Release() // waits for the other
-		a.Release()
 		one.Close()
 		one.Close() // does not close the other
+		expectFree(t, two, 1)
+		a.Release()
 		expectFree(t, two, 2)
 	})
 }

@@ -17,8 +17,8 @@
 //		...
 //	}
 //
-//	q.Join(w)             // with the lock that guards q; so is each call of q
-//	for !mayProceed(w) {  // asks q.IsHead(w)
+//	q.Join(w) // each call of q holds the lock that guards q; Sleep does not
+//	for !mayProceed(w) { // which calls q.IsHead(w)
 //		if err := w.Sleep(ctx, timer.C); err != nil {
 //			break
 //		}
@@ -101,8 +101,8 @@ func (q *Queue[W]) Join(w W) { q.waiters = append(q.waiters, w) }
 func (q *Queue[W]) Insert(i int, w W) { q.waiters = slices.Insert(q.waiters, i, w) }
 
 // Ahead returns how many waiters are at the front for which before returns true. It is for
-// queues in an order other than that of Join: before reports whether a waiter belongs in front
-// of the one that is to be inserted. Ahead looks from the end, as most waiters belong there.
+// Insert, in queues with an order of their own. before reports whether a waiter belongs in front
+// of the new one. Ahead looks from the end, as most waiters belong there.
 func (q *Queue[W]) Ahead(before func(W) bool) int {
 	for i := len(q.waiters); i > 0; i-- {
 		if before(q.waiters[i-1]) {
