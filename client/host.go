@@ -3,7 +3,6 @@
 package client
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"sync"
@@ -12,74 +11,76 @@ import (
 	"github.com/diana-limiter/diana/internal/fields"
 )
 
-// host is what is known of a server, and who waits for it.
+// host is what is known of a server, and the calls that wait for it.
 //
-// How many calls the server would allow now is not known, as answers are late: while one
-// was on its way, others have been counted. But some number can be relied on. Take an answer,
-// to call i. All that the server can have counted after i are the calls that had not
-// been answered when i was sent, and those sent since. Look at the answers among these that
-// have come, and at that of i: the server has counted one of their calls last, and after
-// that only some of those that have not been answered yet. So there is left, at least,
+// Responses arrive late: the server has counted other calls while a response was on its way. So the
+// number of calls that the server would allow now is not known, but a lower bound is. Take the
+// response to a call i. After i the server can have counted only two groups of calls: those in
+// flight when i was sent, and those sent since. Consider the responses to these calls that have
+// arrived, and the response to i. The server has counted one of their calls last, and after that
+// only calls that are still in flight. So at least this number of calls is left:
 //
-//	the least that any of these answers tells, less the calls that are still under way
+//	the least that any of these responses reports, minus the calls that are still in flight
 //
-// With time passing there can only be more. i is the call sent last of those that have been
-// answered, so that what is known is as new as can be. Order of arrival has no part in it:
-// an answer that was overtaken by others can lower the number, and never raises it.
+// With time more calls can become available, never fewer. i is the latest call sent of those that
+// have been answered, because its response is the newest knowledge. The order in which responses
+// arrive does not matter: a response that was overtaken by others can lower the number, and never
+// raises it.
 //
-// A call that fails may have been counted, or may be yet. So it counts until i is a call that
-// was sent a second later, or two; unless there was no connection to send it by.
+// The server may have counted a call that fails, or may still count it. So such a call counts until
+// i is a call that was sent one to two seconds later. A call that found no connection does not
+// count.
 type host struct {
 	name        string
 	used, users uint64 // guarded by Transport.mu
 
 	mu       sync.Mutex         // guards the rest
-	events   uint64             // sendings and answers, which are numbered together
-	underWay map[*call]struct{} // calls that have not been answered
-	asks     set                // what these ask
+	events   uint64             // numbers calls sent and responses received, in one sequence
+	inFlight map[*call]struct{} // calls without a response
+	probing  set                // what these calls probe
 
-	// Each policy of the server has a number below mostPolicies: its place here, and its
-	// bit in a set.
-	policies [mostPolicies]policy
-	pending  [mostPolicies]int64 // calls under way that may count under it
+	// Each policy of the server has a number below maxPolicies: its index here, and its bit in
+	// a set.
+	policies [maxPolicies]policy
+	pending  [maxPolicies]int64 // calls in flight that may count under the policy
 
-	// folders are the policies of the calls to each folder, with its method. Those of
-	// another are not known, and can be any. So a limit that is used up holds up no other
-	// part of the server that has been called before.
+	// folders are the policies of the calls to each folder, with its method. The policies of a
+	// folder that has not been called are not known, and can be any. So a limit that is used up
+	// holds up no other folder that has been called before.
 	folders map[string]set
 
-	until    time.Time // moment before which the server wants no call
-	refused  uint64    // event of the answer that said so; until a later call is answered, one goes ahead
-	sleepers []*sleeper
+	pausedUntil time.Time // the server wants no call before this time
+	refused     uint64    // event of the response that said so; until a later call is answered, one call probes
+	waiters     []*waiter // in order of arrival
 }
 
-// Bounds of what is remembered of a host.
+// Bounds of what a host remembers.
 const (
-	mostPolicies = 16
-	mostFolders  = 256
+	maxPolicies = 16
+	maxFolders  = 256
 )
 
 type set uint32
 
 const (
-	anyPolicy set = 1<<mostPolicies - 1
-	whole     set = 1 << mostPolicies // the server as such, whatever its policies
+	anyPolicy set = 1<<maxPolicies - 1
+	whole     set = 1 << maxPolicies // the server itself, whatever its policies are
 )
 
 func (s set) has(i int) bool { return s>>i&1 != 0 }
 
 // policy is a limit of the server.
 type policy struct {
-	name string // empty: none
-	told uint64 // event at which it was told last
+	name     string // empty: none
+	reported uint64 // event of the last response that reported the policy
 
-	base    uint64   // event at which the call was sent that was sent last, of those answered
-	answers []answer // after base, the least first; of those with as much left the later
+	base    uint64   // event at which the latest call was sent of those that have been answered
+	reports []report // of responses after base, the least first; of equal ones the latest
 
 	lost losses
 }
 
-// losses are how many calls have failed that count still.
+// losses are how many calls have failed and still count.
 type losses struct {
 	recent, earlier int64
 	since           time.Time // of recent
@@ -94,244 +95,117 @@ func (l *losses) add(now time.Time) {
 	l.last = now
 }
 
-// forget forgets those that are older than a call that has been answered.
+// forget forgets the calls that failed well before an answered call was sent.
 func (l *losses) forget(sent time.Time) {
 	switch {
-	case sent.Sub(l.last) > lossCounts:
+	case sent.Sub(l.last) > lossTime:
 		*l = losses{}
-	case sent.Sub(l.since) > lossCounts:
+	case sent.Sub(l.since) > lossTime:
 		l.earlier, l.recent, l.since = l.recent, 0, sent
 	}
 }
 
-const lossCounts = time.Second
+// lossTime is how long a failed call counts, at least.
+const lossTime = time.Second
 
-// answer is what was told of a policy.
-type answer struct {
+// report is what one response says of a policy.
+type report struct {
 	at       uint64 // event
 	left     int64
-	resets   time.Time // moment from which there may be more
-	timeless bool      // which the server has not told
+	resets   time.Time // when more calls may become available
+	timeless bool      // the server has not said when
 }
 
-// hear notes an answer to a call.
-func (p *policy) hear(c *call, a answer) {
-	p.told = a.at
+// observe notes what the response to a call says.
+func (p *policy) observe(c *call, r report) {
+	p.reported = r.at
 	if c.sent > p.base {
 		p.base = c.sent
-		p.answers = slices.DeleteFunc(p.answers, func(a answer) bool { return a.at < c.sent })
+		p.reports = slices.DeleteFunc(p.reports, func(old report) bool { return old.at < c.sent })
 		p.lost.forget(c.when)
 	}
-	for n := len(p.answers); n > 0 && p.answers[n-1].left >= a.left; n-- {
-		p.answers = p.answers[:n-1]
+	for n := len(p.reports); n > 0 && p.reports[n-1].left >= r.left; n-- {
+		p.reports = p.reports[:n-1]
 	}
-	p.answers = append(p.answers, a)
+	p.reports = append(p.reports, r)
 }
 
-// call is a call that is under way.
+// call is a call that has been sent.
 type call struct {
 	sent   uint64 // event
 	when   time.Time
 	folder string
-	may    set // be counted under these policies
-	asks   set // whether there is more of these: what no other under way may
+	under  set // policies that it may count under
+	probes set // policies of which it finds out how much is left, while no other call may
 }
 
-// sleeper is a call that waits until it may be sent.
-type sleeper struct {
-	folder string
-	looks  bool          // it wants to know, and is not sent yet
-	call   *call         // nil: it may not
-	wake   chan struct{} // gets a value when it is to look anew
-}
-
-// enter waits until a call to a folder may be sent, and counts it as sent.
-func (h *host) enter(ctx context.Context, folder string, patience time.Duration) (*call, error) {
-	return h.sleep(ctx, &sleeper{folder: folder, wake: make(chan struct{}, 1)}, patience)
-}
-
-// ready waits until such a call could be sent.
-func (h *host) ready(ctx context.Context, folder string, patience time.Duration) error {
-	_, err := h.sleep(ctx, &sleeper{folder: folder, looks: true, wake: make(chan struct{}, 1)}, patience)
-	return err
-}
-
-func (h *host) sleep(ctx context.Context, s *sleeper, patience time.Duration) (*call, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	now := time.Now()
-	end := now.Add(patience)
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
-		end = deadline
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.sleepers = append(h.sleepers, s)
-	h.admit(now)
-	if s.call != nil {
-		return s.call, nil
-	}
-	defer func() {
-		if i := slices.Index(h.sleepers, s); i >= 0 {
-			h.sleepers = slices.Delete(h.sleepers, i, i+1)
-			h.rouse() // it may have been the one that looks at the clock
-		}
-	}()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		_, _, until := h.allows(h.may(s.folder), now)
-		if until.After(end) || !now.Before(end) {
-			return nil, &RefusedError{Host: h.name, RetryAfter: max(until.Sub(now), 0)}
-		}
-		if until.IsZero() { // an answer will tell
-			until = end
-		}
-		timer.Reset(until.Sub(now))
-		h.mu.Unlock()
-		var err error
-		select {
-		case <-timer.C:
-		case <-s.wake:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		h.mu.Lock()
-		now = time.Now()
-		if s.call == nil && err == nil {
-			h.admit(now)
-		}
-		switch {
-		case err != nil && s.call != nil && !s.looks: // it is not sent after all
-			h.finish(s.call)
-			h.admit(now)
-			h.rouse()
-			return nil, err
-		case err != nil:
-			return nil, err
-		case s.call != nil:
-			return s.call, nil
-		}
-	}
-}
-
-// admit lets go on who may, in order of arrival. h.mu is held.
-func (h *host) admit(now time.Time) {
-	var not []set // those that are not allowed just now
-	h.sleepers = slices.DeleteFunc(h.sleepers, func(s *sleeper) bool {
-		may := h.may(s.folder)
-		if slices.Contains(not, may) {
-			return false
-		}
-		asks, ok, _ := h.allows(may, now)
-		if !ok {
-			not = append(not, may)
-			return false
-		}
-		s.call = &call{folder: s.folder, may: may, asks: asks}
-		if !s.looks {
-			h.events++
-			s.call.sent, s.call.when = h.events, now
-			if h.underWay == nil {
-				h.underWay = map[*call]struct{}{}
-			}
-			h.underWay[s.call] = struct{}{}
-			h.asks |= asks
-			h.count(may, 1)
-		}
-		s.look()
-		return true
-	})
-}
-
-// rouse wakes the first of those who wait for the same policies, so that it sets its clock
-// anew. When that tells the time it looks for all of them. h.mu is held.
-func (h *host) rouse() {
-	var roused []set
-	for _, s := range h.sleepers {
-		if may := h.may(s.folder); !slices.Contains(roused, may) {
-			roused = append(roused, may)
-			s.look()
-		}
-	}
-}
-
-// look wakes a sleeper, which finds out why.
-func (s *sleeper) look() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // it has been woken already
-	}
-}
-
-// may returns the policies that a call to a folder can be counted under.
-func (h *host) may(folder string) set {
+// policiesOf returns the policies that a call to a folder may count under.
+func (h *host) policiesOf(folder string) set {
 	if s, ok := h.folders[folder]; ok {
 		return s
 	}
 	return anyPolicy
 }
 
-// allows reports whether a call that can be counted under these policies may be sent, and
-// otherwise the moment from which it may; zero if that depends on an answer to come. Where
-// there is more but nobody knows how much, one call asks, and the others wait for its answer.
-// They do not wait for those sent before, which can take long: there was room for these.
-func (h *host) allows(may set, now time.Time) (asks set, ok bool, until time.Time) {
-	if now.Before(h.until) {
-		return 0, false, h.until
+// allows reports whether a call that may count under these policies may be sent. Otherwise until is
+// when it may be sent, or zero if that depends on a response. If more calls have become
+// available but nobody knows how many, one call probes, and the others wait for its response. They
+// do not wait for calls sent before it, which can take long, because the server had room for those.
+func (h *host) allows(under set, now time.Time) (probes set, ok bool, until time.Time) {
+	if now.Before(h.pausedUntil) {
+		return 0, false, h.pausedUntil
 	}
 	ok = true
 	if h.refused > 0 {
-		asks = whole
+		probes = whole
 	}
 	for i := range h.policies {
 		p := &h.policies[i]
-		if p.name == "" || !may.has(i) {
+		if p.name == "" || !under.has(i) {
 			continue
 		}
-		least := p.answers[0]
+		least := p.reports[0]
 		switch {
 		case least.left-p.lost.recent-p.lost.earlier > h.pending[i]:
 		case now.Before(least.resets):
 			if least.resets.After(until) {
 				until = least.resets
 			}
-		case least.timeless && h.pending[i] > 0: // until these end there may be no more
+		case least.timeless && h.pending[i] > 0: // until these calls end there may be no more
 			ok = false
 		default:
-			asks |= 1 << i
+			probes |= 1 << i
 		}
 	}
-	return asks, ok && until.IsZero() && asks&h.asks == 0, until
+	return probes, ok && until.IsZero() && probes&h.probing == 0, until
 }
 
-// count adds to the calls under way that may count under these policies.
-func (h *host) count(may set, n int64) {
+// count adds n to the calls in flight that may count under these policies.
+func (h *host) count(under set, n int64) {
 	for i := range h.pending {
-		if may.has(i) {
+		if under.has(i) {
 			h.pending[i] += n
 		}
 	}
 }
 
-// finish tells that a call is no longer under way, and was not counted by the server.
+// finish removes a call from those in flight.
 func (h *host) finish(c *call) {
-	delete(h.underWay, c)
-	h.asks &^= c.asks
-	h.count(c.may, -1)
+	delete(h.inFlight, c)
+	h.probing &^= c.probes
+	h.count(c.under, -1)
 }
 
-// drop tells that a call has not got to the server.
+// drop notes that a call did not reach the server.
 func (h *host) drop(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.finish(c)
 	h.admit(time.Now())
-	h.rouse()
+	h.wakeFirst()
 }
 
-// answered notes what a server has answered to a call; nil: nothing.
+// answered notes the response to a call. It is nil if the call has failed.
 func (h *host) answered(c *call, r *http.Response) {
 	now := time.Now()
 	h.mu.Lock()
@@ -340,7 +214,7 @@ func (h *host) answered(c *call, r *http.Response) {
 	h.finish(c)
 	if r == nil {
 		for i := range h.policies {
-			if c.may.has(i) {
+			if c.under.has(i) {
 				h.policies[i].lost.add(now)
 			}
 		}
@@ -348,28 +222,28 @@ func (h *host) answered(c *call, r *http.Response) {
 		h.learn(c, r, now)
 	}
 	h.admit(now)
-	h.rouse()
+	h.wakeFirst()
 }
 
-// learn notes what an answer tells.
+// learn notes what a response says of limits.
 func (h *host) learn(c *call, r *http.Response, now time.Time) {
 	pause, refusal := fields.ReadRetryAfter(r, now)
-	var told set
-	usedUp := false // a policy says why the call was refused, and so which others are not
+	var reported set
+	usedUp := false // whether a policy says why the server refused the call, so that it refuses only calls under that policy
 	for _, f := range fields.Read(r.Header, now) {
 		if refusal && f.Remaining <= 0 {
 			f.Reset = max(f.Reset, pause)
 			usedUp = true
 		}
 		i := h.policy(f.Name)
-		h.policies[i].hear(c, answer{h.events, f.Remaining, now.Add(f.Reset), f.NoReset})
-		told |= 1 << i
+		h.policies[i].observe(c, report{h.events, f.Remaining, now.Add(f.Reset), f.NoReset})
+		reported |= 1 << i
 	}
-	h.place(c.folder, told, now)
+	h.place(c.folder, reported, now)
 	switch {
 	case refusal && !usedUp:
-		if until := now.Add(pause); until.After(h.until) {
-			h.until = until
+		if until := now.Add(pause); until.After(h.pausedUntil) {
+			h.pausedUntil = until
 		}
 		h.refused = h.events
 	case !refusal && c.sent > h.refused:
@@ -377,15 +251,15 @@ func (h *host) learn(c *call, r *http.Response, now time.Time) {
 	}
 }
 
-// policy returns the number of a policy. One too many takes the place of the one that has
-// not been told of for longest.
+// policy returns the number of a policy. If there are too many, the policy replaces the one that no
+// response has reported for longest.
 func (h *host) policy(name string) int {
 	oldest := 0
 	for i := range h.policies {
 		if h.policies[i].name == name {
 			return i
 		}
-		if h.policies[i].told < h.policies[oldest].told {
+		if h.policies[i].reported < h.policies[oldest].reported {
 			oldest = i
 		}
 	}
@@ -396,27 +270,27 @@ func (h *host) policy(name string) int {
 	return oldest
 }
 
-// place notes which policies were told of a call to a folder. Not all calls there may
-// count under the same; so others stay, unless there is reason to think that they are gone.
-// Calls there that are under way may count under what is new as well.
-func (h *host) place(folder string, told set, now time.Time) {
+// place notes which policies the response to a call to a folder reported. Calls to one folder can
+// count under different policies, so the folder keeps those that it had until they
+// reset. Calls to the folder that are in flight may count under a new policy too.
+func (h *host) place(folder string, reported set, now time.Time) {
 	was, ok := h.folders[folder]
 	for i := range h.policies {
-		if p := &h.policies[i]; ok && was.has(i) && p.name != "" && now.Before(p.answers[0].resets) {
-			told |= 1 << i
+		if p := &h.policies[i]; ok && was.has(i) && p.name != "" && now.Before(p.reports[0].resets) {
+			reported |= 1 << i
 		}
 	}
-	if h.folders == nil || !ok && len(h.folders) >= mostFolders {
+	if h.folders == nil || !ok && len(h.folders) >= maxFolders {
 		h.folders = map[string]set{}
 	}
-	h.folders[folder] = told
-	if ok && told&^was == 0 {
+	h.folders[folder] = reported
+	if ok && reported&^was == 0 {
 		return
 	}
-	for c := range h.underWay {
+	for c := range h.inFlight {
 		if c.folder == folder {
-			h.count(told&^c.may, 1)
-			c.may |= told
+			h.count(reported&^c.under, 1)
+			c.under |= reported
 		}
 	}
 }

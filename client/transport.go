@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 
-// Package client keeps the calls that a program makes within limits: its own, which are rules
-// in the same YAML that limits servers, and those that the servers tell in their answers.
+// Package client keeps the HTTP calls of a program within limits. The program's own limits are
+// rules, in the same YAML that limits the clients of a server. The servers' limits are those
+// that servers report in their responses.
 package client
 
 import (
@@ -22,30 +23,32 @@ import (
 	"github.com/diana-limiter/diana/internal/actors"
 )
 
-// Transport is an http.RoundTripper that holds calls back, or does not make them, so that
-// they stay within limits. The zero value keeps those that servers tell. It is safe for
-// concurrent use, starts no goroutine, and must not be copied once it is in use.
+// A Transport is an http.RoundTripper that delays or refuses calls, so that they stay within
+// limits. The zero value keeps the limits that servers report. A Transport is safe for concurrent
+// use, starts no goroutine, and must not be copied after first use.
 //
-// What servers tell is Retry-After in answers of 429 and 503, and how many calls are left
-// in RateLimit (draft-ietf-httpapi-ratelimit-headers-11), RateLimit-Remaining or
-// X-RateLimit-Remaining. It is kept for each host, in such a way that a server which tells
-// the truth refuses no call after its first answer, as long as nobody else uses up what it
-// grants. Once nothing is left the calls wait, in order, until the server said that there is
-// more; then one goes ahead, and its answer tells how many may follow. What partition of its
-// limits a server counts a call to (the parameter pk) is not known before, so a program
-// that calls as several accounts needs a Transport for each.
+// A server reports its limits by Retry-After in responses with status 429 or 503, and the number of
+// calls left by RateLimit (draft-ietf-httpapi-ratelimit-headers-11), RateLimit-Remaining or
+// X-RateLimit-Remaining. The Transport keeps the limits of each host by itself. A server that
+// reports correctly refuses no call after its first response, as long as no other client consumes
+// the same limits. When no call is left, calls wait, in order, until the server said that more
+// become available. Then one call is sent, and its response says how many may follow.
+//
+// The Transport does not know in advance which partition of its limits (the parameter pk) a server
+// counts a call in. So a program that calls as several accounts needs a Transport for
+// each account.
 type Transport struct {
 	// Base makes the calls. Nil means http.DefaultTransport.
 	Base http.RoundTripper
 
-	// Limiter has the program's own rules. A call is judged by its method, the path of its
-	// URL, its header, and its URL's host, which is the actor "host". Nil means no rules.
+	// Limiter has the program's own rules. It evaluates a call by its method, the path of its
+	// URL, its header, and the host of its URL, which is the actor "host". Nil means no rules.
 	Limiter *diana.Limiter
 
-	// MaxWait is how long a call waits for what its server allows, at most; it fails at
-	// once if that is known to take longer, or longer than its context lasts. 0 means a
-	// minute, and a negative one that no call waits. How long calls wait for the program's
-	// own rules is said in these, by wait and LB.
+	// MaxWait is the longest time that a call waits until its server allows it. A call that is
+	// known to wait longer, or longer than its context lasts, fails at once. 0 means one
+	// minute, and a negative value that no call waits. It does not limit the wait for the
+	// program's own rules, which say so themselves.
 	MaxWait time.Duration
 
 	mu    sync.Mutex // guards the rest
@@ -53,14 +56,15 @@ type Transport struct {
 	uses  uint64
 }
 
-const usualWait = time.Minute
+// defaultMaxWait is the MaxWait of the zero value.
+const defaultMaxWait = time.Minute
 
-// RefusedError tells that a call has not been made, as it would be more than a limit
-// allows. What [http.Client] returns wraps it.
+// A RefusedError says that a call has not been made, because a limit does not allow it. The errors
+// of [http.Client] wrap it.
 type RefusedError struct {
 	Host       string
-	RetryAfter time.Duration // after how long the call could be made, as far as is known; see Never
-	Rules      []string      // names of the program's rules that refuse; none: the server's limits do
+	RetryAfter time.Duration // how long until the call could be made, as far as is known; see Never
+	Rules      []string      // names of the program's rules that refuse the call; empty if the server's limits do
 }
 
 // Never reports whether no wait helps, because the program's rules never allow the call.
@@ -69,19 +73,20 @@ func (e *RefusedError) Never() bool { return len(e.Rules) > 0 && e.RetryAfter ==
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	who := "the server allows"
+	limit := "the server allows"
 	if len(e.Rules) > 0 {
-		who = "allowed by " + strings.Join(e.Rules, ", ")
+		limit = "allowed by " + strings.Join(e.Rules, ", ")
 	}
 	if e.Never() {
-		return fmt.Sprintf("client: no call to %s: it would be more than %s; repeating it does not help", e.Host, who)
+		return fmt.Sprintf("client: no call to %s: it would be more than %s; repeating it does not help", e.Host, limit)
 	}
-	return fmt.Sprintf("client: no call to %s: it would be more than %s; it may be repeated in %v", e.Host, who, e.RetryAfter)
+	return fmt.Sprintf("client: no call to %s: it would be more than %s; it may be repeated in %v", e.Host, limit, e.RetryAfter)
 }
 
-// RoundTrip implements http.RoundTripper. The error is a *RefusedError for a call that has not
-// been made for the limits' sake, the context's if that ended before, or that of Base. A place
-// under a rule of concurrency is free again when the answer's body is closed or read to its end.
+// RoundTrip implements http.RoundTripper. The error is a *RefusedError if a limit does not allow
+// the call, that of the context if it ends before the call is sent, or that of Base. A call
+// releases its slots of concurrency rules when the body of its response is closed or read to its
+// end.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	h := t.host(actors.Host(r.URL.Host))
 	defer t.release(h)
@@ -89,38 +94,38 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		d.Done()
 		if r.Body != nil {
-			_ = r.Body.Close() // nobody has read it
+			_ = r.Body.Close() // Base has not seen it
 		}
 		return nil, err
 	}
-	answer, err := t.base().RoundTrip(r)
+	response, err := t.base().RoundTrip(r)
 	if unsent(err) {
 		h.drop(c)
 	} else {
-		h.answered(c, answer)
+		h.answered(c, response)
 	}
 	if err == nil {
-		d.SetStatus(answer.StatusCode)
+		d.SetStatus(response.StatusCode)
 	}
-	if err != nil || len(d.Verdicts) == 0 || answer.Body == nil || answer.Body == http.NoBody {
+	if err != nil || len(d.Verdicts) == 0 || response.Body == nil || response.Body == http.NoBody {
 		d.Done()
-		return answer, err
+		return response, err
 	}
-	held := &body{ReadCloser: answer.Body, decision: d}
-	answer.Body = held
-	if w, ok := held.ReadCloser.(io.Writer); ok { // the connection, of a changed protocol
-		answer.Body = connection{held, w}
+	held := &body{ReadCloser: response.Body, decision: d}
+	response.Body = held
+	if w, ok := held.ReadCloser.(io.Writer); ok { // the connection of an upgraded protocol
+		response.Body = connection{held, w}
 	}
-	return answer, nil
+	return response, nil
 }
 
-// unsent reports whether a call has failed before there was a connection.
+// unsent reports whether a call failed before it had a connection.
 func unsent(err error) bool {
 	var e *net.OpError
 	return errors.As(err, &e) && (e.Op == "dial" || e.Op == "proxyconnect")
 }
 
-// CloseIdleConnections is for http.Client.CloseIdleConnections.
+// CloseIdleConnections closes the idle connections of Base. [http.Client] calls it.
 func (t *Transport) CloseIdleConnections() {
 	if b, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		b.CloseIdleConnections()
@@ -134,34 +139,35 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// admit waits until the call may be made. First it waits for the server, without a promise;
-// else the own rules would count calls that go on only later, all together.
+// admit waits until the call may be sent. First it waits until the server would allow the
+// call, and reserves nothing. Otherwise the program's rules would count calls that wait for the
+// server, and that are then sent all at once.
 func (t *Transport) admit(r *http.Request, h *host) (d diana.Decision, c *call, err error) {
 	ctx, path := r.Context(), method(r)+" "+folder(r.URL)
-	patience := t.MaxWait
+	maxWait := t.MaxWait
 	switch {
-	case patience == 0:
-		patience = usualWait
-	case patience < 0:
-		patience = 0
+	case maxWait == 0:
+		maxWait = defaultMaxWait
+	case maxWait < 0:
+		maxWait = 0
 	}
 	if t.Limiter != nil {
 		began := time.Now()
-		if err := h.ready(ctx, path, patience); err != nil {
+		if err := h.ready(ctx, path, maxWait); err != nil {
 			return d, nil, err
 		}
-		patience -= time.Since(began)
+		maxWait -= time.Since(began)
 		if d, err = t.take(ctx, r, h.name); err != nil {
 			return d, nil, err
 		}
 	}
-	c, err = h.enter(ctx, path, max(patience, 0))
+	c, err = h.enter(ctx, path, max(maxWait, 0))
 	return d, c, err
 }
 
-// take judges a call by the program's own rules.
+// take evaluates a call by the program's own rules.
 func (t *Transport) take(ctx context.Context, r *http.Request, host string) (diana.Decision, error) {
-	seen := r.WithContext(ctx) // a copy; the body is not Take's to read
+	seen := r.WithContext(ctx) // a copy without the body, which only Base reads
 	seen.Body = nil
 	if seen.Host == "" {
 		seen.Host = r.URL.Host
@@ -200,11 +206,10 @@ func folder(u *url.URL) string {
 	return p[:strings.LastIndexByte(p, '/')+1]
 }
 
-// mostHosts bounds how many hosts are remembered. Those that are called least recently are
-// forgotten.
-const mostHosts = 1000
+// maxHosts is how many hosts a Transport remembers. It forgets the least recently called ones.
+const maxHosts = 1000
 
-// host returns what is known of a host, which must be released.
+// host returns what is known of a host. The caller must release it.
 func (t *Transport) host(name string) *host {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -215,10 +220,10 @@ func (t *Transport) host(name string) *host {
 		if t.hosts == nil {
 			t.hosts = map[string]*host{}
 		}
-		if len(t.hosts) >= mostHosts {
+		if len(t.hosts) >= maxHosts {
 			t.forget()
 		}
-		if len(t.hosts) < mostHosts { // else all are being called, and this one is forgotten at once
+		if len(t.hosts) < maxHosts { // otherwise all hosts are in use, and the Transport does not remember this one
 			t.hosts[name] = h
 		}
 	}
@@ -227,8 +232,7 @@ func (t *Transport) host(name string) *host {
 	return h
 }
 
-// forget forgets the host that has been called least recently, of those that are not being
-// called. t.mu is held.
+// forget forgets the least recently called host of those that are not in use. t.mu is held.
 func (t *Transport) forget() {
 	oldest, name := uint64(math.MaxUint64), ""
 	for n, h := range t.hosts {
@@ -241,13 +245,14 @@ func (t *Transport) forget() {
 	}
 }
 
+// release says that a call no longer uses a host.
 func (t *Transport) release(h *host) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h.users--
 }
 
-// body ends the decision on a call when its answer has been read.
+// body ends the decision on a call when its response has been read.
 type body struct {
 	io.ReadCloser
 	once     sync.Once
@@ -269,13 +274,13 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// connection is the body of an answer that changes the protocol.
+// connection is the body of a response that upgrades the protocol.
 type connection struct {
 	*body
 	io.Writer
 }
 
-// CloseWrite tells the server that nothing more comes, which may still answer.
+// CloseWrite tells the server that the client sends no more. The server may still send.
 func (c connection) CloseWrite() error {
 	if w, ok := c.Writer.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()

@@ -48,7 +48,7 @@ type base func(*http.Request) (*http.Response, error)
 
 func (b base) RoundTrip(r *http.Request) (*http.Response, error) { return b(r) }
 
-// says is an answer of a server with these lines.
+// says returns a response with these header lines.
 func says(status int, header ...string) *http.Response {
 	h := http.Header{}
 	for _, line := range header {
@@ -58,7 +58,7 @@ func says(status int, header ...string) *http.Response {
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader("body"))}
 }
 
-// get makes a call, and does with its answer what is asked.
+// get makes a call, and passes its response to each function.
 func get(ctx context.Context, t *Transport, url string, with ...func(*http.Response)) error {
 	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 	if err != nil {
@@ -75,16 +75,16 @@ func get(ctx context.Context, t *Transport, url string, with ...func(*http.Respo
 	return nil
 }
 
-// server is one behind Diana, and counts what it refuses.
+// server is a server with limits, and counts the calls that it refuses.
 type server struct {
 	handler http.Handler
-	first   atomic.Bool // a first answer has come
+	first   atomic.Bool // a first response has arrived
 	early   atomic.Int64
 	refused atomic.Int64
 	served  atomic.Int64
 }
 
-// newServer returns a server with limits. change makes other fields of those of its answers.
+// newServer returns a server with limits. change may change the fields of its responses.
 func newServer(t *testing.T, yaml string, change func(http.Header)) *server {
 	l := limiter(t, yaml)
 	s := &server{}
@@ -104,7 +104,7 @@ func newServer(t *testing.T, yaml string, change func(http.Header)) *server {
 	return s
 }
 
-// judge counts an answer to a call that was sent when it was known, or not, what the first one said.
+// judge counts a response. known says whether the client knew the first response when it sent the call.
 func (s *server) judge(r *http.Response, known bool) {
 	switch {
 	case r.StatusCode == 200:
@@ -116,7 +116,7 @@ func (s *server) judge(r *http.Response, known bool) {
 	}
 }
 
-// slow returns a way to the server on which calls and answers overtake one another.
+// slow returns a RoundTripper to the server on which calls and responses overtake one another.
 func (s *server) slow(seed uint64) base {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -138,7 +138,7 @@ func (s *server) slow(seed uint64) base {
 	}
 }
 
-// older makes the fields of older drafts of those of the newest.
+// older replaces the fields of the newest draft by those of older ones.
 func older(h http.Header) {
 	var left, reset int64 = fields.MaxNumber, 0
 	for _, f := range fields.Read(h, time.Now()) {
@@ -151,7 +151,7 @@ func older(h http.Header) {
 	h.Set("RateLimit-Reset", fmt.Sprint(reset))
 }
 
-// epoch has the fields that some servers have, with a moment.
+// epoch replaces the fields by those of other servers, which report a time.
 func epoch(h http.Header) {
 	older(h)
 	n, _ := strconv.ParseInt(h.Get("RateLimit-Reset"), 10, 64)
@@ -162,15 +162,15 @@ func epoch(h http.Header) {
 	h.Del("RateLimit-Reset")
 }
 
-// Over a network on which everything overtakes everything, no call is refused after the
-// first answer, and most of what the server allows is used.
+// The server refuses no call after its first response, even if calls and responses overtake one
+// another, and the client uses most of what the server allows.
 func TestNoRefusal(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, rules string
 		change      func(http.Header)
-		rate        float64 // that the server allows, a second
-		used        float64 // of it, at least
+		rate        float64 // calls a second that the server allows
+		used        float64 // the least share of rate that the client uses
 	}{
 		{"W", "{rpu: 100, algo: W}", nil, 100, 0.8},
 		{"TB", "{rpu: 100}", nil, 100, 0.8},
@@ -193,9 +193,9 @@ func TestNoRefusal(t *testing.T) {
 					crowd(t, tr, "http://server/", callers, calls)
 					took := time.Since(began).Seconds()
 					if s.refused.Load() > 0 || s.served.Load()+s.early.Load() != calls {
-						t.Errorf("%d were refused, %d before the first answer, %d served", s.refused.Load(), s.early.Load(), s.served.Load())
+						t.Errorf("the server refused %d calls, %d before the first response, and served %d", s.refused.Load(), s.early.Load(), s.served.Load())
 					}
-					most := min(tc.rate, float64(callers)/0.04) // by how slow the network is
+					most := min(tc.rate, float64(callers)/0.04) // the network is slow
 					if got := calls / took; got < tc.used*most {
 						t.Errorf("%.1f calls a second of %.1f", got, most)
 					} else {
@@ -207,7 +207,7 @@ func TestNoRefusal(t *testing.T) {
 	}
 }
 
-// crowd makes calls, many at a time, and reads the answers.
+// crowd makes calls, many at a time, and reads the responses.
 func crowd(t *testing.T, tr *Transport, url string, callers, calls int) {
 	t.Helper()
 	var left atomic.Int64
@@ -228,7 +228,7 @@ func crowd(t *testing.T, tr *Transport, url string, callers, calls int) {
 
 func readAll(r *http.Response) { _, _ = io.Copy(io.Discard, r.Body) }
 
-// The same over loopback, with a real server.
+// TestNoRefusal with a real server over loopback.
 func TestNoRefusalByRealServer(t *testing.T) {
 	t.Parallel()
 	const calls, rate = 10_000, 2500
@@ -242,7 +242,7 @@ func TestNoRefusalByRealServer(t *testing.T) {
 	} {
 		for _, callers := range []int{1, 16} {
 			if callers == 1 && tc.name != "W" {
-				continue // one by one they are the same
+				continue // a single caller has no overlapping calls
 			}
 			t.Run(fmt.Sprintf("%s/%d", tc.name, callers), func(t *testing.T) {
 				t.Parallel()
@@ -264,14 +264,14 @@ func TestNoRefusalByRealServer(t *testing.T) {
 				crowd(t, tr, real.URL, callers, calls)
 				t.Logf("%.0f calls a second of %d", calls/time.Since(began).Seconds(), rate)
 				if s.refused.Load() > 0 || s.early.Load() > 0 || s.served.Load() != calls {
-					t.Errorf("%d and %d were refused, %d served", s.early.Load(), s.refused.Load(), s.served.Load())
+					t.Errorf("the server refused %d and %d calls, and served %d", s.early.Load(), s.refused.Load(), s.served.Load())
 				}
 			})
 		}
 	}
 }
 
-// Calls that fail may have been counted by the server, also long after they have failed.
+// The server may count calls that fail, also long after they have failed.
 func TestNoRefusalWithFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -305,13 +305,13 @@ func TestNoRefusalWithFailures(t *testing.T) {
 		wg.Wait()
 		late.Wait()
 		if s.refused.Load() > 0 || failed.Load() != 320 {
-			t.Errorf("%d were refused, %d failed", s.refused.Load(), failed.Load())
+			t.Errorf("the server refused %d calls, and %d failed", s.refused.Load(), failed.Load())
 		}
 	})
 }
 
-// While the server wants no call the own rules count none: else they would all go on
-// together when it does.
+// The program's rules count no call while the server wants none. Otherwise all those calls would be
+// sent together afterwards.
 func TestOwnRulesAfterRetryAfter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -338,7 +338,7 @@ func TestOwnRulesAfterRetryAfter(t *testing.T) {
 	})
 }
 
-// A server that only refuses: none is sent while it wants none, and then one.
+// A server only refuses. The client makes no call until the server wants one, and then one call.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -389,7 +389,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// One server is not the other, nor one part of it another that has been called before.
+// The limits of one server do not apply to another, nor those of one folder to another folder that has
+// been called before.
 func TestApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -404,13 +405,13 @@ func TestApart(t *testing.T) {
 		})}
 		for _, step := range []struct {
 			url  string
-			want time.Duration // -1: it goes
+			want time.Duration // -1: the call is sent
 		}{
 			{"http://one/data/1", -1},
 			{"http://one/login", -1},
 			{"http://one/login", 600 * time.Second},
 			{"http://one/data/2", -1},
-			{"http://one/new/", 600 * time.Second}, // may be under login, too
+			{"http://one/new/", 600 * time.Second}, // may count under login, too
 			{"http://two/login", -1},
 			{"http://ONE:80/login", 600 * time.Second},
 			{"http://one:81/login", -1},
@@ -430,7 +431,7 @@ func TestApart(t *testing.T) {
 	})
 }
 
-// The program's own rules: who is refused, who waits, and what the error says.
+// The program's own rules refuse calls or let them wait, and the error says which rules refuse.
 func TestOwnRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -485,7 +486,7 @@ func TestOwnRules(t *testing.T) {
 	})
 }
 
-// closer tells whether it was closed.
+// closer knows whether it was closed.
 type closer struct {
 	io.Reader
 	closed bool
@@ -493,8 +494,8 @@ type closer struct {
 
 func (c *closer) Close() error { c.closed = true; return nil }
 
-// What http.RoundTripper asks: the body is closed also when no call is made, and the
-// request stays as it is.
+// RoundTrip keeps the contract of http.RoundTripper: it closes the body also when it makes no call,
+// and does not change the request.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("failed")
@@ -534,17 +535,16 @@ func TestContract(t *testing.T) {
 			t.Errorf("%s: the request was %s and is %s", name, before, after)
 		}
 	}
-	// The context goes first.
+	// The error of the context has priority.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := get(ctx, &Transport{}, "http://x/"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a call that was given up: %v", err)
+		t.Errorf("a call whose context has ended: %v", err)
 	}
 }
 
-// A place under a rule of concurrency is free when the answer has been read, or closed, or
-// has not come.
-func TestPlaces(t *testing.T) {
+// A call releases its slot when its response has been read or closed, or when the call has failed.
+func TestSlots(t *testing.T) {
 	t.Parallel()
 	fail := false
 	tr := &Transport{
@@ -569,7 +569,7 @@ func TestPlaces(t *testing.T) {
 			for range 3 {
 				var refused *RefusedError
 				if err := get(t.Context(), tr, "http://x/"); err == nil || errors.As(err, &refused) {
-					t.Errorf("%v, want that it failed", err)
+					t.Errorf("%v, want a failed call", err)
 				}
 			}
 			fail = false
@@ -580,9 +580,9 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// Calls that wait for the server are given up when their context ends, and at once when it
-// is too short; their places go to others.
-func TestPatience(t *testing.T) {
+// A call that waits for the server fails when its context ends, and at once if the context is too
+// short. Other calls are sent instead.
+func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tr := &Transport{Base: base(func(*http.Request) (*http.Response, error) {
@@ -619,7 +619,7 @@ func TestPatience(t *testing.T) {
 		time.Sleep(time.Second)
 		leave()
 		wg.Wait()
-		// The seventh would be made after a minute and ten seconds.
+		// The seventh call would be sent after a minute and ten seconds.
 		for i := range 7 {
 			wg.Go(func() {
 				var refused *RefusedError
@@ -635,7 +635,7 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// The memory is bounded, whatever hosts are called and whatever they say.
+// The Transport bounds its memory, whatever hosts a program calls and whatever they report.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -651,15 +651,15 @@ func TestBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(tr.hosts) != mostHosts || tr.hosts["h2999"] == nil || tr.hosts["one"] == nil || tr.hosts["h1"] != nil {
+	if len(tr.hosts) != maxHosts || tr.hosts["h2999"] == nil || tr.hosts["one"] == nil || tr.hosts["h1"] != nil {
 		t.Errorf("%d hosts", len(tr.hosts))
 	}
-	if got := len(tr.hosts["one"].folders); got > mostFolders {
+	if got := len(tr.hosts["one"].folders); got > maxFolders {
 		t.Errorf("%d folders", got)
 	}
 }
 
-// A call counts under a rule with charge only if its answer has one of the statuses.
+// A rule with charge counts a call only if its response has one of the statuses.
 func TestCharge(t *testing.T) {
 	t.Parallel()
 	status := 200
@@ -673,14 +673,14 @@ func TestCharge(t *testing.T) {
 	}{{200, true}, {200, true}, {200, true}, {401, true}, {200, true}, {401, true}, {200, false}} {
 		status = row.status
 		if err := get(t.Context(), tr, "http://server/"); (err == nil) != row.goes {
-			t.Errorf("call %d: %v, want it to go: %v", i, err, row.goes)
+			t.Errorf("call %d: %v, want it to be sent: %v", i, err, row.goes)
 		}
 	}
 }
 
-// A limit that is told for the first time is used up by the calls of that folder as well that
-// are under way.
-func TestLimitOfCallsUnderWay(t *testing.T) {
+// When a server reports a limit for the first time, the calls in flight to that folder count
+// under it too.
+func TestLimitOfCallsInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		left, refused := 10, 0
@@ -691,7 +691,7 @@ func TestLimitOfCallsUnderWay(t *testing.T) {
 			}
 			var n int
 			_, _ = fmt.Sscanf(r.URL.RawQuery, "%d", &n)
-			time.Sleep(time.Duration(n) * time.Second) // there
+			time.Sleep(time.Duration(n) * time.Second) // on the way to the server
 			mu.Lock()
 			defer mu.Unlock()
 			if left--; left < 0 {
@@ -705,7 +705,7 @@ func TestLimitOfCallsUnderWay(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
-				n := 1 // one is answered while eight are under way, and eleven come later
+				n := 1 // one call has a response while eight are in flight, and eleven follow
 				if i > 0 {
 					n = 10
 				}
@@ -717,7 +717,7 @@ func TestLimitOfCallsUnderWay(t *testing.T) {
 		}
 		wg.Wait()
 		if refused > 0 || left > 0 {
-			t.Errorf("%d were refused, %d are left", refused, left)
+			t.Errorf("the server refused %d calls, %d are left", refused, left)
 		}
 		idle(t, tr)
 	})
@@ -744,7 +744,7 @@ func TestNoMethod(t *testing.T) {
 	}
 }
 
-// Calls that failed a while before one that has been answered do not count any more.
+// A failed call no longer counts once a call that was sent well after it has a response.
 func TestOldFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -775,12 +775,12 @@ func TestOldFailures(t *testing.T) {
 	})
 }
 
-// What has not got to the server it has not counted.
+// The server has not counted a call that did not reach it.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	for name, pool := range map[string]*http.Transport{
 		"server": {DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:0") // where nobody can be
+			return new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:0") // where no server can listen
 		}},
 		"proxy": {Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "127.0.0.1:0"})},
 	} {
@@ -796,7 +796,7 @@ func TestUnreachable(t *testing.T) {
 		for range 10 {
 			var refused *RefusedError
 			if err := get(t.Context(), tr, "http://server/down"); err == nil || errors.As(err, &refused) {
-				t.Errorf("%s: %v, want that it cannot be reached", name, err)
+				t.Errorf("%s: %v, want an unreachable server", name, err)
 			}
 		}
 		if err := get(t.Context(), tr, "http://server/"); err != nil {
@@ -805,7 +805,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A call whose answer is slow holds up no others, when the server said that there is more.
+// A call with a slow response does not delay others once more calls are available.
 func TestSlowCall(t *testing.T) {
 	t.Parallel()
 	for name, fields := range map[string]struct {
@@ -868,8 +868,8 @@ func TestSlowCall(t *testing.T) {
 	}
 }
 
-// Where the server does not tell when there is more, as of how many may be inside at once,
-// there can be none before those that are under way have been answered.
+// If the server does not say when more calls become available, as with a limit of concurrent calls,
+// none is available before those in flight have their responses.
 func TestSlowCallWithoutTime(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{`RateLimit: "inside";r=0`, "X-RateLimit-Remaining: 0"} {
@@ -890,7 +890,7 @@ func TestSlowCallWithoutTime(t *testing.T) {
 			synctest.Wait()
 			for i, want := range []time.Duration{0, 31 * time.Second} {
 				if err := get(t.Context(), tr, "http://server/"); err != nil || time.Since(start) != want {
-					t.Errorf("%s: number %d went after %v, want %v: %v", line, i, time.Since(start), want, err)
+					t.Errorf("%s: call %d was sent after %v, want %v: %v", line, i, time.Since(start), want, err)
 				}
 			}
 			wg.Wait()
@@ -898,7 +898,7 @@ func TestSlowCallWithoutTime(t *testing.T) {
 	}
 }
 
-// Of a changed protocol one side may end before the other, also through a proxy.
+// After an upgrade of the protocol one side can end before the other, also through a proxy.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -920,7 +920,7 @@ func TestUpgrade(t *testing.T) {
 	tr := &Transport{Limiter: limiter(t, "{url: /, rules: [{rpu: 1, algo: C}]}"), Base: &http.Transport{}}
 	proxy := httptest.NewServer(&httputil.ReverseProxy{Transport: tr, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
 	defer proxy.Close()
-	for range 2 { // the place is free again
+	for range 2 { // the slot is free again
 		c, err := net.Dial("tcp", proxy.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -939,7 +939,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// The path that is judged is the one that is sent, however the URL has it.
+// The rules evaluate the path that is sent, in whatever form the URL has it.
 func TestPath(t *testing.T) {
 	t.Parallel()
 	for want, urls := range map[string][]*url.URL{
@@ -954,18 +954,18 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// idle fails if a host counts calls as under way when none is.
+// idle fails if a host counts calls as in flight when none is.
 func idle(t *testing.T, tr *Transport) {
 	t.Helper()
 	for name, h := range tr.hosts {
-		if len(h.underWay) > 0 || h.asks != 0 || h.pending != [mostPolicies]int64{} || len(h.sleepers) > 0 || h.users != 0 {
-			t.Errorf("%s: %d under way, asking %b, pending %v, %d wait, %d users", name, len(h.underWay), h.asks, h.pending, len(h.sleepers), h.users)
+		if len(h.inFlight) > 0 || h.probing != 0 || h.pending != [maxPolicies]int64{} || len(h.waiters) > 0 || h.users != 0 {
+			t.Errorf("%s: %d in flight, probing %b, pending %v, %d wait, %d users", name, len(h.inFlight), h.probing, h.pending, len(h.waiters), h.users)
 		}
 	}
 }
 
-// Who gives up at the moment in which it may go leaves nothing behind.
-func TestGivesUpInTheSameMoment(t *testing.T) {
+// A waiter whose context ends at the moment when its call may be sent leaves no trace.
+func TestContextEndsInTheSameMoment(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tr := &Transport{Base: base(func(r *http.Request) (*http.Response, error) {
@@ -981,7 +981,7 @@ func TestGivesUpInTheSameMoment(t *testing.T) {
 			wg.Go(func() { _ = get(t.Context(), tr, "http://server/?1") })
 			synctest.Wait()
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel) // when there is room for one more
+			time.AfterFunc(time.Second, cancel) // when the server allows one more
 			wg.Go(func() { _ = get(ctx, tr, "http://server/?1") })
 			wg.Wait()
 			idle(t, tr)
@@ -989,7 +989,7 @@ func TestGivesUpInTheSameMoment(t *testing.T) {
 	})
 }
 
-// When the first of those who wait leaves, the next one looks at the clock.
+// When the first waiter leaves, the next one sets its timer.
 func TestFirstLeaves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -1004,7 +1004,7 @@ func TestFirstLeaves(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		for i, ctx := range []context.Context{t.Context(), ctx, t.Context()} { // asks, leaves, goes then
+		for i, ctx := range []context.Context{t.Context(), ctx, t.Context()} { // probes, leaves, is sent then
 			wg.Go(func() {
 				err := get(ctx, tr, "http://server/")
 				want := []time.Duration{time.Second, 2 * time.Second, 7 * time.Second}[i]
@@ -1021,7 +1021,7 @@ func TestFirstLeaves(t *testing.T) {
 	})
 }
 
-// Of several refusals the longest counts, until a call is answered that was sent after them.
+// The longest of several refusals counts, until a call that was sent after them has a response.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -1060,8 +1060,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// A refusal that names the limit which is used up says of that when there is more. A date goes
-// by the server's clock.
+// A refusal with a used up limit says when that limit has more calls. A date is by the
+// clock of the server.
 func TestRetryAfterWithFields(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -1078,7 +1078,7 @@ func TestRetryAfterWithFields(t *testing.T) {
 		})}
 		for _, step := range []struct {
 			url  string
-			want time.Duration // 0: it goes
+			want time.Duration // 0: the call is sent
 		}{
 			{"http://limit/many/", 0},
 			{"http://limit/few/", 0},

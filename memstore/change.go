@@ -49,7 +49,7 @@ func (s *Store) Refund(charges []limit.Charge) {
 		if s.acquire(&it) {
 			switch scheduled := ch.At + ch.Outcome.Wait; {
 			case it.c.queue != nil:
-				s.giveTurn(&it, scheduled, ch.Cost)
+				s.refundUnwaited(&it, scheduled, ch.Cost)
 			case it.c.reserver != nil:
 				s.giveBack(&it, scheduled, ch.Cost)
 			default:
@@ -77,10 +77,11 @@ func (s *Store) Reset(_ context.Context, h limit.Counters, key []byte) error {
 		return nil
 	}
 	it.head = 0
-	if waiting := s.lines.get(&it.place); waiting != nil {
+	if waiting := s.queues.get(&it.place); waiting != nil {
 		// Waiters keep their scheduled times, and a later request comes after the last.
-		last := waiting.waiters[len(waiting.waiters)-1]
-		it.head = it.c.Take(limit.State{}, last.turn, last.cost)
+		all := waiting.Waiters()
+		last := all[len(all)-1]
+		it.head = it.c.Take(limit.State{}, last.at, last.cost)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@
 // concerns one shard at a time and is short.
 //
 // A state that needs more than the head has it in a slab of words; see slab.go. Requests
-// that wait for a leaky bucket are in a queue; see line.go.
+// that wait for a leaky bucket are in a wait queue; see waitqueue.go.
 //
 // # Memory
 //
@@ -88,7 +88,7 @@ type Store struct {
 	shards []shard
 	rooms  rooms
 	cells  slab
-	lines  lines
+	queues waitQueues
 
 	evictions atomic.Int64
 	shrunk    atomic.Uint64 // where the last shrink looked
@@ -296,7 +296,7 @@ func (s *Store) familyOf(id uint64) *atomic.Pointer[family] {
 // slot is held. The counters can come back before those requests have ended.
 func (s *Store) retired(shard *shard, meta, head uint64) bool {
 	f := s.familyOf(meta & idMask).Load()
-	return f.newest.Load() == nil && (!f.held || head == 0) && (!f.queues || !s.lines.exists(shard, meta))
+	return f.newest.Load() == nil && (!f.held || head == 0) && (!f.queues || !s.queues.exists(shard, meta))
 }
 
 // expired reports whether a record has no effect any more. The record is locked.
@@ -304,7 +304,7 @@ func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
 	f := s.familyOf(meta & idMask).Load()
 	c := f.newest.Load()
 	switch {
-	case f.queues && s.lines.exists(shard, meta):
+	case f.queues && s.queues.exists(shard, meta):
 		return false
 	case c == nil:
 		return !f.held || head == 0

@@ -53,8 +53,8 @@ func (s *Store) evaluate(it *item, now int64) bool {
 	defer func() { it.unlock(it.head) }()
 	state := it.state(s)
 	if it.c.queue != nil {
-		if waiting := s.lines.get(&it.place); waiting != nil { // as in catchUp
-			state.Head = it.c.queue.Delay(state, max(now-waiting.waiters[0].turn, 0))
+		if waiting := s.queues.get(&it.place); waiting != nil { // as in catchUp
+			state.Head = it.c.queue.Delay(state, max(now-waiting.Head().at, 0))
 		}
 	}
 	it.charge.Outcome = it.c.evaluate(state, now, it.charge)

@@ -155,7 +155,7 @@ func (s *Store) charge(it *item, now, wait int64) {
 		it.head = it.c.queue.Delay(limit.State{Head: it.head}, late)
 		ch.Outcome.Wait = wait
 		if s.clock == nil {
-			ch.Ticket = s.queue(it, now+wait, late)
+			ch.Ticket = s.join(it, now+wait, late)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -14,7 +15,7 @@ import (
 	"github.com/diana-limiter/diana/redisstore"
 )
 
-// Calls to somebody else's API, by a hundred workers in as many processes, five a second.
+// A hundred workers in as many processes make at most five calls a second to somebody else's API.
 func Example_shared() {
 	store, err := redisstore.Open(redisstore.Options{URL: "redis://127.0.0.1:6379/0"})
 	if err != nil {
@@ -24,14 +25,14 @@ func Example_shared() {
 	limiter, err := rate.New(limit.Limit{N: 5, Unit: time.Second, Burst: 1}, rate.Options{
 		Store:   store,
 		Name:    "maps API",
-		Workers: 100, // without Redis each takes a hundredth
+		Workers: 100, // without Redis each worker has a hundredth of the rate
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	call := func(ctx context.Context) error {
 		if _, err := limiter.Wait(ctx, 1); err != nil {
-			return err // ctx ended, or would before it is our turn
+			return err // ctx has ended, or would end before the call may start
 		}
 		// call the API
 		return nil
@@ -39,34 +40,34 @@ func Example_shared() {
 	_ = call
 }
 
-// A burst is paid for by the next caller. With a warm-up the first cost more.
+// The next caller pays for a burst. With a warm-up the first requests cost more.
 func ExampleLimiter_Reserve() {
-	waits := func(l limit.Limit, costs ...int64) {
+	delays := func(l limit.Limit, costs ...int64) {
 		limiter, err := rate.New(l, rate.Options{})
 		if err != nil {
 			log.Fatal(err)
 		}
-		var told []time.Duration
+		var all []time.Duration
 		for _, n := range costs {
 			r, err := limiter.Reserve(context.Background(), n)
 			if err != nil {
 				log.Fatal(err)
 			}
-			told = append(told, r.Delay().Round(time.Second))
+			all = append(all, r.Delay().Round(time.Second))
 		}
-		fmt.Println(told)
+		fmt.Println(all)
 	}
 	const unit = 10 * time.Minute
-	waits(limit.Limit{N: 5, Unit: unit}, 1, 1, 1, 1)
-	waits(limit.Limit{N: 5, Unit: unit}, 5, 1, 1)
-	waits(limit.Limit{N: 5, Unit: unit, Warmup: unit}, 1, 1, 1, 1, 1)
+	delays(limit.Limit{N: 5, Unit: unit}, 1, 1, 1, 1)
+	delays(limit.Limit{N: 5, Unit: unit}, 5, 1, 1)
+	delays(limit.Limit{N: 5, Unit: unit, Warmup: unit}, 1, 1, 1, 1, 1)
 	// Output:
 	// [0s 2m0s 4m0s 6m0s]
 	// [0s 10m0s 12m0s]
 	// [0s 5m12s 8m48s 11m0s 13m0s]
 }
 
-// What cannot be in time fails at once, and takes nothing.
+// Work that cannot start in time fails at once, and consumes nothing.
 func ExampleLimiter_Wait() {
 	limiter, err := rate.New(limit.Limit{N: 1, Unit: time.Minute}, rate.Options{})
 	if err != nil {
@@ -83,7 +84,7 @@ func ExampleLimiter_Wait() {
 	// false true
 }
 
-// What is worth little when it is late.
+// Work that is worth nothing when it is late does not wait at all.
 func ExampleLimiter_TryWait() {
 	limiter, err := rate.New(limit.Limit{N: 2, Unit: time.Minute}, rate.Options{})
 	if err != nil {
@@ -96,4 +97,158 @@ func ExampleLimiter_TryWait() {
 	// Output:
 	// true <nil>
 	// false <nil>
+}
+
+// At most two conversions run at a time, and the others wait for their turn.
+func ExampleSemaphore() {
+	conversions, err := rate.NewSemaphore(2, rate.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	convert := func(ctx context.Context) error {
+		slots, err := conversions.Acquire(ctx, 1)
+		if err != nil {
+			return err // the context has ended
+		}
+		defer slots.Release()
+		// convert a picture
+		return nil
+	}
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if err := convert(context.Background()); err != nil {
+				log.Print(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// At most eight exports run at a time, in all processes together.
+func ExampleNewSemaphore_shared() {
+	store, err := redisstore.Open(redisstore.Options{URL: "redis://127.0.0.1:6379/0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	exports, err := rate.NewSemaphore(8, rate.Options{
+		Store:   store,
+		Name:    "exports",
+		Workers: 4, // without Redis each process runs at most two
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer exports.Close()
+	export := func(ctx context.Context) error {
+		slots, err := exports.Acquire(ctx, 1)
+		if err != nil {
+			return err // the context has ended
+		}
+		defer slots.Release()
+		// export
+		return nil
+	}
+	_ = export
+}
+
+// A large job takes several slots. It gets all of them or none.
+func ExampleSemaphore_TryAcquire() {
+	memory, err := rate.NewSemaphore(8, rate.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, gigabytes := range []int64{5, 4, 3, 9} {
+		_, err := memory.TryAcquire(context.Background(), gigabytes)
+		fmt.Println(gigabytes, err)
+	}
+	// Output:
+	// 5 <nil>
+	// 4 rate: the wait would be too long: too few slots are free
+	// 3 <nil>
+	// 9 rate: the wait would be too long: 9 slots of 8 will never be free
+}
+
+// A second call of Release does nothing.
+func ExampleSlots_Release() {
+	one, err := rate.NewSemaphore(1, rate.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	first, err := one.Acquire(ctx, 1)
+	fmt.Println("first:", err)
+	first.Release()
+	second, err := one.Acquire(ctx, 1)
+	fmt.Println("second:", err)
+	first.Release()
+	_, err = one.TryAcquire(ctx, 1)
+	fmt.Println("third:", err)
+	second.Release()
+	// Output:
+	// first: <nil>
+	// second: <nil>
+	// third: rate: the wait would be too long: too few slots are free
+}
+
+// A Limiter allows a rate at once that it has stored. Here it has stored nothing.
+func ExampleNew() {
+	limiter, err := rate.New(limit.Limit{N: 10, Unit: time.Hour}, rate.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(limiter.Limit().N, "each", limiter.Limit().Unit)
+	_, err = rate.New(limit.Limit{N: 10}, rate.Options{})
+	fmt.Println(err)
+	// Output:
+	// 10 each 1h0m0s
+	// limit: unit is 0s, expected whole microseconds, 1ms to 744h0m0s
+}
+
+// Work that waits keeps its scheduled time. Later work has the new limit.
+func ExampleLimiter_SetLimit() {
+	limiter, err := rate.New(limit.Limit{N: 1, Unit: time.Hour}, rate.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	delay := func() {
+		r, err := limiter.Reserve(context.Background(), 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r.Delay().Round(time.Minute))
+	}
+	delay()
+	delay()
+	if err := limiter.SetLimit(limit.Limit{N: 4, Unit: time.Hour}); err != nil {
+		log.Fatal(err)
+	}
+	delay()
+	delay()
+	// Output:
+	// 0s
+	// 1h0m0s
+	// 2h0m0s
+	// 2h15m0s
+}
+
+// A program that does not wait for its scheduled time refunds what it has reserved.
+func ExampleReservation_Cancel() {
+	limiter, err := rate.New(limit.Limit{N: 1, Unit: time.Hour}, rate.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		r, err := limiter.Reserve(context.Background(), 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r.Delay().Round(time.Minute))
+		r.Cancel() // does nothing for the first one, which may start at once
+	}
+	// Output:
+	// 0s
+	// 1h0m0s
+	// 1h0m0s
 }

@@ -30,13 +30,13 @@ func newLimiter(t testing.TB, l limit.Limit, o rate.Options) *rate.Limiter {
 
 func perSecond(n int64) limit.Limit { return limit.Limit{N: n, Unit: time.Second} }
 
-// step is a call of a table: after idling, n are asked for, and the wait is told.
+// step is a call of a table: after idle time it requests n, and has a scheduled wait.
 type step struct {
 	idle, n int64 // idle in ms
 	wait    int64 // ms
 }
 
-// steps plays a table, under fake time.
+// steps makes the calls of a table, under fake time.
 func steps(t *testing.T, l limit.Limit, o func() rate.Options, table []step) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -46,13 +46,13 @@ func steps(t *testing.T, l limit.Limit, o func() rate.Options, table []step) {
 			before := time.Now()
 			wait, err := r.Wait(t.Context(), s.n)
 			if want := time.Duration(s.wait) * time.Millisecond; err != nil || wait != want || time.Since(before) != want {
-				t.Errorf("call %d: told to wait for %v, and did for %v (%v), want %v", i, wait, time.Since(before), err, want)
+				t.Errorf("call %d: scheduled to wait %v, and waited %v (%v), want %v", i, wait, time.Since(before), err, want)
 			}
 		}
 	})
 }
 
-// The tables that source 003 prints of Guava's RateLimiter, to the millisecond.
+// The Limiter keeps the tables that source 003 prints of Guava's RateLimiter, to the millisecond.
 func TestGuavasTables(t *testing.T) {
 	t.Parallel()
 	for name, table := range map[string]struct {
@@ -69,7 +69,7 @@ func TestGuavasTables(t *testing.T) {
 			{1000, 1, 0}, {0, 1, 360}, {0, 1, 220}, {0, 1, 200}, {0, 1, 200}, {0, 1, 200},
 			{0, 1, 200}, {0, 1, 200}, {0, 1, 200}, {0, 1, 200},
 		}},
-		// One a second, and four calls of which one is a little late: the others need not be.
+		// At one a second one of four calls is a little late, which delays no other call.
 		"a late one": {perSecond(1), []step{{0, 1, 0}, {1050, 1, 0}, {950, 1, 0}, {1000, 1, 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestGuavasTables(t *testing.T) {
 	}
 }
 
-// In a Store of several, a rate that has not been used has all stored that can be.
+// A rate in a Store that has not been used has as much stored as it can.
 func TestSharedBegins(t *testing.T) {
 	t.Parallel()
 	shared := func() rate.Options {
@@ -90,7 +90,7 @@ func TestSharedBegins(t *testing.T) {
 	steps(t, limit.Limit{N: 5, Unit: time.Second, Warmup: time.Second}, shared, []step{{0, 1, 0}, {0, 1, 520}})
 }
 
-// A hundred goroutines go on at the turns that the rate has, each at its own.
+// Goroutines start at the times that the rate schedules, each at its own.
 func TestWaitConcurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,13 +110,13 @@ func TestWaitConcurrently(t *testing.T) {
 		slices.Sort(went)
 		for i, at := range went {
 			if want := time.Duration(i) * 100 * time.Millisecond; at != want {
-				t.Errorf("number %d went on after %v, want %v", i, at, want)
+				t.Errorf("number %d started after %v, want %v", i, at, want)
 			}
 		}
 	})
 }
 
-// So many at once of 64 goroutines as are stored, and one more.
+// Of 64 goroutines as many start at once as are stored, and one more.
 func TestTryWaitConcurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,12 +137,12 @@ func TestTryWaitConcurrently(t *testing.T) {
 		}
 		wg.Wait()
 		if in.Load() != 301 {
-			t.Errorf("%d went on, want 301", in.Load())
+			t.Errorf("%d started, want 301", in.Load())
 		}
 	})
 }
 
-// next returns how long who asks now would wait, and takes nothing.
+// next returns how long the next request would wait, and consumes nothing.
 func next(t testing.TB, r *rate.Limiter) time.Duration {
 	t.Helper()
 	v, err := r.Reserve(context.Background(), 1)
@@ -186,10 +186,10 @@ func TestTooLong(t *testing.T) {
 			}
 		}
 		if time.Since(start) != 0 {
-			t.Errorf("to be refused took %v", time.Since(start))
+			t.Errorf("the refusals took %v", time.Since(start))
 		}
 		if wait := next(t, r); wait != 10*time.Second {
-			t.Errorf("what was refused has taken something: the next waits %v", wait)
+			t.Errorf("a refused request has consumed something: the next waits %v", wait)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+2*time.Microsecond)
 		defer cancel()
@@ -241,8 +241,8 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// Whatever the order in which those who wait give up, nothing is left of them.
-func TestCancelGivesBack(t *testing.T) {
+// Waiters that give up leave no trace, in whatever order they give up.
+func TestCancelRefunds(t *testing.T) {
 	t.Parallel()
 	for _, l := range []limit.Limit{perSecond(7), {N: 7, Unit: time.Second, Warmup: 10 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -270,8 +270,8 @@ func TestCancelGivesBack(t *testing.T) {
 	}
 }
 
-// Who has reserved behind one that cancels keeps its turn, and nobody else gets that.
-func TestCancelKeepsTurns(t *testing.T) {
+// Reservations behind a cancelled one keep their scheduled times, and no other gets one of these.
+func TestCancelKeepsTimes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newLimiter(t, perSecond(1), rate.Options{})
@@ -283,32 +283,32 @@ func TestCancelKeepsTurns(t *testing.T) {
 			}
 			all = append(all, v)
 		}
-		all[0].Cancel() // its turn has come
+		all[0].Cancel() // its time has come
 		all[1].Cancel()
 		if wait := next(t, r); wait != 4*time.Second {
-			t.Errorf("one in the middle has left, and the next waits %v, want 4 s", wait)
+			t.Errorf("one in the middle is cancelled, and the next waits %v, want 4 s", wait)
 		}
 		all[3].Cancel()
 		all[3].Cancel()
 		if wait := next(t, r); wait != 3*time.Second {
-			t.Errorf("the last has left, and the next waits %v, want 3 s", wait)
+			t.Errorf("the last is cancelled, and the next waits %v, want 3 s", wait)
 		}
 		if all[2].Delay() != 2*time.Second {
-			t.Errorf("one that stays is due in %v, was in 2 s", all[2].Delay())
+			t.Errorf("one that stays is due in %v, want 2 s", all[2].Delay())
 		}
 		time.Sleep(500 * time.Millisecond)
 		all[2].Cancel()
 		if wait := next(t, r); wait != 500*time.Millisecond {
-			t.Errorf("all have left, and the next waits %v, want 500 ms", wait)
+			t.Errorf("all are cancelled, and the next waits %v, want 500 ms", wait)
 		}
 		late, err := r.Reserve(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(late.Delay())
-		late.Cancel() // may have gone on
+		late.Cancel() // the caller may have started
 		if wait := next(t, r); wait != time.Second {
-			t.Errorf("one was cancelled whose turn had come, and the next waits %v, want 1 s", wait)
+			t.Errorf("one was cancelled after its time, and the next waits %v, want 1 s", wait)
 		}
 	})
 }
@@ -322,7 +322,7 @@ func TestSetLimit(t *testing.T) {
 		waits := func(n int64, until time.Duration) {
 			wg.Go(func() {
 				if _, err := r.Wait(t.Context(), n); err != nil || time.Since(start) != until {
-					t.Errorf("%d went on after %v, want %v (%v)", n, time.Since(start), until, err)
+					t.Errorf("cost %d started after %v, want %v (%v)", n, time.Since(start), until, err)
 				}
 			})
 			synctest.Wait()
@@ -334,20 +334,20 @@ func TestSetLimit(t *testing.T) {
 		}
 		waits(2, 0)
 		waits(2, time.Second)
-		set(perSecond(10))      // those who wait keep their turns, those who come pay less
-		waits(5, 2*time.Second) // what was asked before is paid as it was
+		set(perSecond(10))      // waiters keep their times, and later requests pay less
+		waits(5, 2*time.Second) // earlier requests are paid for at the old rate
 		waits(1, 2500*time.Millisecond)
 		if err := r.SetLimit(limit.Limit{N: 1}); err == nil || r.Limit().N != 10 {
-			t.Errorf("a wrong limit: %v, and %v is in force", err, r.Limit())
+			t.Errorf("a wrong limit: %v, and the limit is %v", err, r.Limit())
 		}
 		set(limit.Limit{Unit: time.Second}) // none
 		if _, err := r.Wait(t.Context(), 1); !errors.Is(err, rate.ErrTooLong) {
 			t.Error(err)
 		}
 		set(perSecond(10))
-		waits(1, 2600*time.Millisecond) // what is owed is not forgotten
+		waits(1, 2600*time.Millisecond) // earlier requests are still to be paid for
 		wg.Wait()
-		time.Sleep(100 * time.Millisecond) // it is paid
+		time.Sleep(100 * time.Millisecond) // all is paid for
 		time.Sleep(500 * time.Millisecond) // 5 of 10 are stored: it is half full
 		set(perSecond(20))
 		for i := range 12 {
@@ -356,7 +356,7 @@ func TestSetLimit(t *testing.T) {
 				t.Errorf("of 20 a second request %d: %v, %v", i, ok, err)
 			}
 		}
-		set(limit.Limit{N: 5, Unit: time.Second, Warmup: time.Second}) // wholly cold
+		set(limit.Limit{N: 5, Unit: time.Second, Warmup: time.Second}) // cold
 		start = time.Now()
 		waits(1, 0)
 		waits(1, 520*time.Millisecond)
@@ -370,14 +370,14 @@ func TestSetLimit(t *testing.T) {
 	})
 }
 
-// gone is a store that cannot be asked.
+// gone is a store that fails.
 type gone struct{ *memstore.Store }
 
 func (gone) Take(context.Context, int64, []limit.Charge) (bool, error) {
 	return false, errors.New("gone")
 }
 
-// While the store cannot be asked each worker has its part, however small.
+// While the store fails each worker has its part, however small.
 func TestPart(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -405,7 +405,7 @@ func TestPart(t *testing.T) {
 				in++
 			}
 			if in != tc.in {
-				t.Errorf("%+v: after %v %d of four workers' part went on, want %d", tc.l, tc.idle, in, tc.in)
+				t.Errorf("%+v: after %v %d started in the part of one of four workers, want %d", tc.l, tc.idle, in, tc.in)
 			}
 			if v, err := r.Reserve(t.Context(), 1); err != nil || v.Delay() == 0 {
 				t.Errorf("%+v: %v", tc.l, err)
@@ -414,7 +414,7 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// Limiters of one name in a Store share a rate, those of another do not.
+// Limiters of one name in a Store share a rate. Limiters of another name do not.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -431,7 +431,7 @@ func TestShared(t *testing.T) {
 		if wait := next(t, other); wait != 0 {
 			t.Errorf("the other waits %v", wait)
 		}
-		// What one gives back the other can have, but not what is not the last.
+		// One Limiter can use what the other refunds, if no reservation is behind it.
 		v, err := one.Reserve(t.Context(), 1)
 		if err != nil || v.Delay() != 4*time.Second {
 			t.Fatal(v.Delay(), err)
@@ -453,7 +453,7 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// tardy is a store whose answer can come late.
+// tardy is a store that can answer late.
 type tardy struct {
 	*memstore.Store
 	late time.Duration
@@ -466,8 +466,8 @@ func (s *tardy) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	return ok, err
 }
 
-// Who is told its turn late stands where the store has it: when all give up, nothing is left
-// of them.
+// A reservation whose answer is late is in the order of the store. When all are cancelled, they
+// leave no trace.
 func TestCancelAfterLateAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -533,14 +533,14 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-// To close a Limiter twice does not close another of the same name.
+// A second Close of a Limiter does not close another Limiter of the same name.
 func TestCloseTwice(t *testing.T) {
 	t.Parallel()
 	store := memstore.New(memstore.Options{})
 	day := limit.Limit{N: 1, Unit: 24 * time.Hour}
 	a := newLimiter(t, day, rate.Options{Store: store, Name: "x"})
 	b := newLimiter(t, day, rate.Options{Store: store, Name: "x"})
-	for range 3 { // what is stored, and one ahead
+	for range 3 { // what is stored, and one more
 		_, _ = b.TryWait(t.Context(), 1, 0)
 	}
 	a.Close()
@@ -549,13 +549,13 @@ func TestCloseTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 100_000 { // tables grow, and forget what is retired
+	for i := range 100_000 { // the tables grow, and forget retired counters
 		if _, err := store.Take(t.Context(), store.Now(), []limit.Charge{{Counters: others, Key: fmt.Append(nil, i), Cost: 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if ok, err := b.TryWait(t.Context(), 1, 0); ok || err != nil {
-		t.Errorf("%v, %v, want it to be too early", ok, err)
+		t.Errorf("%v, %v, want false", ok, err)
 	}
 }
 

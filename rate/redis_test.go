@@ -17,7 +17,7 @@ import (
 	"github.com/diana-limiter/diana/redisstore"
 )
 
-// openRedis returns a store that is in use.
+// openRedis returns a store that Redis answers.
 func openRedis(t *testing.T, r *redistest.Server) *redisstore.Store {
 	t.Helper()
 	s, err := redisstore.Open(redisstore.Options{URL: r.URL(), Timeout: 10 * time.Second})
@@ -48,10 +48,10 @@ func TestWorkersShareARate(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(l.Warmup), func(t *testing.T) {
 			t.Parallel()
-			// The turns that were told, by when they must have been at the earliest and latest.
-			type turn struct{ earliest, latest time.Time }
+			// When each request started, at the earliest and at the latest.
+			type start struct{ earliest, latest time.Time }
 			var mu sync.Mutex
-			var turns []turn
+			var starts []start
 			const lasts = 2 * time.Second
 			var wg sync.WaitGroup
 			for range 5 {
@@ -68,12 +68,12 @@ func TestWorkersShareARate(t *testing.T) {
 								return
 							}
 							if err != nil || now.Sub(asked) < wait {
-								t.Errorf("told to wait for %v, went on after %v (%v)", wait, now.Sub(asked), err)
+								t.Errorf("scheduled to wait %v, started after %v (%v)", wait, now.Sub(asked), err)
 								return
 							}
 							mu.Lock()
-							// Round(0): on the wall's clock, as Redis counts
-							turns = append(turns, turn{asked.Add(wait).Round(0), now.Round(0)})
+							// Round(0): by the wall clock, like Redis
+							starts = append(starts, start{asked.Add(wait).Round(0), now.Round(0)})
 							mu.Unlock()
 						}
 					})
@@ -81,17 +81,17 @@ func TestWorkersShareARate(t *testing.T) {
 			}
 			begin := time.Now()
 			wg.Wait()
-			slices.SortFunc(turns, func(a, b turn) int { return a.latest.Compare(b.latest) })
-			for i, first := range turns {
+			slices.SortFunc(starts, func(a, b start) int { return a.latest.Compare(b.latest) })
+			for i, first := range starts {
 				in := 0
-				for _, last := range turns[i:] {
+				for _, last := range starts[i:] {
 					if last.earliest.Before(first.earliest) {
 						continue
 					}
 					in++
 					span := last.latest.Sub(first.earliest)
 					if most := float64(l.Burst+1) + span.Seconds()*float64(l.N); float64(in) > most+1e-6 {
-						t.Fatalf("%d went on within %v, want at most %.2f", in, span, most)
+						t.Fatalf("%d started within %v, want at most %.2f", in, span, most)
 					}
 				}
 			}
@@ -99,14 +99,14 @@ func TestWorkersShareARate(t *testing.T) {
 			if l.Warmup > 0 {
 				spent -= l.Warmup
 			}
-			if least := spent.Seconds() * float64(l.N) / 2; float64(len(turns)) < least {
-				t.Errorf("%d went on in %v, want %d a second", len(turns), spent, l.N)
+			if least := spent.Seconds() * float64(l.N) / 2; float64(len(starts)) < least {
+				t.Errorf("%d started in %v, want %d a second", len(starts), spent, l.N)
 			}
 		})
 	}
 }
 
-// Without Redis a request fails at once, or each worker has its part.
+// While Redis is down a request fails at once, or each worker has its part.
 func TestRedisGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -127,7 +127,7 @@ func TestRedisGone(t *testing.T) {
 		}
 	}
 	if n := in(); n != 9 {
-		t.Errorf("with Redis %d went on, want 9", n)
+		t.Errorf("with Redis %d started, want 9", n)
 	}
 	v, err := lenient.Reserve(t.Context(), 1)
 	if err != nil || v.Delay() == 0 || v.Delay() > 9*time.Second {
@@ -143,13 +143,92 @@ func TestRedisGone(t *testing.T) {
 			t.Errorf("without Redis: %v, %v", v, err)
 		}
 	}
-	if n := in(); n != 1 { // since the part was made next to nothing is stored
-		t.Errorf("without Redis %d went on, want 1", n)
+	if n := in(); n != 1 { // the part is new, and has stored next to nothing
+		t.Errorf("without Redis %d started, want 1", n)
 	}
 	w, err := lenient.Reserve(t.Context(), 1)
 	if err != nil || w.Delay() == 0 || w.Delay() > 36*time.Second {
 		t.Errorf("of a quarter, the next is due in %v, want 36 s (%v)", w.Delay(), err)
 	}
 	w.Cancel()
-	v.Cancel() // has nobody to tell it to
+	v.Cancel() // cannot reach Redis
+}
+
+// Two processes, as far as Redis can tell, share slots exactly.
+func TestProcessesShareSlots(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	var semaphores []*rate.Semaphore
+	for range 2 {
+		semaphores = append(semaphores, newSemaphore(t, 5, rate.Options{Store: openRedis(t, server), Name: "a"}))
+	}
+	var g gauge
+	if crowd(t, &g, 48, 10, 2*time.Millisecond, semaphores...) == 0 {
+		t.Error("nobody acquired a slot")
+	}
+	if g.most.Load() != 5 {
+		t.Errorf("at most %d slots were held, want 5", g.most.Load())
+	}
+	for _, s := range semaphores {
+		eventually(t, func() bool { return free(t, s) == 5 })
+	}
+}
+
+// The slots of a process that has crashed are free again after its lease.
+func TestSlotsOfACrashedProcess(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("a lease lasts for 10 s")
+	}
+	server := redistest.Start(t)
+	crashes := openRedis(t, server)
+	acquire(t, newSemaphore(t, 2, rate.Options{Store: crashes, Name: "a"}), 2)
+	s := newSemaphore(t, 2, rate.Options{Store: openRedis(t, server), Name: "a"})
+	crashes.Close() // which releases no slots
+	expectFree(t, s, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	slots, err := s.Acquire(ctx, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots.Release()
+	eventually(t, func() bool { return free(t, s) == 2 })
+}
+
+// While Redis is down Acquire fails at once, or the process has its part. Slots that a process
+// holds through an outage are counted in Redis afterwards.
+func TestSlotsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := openRedis(t, server)
+	strict := newSemaphore(t, 6, rate.Options{Store: store, Name: "strict"})
+	lenient := newSemaphore(t, 6, rate.Options{Store: store, Name: "lenient", Workers: 2})
+	others := openRedis(t, server)
+	other := newSemaphore(t, 6, rate.Options{Store: others, Name: "lenient", Workers: 2})
+	held := acquire(t, lenient, 1)
+	waits := make(chan error)
+	all := acquire(t, strict, 6)
+	go func() {
+		_, err := strict.Acquire(context.Background(), 1)
+		waits <- err
+	}()
+	server.Kill()
+	if err := <-waits; !errors.Is(err, redisstore.ErrUnavailable) {
+		t.Errorf("a waiter, without Redis: %v", err)
+	}
+	for range 3 {
+		if slots, err := strict.Acquire(t.Context(), 1); slots != nil || !errors.Is(err, redisstore.ErrUnavailable) {
+			t.Errorf("without Redis: %v, %v", slots, err)
+		}
+	}
+	more := acquire(t, lenient, 2) // with held this is its part
+	expectFree(t, lenient, 0)
+	server.Restart()
+	eventually(t, func() bool { return store.Up() && others.Up() })
+	eventually(t, func() bool { return free(t, other) == 3 })
+	held.Release()
+	more.Release()
+	all.Release()
+	eventually(t, func() bool { return free(t, other) == 6 && free(t, strict) == 6 })
 }

@@ -10,41 +10,41 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Reservation is what Reserve has taken. Its methods are safe for concurrent use.
+// A Reservation is what Reserve has consumed. Its methods are safe for concurrent use.
 type Reservation struct {
 	limiter   *Limiter
 	charge    limit.Charge
-	wait      time.Duration // when it was made
-	turn      int64         // moment to go on, by the limiter's clock; 0: at once
+	wait      time.Duration // as it was when Reserve returned
+	at        int64         // scheduled time by the limiter's clock; 0: now
 	cancelled bool          // guarded by limiter.mu
 }
 
-// Delay returns how long it is until the caller may go on; 0 if it may.
+// Delay returns how long the caller still has to wait before the work may start.
 func (r *Reservation) Delay() time.Duration {
-	return time.Duration(max(r.turn-r.limiter.now(), 0)) * time.Microsecond
+	return time.Duration(max(r.at-r.limiter.now(), 0)) * time.Microsecond
 }
 
-// Cancel tells that the caller does not go on. If its turn has not come, it gives back what
-// was reserved: to the last who reserved, and if that one cancels too, to the one before.
-// Whoever has reserved behind keeps the turn that it was told, and no two may have one; so a
-// turn with another behind it passes unused, unless those behind are cancelled as well. Of a
-// rate that is shared, those of other processes count too.
+// Cancel says that the work does not start. If its scheduled time has not come, and nobody has
+// reserved behind it, Cancel refunds it. Otherwise the Limiter refunds it when all
+// reservations behind it are cancelled as well, because a reservation keeps the time that its
+// caller was told. If one of those stays, the scheduled time passes unused. Reservations of other
+// processes with the same Store and Name count too.
 func (r *Reservation) Cancel() {
 	l := r.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.cancelled || r.turn <= l.now() {
+	if r.cancelled || r.at <= l.now() {
 		return
 	}
 	r.cancelled = true
-	for last := len(l.ahead) - 1; last >= 0 && l.ahead[last].cancelled; last-- {
-		l.store.Refund([]limit.Charge{l.ahead[last].charge})
-		l.ahead[last] = nil
-		l.ahead = l.ahead[:last]
+	for last := len(l.pending) - 1; last >= 0 && l.pending[last].cancelled; last-- {
+		l.store.Refund([]limit.Charge{l.pending[last].charge})
+		l.pending[last] = nil
+		l.pending = l.pending[:last]
 	}
 }
 
-// sleep waits for the turn.
+// sleep waits until the scheduled time.
 func (r *Reservation) sleep(ctx context.Context) error {
 	timer := time.NewTimer(r.wait)
 	defer timer.Stop()
@@ -57,18 +57,19 @@ func (r *Reservation) sleep(ctx context.Context) error {
 	}
 }
 
-// add notes a reservation that has to wait. l.mu is held.
+// add adds a reservation to the pending ones. l.mu is held.
 func (l *Limiter) add(r *Reservation) {
-	if len(l.ahead) == cap(l.ahead) { // it grows only when as many wait
+	if len(l.pending) == cap(l.pending) { // the slice grows only if all of it is still pending
 		now := l.now()
-		l.ahead = slices.DeleteFunc(l.ahead, func(o *Reservation) bool { return o.turn <= now })
+		l.pending = slices.DeleteFunc(l.pending, func(o *Reservation) bool { return o.at <= now })
 	}
-	i := len(l.ahead) // and behind those who have the same turn
-	for i > 0 && l.ahead[i-1].place() > r.place() {
+	i := len(l.pending) // behind those of the same time
+	for i > 0 && l.pending[i-1].order() > r.order() {
 		i--
 	}
-	l.ahead = slices.Insert(l.ahead, i, r)
+	l.pending = slices.Insert(l.pending, i, r)
 }
 
-// place is the turn by the store's clock, as the answers of a store come in any order.
-func (r *Reservation) place() int64 { return r.charge.At + r.charge.Outcome.Wait }
+// order is the scheduled time by the clock of the store. It orders reservations, because the
+// answers of a store can overtake one another.
+func (r *Reservation) order() int64 { return r.charge.At + r.charge.Outcome.Wait }

@@ -22,7 +22,7 @@ type queue struct {
 	start time.Time
 
 	mu   sync.Mutex
-	left []string // "name@ms", in the order they went on
+	left []string // "name@ms", in the order in which the requests proceeded
 }
 
 func newQueue(t *testing.T, places int64) *queue {
@@ -31,8 +31,8 @@ func newQueue(t *testing.T, places int64) *queue {
 	return &queue{t: t, store: s, c: c, start: time.Now()}
 }
 
-// arrive lets one join the queue and returns how to leave it early. It returns nil
-// if there is no place.
+// arrive makes a request that waits, and returns a function by which it leaves early. It returns
+// nil if the request is refused.
 func (q *queue) arrive(name string) (leave func()) {
 	q.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -64,10 +64,10 @@ func (q *queue) expect(want ...string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !slices.Equal(q.left, want) {
-		q.t.Errorf("went on: %v, want %v", q.left, want)
+		q.t.Errorf("proceeded: %v, want %v", q.left, want)
 	}
-	if n := len(q.store.lines.by); n != 0 {
-		q.t.Errorf("%d lines are left", n)
+	if n := len(q.store.queues.by); n != 0 {
+		q.t.Errorf("%d wait queues are left", n)
 	}
 }
 
@@ -80,11 +80,11 @@ func TestQueueInOrder(t *testing.T) {
 			}
 		}
 		if q.arrive("e") != nil {
-			t.Error("a fourth was allowed to wait, want 3")
+			t.Error("a fourth waiter was allowed, want 3")
 		}
-		time.Sleep(150 * time.Millisecond) // b has gone
+		time.Sleep(150 * time.Millisecond) // b has proceeded
 		if q.arrive("f") == nil {
-			t.Error("f was refused although a place is free")
+			t.Error("f was refused although the queue has room")
 		}
 		q.expect("a@0", "b@100", "c@200", "d@300", "f@400")
 	})
@@ -122,27 +122,26 @@ func TestQueueLeavers(t *testing.T) {
 	}
 }
 
-// A place is free as soon as its owner leaves, not when its turn would have come.
-func TestQueueFreesPlace(t *testing.T) {
+// A waiter that leaves makes room at once, not at its scheduled time.
+func TestQueueMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 1)
 		q.arrive("a")
 		leave := q.arrive("b")
 		if q.arrive("c") != nil {
-			t.Fatal("two are waiting, want one")
+			t.Fatal("two requests wait, want one")
 		}
 		leave()
 		synctest.Wait()
 		if q.arrive("d") == nil {
-			t.Fatal("the place of one that left is not free")
+			t.Fatal("a waiter that left has made no room")
 		}
 		q.expect("a@0", "d@100")
 	})
 }
 
-// One that was admitted without waiting and then gives its turn back moves the whole
-// line up.
-func TestQueueGivenBackInFront(t *testing.T) {
+// A refund of a request that did not wait moves the whole wait queue up.
+func TestQueueRefundInFront(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 10)
 		front := []limit.Charge{{Counters: q.c, Key: []byte("x"), Cost: 1}}
@@ -158,7 +157,7 @@ func TestQueueGivenBackInFront(t *testing.T) {
 	})
 }
 
-// One that goes on late puts those behind it off, so that the distance stays.
+// A request that proceeds late delays those behind it, so that they keep their distance.
 func TestQueueLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 10)
@@ -168,7 +167,7 @@ func TestQueueLate(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 		q.arrive("c")
-		time.Sleep(250 * time.Millisecond) // its turn was at 100
+		time.Sleep(250 * time.Millisecond) // its scheduled time was 100
 		q.arrive("d")
 		if err := q.store.Wait(context.Background(), charges); err != nil {
 			t.Fatal(err)
@@ -177,8 +176,8 @@ func TestQueueLate(t *testing.T) {
 	})
 }
 
-// Callers on many goroutines leave at least a step apart, none is lost, and those
-// that give up free their places.
+// Requests of many goroutines proceed at least a step apart. None is lost, and those that
+// give up make room.
 func TestQueueCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{})
@@ -215,22 +214,22 @@ func TestQueueCrowd(t *testing.T) {
 		slices.Sort(left)
 		for i := 1; i < len(left); i++ {
 			if d := left[i] - left[i-1]; d < 1000 {
-				t.Errorf("two left %d µs apart, want at least 1000", d)
+				t.Errorf("two proceeded %d µs apart, want at least 1000", d)
 			}
 		}
 		if allowed < 133 || allowed == 200 {
-			t.Errorf("%d of 200 went on", allowed)
+			t.Errorf("%d of 200 proceeded", allowed)
 		}
-		// Nobody's turn was wasted: from first to last without a gap.
+		// No scheduled time passed unused: there is no gap between the first and the last.
 		if span := left[len(left)-1] - left[0]; span > int64(len(left)-1)*1000 {
 			t.Errorf("%d requests took %d µs", len(left), span)
 		}
 	})
 }
 
-// A turn that is given back when another has gone on since is over: who comes next keeps its
+// A refund comes too late when another request has proceeded since: the next request keeps its
 // distance from that one.
-func TestTurnIsOver(t *testing.T) {
+func TestRefundTooLate(t *testing.T) {
 	t.Parallel()
 	s := New(Options{})
 	c := open(t, s, limit.LeakyBucket(), limit.Limit{N: 10, Unit: time.Second})
@@ -246,7 +245,7 @@ func TestTurnIsOver(t *testing.T) {
 	}
 	first := take(0, 0)
 	second := take(150*time.Millisecond, 0)
-	s.Refund(first) // as another store has refused it
+	s.Refund(first) // another store has refused the request
 	third := take(150*time.Millisecond, 100*time.Millisecond)
 	s.Refund(third)
 	s.Refund(second)
