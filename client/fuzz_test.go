@@ -26,10 +26,10 @@ func FuzzFields(f *testing.F) {
 		} {
 			h := http.Header{names[0]: {one}, names[1]: {other}}
 			host := &host{}
-			c := &call{folder: "/", may: anyPolicy}
-			host.count(c.may, 1)
+			c := &call{folder: "/", under: anyPolicy}
+			host.count(c.under, 1)
 			host.answered(c, &http.Response{StatusCode: 429, Header: h})
-			host.allows(host.may("/"), noon)
+			host.allows(host.policiesOf("/"), noon)
 		}
 	})
 }
