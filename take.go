@@ -44,8 +44,9 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 func (l *Limiter) take(ctx context.Context, r Request, beforeWait func(*http.Request) error) (Decision, error) {
 	a, redis := l.inForce()
 	j := l.judgements.Get().(*judgement)
-	j.active, j.request, j.held, j.owed, j.waited = a, completed(r), false, false, ""
+	j.active, j.request, j.held, j.owed, j.waited = a, r, false, false, ""
 	j.beforeWait = beforeWait
+	complete(&j.request)
 	d := Decision{Allowed: true, j: j, use: j.use.Load()}
 	if strange := a.set.Find(&j.match, &j.request); strange != nil {
 		d.Allowed = false
@@ -104,7 +105,7 @@ func (l *Limiter) inForce() (a *active, redis bool) {
 // Explain returns which rules would judge the request now, in their order, and the
 // keys that it would be counted under. It counts nothing. The error is a rule.PathError.
 func (l *Limiter) Explain(r Request) ([]rule.Explanation, error) {
-	r = completed(r)
+	complete(&r)
 	return l.active.Load().set.Explain(&r)
 }
 
@@ -112,7 +113,7 @@ func (l *Limiter) Explain(r Request) ([]rule.Explanation, error) {
 // account and the device, "" where the request tells none, and the client's address, whose
 // zero value is none.
 func (l *Limiter) Identify(r Request) (account, device string, ip netip.Addr) {
-	r = completed(r)
+	complete(&r)
 	return l.active.Load().set.Identify(&r)
 }
 
