@@ -21,8 +21,8 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// wire is a ResponseWriter that remembers when how many bytes went out: what is written
-// waits until it is flushed, as in a server's buffers.
+// wire is a ResponseWriter that records when it sent how many bytes. Bytes wait until they are
+// flushed, as in a server's buffers.
 type wire struct {
 	header  http.Header
 	start   time.Time
@@ -30,7 +30,7 @@ type wire struct {
 	sent    []sent
 
 	mu  *sync.Mutex // guards all
-	all *[]sent     // of all who share it
+	all *[]sent     // of all that share it
 }
 
 type sent struct {
@@ -82,8 +82,8 @@ func answered(l *diana.Limiter, w *wire, r *http.Request, h http.HandlerFunc) {
 
 func get(path string) *http.Request { return httptest.NewRequest("GET", path, nil) }
 
-// Whatever the pieces that a handler writes: the bytes come out evenly, none is lost, and
-// they take as long as the rate says.
+// TestBandwidth sends bytes evenly, loses none, and takes as long as the rate says, whatever pieces
+// a handler writes.
 func TestBandwidth(t *testing.T) {
 	t.Parallel()
 	for _, yaml := range []string{
@@ -125,7 +125,7 @@ func TestBandwidth(t *testing.T) {
 	}
 }
 
-// A handler that is slow itself may not make up for it later.
+// TestBandwidthOfSlowHandler does not let a handler that pauses catch up later.
 func TestBandwidthOfSlowHandler(t *testing.T) {
 	t.Parallel()
 	const rate = 100_000
@@ -147,8 +147,8 @@ func TestBandwidthOfSlowHandler(t *testing.T) {
 	}
 }
 
-// The answers of an actor share its rate, those of others have their own, and nobody is
-// left behind.
+// TestBandwidthShared has the responses to one actor share a rate, evenly. Other actors have their
+// own.
 func TestBandwidthShared(t *testing.T) {
 	t.Parallel()
 	const rate, size, answers = 100_000, 100_000, 5
@@ -188,7 +188,7 @@ func TestBandwidthShared(t *testing.T) {
 	})
 }
 
-// Who is gone is not waited for, and gives what it had reserved to the others.
+// TestBandwidthOfLeaver refunds what a client that disconnects has reserved, and does not wait for it.
 func TestBandwidthOfLeaver(t *testing.T) {
 	t.Parallel()
 	for _, yaml := range []string{"{url: /, bandwidth: 10k}", "{url: /, bandwidth: {rate: 10k, actor: all}}"} {
@@ -222,7 +222,7 @@ func TestBandwidthOfLeaver(t *testing.T) {
 	}
 }
 
-// What must not be slowed is not: refusals, answers to HEAD, and other paths.
+// TestBandwidthOfOthers does not slow refusals, responses to HEAD, and other paths.
 func TestBandwidthOfOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestBandwidthOfOthers(t *testing.T) {
 	})
 }
 
-// A reload lets answers under way go on as they began, and new ones are as it says.
+// TestBandwidthReloaded keeps the rate of responses that have begun. New ones have the new rate.
 func TestBandwidthReloaded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestBandwidthReloaded(t *testing.T) {
 	})
 }
 
-// Through a real server, all that an answer can do works with a bandwidth.
+// TestBandwidthThroughServer does all that a response can do, with a bandwidth, in a real server.
 func TestBandwidthThroughServer(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, bandwidth: 400k, rules: [{rpu: 1000, charge: [401]}]}")
@@ -354,7 +354,7 @@ func TestBandwidthThroughServer(t *testing.T) {
 	}
 }
 
-// A small answer is as it would be without: in one piece, with its length.
+// TestBandwidthOfSmallAnswer sends a small response as without a bandwidth: at once, with its length.
 func TestBandwidthOfSmallAnswer(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, bandwidth: 100k}")
@@ -375,7 +375,8 @@ func TestBandwidthOfSmallAnswer(t *testing.T) {
 	}
 }
 
-// The ResponseWriter behind the limiter can do what the one in front of it can.
+// TestAbilities compares the optional interfaces of the ResponseWriter of a watched response with those
+// of the one in front of the limiter.
 func TestAbilities(t *testing.T) {
 	t.Parallel()
 	for _, yaml := range []string{"{url: /, bandwidth: 100k}", "{url: /, rules: [{rpu: 1000, charge: [401]}]}"} {

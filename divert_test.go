@@ -17,8 +17,8 @@ import (
 	"github.com/diana-limiter/diana/config"
 )
 
-// What is refused gets the answer of the first entry that refuses it and has one, with the
-// fields of a refusal, and counts as refused.
+// TestDivert answers a refused request with the diversion of the first entry that refuses it and has
+// one. The response has the fields of a refusal, and the request counts as refused.
 func TestDivert(t *testing.T) {
 	t.Parallel()
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -83,8 +83,8 @@ limits:
 	}
 }
 
-// A file is read with the configuration. One that cannot be refuses it, and at a reload
-// changes nothing.
+// TestDivertFile reads a file with the configuration. If it cannot be read, the configuration is
+// rejected, and a reload changes nothing.
 func TestDivertFile(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -130,7 +130,7 @@ func TestDivertFile(t *testing.T) {
 	}
 }
 
-// A program gives its own proxy.
+// TestDivertBy passes requests on by a program's own proxy.
 func TestDivertBy(t *testing.T) {
 	t.Parallel()
 	o := quiet

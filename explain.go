@@ -17,7 +17,7 @@ type Explanation struct {
 // Explain returns the rules that would evaluate the request, in order, and the keys of its actors.
 // It consumes nothing. The error is a rule.PathError.
 func (l *Limiter) Explain(r Request) ([]Explanation, error) {
-	r = completed(r)
+	complete(&r)
 	list, err := l.decider.Limits().Set.Explain(&r)
 	explained := make([]Explanation, len(list))
 	for i, e := range list {

@@ -172,8 +172,7 @@ func (byDay) Peek(_ limit.State, now, _ int64) limit.Outcome {
 	return limit.Outcome{Allowed: wait <= 0, Wait: max(wait, 0), Reset: max(wait, 0)}
 }
 
-// Retry-After is true: after that wait one request passes, and a second before it,
-// where seconds are exact, none does.
+// TestRetryAfterIsTrue repeats a refused request after Retry-After. The request is allowed then.
 func TestRetryAfterIsTrue(t *testing.T) {
 	t.Parallel()
 	for _, algo := range []string{"TB", "W", "SW", "SL"} {
@@ -232,7 +231,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// A place is free again however the request ends.
+// TestPlaceIsFreeAfterPanic releases the slot of a request whose handler panics.
 func TestPlaceIsFreeAfterPanic(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{rpu: 1, algo: C}]}")
@@ -249,7 +248,7 @@ func TestPlaceIsFreeAfterPanic(t *testing.T) {
 	}
 }
 
-// The path is judged as it was sent, before anything cleans it.
+// TestHandlerSeesEverySpelling evaluates the path as it was sent, before anything cleans it.
 func TestHandlerSeesEverySpelling(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /admin, rules: [{rpu: 0}]}")
@@ -260,7 +259,7 @@ func TestHandlerSeesEverySpelling(t *testing.T) {
 	}
 }
 
-// A client that leaves frees its place, also if it has sent a body that nobody has read.
+// TestLeaverWithBody frees the place of a client that disconnects, also if nobody has read its body.
 func TestLeaverWithBody(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{unit: 10s, rpu: 1, algo: LB, queue: 1}]}")
@@ -310,7 +309,7 @@ func TestLeaverWithBody(t *testing.T) {
 	}
 }
 
-// What many answers' fields share is changed by none of them.
+// TestFieldsStay checks that responses do not change memory that their fields share.
 func TestFieldsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limiter(t, "limits: [{url: /, rules: [{name: many, rpu: 400, unit: day}]}]").
@@ -332,7 +331,7 @@ func TestFieldsStay(t *testing.T) {
 	})
 }
 
-// So it does where the turns are kept in Redis.
+// TestLeaverWithBodyOfGlobalQueue is TestLeaverWithBody for a queue in Redis.
 func TestLeaverWithBodyOfGlobalQueue(t *testing.T) {
 	t.Parallel()
 	l := gateways(t, 1, redistest.Start(t).URL(), "10s", "- url: /\n  rules: [{unit: 10s, rpu: 1, algo: LB, scope: global}]")[0]
@@ -386,8 +385,8 @@ func TestHandlerAllocations(t *testing.T) {
 	}
 }
 
-// A body that is read before its request waits, and that arrives too slowly for the server's
-// deadline, is answered with 408: the limits have refused nothing.
+// TestHandlerSlowBody answers with 408 if a body that Handler reads arrives too late for the
+// server's deadline. The limits have refused nothing.
 func TestHandlerSlowBody(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "url: /\nrules: [{algo: LB, rpu: 1000}]")

@@ -81,7 +81,8 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 // take is Take without Options.OnDecision. Its Decision must be ended after an error too. It calls beforeWait, if it is not nil, before the
 // request waits.
 func (l *Limiter) take(ctx context.Context, r Request, beforeWait func(*http.Request) error) (Decision, error) {
-	result, err := l.decider.Take(ctx, completed(r), beforeWait)
+	complete(&r)
+	result, err := l.decider.Take(ctx, r, beforeWait)
 	if err != nil {
 		err = l.countRejected(err)
 	}
@@ -100,7 +101,8 @@ func decision(r *decide.Result) Decision {
 // other requests that wait. The Decision need not be ended with Done. The error is ctx's, or a
 // rule.PathError.
 func (l *Limiter) Peek(ctx context.Context, r Request) (Decision, error) {
-	result, err := l.decider.Peek(ctx, completed(r))
+	complete(&r)
+	result, err := l.decider.Peek(ctx, r)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -111,7 +113,7 @@ func (l *Limiter) Peek(ctx context.Context, r Request) (Decision, error) {
 // account and the device, "" where the request names none, and the client's address, whose zero
 // value is none.
 func (l *Limiter) Identify(r Request) (account, device string, ip netip.Addr) {
-	r = completed(r)
+	complete(&r)
 	return l.decider.Limits().Set.Identify(&r)
 }
 

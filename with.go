@@ -74,27 +74,27 @@ func with[V any](m map[string]V, key string, value V) map[string]V {
 	return m
 }
 
-// completed returns r with what filters have established about r.HTTP. An actor that the caller
-// has given wins, and so do the caller's costs as a whole.
-func completed(r Request) Request {
+// complete adds to r what filters have established about r.HTTP. An actor that the caller has given
+// wins, and so do the caller's costs as a whole.
+func complete(r *Request) {
 	if r.HTTP == nil {
-		return r
+		return
 	}
 	e := establishedOf(r.HTTP)
 	if r.Costs == nil {
 		r.Costs = e.costs
 	}
 	switch {
+	case e.actors == nil:
 	case r.Actors == nil:
 		r.Actors = e.actors
-	case e.actors != nil:
+	default:
 		actors := maps.Clone(e.actors)
 		for kind, value := range r.Actors {
-			if value != "" { // as if it were not there
+			if value != "" { // an empty one counts as absent
 				actors[kind] = value
 			}
 		}
 		r.Actors = actors
 	}
-	return r
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// A request takes what it costs, of each algorithm.
+// TestCost consumes what a request costs, under each algorithm.
 func TestCost(t *testing.T) {
 	t.Parallel()
 	for _, algo := range []string{"TB", "W", "SW", "SL"} {
@@ -38,7 +38,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// A filter in front says what a request costs, and the client cannot.
+// TestWithCost believes the cost that a filter in front sets, and not the client's.
 func TestWithCost(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{unit: day, rpu: 100, cost: 'header:X-Cost'}]}")
