@@ -365,8 +365,8 @@ func (m mapping) advise(made *rule.Rule) {
 	if made.Algorithm.Name() == "LB" && n > 0 {
 		unit := made.Limit.Unit.Microseconds()
 		step := (unit + n - 1) / n
-		if most := limit.MaxWait.Microseconds() / step; made.Limit.Queue > most {
-			r.warn(m.get("queue").node, "queue: no request waits longer than %v, so at this rate at most %d wait", limit.MaxWait, most)
+		if most := limit.MaxQueueWait.Microseconds() / step; made.Limit.Queue > most {
+			r.warn(m.get("queue").node, "queue: no request waits longer than %v, so at this rate at most %d wait", limit.MaxQueueWait, most)
 		}
 	}
 }
