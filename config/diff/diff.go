@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 
+// Package diff compares two configurations.
 package diff
 
 import (
