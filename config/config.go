@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 
-// Package config reads configurations: YAML text to a [Config], or to [Errors] that
+// Package config reads configurations. It turns YAML text into a [Config], or into [Errors] that
 // name every mistake with its place.
 //
-// Reading is strict. A key that is not known or given twice, a value of the wrong
-// type or out of range, a missing value: all are errors, and all of them come out
-// together. What is read without an error, package rule compiles without one.
+// Reading is strict: unknown or repeated keys, values of the wrong type or out of range, and missing
+// values are errors. Parse reports all errors together. A limiter accepts every configuration that
+// Parse returns.
 package config
 
 import (
@@ -16,57 +16,58 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// MaxSize is the largest configuration that is read, in bytes: some 10,000 rules. It
-// keeps the time and memory small that the worst text can cost.
+// MaxSize is the largest size of a configuration in bytes, enough for 10,000 rules. It bounds the
+// time and memory that the worst text can cost.
 const MaxSize = 1 << 20
 
-// Config is a configuration as it was written, with the defaults filled in.
+// Config is a configuration. Parse fills in the defaults. A program can also build a Config itself:
+// zero values mean the defaults, see [Config.Filled].
 type Config struct {
-	Source  string // the name it was read under
-	Version string // of the text: equal for equal texts, twelve hexadecimal digits
+	Source  string // name of the file or source
+	Version string // twelve hexadecimal digits, equal for equal texts
 
-	Redis    *Redis  // nil: none given
-	Remote   *Remote // nil: none given
+	Redis    *Redis  // nil means none
+	Remote   *Remote // nil means none
 	Identity rule.Identity
 	Paths    rule.Paths
 	Response Response
-	MaxKeys  int // actors that the local store remembers, all rules together; 1 to 100,000,000, default 1,000,000
+	MaxKeys  int // actors that the local store remembers for all rules together; 1 to 100,000,000, default 1,000,000
 	Limits   []rule.Entry
 
-	// Warnings are about what is valid and yet may not be what was meant.
+	// Warnings name parts that are valid but probably not what the author meant.
 	Warnings Errors
 
-	withoutRedis Errors // more warnings, for where there is no Redis; see Compose
+	withoutRedis Errors // warnings that apply only without Redis, see Compose
 	settings     bool   // see HasSettings
 }
 
-// HasSettings reports whether a text that was read says more than limits, so that no centre
-// can hold it.
+// HasSettings reports whether the parsed text has settings besides limits. A remote configuration
+// cannot have settings.
 func (c *Config) HasSettings() bool { return c.settings }
 
-// Redis says how to reach Redis. One of URL, Cluster and Sentinel is set.
+// Redis says how to reach Redis. Exactly one of URL, Cluster and Sentinel is set.
 type Redis struct {
 	URL      string   // redis:// or rediss://, with a host, and perhaps a user, a password and a database
 	Cluster  []string // host:port
 	Sentinel *Sentinel
 
-	Username string // of the ACL; empty: Redis' default user, or the one in URL
-	Password Secret // of Username; none if URL has one
-	TLS      *TLS   // of all servers and Sentinels; nil: none, unless URL begins with rediss
+	Username string // of the ACL; if empty, Redis' default user or the one in URL
+	Password Secret // of Username; empty if URL has one
+	TLS      *TLS   // for all servers and Sentinels; nil means none, unless URL begins with rediss
 
-	Timeout time.Duration // most that a request ever waits for Redis; 1ms to 10s, default 50ms
+	Timeout time.Duration // longest wait of a request for Redis; 1ms to 10s, default 50ms
 	Prefix  string        // of every key; printable ASCII without spaces and braces, default "diana"
 }
 
-// Sentinel says how to find the master of a Redis that Sentinel watches.
+// Sentinel says how to find the master of a Redis that Sentinels watch.
 type Sentinel struct {
 	Master    string
 	Addresses []string // host:port, at least one
-	Username  string   // of the Sentinels themselves; empty: their default user
+	Username  string   // of the Sentinels themselves; if empty, their default user
 	Password  Secret
 }
 
-// Response says what a client sees.
+// Response says what clients see.
 type Response struct {
 	Status      int  // of a refusal; 400 to 599, default 503
 	OmitHeaders bool // leave out the RateLimit fields; a configuration says headers: false

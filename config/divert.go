@@ -11,17 +11,16 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// longestAnswer bounds the text that is an answer, in bytes; in a file there is more room.
+// longestAnswer is the longest body, in bytes. A file can be longer.
 const longestAnswer = 64 << 10
 
-// bodyless are the statuses of answers that have no body.
+// bodyless are the statuses of responses without a body.
 var bodyless = []int{204, 205, 304}
 
-// divert reads a cheaper answer than what was asked for. No file is read.
+// divert reads a cheaper response. It reads no file.
 //
-// What a centre holds can name neither a file nor a server: who may write limits there could
-// have any file of the gateways published, or all requests with what is secret in them sent to
-// a server of his own.
+// A remote configuration can name neither a file nor a server. Otherwise an author of limits could
+// publish any file of the gateways, or send all requests with their secrets to a server of his own.
 func (v value) divert() *rule.Divert {
 	if !v.given() {
 		return nil

@@ -24,10 +24,10 @@ const (
 
 var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup", "charge", "wait"} // see limit.Algorithm.Keys
 
-// actorKinds are those that a vocabulary need not have.
+// actorKinds are the kinds of actors that every configuration can use.
 var actorKinds = []string{"all", "account", "device", "ip"}
 
-// entries reads a list of entries. One without any is valid and limits nothing.
+// entries reads a list of entries. An empty list is valid and limits nothing.
 func (v value) entries() {
 	v.form = entriesForm
 	list := v.list()
@@ -51,14 +51,14 @@ func (v value) entry() {
 	for i, item := range items {
 		e.Rules[i] = item.rule()
 	}
-	if len(v.r.errs) == 0 { // so all rules are complete
+	if len(v.r.errs) == 0 { // otherwise a rule may be incomplete
 		warnOfAlike(items, e.Rules)
 	}
 	v.r.config.Limits = append(v.r.config.Limits, e)
 }
 
-// warnOfAlike warns of rules without a name that only their order tells apart, once for all
-// of one shape. items are the rules as they are written.
+// warnOfAlike warns about unnamed rules that only their order distinguishes, once for each shape.
+// items are the rules as they are written.
 func warnOfAlike(items []value, rules []rule.Rule) {
 	groups := map[string][]value{}
 	for i, r := range rules {
@@ -74,7 +74,7 @@ func warnOfAlike(items []value, rules []rule.Rule) {
 	}
 }
 
-// pattern reads the url of an entry. No two entries may cover the same requests.
+// pattern reads the url of an entry. Two entries that cover the same requests are an error.
 func (v value) pattern() rule.Pattern {
 	text, ok := v.text()
 	if !ok {
@@ -102,7 +102,7 @@ func (v value) pattern() rule.Pattern {
 		v.r.folded[folded] = v.node
 	}
 	for segment := range strings.SplitSeq(p.Path, "/") {
-		if strings.Contains(segment, "*") || len(segment) > 1 && segment[0] == ':' { // as others write it
+		if strings.Contains(segment, "*") || len(segment) > 1 && segment[0] == ':' { // the syntax of other programs
 			v.r.warn(v.node, "url: %s stands for itself alone; a url covers all below it, and {name} is any one segment", quote(segment))
 			break
 		}
@@ -110,8 +110,8 @@ func (v value) pattern() rule.Pattern {
 	return p
 }
 
-// queue returns how many may wait, as limit.Limit has it: to a configuration 0 is none,
-// and nothing said is the default.
+// queue reads the length of a queue for limit.Limit. In a configuration 0 means no queue, and a
+// missing key means the default.
 func (v value) queue() int64 {
 	n := v.whole()
 	if v.given() && n == 0 {
@@ -193,7 +193,7 @@ func (v value) scope() (rule.Scope, bool) {
 	return rule.Local, false
 }
 
-// align gives limit.Align its words.
+// align is limit.Align with the words of a configuration.
 type align limit.Align
 
 func (a align) String() string {
@@ -203,7 +203,7 @@ func (a align) String() string {
 	return "clock"
 }
 
-// algorithm reads the algorithm of a rule. The first of the vocabulary is the default.
+// algorithm reads the algorithm of a rule. The default is the first of the vocabulary.
 func (m mapping) algorithm() (limit.Algorithm, bool) {
 	v, known := m.get("algo"), m.r.words.Algorithms
 	switch {
@@ -226,7 +226,7 @@ func (m mapping) algorithm() (limit.Algorithm, bool) {
 	return limit.Algorithm{}, false
 }
 
-// refuseOtherKeys refuses the keys of a rule that mean nothing to its algorithm.
+// refuseOtherKeys reports the keys of a rule that its algorithm does not use.
 func (m mapping) refuseOtherKeys(algo limit.Algorithm) {
 	for _, key := range algorithmKeys {
 		if !m.get(key).given() || algo.Uses(key) {
@@ -245,7 +245,7 @@ func (m mapping) refuseOtherKeys(algo limit.Algorithm) {
 	}
 }
 
-// unit reads a unit of time, by name or as a duration.
+// unit reads a unit of time: a name or a duration.
 func (v value) unit() time.Duration {
 	if !v.given() {
 		return defaultUnit
@@ -270,7 +270,7 @@ func (v value) unit() time.Duration {
 	return d
 }
 
-// ruleName reads the name of a rule, which no other rule may have.
+// ruleName reads the name of a rule. Two rules with one name are an error.
 func (v value) ruleName() string {
 	name, ok := v.text()
 	switch {
@@ -285,7 +285,7 @@ func (v value) ruleName() string {
 	return name
 }
 
-// actor reads whom a rule counts: one, or a list of those who count as one together.
+// actor reads what a rule counts by: one actor, or a list of actors that count together.
 func (v value) actor() []rule.Actor {
 	if !v.given() {
 		return []rule.Actor{rule.All}
@@ -303,8 +303,8 @@ func (v value) actor() []rule.Actor {
 	return distinctActors(list, "those who are to be told apart, found %s in a list")
 }
 
-// distinctActors reads the items of a list, each of which may be there once. expected is for kinds
-// that they cannot be.
+// distinctActors reads a list of different actors. The error for a kind that the list cannot have
+// says what was expected.
 func distinctActors(list []value, expected string) []rule.Actor {
 	var actors []rule.Actor
 	seen := map[rule.Actor]bool{}
@@ -342,10 +342,10 @@ func (v value) oneActor() (rule.Actor, bool) {
 	return a, true
 }
 
-// maxLogged is how many moments a sliding log remembers of an actor.
+// maxLogged is the largest number of times that a sliding log stores for an actor.
 const maxLogged = 1 << 16
 
-// advise warns of a rule that is valid and perhaps not what was meant.
+// advise warns about a valid rule that is probably not what the author meant.
 func (m mapping) advise(made *rule.Rule) {
 	r, n := m.r, made.Limit.N
 	if made.Scope == rule.Global && !slices.Contains(m.r.words.Scopes, string(rule.Global)) {
@@ -365,8 +365,8 @@ func (m mapping) advise(made *rule.Rule) {
 	if made.Algorithm.Name() == "LB" && n > 0 {
 		unit := made.Limit.Unit.Microseconds()
 		step := (unit + n - 1) / n
-		if most := limit.MaxWait.Microseconds() / step; made.Limit.Queue > most {
-			r.warn(m.get("queue").node, "queue: no request waits longer than %v, so at this rate at most %d wait", limit.MaxWait, most)
+		if most := limit.MaxQueueWait.Microseconds() / step; made.Limit.Queue > most {
+			r.warn(m.get("queue").node, "queue: no request waits longer than %v, so at this rate at most %d wait", limit.MaxQueueWait, most)
 		}
 	}
 }

@@ -20,14 +20,14 @@ func (e Error) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
 }
 
-// Errors are all the mistakes of a configuration, sorted by place.
+// Errors are all mistakes in a configuration, sorted by place.
 type Errors []Error
 
 // maxShown is how many errors a message lists.
 const maxShown = 100
 
-// Error returns one line for each error. Of more than a hundred it lists the first
-// hundred, and says how many are left.
+// Error returns one line for each error. It lists at most a hundred errors, and then the number of
+// the others.
 func (e Errors) Error() string {
 	var lines []string
 	for _, one := range e[:min(len(e), maxShown)] {
@@ -39,8 +39,8 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted returns the errors by place, each once: what stands behind two aliases is
-// read twice.
+// sorted returns the errors by place, each once. The reader reports an error behind two aliases
+// twice.
 func (e Errors) sorted() Errors {
 	slices.SortStableFunc(e, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

@@ -10,17 +10,17 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// longestWho is as long as the longest value that keys hold as it is, and "=".
+// longestWho is the length of "=" and the longest value that keys hold unhashed.
 const longestWho = 257
 
-// An override is one as it was read, before it is known what its rule says.
+// An override is read before the limit of its rule is known.
 type override struct {
 	mapping
 	who  rule.Who
-	says limit.Limit // of what is given
+	says limit.Limit // the keys that are given
 }
 
-// exceptions reads whom a rule treats apart. Nobody may be named twice.
+// exceptions reads except and overrides. To name a client twice is an error.
 func (m mapping) exceptions(actor []rule.Actor) (except []rule.Who, overrides []override) {
 	if !m.get("except").given() && !m.get("overrides").given() {
 		return nil, nil
@@ -58,8 +58,8 @@ func (m mapping) exceptions(actor []rule.Actor) (except []rule.Who, overrides []
 	return except, overrides
 }
 
-// who reads one of those whom a rule for these actors treats apart. The rule's actors are
-// nil if they could not be read.
+// who reads one exception of a rule for these actors. actor is nil if the rule's actors could not be
+// read.
 func (v value) who(actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Who, bool) {
 	text, ok := v.text()
 	if !ok {
@@ -80,7 +80,7 @@ func (v value) who(actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Who, 
 	return w, true
 }
 
-// limit returns the limit of a rule with an override: the rule's, but for what that says.
+// limit returns the limit l of a rule, changed by the keys of the override.
 func (o *override) limit(l limit.Limit) limit.Limit {
 	if o.get("rpu").given() {
 		l.N = o.says.N
@@ -94,7 +94,7 @@ func (o *override) limit(l limit.Limit) limit.Limit {
 	return l
 }
 
-// kept returns the overrides of a rule, if its algorithm can keep them.
+// kept returns the overrides of a rule. It reports those that the algorithm cannot keep.
 func kept(overrides []override, r *rule.Rule) (list []rule.Override) {
 	good := map[limit.Limit]bool{}
 	for i := range overrides {

@@ -15,37 +15,36 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// A form is what a value has to look like. Tables give each key its form; the methods of
-// value read by it, and a schema shows it. So what is a key, a word or a bound stands in
-// one place.
+// A form describes the values that a key accepts. Tables give each key its form. The methods of value
+// read values by their form, and a schema shows it. So each key, word and bound is in one place.
 type form interface{ draw(d *drawing) object }
 
 // object is a JSON Schema, or a part of one.
 type object = map[string]any
 
-// A drawing is a schema that is being made.
+// A drawing is a schema under construction.
 type drawing struct {
 	words Vocabulary
-	defs  object // forms that have names
+	defs  object // the named forms
 }
 
 // keys is the form of a mapping.
 type keys struct {
-	of   string // what has these keys, in words
-	name string // in the schema
+	of   string // name of the mapping in messages
+	name string // name in the schema
 	list []key
 
-	// together returns what else a schema can say of them; may be nil.
+	// together returns further constraints for the schema. It may be nil.
 	together func(d *drawing) object
 }
 
 type key struct {
 	name     string
 	form     form
-	about    string // for who writes it
-	also     string // another spelling of the name; empty: none
+	about    string // description for the author
+	also     string // another spelling of the name; empty means none
 	required bool
-	with     string // a key that must be given beside it; empty: none
+	with     string // another key that must be given too; empty means none
 }
 
 func (k keys) names() []string {
@@ -56,7 +55,7 @@ func (k keys) names() []string {
 	return names
 }
 
-// named returns the key that is written as name.
+// named returns the key with that name or spelling.
 func (k keys) named(name string) (key, bool) {
 	i := slices.IndexFunc(k.list, func(key key) bool { return name == key.name || name == key.also && name != "" })
 	if i < 0 {
@@ -112,8 +111,8 @@ func (k keys) draw(d *drawing) object {
 
 // listForm is the form of a list.
 type listForm struct {
-	of       string // what is in it, in words
-	called   string // an item; empty: as the list is
+	of       string // name of the items in messages
+	called   string // name of an item in messages; if empty, that of the list
 	item     form
 	nonempty bool
 	distinct bool
@@ -145,8 +144,8 @@ func (f mapForm) draw(d *drawing) object {
 // textForm is the form of a text.
 type textForm struct {
 	longest   int    // in bytes
-	pattern   string // for schemas, in what is common to the regular expressions of Go and JavaScript; empty: any
-	not       string // the same, of what it is not
+	pattern   string // for schemas, valid in both Go and JavaScript; empty means any text
+	not       string // the same, for texts that are not allowed
 	otherwise string
 }
 
@@ -184,7 +183,7 @@ const durationPattern = `^[+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s
 
 func (f durationForm) draw(*drawing) object {
 	drawn := object{"type": "string", "pattern": durationPattern}
-	if f.least == 0 { // which needs no unit, and so is a number to YAML
+	if f.least == 0 { // 0 needs no unit, so YAML reads it as a number
 		return object{"anyOf": []object{{"enum": []any{0, "0"}}, drawn}, "default": f.otherwise.String()}
 	}
 	if f.otherwise != 0 {
@@ -198,7 +197,7 @@ type truthForm struct{ otherwise bool }
 
 func (f truthForm) draw(*drawing) object { return object{"type": "boolean", "default": f.otherwise} }
 
-// choiceForm is the form of one of several words, of which the first is the default.
+// choiceForm is the form of one of several words. The first is the default.
 type choiceForm[T fmt.Stringer] []T
 
 func (f choiceForm[T]) words() []string {
@@ -240,7 +239,7 @@ func (secretForm) draw(d *drawing) object {
 type algorithmForm struct{}
 
 func (algorithmForm) draw(d *drawing) object {
-	names := []string{} // in JSON null is no list
+	names := []string{} // not nil, because null is not a list in JSON
 	for _, a := range d.words.Algorithms {
 		names = append(names, a.Names...)
 	}
@@ -251,8 +250,8 @@ func (algorithmForm) draw(d *drawing) object {
 	return drawn
 }
 
-// anyCase returns a pattern of words whose letter case does not matter. Flags for that are
-// not the same everywhere.
+// anyCase returns a pattern for words in any letter case. It uses no flag for that, because Go and
+// JavaScript write such flags differently.
 func anyCase(words ...string) string {
 	var b strings.Builder
 	for i, w := range words {

@@ -19,8 +19,7 @@ type field struct{ key, value *yaml.Node }
 
 const noMerging = "merge keys (<<) are no part of YAML 1.2, expected the keys themselves"
 
-// mapping reads a mapping. Keys that are not known or come twice are errors, and those that
-// are missing.
+// mapping reads a mapping. It reports unknown, repeated and missing keys.
 func (v value) mapping() mapping {
 	m := mapping{value: v, known: v.form.(interface{ mapping() keys }).mapping()}
 	if !v.given() {

@@ -85,10 +85,9 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 	return c, nil
 }
 
-// decode returns the text of data, without a byte order mark and with line feeds for
-// line ends, or the first thing that is no text. The characters are those of YAML,
-// but for the line separators of YAML 1.1: to 1.2 they are ordinary characters, and
-// a line must not end for one reader where it goes on for another.
+// decode returns the text of data without a byte order mark and with line feeds as line ends, or the
+// first error. It accepts the characters of YAML except the line separators of YAML 1.1. YAML 1.2 reads
+// those as ordinary characters, and all readers must agree on where a line ends.
 func decode(data []byte) (string, *Error) {
 	if len(data) > MaxSize {
 		return "", &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the configuration is too large, expected at most %d KiB", MaxSize>>10)}
@@ -140,8 +139,8 @@ type reader struct {
 	folded map[string]*yaml.Node // the same, in small letters
 }
 
-// betterThan reports whether the errors of r are nearer to what is wrong than those of
-// another reading of the same text.
+// betterThan reports whether the errors of r explain the mistake better than those of another reading
+// of the same text.
 func (r *reader) betterThan(other *reader) bool {
 	if r.notYAML != other.notYAML {
 		return other.notYAML
@@ -161,7 +160,7 @@ func (r *reader) read(text string) {
 
 const forms = "an entry (url, rules), a list of them, or settings and limits"
 
-// document reads one document of any form. Settings and limits stand alone.
+// document reads one document of any form. A document with settings must be the only one.
 func (r *reader) document(d *yaml.Node, alone bool) {
 	v := value{r: r, key: "document", node: d.Content[0]}
 	switch {
@@ -195,7 +194,7 @@ func (r *reader) warn(n *yaml.Node, format string, args ...any) {
 	r.warnings = append(r.warnings, r.place(n.Line, n.Column, format, args...))
 }
 
-// place returns a message at a place of the text, as it was before addSpaces.
+// place returns a message with a place in the text before addSpaces changed it.
 func (r *reader) place(line, column int, format string, args ...any) Error {
 	if space, ok := r.added[line]; ok && column > space {
 		column--

@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// someTime is a moment at which a limit is tried that nobody has used. Any will do.
+// someTime is a time for trying an unused limit. Any time would do.
 const someTime = 1e15
 
-// cost reads what a request counts under a rule.
+// cost reads the cost of a request under a rule.
 func (v value) cost() rule.Cost {
 	if !v.given() {
 		return rule.Cost{N: 1}
@@ -29,7 +29,7 @@ func (v value) cost() rule.Cost {
 	return rule.Cost{N: 1}
 }
 
-// statuses reads a list of statuses, each of which may be there once.
+// statuses reads a list of different statuses.
 func (v value) statuses() (statuses []int) {
 	for _, item := range v.list() {
 		before := len(v.r.errs)
@@ -45,7 +45,7 @@ func (v value) statuses() (statuses []int) {
 	return statuses
 }
 
-// bandwidth reads how fast answers may be: a rate, or a rate and whose answers share it.
+// bandwidth reads a bandwidth: a rate, or a rate and the actors that share it.
 func (v value) bandwidth() *rule.Bandwidth {
 	switch {
 	case !v.given():
@@ -62,7 +62,7 @@ func (v value) bandwidth() *rule.Bandwidth {
 	return b
 }
 
-// rate reads bytes a second: digits, and k for thousands or m for millions.
+// rate reads a number of bytes a second: digits, and k for thousands or m for millions.
 func (v value) rate() int64 {
 	if !v.given() {
 		return rule.MinBandwidth

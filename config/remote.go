@@ -13,14 +13,14 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// Remote says where the configuration centre is, and who Diana is to it.
+// Remote says where the remote configuration is, and how Diana authenticates to its server.
 type Remote struct {
-	URL      string // of one of the vocabulary's Sources, with all that it needs, and perhaps a user and a password; see Where
-	Username string // empty: none, or the one in URL
-	Password Secret // of Username; none if URL has one
-	Token    Secret // for centres that know tokens
-	TLS      *TLS   // nil: none, unless the scheme of URL asks for it
-	Snapshot string // file for the last good copy; empty: none
+	URL      string // for one of the vocabulary's Sources; can contain a user and a password, see Where
+	Username string // if empty, none or the one in URL
+	Password Secret // of Username; empty if URL has one
+	Token    Secret // for servers that use tokens
+	TLS      *TLS   // nil means none, unless the scheme of URL asks for TLS
+	Snapshot string // file for the last good copy; empty means none
 }
 
 // Where returns the URL in a form that can be shown: without user and password, and without the
@@ -42,12 +42,12 @@ func publicURL(text string) string {
 	return u.String()
 }
 
-// Options returns how a source is opened. All that they name is read now, so that an error
-// comes before anything relies on it, and secrets and certificates again whenever they are
-// needed. The error says which keys and which files or variables are the trouble.
+// Options returns the options for opening the source. It reads all secrets and certificates once, so
+// that errors appear early. The source reads them again whenever it needs them. The error names the
+// keys, files and variables that are wrong.
 func (r *Remote) Options() (source.Options, error) {
 	u, err := url.Parse(r.URL)
-	if err != nil { // which shows the URL
+	if err != nil { // err shows the URL
 		return source.Options{}, errors.New("remote.url: expected a URL")
 	}
 	o := source.Options{URL: u}
@@ -73,8 +73,8 @@ func (r *Remote) Options() (source.Options, error) {
 	return o, nil
 }
 
-// centre reads where the configuration centre is.
-func (v value) centre() *Remote {
+// remote reads where the remote configuration is.
+func (v value) remote() *Remote {
 	if !v.given() {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (v value) centre() *Remote {
 		return nil
 	}
 	m := v.mapping()
-	text, u, kind := m.get("url").centreURL()
+	text, u, kind := m.get("url").remoteURL()
 	if u != nil {
 		m.besides(u, isPlain(kind, u.Scheme))
 	}
@@ -104,7 +104,8 @@ func (v value) centre() *Remote {
 	return c
 }
 
-// suits returns what a kind has against how it is to be asked. No secret and no file is read.
+// suits returns an error if a kind of source cannot work with these options. It reads no secret and no
+// file.
 func (r *Remote) suits(kind source.Kind, u url.URL) error {
 	var o source.Options
 	if u.User != nil || !r.Password.IsZero() {
@@ -120,16 +121,16 @@ func (r *Remote) suits(kind source.Kind, u url.URL) error {
 	o.URL = &u
 	s, err := kind.Open(o)
 	if err == nil {
-		_ = s.Close() // it was not used
+		_ = s.Close() // nobody used it
 	}
 	return err
 }
 
-// isPlain reports whether a scheme of a kind says that there is no TLS: another says that
-// there is. Where there is but one, tls says it.
+// isPlain reports whether a scheme of a kind means no TLS because the kind has another scheme for TLS.
+// If a kind has only one scheme, the key tls decides.
 func isPlain(k source.Kind, scheme string) bool { return slices.Contains(k.Schemes, scheme+"s") }
 
-func (v value) centreURL() (text string, u *url.URL, kind source.Kind) {
+func (v value) remoteURL() (text string, u *url.URL, kind source.Kind) {
 	text, u = v.url()
 	if u == nil {
 		return "", nil, kind
@@ -150,14 +151,14 @@ func (v value) centreURL() (text string, u *url.URL, kind source.Kind) {
 	return text, u, kind
 }
 
-// Compose returns the configuration in force where a centre is followed: local, with the
-// limits of document, which is from [ParseRemote], instead of its own. Source and Version
-// are those of document. Neither argument changes.
+// Compose returns the configuration in force with a remote configuration: local, but with the limits,
+// Source and Version of document. document is a result of [Vocabulary.ParseRemote]. Compose changes
+// neither argument.
 func Compose(local, document *Config) *Config {
 	c := *local
 	c.Source, c.Version, c.Limits = document.Source, document.Version, document.Limits
 	c.Warnings = slices.Concat(local.Warnings, document.Warnings)
-	c.withoutRedis = nil // they are among Warnings, or do not matter
+	c.withoutRedis = nil // Warnings has them if they matter
 	if c.Redis == nil {
 		c.Warnings = slices.Concat(local.Warnings, slices.Concat(document.Warnings, document.withoutRedis).sorted())
 	}

@@ -12,16 +12,16 @@ import (
 	"unicode"
 )
 
-// longestSecret bounds what a secret may be, in bytes: tokens can have kilobytes.
+// longestSecret is the longest secret in bytes. Tokens can have kilobytes.
 const longestSecret = 64 << 10
 
-// Secret is a password or a token, or says where one is to be found. No way of printing,
-// logging or encoding it shows a secret that was written out. The zero value is none.
+// Secret is a password or a token, or the place of one. Printing, logging and encoding never show a
+// secret that was written out. The zero value means no secret.
 //
-// It can be compared by reflect.DeepEqual, and not by ==.
+// Compare secrets by reflect.DeepEqual, not by ==.
 type Secret struct {
-	// A pointer, as package fmt does not ask the methods of what is in an unexported
-	// field: it shows the address then.
+	// A pointer, because package fmt does not call the methods of a value in an unexported field. It
+	// prints the address of a pointer there.
 	text *string
 }
 
@@ -30,9 +30,9 @@ const (
 	fromFile = "file:"
 )
 
-// ParseSecret reads what a configuration says of a secret: env:NAME for a variable of
-// the environment, file:PATH for a file, or the secret itself. One that begins with
-// env: or file: has to stand in a file. The error does not show the text.
+// ParseSecret reads a secret of a configuration: env:NAME for a variable of the environment, file:PATH
+// for a file, or the secret itself. A secret that begins with env: or file: must be in a file. The
+// error does not show the text.
 func ParseSecret(text string) (Secret, error) {
 	name, env := strings.CutPrefix(text, fromEnv)
 	path, file := strings.CutPrefix(text, fromFile)
@@ -54,13 +54,12 @@ func isVariable(name string) bool {
 	return letters != name && strings.Trim(letters, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789") == ""
 }
 
-// IsZero reports whether there is none.
+// IsZero reports whether there is no secret.
 func (s Secret) IsZero() bool { return s.text == nil }
 
-// Value returns the secret. It reads the environment or the file anew each time, so
-// that whoever asks again gets a secret that has been changed. Of a file the line end
-// at its end does not count. The error names the variable or file, and shows nothing of
-// what is in it. The zero value has an empty one.
+// Value returns the secret. It reads the environment or the file each time, so it returns a changed
+// secret. It drops the end of the last line of a file. The error names the variable or the file, and
+// shows nothing of its content. Value of the zero Secret is empty.
 func (s Secret) Value() (string, error) {
 	if s.text == nil {
 		return "", nil
@@ -92,8 +91,8 @@ func (s Secret) Value() (string, error) {
 	return value, nil
 }
 
-// String returns where the secret is to be found, "(hidden)" if it was written out, or
-// nothing if there is none.
+// String returns the place of the secret, "(hidden)" if the secret was written out, or "" for the zero
+// value.
 func (s Secret) String() string {
 	switch {
 	case s.text == nil:
@@ -113,7 +112,7 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText implements encoding.TextMarshaler by String.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// asked returns what asks for a secret anew each time. Its errors begin with key.
+// asked returns a function that reads the secret each time. Its errors begin with key.
 func (s Secret) asked(key string) func() (string, error) {
 	return func() (string, error) {
 		text, err := s.Value()
@@ -124,8 +123,9 @@ func (s Secret) asked(key string) func() (string, error) {
 	}
 }
 
-// Credentials returns what asks for a password anew each time, and tells whose it is; nil if
-// there is no password. It has asked once. Errors begin with key.
+// Credentials returns a function that returns username and reads the password each time. It returns
+// nil if there is no password. Credentials calls the function once to find errors, which begin with
+// key.
 func Credentials(key, username string, password Secret) (func() (string, string, error), error) {
 	if password.IsZero() {
 		return nil, nil
@@ -149,7 +149,7 @@ func (m mapping) credentials() (username string, password Secret) {
 	return username, m.get("password").secret()
 }
 
-// secret reads a secret, or where it is. What was written is in no message.
+// secret reads a secret or its place. No message shows the text.
 func (v value) secret() Secret {
 	v.hide = true
 	text, ok := v.text()
@@ -163,7 +163,7 @@ func (v value) secret() Secret {
 	return s
 }
 
-// readFile returns the contents of a file, but no more than its first bytes.
+// readFile returns at most the first bytes of a file.
 func readFile(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 	longestHost    = 253
 )
 
-// isFull reports whether a document is of the full form: it has a key of that form, or
-// no key of an entry and one that was meant to be of that form.
+// isFull reports whether a document has the full form. It has if one of its keys belongs to that form,
+// or if a misspelled key does and no key belongs to an entry.
 func isFull(n *yaml.Node) bool {
 	entry, near := false, false
 	for i := 0; i < len(n.Content); i += 2 {
@@ -39,8 +39,8 @@ func isFull(n *yaml.Node) bool {
 	return near && !entry
 }
 
-// settings reads settings and limits. The remote comes before these: without limits of its
-// own a file is right to have none if there is one.
+// settings reads settings and limits. It reads remote before limits, because a file with a remote
+// needs no limits of its own.
 func (v value) settings() {
 	v.form = fullKeys
 	m := v.mapping()
@@ -62,7 +62,7 @@ func (v value) settings() {
 		c.settings = c.settings || key != "limits" && m.get(key).given()
 	}
 	c.Redis = m.get("redis").redis()
-	c.Remote = m.get("remote").centre()
+	c.Remote = m.get("remote").remote()
 	c.Identity = m.get("identity").identity()
 	c.Paths = m.get("paths").paths()
 	c.Response = m.get("response").response()
@@ -109,8 +109,8 @@ func (v value) redis() *Redis {
 	}
 }
 
-// besides checks that the keys beside a URL do not say otherwise, or again, what it says.
-// plain tells that it is one without TLS.
+// besides reports keys that contradict or repeat a part of the URL. plain says that the scheme of the
+// URL means no TLS.
 func (m mapping) besides(u *url.URL, plain bool) {
 	for _, key := range []string{"username", "password"} {
 		if u.User != nil && m.get(key).given() {
@@ -170,8 +170,7 @@ func (v value) prefix() string {
 	return text
 }
 
-// url reads a URL and checks what all have in common. It is never shown in a message,
-// as it may hold a password.
+// url reads a URL. No message shows the URL, because it may contain a password.
 func (v value) url() (text string, u *url.URL) {
 	text, ok := v.text()
 	if !ok {
@@ -222,8 +221,8 @@ func (v value) sources() []rule.Actor {
 	return append([]rule.Actor{}, distinctActors(v.list(), "a source such as header:X-Account-Id, found %s")...)
 }
 
-// network reads a CIDR, or an address that stands for itself. IPv4 that is written as
-// IPv6 is folded, as the addresses are that it is compared with.
+// network reads a CIDR or a single address. It turns IPv4 that is written as IPv6 into IPv4, because
+// Diana compares it with IPv4 addresses.
 func (v value) network() netip.Prefix {
 	text, ok := v.text()
 	if !ok {

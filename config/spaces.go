@@ -7,28 +7,25 @@ import (
 	"strings"
 )
 
-// The document that Diana began from prints its example without a space behind the
-// colons:
+// The document from which Diana began prints its example without spaces after the colons:
 //
 //	Url:/
 //	rules:
 //	 - actor:device
 //	   unit:second
 //
-// To YAML these lines are no keys but text. People copy the example, so they mean
-// what they look like: the keys of entries and rules may lack that space where they
-// begin a line.
+// YAML reads these lines as text without keys. People copy the example, so Diana accepts keys of
+// entries and rules without that space at the beginning of a line.
 //
-// No text that is good without this changes its meaning by it. A text is first read
-// as it stands. Only if that fails is it read again with the spaces added, to all such
-// lines, and of two failures the one that explains more is reported, see
-// reader.betterThan. That is why "- queue:6379" in a cluster stays a host though queue
-// is a key.
+// This changes the meaning of no valid text. The reader first reads the text unchanged. Only if that
+// fails, it adds the spaces to all such lines and reads again. If both fail, it reports the errors that
+// explain more, see reader.betterThan. So "- queue:6379" in a cluster stays a host, although queue is
+// a key.
 
 var missingSpace = regexp.MustCompile(`^[ ]*(?:- +)*(?:[Uu]rl|rules|` + strings.Join(ruleKeys.names(), "|") + `):[^ \t]`)
 
-// addSpaces returns text with the missing spaces added, and the column of the one
-// that was added to each line, so that messages can tell columns as they were written.
+// addSpaces returns text with the missing spaces, and the column of the added space in each line, so
+// that messages have the columns of the original text.
 func addSpaces(text string) (spaced string, added map[int]int) {
 	added = map[int]int{}
 	lines := strings.Split(text, "\n")

@@ -4,8 +4,8 @@ package config
 
 import "strings"
 
-// didYouMean asks for the word that someone may have meant who wrote word. It is empty
-// if none is near, or word is one of them.
+// didYouMean returns a question with the word that the author probably meant. It returns "" if no word
+// is near, or if word is one of them.
 func didYouMean(word string, words []string) string {
 	if near := nearest(word, words); near != "" && near != word {
 		return ", did you mean " + near + "?"
@@ -13,8 +13,8 @@ func didYouMean(word string, words []string) string {
 	return ""
 }
 
-// nearest returns the word that differs least from word: not in letter case, and in at
-// most one edit if word has two to four letters, or two if it has more.
+// nearest returns the word nearest to word. It ignores letter case, and allows one edit if word has two
+// to four letters, or two edits if it has more.
 func nearest(word string, words []string) string {
 	least, found := 2, ""
 	switch {
@@ -34,8 +34,8 @@ func nearest(word string, words []string) string {
 	return found
 }
 
-// edits returns how many letters must be added, dropped, changed or swapped with the
-// next one to make b of a.
+// edits returns how many letters must be added, dropped, changed or swapped with the next one to turn
+// a into b.
 func edits(a, b string) int {
 	var before []int
 	last := make([]int, len(b)+1)

@@ -11,15 +11,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// What the structure of a configuration needs is far below these bounds. They keep
-// small what a text can cost that was made to hurt.
+// A real configuration stays far below these bounds. They limit the cost of a hostile text.
 const (
 	maxDepth   = 32     // collections inside each other
 	maxAliased = 10_000 // values that are read through aliases, all together
 )
 
-// documents returns the documents of text, free of aliases. A mistake of syntax is
-// recorded, and ends the documents.
+// documents returns the documents of text without aliases. It reports a syntax error and returns the
+// documents before it.
 func (r *reader) documents(text string) []*yaml.Node {
 	for i, line := range r.lines {
 		if strings.HasPrefix(line, "%TAG") { // in the library their number counts squared
@@ -28,7 +27,7 @@ func (r *reader) documents(text string) []*yaml.Node {
 			return nil
 		}
 	}
-	// The library reads YAML 1.2, and yet refuses a text that says it is.
+	// The library reads YAML 1.2, but rejects a text that declares it.
 	text = strings.ReplaceAll("\n"+text, "\n%YAML 1.2", "\n%YAML 1.1")[1:]
 	documents, err := load(text)
 	if err != nil {
@@ -78,9 +77,8 @@ func (bounds) CheckAlias(int, int) error { return nil } // see expand
 
 var errTooDeep = fmt.Errorf("expected at most %d mappings and lists inside each other", maxDepth)
 
-// expand replaces the aliases below n by what they stand for, and refuses tags. It
-// counts what is reached through aliases; if that is too much, as of an alias that
-// holds itself, it reports false.
+// expand replaces the aliases below n by their values, and reports tags. It counts the values behind
+// aliases. It returns false if there are too many, for example in an alias that contains itself.
 func (r *reader) expand(n *yaml.Node, inAlias bool, aliased *int) bool {
 	if n.Style&yaml.TaggedStyle != 0 || n.Tag == "!" {
 		r.fail(n, "tags mean nothing here, expected the value without one")
@@ -107,9 +105,8 @@ func (r *reader) expand(n *yaml.Node, inAlias bool, aliased *int) bool {
 	return true
 }
 
-// syntaxMessages says what the library says in the words of those who write YAML. Of
-// the rows whose first column is part of the library's "context: message", the first
-// one counts.
+// syntaxMessages translates the messages of the library into the words of an author. The first row whose
+// first column is part of "context: message" counts.
 var syntaxMessages = []struct{ says, means string }{
 	{errTooDeep.Error(), errTooDeep.Error()},
 	{"a tab character", noTabs},
@@ -139,7 +136,7 @@ var syntaxMessages = []struct{ says, means string }{
 
 const noTabs = "a tab cannot indent, expected spaces"
 
-// syntaxError records what is wrong with the YAML.
+// syntaxError reports an error in the YAML syntax.
 func (r *reader) syntaxError(err error) {
 	var e *yaml.LoadError
 	if !errors.As(err, &e) {
@@ -162,7 +159,7 @@ func (r *reader) syntaxError(err error) {
 	case tab >= 0:
 		column, message = tab+1, noTabs
 	case strings.HasSuffix(e.Message, "expected ':'"), strings.Contains(e.Message, "unexpected"), strings.Contains(e.ContextMsg, "directive"):
-		// Better where it begins than where it could go on no longer.
+		// The beginning of the construct is a better place than the point where parsing failed.
 		line, column = e.ContextMark.Line, e.ContextMark.Column
 	case strings.HasSuffix(e.Message, "expected key") || strings.HasSuffix(e.Message, "expected '-' indicator"):
 		if strings.Trim(before, " -") != "" {
@@ -174,7 +171,7 @@ func (r *reader) syntaxError(err error) {
 	r.failAt(line, column, "%s", message)
 }
 
-// around returns the parts of a line before a column and from it on.
+// around returns the parts of a line before and from a column.
 func (r *reader) around(line, column int) (before, after string) {
 	if line > len(r.lines) {
 		return "", ""

@@ -10,17 +10,16 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// The tables of keys are what a configuration can say: who reads it and who draws its
-// schema go by them.
+// The tables of keys define what a configuration can say. The reader and the schema use them.
 
-// capitals are what methods are made of, and tokens what names of headers are, in a class
-// of a regular expression.
+// capitals are the characters of methods, and tokens those of header names, for a class of a regular
+// expression.
 const (
 	capitals = "!#$%&'*+.^_`|~0-9A-Z\\-"
 	tokens   = "a-z" + capitals
 )
 
-// The forms of what is not a mapping.
+// The forms of values that are not mappings.
 var (
 	nameForm     = textForm{longest: longestName, pattern: `^[^\x00-\x1f\x7f]+$`}
 	patternForm  = textForm{longest: longestURL, pattern: `^((/([^ /?#{}]*|\{[^ /?#{}]+\}))+|[` + capitals + `]+ +(/([^/?#{}]*|\{[^/?#{}]+\}))+)$`}
@@ -169,8 +168,8 @@ var (
 	}, together: something}
 )
 
-// divertWays are the keys of which divert has one.
+// divertWays are the keys of divert. A divert has exactly one of them.
 var divertWays = []string{"body", "file", "upstream"}
 
-// redisWays are the keys of which redis has one.
+// redisWays are the addresses of redis. It has exactly one of them.
 var redisWays = []string{"url", "cluster", "sentinel"}

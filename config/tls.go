@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// TLS says how connections to a server are secured. The zero value trusts the system's
-// authorities, shows no certificate, and expects the server's to name its host.
+// TLS says how to secure connections to a server. The zero value trusts the authorities of the system,
+// shows no certificate, and expects the name of the host in the certificate of the server.
 type TLS struct {
 	CA          string // PEM file of who signs the server's certificate; empty: the system's authorities
 	Certificate string // PEM file shown to the server; empty: none
@@ -21,9 +21,9 @@ type TLS struct {
 	ServerName  string // expected in the server's certificate; empty: its host
 }
 
-// Load reads the files. From then on the certificate and its key are read again for
-// each connection that asks for them, as they are often replaced before they expire;
-// the authorities are not. The error names the file. Nil gives nil: no TLS.
+// Load reads the files. Later each connection that needs the certificate reads it and its key again,
+// because certificates are often replaced before they expire. The authorities are read only once. The
+// error names the file. Load of nil returns nil, which means no TLS.
 func (t *TLS) Load() (*tls.Config, error) {
 	if t == nil {
 		return nil, nil
@@ -82,8 +82,8 @@ func (v value) tls() *TLS {
 	}
 }
 
-// pemFile reads the path of a file. Someone may have put there what belongs into it,
-// and that of a key is a secret.
+// pemFile reads the path of a file. No message shows the content of a PEM file that someone wrote here
+// instead of its path, because a key is a secret.
 func (v value) pemFile() string {
 	v.hide = v.given() && strings.Contains(v.node.Value, "-----BEGIN")
 	path, ok := v.text()

@@ -12,9 +12,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// A value is what a key was given. Its methods read it as what the key expects. If it
-// is something else they record an error, and return its default, or nothing. A value that
-// was not given is its default, without an error.
+// A value is the value of a key. Each of its methods reads one form of values. If the value has another
+// form, the method reports an error and returns the default or nothing. A missing value is its default.
 type value struct {
 	r    *reader
 	key  string     // as messages call it
@@ -34,14 +33,14 @@ func (v value) quoted() bool {
 	return v.node.Style&quotes != 0
 }
 
-// is reports whether v was given as word.
+// is reports whether the value is word.
 func (v value) is(word string) bool { return v.given() && v.scalar() && v.node.Value == word }
 
 // fail records an error at v.
 func (v value) fail(format string, args ...any) { v.r.fail(v.node, format, args...) }
 
-// expected records that v is not what it should be. If it is near to a word, the
-// message asks for that.
+// expected reports that v has not the expected form. If v is near to one of the words, the message
+// asks for that word.
 func (v value) expected(what string, words ...string) {
 	question := ""
 	if v.scalar() {
@@ -73,9 +72,9 @@ func (v value) found() string {
 
 const hidden = "a text that may hold a password"
 
-// quote returns a text as messages show it. What looks like a URL, like a name in front
-// of a host, or like the key of a password whose colon lacks its space may hold one and
-// is not shown.
+// quote returns a text in the form for messages. It hides a text that may contain a password: one that
+// looks like a URL, like a user before a host, or like the key of a password without a space after its
+// colon.
 func quote(s string) string {
 	if strings.Contains(s, "://") || strings.Contains(s, "@") || strings.Contains(s, "password:") {
 		return hidden
@@ -83,8 +82,7 @@ func quote(s string) string {
 	return strconv.Quote(shorten(s, longestShown))
 }
 
-// longestShown is how much of a text a message shows, in characters. It keeps the message
-// readable, whatever was written.
+// longestShown is the largest number of characters of a text that a message shows.
 const longestShown = 60
 
 func shorten(s string, most int) string {
@@ -129,8 +127,8 @@ func (v value) text() (text string, ok bool) {
 	return "", false
 }
 
-// goesOn reports whether a text without quotes is folded from several lines. It comes
-// about when the next line is a key that lacks the space behind its colon.
+// goesOn reports whether a text without quotes continues on the next line. That happens if the next
+// line is a key without a space after its colon.
 func (v value) goesOn() bool {
 	if v.quoted() || !strings.Contains(v.node.Value, " ") {
 		return false
@@ -194,7 +192,7 @@ func (v value) truth() bool {
 	return otherwise
 }
 
-// choice reads one of several words, as they are written. The first is the default.
+// choice reads one of several words. The first is the default.
 func choice[T fmt.Stringer](v value) T {
 	of := v.form.(choiceForm[T])
 	if !v.given() {

@@ -46,8 +46,8 @@ func LeakyBucket() Algorithm {
 	}
 }
 
-// MaxWait is the longest that a leaky bucket makes a request wait.
-const MaxWait = 10 * time.Second
+// MaxQueueWait is the longest that a leaky bucket makes a request wait.
+const MaxQueueWait = 10 * time.Second
 
 type leakyBucket struct {
 	step    int64
@@ -72,7 +72,7 @@ func newLeakyBucket(l Limit) (Meter, error) {
 	}
 	b := &leakyBucket{step: ceilDiv(unit, l.N)}
 	b.most = maxFill / b.step
-	b.longest = min(queue, MaxWait.Microseconds()/b.step) * b.step
+	b.longest = min(queue, MaxQueueWait.Microseconds()/b.step) * b.step
 	return b, nil
 }
 

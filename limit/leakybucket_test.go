@@ -20,7 +20,7 @@ type schedule struct {
 
 func newSchedule(l Limit) *schedule {
 	m := &schedule{n: l.N, unit: l.Unit.Microseconds(), queue: l.Queue}
-	m.queue = min(m.queue, MaxWait.Microseconds()/m.distance())
+	m.queue = min(m.queue, MaxQueueWait.Microseconds()/m.distance())
 	return m
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/diana-limiter/diana/internal/httptext"
 )
 
-// Pattern is the URL of an entry: a clean path, in which {name} stands for any one
-// segment, and an optional method. It covers its path and all below it.
+// Pattern is the URL of an entry: a clean path and an optional method. The segment {name} in the
+// path matches any one segment. A pattern matches its path and all paths below it.
 type Pattern struct {
-	Method string // empty: any. GET covers HEAD too
+	Method string // empty means any; GET includes HEAD
 	Path   string // percent-decoded once, without empty segments, dot segments and a trailing slash
 }
 
@@ -56,7 +56,7 @@ func IsWild(segment string) bool {
 	return n > 2 && segment[0] == '{' && segment[n-1] == '}' && !strings.ContainsAny(segment[1:n-1], "{}")
 }
 
-// Same returns a text that is equal for two patterns that cover the same requests.
+// Same returns a text that is equal for two patterns that match the same requests.
 func (p Pattern) Same() string {
 	segments := strings.Split(p.Path, "/")
 	for i, s := range segments {

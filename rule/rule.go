@@ -72,7 +72,7 @@ type Rule struct {
 }
 
 // MaxWait is the longest Rule.Wait. The waiting time in a leaky bucket has its own bound,
-// limit.MaxWait.
+// limit.MaxQueueWait.
 const MaxWait = 10 * time.Minute
 
 // Override is another limit for some clients.

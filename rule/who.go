@@ -9,22 +9,21 @@ import (
 	"strings"
 )
 
-// Who names those whom a rule treats in another way than the rest: an actor by its value, or
+// Who names the clients that a rule treats differently from the rest: an actor by its value, or
 // all clients whose address is in a network.
 //
-// A Value is compared with what the request carries, each in its canonical form: see
-// [ActorKind.Canonical]. It never stands for an address
-// that an actor is counted by because the request does not tell: account 192.0.2.1 is not
-// whoever comes from there. So rules for ip, for several actors together and for all have
-// networks alone. A Network is compared with the client's whole address, whatever the
-// rule counts by.
+// Diana compares a Value with the value in the request, both in canonical form, see
+// [ActorKind.Canonical]. A Value never matches an address that counts because the request names
+// no actor: account 192.0.2.1 is not the client with that address. So rules for ip, for several
+// actors together and for all can only have networks. Diana compares a Network with the client's
+// whole address, whatever the rule counts by.
 type Who struct {
-	Value   string       // empty: Network says who
-	Network netip.Prefix // its zero value: Value says who
+	Value   string       // if empty, Network counts
+	Network netip.Prefix // if zero, Value counts
 }
 
-// ParseWho reads an address, a network or a value. What looks like one of the former is a
-// value behind "=", which is then no part of it. The error says what was expected.
+// ParseWho reads an address, a network or a value. The prefix "=" marks a value that looks like an
+// address or a network, and is not part of the value. The error says what was expected.
 func ParseWho(text string) (Who, error) {
 	if value, ok := strings.CutPrefix(text, "="); ok && value != "" {
 		return Who{Value: value}, nil
@@ -48,8 +47,8 @@ func ParseWho(text string) (Who, error) {
 	return Who{Value: text}, nil
 }
 
-// likeNetwork reports whether a text that is neither a network nor an address was meant to
-// be one. Few values are, and who is taken for a value by mistake is never met.
+// likeNetwork reports whether a text that is neither a network nor an address was probably meant
+// to be one. Few values look so, and a misspelled network that became a value would never match.
 func likeNetwork(text string) bool {
 	address, bits, slash := strings.Cut(text, "/")
 	address, _, _ = strings.Cut(address, "%")
@@ -60,8 +59,8 @@ func likeNetwork(text string) bool {
 		strings.Count(address, ".") == 3 && strings.Trim(address, "0123456789.") == ""
 }
 
-// unmap returns an IPv4 network that is written as IPv6 as what it is, as the addresses are
-// that it is compared with.
+// unmap turns an IPv4 network that is written as IPv6 into IPv4, because Diana compares it with
+// IPv4 addresses.
 func unmap(p netip.Prefix) netip.Prefix {
 	if ip := p.Addr(); ip.Is4In6() && p.Bits() >= 96 {
 		return netip.PrefixFrom(ip.Unmap(), p.Bits()-96)
@@ -91,7 +90,7 @@ func (w Who) String() string {
 	return w.Value
 }
 
-// Fits returns an error if no request under a rule for these actors can be from w.
+// Fits returns an error if w can match no request under a rule for these actors.
 func (w Who) Fits(actor []Actor) error {
 	switch {
 	case w.Value == "" && !w.Network.IsValid():

@@ -74,7 +74,7 @@ func (s *subject) peeks() {
 // A peek at a queue says how long a request would wait, and takes no scheduled time.
 func (s *subject) peeksAtQueues() {
 	for _, a := range s.algorithms {
-		m := s.meter(a, limit.Limit{N: 1, Unit: limit.MaxWait / 2, Queue: 1})
+		m := s.meter(a, limit.Limit{N: 1, Unit: limit.MaxQueueWait / 2, Queue: 1})
 		if !queues(m) {
 			continue
 		}
@@ -84,12 +84,12 @@ func (s *subject) peeksAtQueues() {
 		}
 		s.take(charge(c, "x", 1))
 		for range 10 {
-			if o := s.peek(charge(c, "x", 1)); !o[0].Allowed || o[0].Wait <= 0 || o[0].Wait > (limit.MaxWait/2).Microseconds() {
+			if o := s.peek(charge(c, "x", 1)); !o[0].Allowed || o[0].Wait <= 0 || o[0].Wait > (limit.MaxQueueWait/2).Microseconds() {
 				s.Errorf("%s: a peek behind one request: %+v", a.Name(), o[0])
 			}
 		}
 		second := []limit.Charge{charge(c, "x", 1)}
-		if !s.take(second...) || second[0].Outcome.Wait > (limit.MaxWait/2).Microseconds() {
+		if !s.take(second...) || second[0].Outcome.Wait > (limit.MaxQueueWait/2).Microseconds() {
 			s.Errorf("%s: after peeks the second request: %+v", a.Name(), second[0].Outcome)
 		}
 		if o := s.peek(charge(c, "x", 1)); o[0].Allowed || o[0].Wait <= 0 {

@@ -12,24 +12,23 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// What a change does to the counters of a rule. These texts end the line of the rule.
+// Texts about the counters of a rule. They end the line of the rule.
 const (
 	countersAnew  = "its counters begin anew"
 	countersTaken = "it takes over the counters of rule "
 )
 
-// nameCounters sets the counters of all rules of a configuration. Local and global counters
-// are in different stores, so the scope tells them apart too.
+// nameCounters sets the counters of all rules of a configuration. Each scope has its own store, so
+// the scope is part of the name.
 func nameCounters(rules []*placedRule, entries []rule.Entry) {
 	for i, name := range names.Counters(entries) {
 		rules[i].counters = rules[i].Scope.String() + " " + name
 	}
 }
 
-// countersSince returns what becomes of the counters of r, or nothing if it keeps those of
-// its partner. old are the rules of the other configuration, by counters. Only a rule
-// without a name can take over the counters of another, because its place in the order is
-// their identity.
+// countersSince returns a text about the counters of r, or "" if r keeps those of its partner. old has
+// the rules of the other configuration by counters. Only a rule without a name can take over the
+// counters of another rule, because its place in the order identifies them.
 func (r *placedRule) countersSince(old map[string]*placedRule) string {
 	switch was := old[r.counters]; was {
 	case r.partner: // nil for a new rule with new counters
@@ -41,7 +40,7 @@ func (r *placedRule) countersSince(old map[string]*placedRule) string {
 	}
 }
 
-// cutCounters cuts a change before the text about counters, which is empty if there is none.
+// cutCounters cuts a change before the text about counters, which may be empty.
 func cutCounters(change string) (what, counters string) {
 	at := max(strings.LastIndex(change, ", "+countersAnew), strings.LastIndex(change, ", "+countersTaken),
 		strings.LastIndex(change, ": "+countersAnew), strings.LastIndex(change, ": "+countersTaken))
@@ -51,8 +50,7 @@ func cutCounters(change string) (what, counters string) {
 	return change[:at], change[at:]
 }
 
-// countersFirst returns the changes with those that are about counters in front. No other
-// part changes its place.
+// countersFirst returns the changes with those about counters first, and otherwise in order.
 func countersFirst(changes []string) []string {
 	rank := func(change string) int {
 		if _, counters := cutCounters(change); counters != "" {

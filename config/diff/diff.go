@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 
+// Package diff compares two configurations.
 package diff
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Changes are the differences of two configurations in words, one a line:
+// Changes are the differences between two configurations in words, one a line:
 //
 //	redis.timeout 50ms → 100ms
 //	rule "login": rpu 10 → 20, mode enforce → shadow
@@ -29,19 +30,18 @@ import (
 //	rule "quota": renamed "requests", its counters begin anew
 //	rule "old" removed
 //
-// They show no secret.
+// No change shows a secret.
 type Changes []string
 
-// maxChanges is how many changes stand in one line, and maxChange how long each may be, in
-// characters. What a change says about counters may be as long again.
+// maxChanges is the largest number of changes in one line, and maxChange the largest length of a
+// change in characters. The text about counters has the same length in addition.
 const (
 	maxChanges = 10
 	maxChange  = 200
 )
 
-// String returns the changes for one line of a log: the first ten, and how many are left.
-// If there are more than ten, it begins with those that are about counters, so the log does
-// not leave them out for others.
+// String returns the changes for one line of a log: the first ten, and the number of the others. If
+// there are more than ten changes, those about counters come first, so that the log has them.
 func (c Changes) String() string {
 	if len(c) == 0 {
 		return "no difference"
@@ -64,12 +64,13 @@ func (c Changes) String() string {
 // LogValue implements slog.LogValuer by String.
 func (c Changes) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// Configs returns what must be changed to make b of a: settings first, then rules and entries
-// in the order of b, then bandwidths, then what is in a alone. Rules are the same if their names are, or
-// if they say the same. A name that is made of what a rule says changes with that; so rules
-// without a given name are also the same if they have url, actor and algorithm in common,
-// in the order in which they stand. Where a rule does not keep its counters, its line ends
-// with what becomes of them.
+// Configs returns the changes that turn a into b: settings first, then rules and entries in the order
+// of b, then bandwidths, then rules that only a has.
+//
+// Two rules are the same if they have the same name or the same fields. A name made from the fields
+// changes with them. So rules without a name of their own are also the same if their url, actor and
+// algorithm are equal. Several such rules are matched in order. If a rule does not keep its counters,
+// its line ends with the reason.
 func Configs(a, b *config.Config) Changes {
 	var c Changes
 	was := settingsOf(a)
@@ -85,7 +86,7 @@ func Configs(a, b *config.Config) Changes {
 	entries, moved := movedEntries(a.Limits, b.Limits), movedRules(old, now)
 	entry := -1
 	for i, r := range now {
-		for entry < r.entry { // entries without rules are nothing to speak of
+		for entry < r.entry { // entries without rules are not listed
 			if entry++; entries[entry] != "" {
 				c = append(c, entries[entry])
 			}
@@ -105,11 +106,11 @@ func Configs(a, b *config.Config) Changes {
 	return c
 }
 
-// A setting is a key and what it says, or a section with keys of its own.
+// A setting is a key with its value, or a section with keys of its own.
 type setting struct {
 	key   string
-	shown string // as messages show it; empty: not given
-	is    string // equal for equal values. Not to be shown: it may be a secret
+	shown string // the value in messages; empty means not given
+	is    string // equal for equal values; never shown, because a URL can contain a password
 	below []setting
 
 	secret config.Secret // of a setting that is one
@@ -144,8 +145,7 @@ func secretSetting(key string, s config.Secret) setting {
 	return setting{key: key, shown: legible(s.String()), secret: s}
 }
 
-// section returns a setting with others below it, which are those of its zero value if it
-// is not given.
+// section returns a setting with others below it. The settings of a missing section are zero values.
 func section(key string, given bool, below ...setting) setting {
 	s := setting{key: key, below: below}
 	if given {
@@ -154,7 +154,7 @@ func section(key string, given bool, below ...setting) setting {
 	return s
 }
 
-// or returns what p points to, or the zero value.
+// or returns the value that p points to, or the zero value.
 func or[T any](p *T) T {
 	if p == nil {
 		return *new(T)
@@ -162,7 +162,7 @@ func or[T any](p *T) T {
 	return *p
 }
 
-// settingsOf returns everything that is no rule, always the same keys in the same order.
+// settingsOf returns all settings, always the same keys in the same order.
 func settingsOf(c *config.Config) []setting {
 	redis, remote := or(c.Redis), or(c.Remote)
 	sentinel := or(redis.Sentinel)
@@ -217,7 +217,7 @@ func tlsSetting(t *config.TLS) setting {
 	)
 }
 
-// changes returns what must be changed to make now of was, which have the same key.
+// changes returns the changes from was to now, which have the same key.
 func (was setting) changes(now setting, path string) (c []string) {
 	key := path + was.key
 	switch {
@@ -238,7 +238,7 @@ func (was setting) changes(now setting, path string) (c []string) {
 	return c
 }
 
-// summary returns what a section says.
+// summary returns the settings in a section.
 func (s setting) summary() string {
 	var parts []string
 	for _, b := range s.below {
@@ -253,7 +253,7 @@ func (s setting) summary() string {
 	return cmp.Or(strings.Join(parts, ", "), s.shown)
 }
 
-// A placedRule is a rule in its place.
+// A placedRule is a rule with its entry and its counterpart.
 type placedRule struct {
 	rule.Rule
 	url      rule.Pattern
@@ -261,7 +261,7 @@ type placedRule struct {
 	name     string // given, or made
 	entry    int
 	counters string      // equal in two configurations if the second continues them
-	partner  *placedRule // what it is in the other configuration; nil: it is not there
+	partner  *placedRule // the same rule in the other configuration; nil means none
 }
 
 func rulesOf(entries []rule.Entry) []*placedRule {
@@ -276,7 +276,7 @@ func rulesOf(entries []rule.Entry) []*placedRule {
 	return rules
 }
 
-// match finds partners, first by what tells most. Rules of one kind meet in order.
+// match finds partners, by the most specific key first. Rules with equal keys are matched in order.
 func match(old, now []*placedRule) {
 	unnamed := func(key func(*placedRule) string) func(*placedRule) string {
 		return func(r *placedRule) string {
@@ -290,7 +290,7 @@ func match(old, now []*placedRule) {
 	for _, key := range []func(*placedRule) string{
 		func(r *placedRule) string { return r.Name },
 		unnamed((*placedRule).says),
-		(*placedRule).says, // so it was renamed
+		(*placedRule).says, // a renamed rule
 		unnamed(func(r *placedRule) string { return fmt.Sprint(loosely(r), r.Limit.N, r.Limit.Unit) }),
 		unnamed(loosely),
 	} {
@@ -310,7 +310,7 @@ func match(old, now []*placedRule) {
 	}
 }
 
-// fields returns all that a rule says but its name, always the same keys.
+// fields returns all fields of a rule except its name, always the same keys.
 func (r *placedRule) fields() []setting {
 	l := r.Limit
 	unit := ""
@@ -338,7 +338,7 @@ func (r *placedRule) fields() []setting {
 	}
 }
 
-// orRPU returns a burst or queue as configurations have it.
+// orRPU returns a burst or queue in the words of a configuration.
 func orRPU(n int64) string {
 	switch n {
 	case 0:
@@ -389,7 +389,7 @@ func divertText(d *rule.Divert) string {
 	return fmt.Sprintf("%d %q %q %q %v", d.Status, d.Type, d.Body, d.File, d.Upstream)
 }
 
-// says returns a text that is equal for rules that say the same, but for their names.
+// says returns a text that is equal for two rules whose fields are equal, except for their names.
 func (r *placedRule) says() string {
 	var b strings.Builder
 	for _, f := range r.fields() {
@@ -400,8 +400,7 @@ func (r *placedRule) says() string {
 	return b.String()
 }
 
-// added tells what a new rule says, and what becomes of its counters. A name that is made
-// says most of it.
+// added returns the line for a new rule. A name that was made from the fields already says most.
 func (r *placedRule) added(counters string) string {
 	var parts []string
 	if r.Name != "" {
@@ -430,7 +429,7 @@ func (r *placedRule) added(counters string) string {
 	return fmt.Sprintf("rule %q added: %s", r.name, strings.Join(parts, ", "))
 }
 
-// changed tells what is another than in the partner, or nothing if all is the same.
+// changed returns the line for the differences from the partner, or "" if there are none.
 func (r *placedRule) changed(moved, counters string) string {
 	var parts []string
 	if was := r.partner; was.Name != r.Name {
@@ -452,8 +451,8 @@ func (r *placedRule) changed(moved, counters string) string {
 	return fmt.Sprintf("rule %q: %s", r.partner.name, strings.Join(parts, ", "))
 }
 
-// changedBandwidths tells of entries whose bandwidth is another than before, in the order of
-// now, and then of those that are gone and had one.
+// changedBandwidths returns the changes of bandwidths, in the order of now, and then those of removed
+// entries.
 func changedBandwidths(old, now []rule.Entry) (c []string) {
 	was := map[string]*rule.Bandwidth{}
 	for _, e := range old {
@@ -479,8 +478,8 @@ func bandwidthSetting(b *rule.Bandwidth) setting {
 	return plainSetting("bandwidth", b.String())
 }
 
-// movedEntries tells of each entry of now whether it has another place among those that
-// are in both.
+// movedEntries returns, for each entry of now, a line if its place among the entries in both
+// configurations changed.
 func movedEntries(old, now []rule.Entry) []string {
 	place := map[string]int{}
 	for i, e := range old {
@@ -505,8 +504,8 @@ func movedEntries(old, now []rule.Entry) []string {
 	return moved
 }
 
-// movedRules tells of each rule of now whether it has another place among those of its
-// entry that are in both. A rule in another entry is not moved: it has another url.
+// movedRules returns, for each rule of now, a text if its place among the rules in both versions of
+// its entry changed. A rule in another entry has another url instead.
 func movedRules(old, now []*placedRule) []string {
 	place := map[*placedRule]int{}
 	for i, r := range old {
@@ -537,10 +536,10 @@ func movedRules(old, now []*placedRule) []string {
 	return moved
 }
 
-// longestRise reports which numbers are part of the longest rising sequence that is left
-// when others are dropped: the fewest have moved then.
+// longestRise reports which numbers belong to a longest rising subsequence. Everything outside of it
+// has moved, so this counts the fewest moves.
 func longestRise(numbers []int) []bool {
-	var ends []int // by length, less one: where the sequence ends that ends lowest
+	var ends []int // by length minus one: the end of the sequence with the lowest end
 	before := make([]int, len(numbers))
 	for i, n := range numbers {
 		length, _ := slices.BinarySearchFunc(ends, n, func(end, n int) int { return cmp.Compare(numbers[end], n) })
@@ -562,7 +561,7 @@ func longestRise(numbers []int) []bool {
 	return rising
 }
 
-// legible returns a text as it is, or quoted if it would spoil a line.
+// legible returns a text, quoted if it has characters that cannot be printed in a line.
 func legible(s string) string {
 	if strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		return strconv.Quote(s)

@@ -12,13 +12,13 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// A treatment is how a rule treats those whom it treats apart.
+// A treatment is what a rule does for one of its exceptions.
 type treatment struct {
 	who rule.Who
 	how string
 }
 
-// treatments returns those of a rule, in the order in which they are written.
+// treatments returns the treatments of a rule in the order of the configuration.
 func (r *placedRule) treatments() (list []treatment) {
 	for _, w := range r.Except {
 		list = append(list, treatment{w, "excepted"})
@@ -36,8 +36,8 @@ func (r *placedRule) treatments() (list []treatment) {
 	return list
 }
 
-// treatedSince tells who is treated in another way than by was: the first ten, and how many
-// are left.
+// treatedSince returns the treatments that differ from those of was: the first ten, and the number of
+// the others.
 func (r *placedRule) treatedSince(was *placedRule) (changes []string) {
 	old, now := map[rule.Who]string{}, map[rule.Who]string{}
 	list := slices.Concat(r.treatments(), was.treatments())
@@ -51,7 +51,7 @@ func (r *placedRule) treatedSince(was *placedRule) (changes []string) {
 	more := 0
 	for _, t := range list {
 		before, after := old[t.who], now[t.who]
-		old[t.who] = after // so that it is told once
+		old[t.who] = after // so the second mention is no difference
 		switch {
 		case before == after:
 		case len(changes) == maxChanges:
@@ -66,8 +66,8 @@ func (r *placedRule) treatedSince(was *placedRule) (changes []string) {
 	return changes
 }
 
-// masked returns who is meant, as it can be logged. A value can be a secret, such as the key
-// of an API: of a long one its end is shown.
+// masked returns a client in a form that can be logged. A value can be a secret, such as an API key,
+// so masked shows only the end of a long value.
 func masked(w rule.Who) string {
 	const most, end = 10, 4
 	text := w.String()
@@ -78,7 +78,7 @@ func masked(w rule.Who) string {
 	return legible(text)
 }
 
-// treats returns a text that is equal for rules that treat the same in the same way.
+// treats returns a text that is equal for two rules with equal treatments.
 func (r *placedRule) treats() string {
 	var lines []string
 	for _, t := range r.treatments() {

@@ -10,8 +10,8 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// LongestHost is the longest value of the field Host, in bytes, that is read. A name in DNS has at
-// most 253.
+// LongestHost is the longest Host header, in bytes, that names an actor. A name in DNS has at most
+// 253 bytes.
 const LongestHost = 512
 
 func hostValue(r *http.Request, _ string) string {
@@ -23,11 +23,10 @@ func hostValue(r *http.Request, _ string) string {
 
 func canonicalHost(value, _ string) string { return Host(value) }
 
-// Host returns the canonical form of a host, with or without a port, as the actor "host"
-// counts it: in lower case, without one trailing dot, an IPv6 address as [netip.Addr] writes
-// it, and a port without leading zeros. Ports 80 and 443 are left out whatever the scheme,
-// because a gateway does not know the scheme that a client used in front of another proxy.
-// Host allocates only for what is not in this form.
+// Host returns the canonical form of a host with or without a port. The form is in lower case and
+// has no trailing dot. An IPv6 address has the form of [netip.Addr], and a port has no leading zeros.
+// Host drops the ports 80 and 443 for any scheme, because a gateway behind another proxy does not
+// know which scheme the client used. Host allocates only if the host is not in canonical form.
 func Host(host string) string {
 	name, port := host, ""
 	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {

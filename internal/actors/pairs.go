@@ -8,29 +8,28 @@ import (
 	"github.com/diana-limiter/diana/internal/httptext"
 )
 
-// pairs is a search for the pairs of one name in a text such as "a=b&name=value". It makes no
-// table of the others and allocates nothing.
+// pairs searches a text such as "a=b&name=value" for the pairs with one name. It builds no table of
+// the other pairs and does not allocate.
 //
-// A name is compared as the most lenient server does, because a pair that Diana overlooks and
-// an upstream finds is a second identity:
+// pairs compares names like the most lenient server. Otherwise a pair that an upstream finds and
+// Diana overlooks would be a second identity. These spellings of a name are equal:
 //
-//   - percent-encoded or not,
-//   - in any letter case, as ASP.NET does,
-//   - with a dot, space, plus or opening bracket for an underscore, with spaces in front, and up to a
-//     zero byte, as PHP does,
-//   - with bytes around it that are spaces in Latin-1 or UTF-8, as Flask and Django strip them,
-//   - without brackets around it, and those behind it that make a list of the values for qs, Rack
-//     and PHP.
+//   - percent-encoded or not;
+//   - in any letter case (ASP.NET);
+//   - with a dot, space, plus or opening bracket for an underscore, with spaces in front, and with
+//     anything after a zero byte (PHP);
+//   - with bytes around it that are spaces in Latin-1 or UTF-8 (Flask, Django);
+//   - with brackets around it, or behind it, where they make a list of values (qs, Rack, PHP).
 type pairs struct {
 	name string
 
-	value   string // of the pairs found, as it was sent
+	value   string // of the pairs found, as the client sent it
 	found   bool
-	unclear bool // their values differ, or there is too much to read
-	number  int  // of pairs that were looked at
+	unclear bool // the values differ, or the text is too long
+	number  int  // of pairs read so far
 }
 
-// search looks at the pairs of a text, which one of the separators divides.
+// search reads the pairs of a text. Any of the separators divides two pairs.
 func (p *pairs) search(text, separators string) {
 	for more := true; more && !p.unclear; {
 		pair := text
@@ -53,12 +52,12 @@ func (p *pairs) add(value string) {
 	p.found, p.value = true, value
 }
 
-// named returns the value of a pair, if its name is p.name.
+// named returns the value of a pair if its name is p.name.
 func (p *pairs) named(pair string) (value string, ok bool) {
 	for pair != "" && (pair[0] == ' ' || pair[0] == '+') {
 		pair = pair[1:]
 	}
-	n := 0 // bytes of p.name that have been met
+	n := 0 // bytes of p.name that match so far
 	for i := 0; i < len(pair); {
 		c, width := pair[i], 1
 		switch {
@@ -86,7 +85,7 @@ func (p *pairs) named(pair string) (value string, ok bool) {
 	return "", n == len(p.name)
 }
 
-// sameInNames has for each byte the one that it is compared as in a name.
+// sameInNames maps each byte of a name to the byte that it is compared as.
 var sameInNames = func() (same [256]byte) {
 	for c := range 256 {
 		same[c] = byte(c)

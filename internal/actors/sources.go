@@ -13,13 +13,13 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Upstreams read one and the same request in several ways: the first value or the last, decoded
-// or as it was sent. A client that is counted by one reading and served by another has as many
-// counters as it likes. So each value here has one canonical form, and where upstreams disagree
-// about the value itself the request is rule.Unclear.
+// Upstreams read the same request in several ways: they take the first value or the last, and decode
+// it or not. If Diana counts a client by one reading and an upstream serves it by another, the client
+// has as many counters as it likes. So each value has one canonical form here, and a value on which
+// upstreams disagree is rule.Unclear.
 //
-// A client can send 64 KiB of header, and every rule may look at it. These bounds keep what a
-// rule reads below 30 µs. Servers behind a gateway have similar ones.
+// A client can send 64 KiB of headers, and every rule may read them. With these bounds a rule reads
+// for less than 30 µs. Servers behind a gateway have similar bounds.
 const (
 	MostRead  = 8 << 10 // bytes of all cookies, and of the query
 	MostPairs = 256     // cookies, and parameters of the query
@@ -65,9 +65,8 @@ func canonicalField(value, name string) string {
 	return httptext.Trim(value)
 }
 
-// cookieValue returns the value of a cookie. It is rule.Unclear if the cookie is there several times
-// with different values, if net/http could not read its value, or if the value is JSON to some
-// servers.
+// cookieValue returns the value of a cookie. It is rule.Unclear if the request has the cookie several
+// times with different values, if net/http cannot read the value, or if some servers read it as JSON.
 func cookieValue(r *http.Request, name string) string {
 	p := pairs{name: name}
 	read := 0
@@ -88,19 +87,19 @@ func cookieValue(r *http.Request, name string) string {
 		return rule.Unclear
 	}
 	for i := range len(value) {
-		if value[i]-' ' > '~'-' ' { // a control byte, or above
+		if value[i]-' ' > '~'-' ' { // a control byte or not ASCII
 			return rule.Unclear
 		}
 	}
 	if value = decoded(value); strings.HasPrefix(value, "j:") {
-		return rule.Unclear // cookie-parser reads JSON behind it, of which there are many spellings
+		return rule.Unclear // cookie-parser reads JSON after it, which has many spellings
 	}
 	return value
 }
 
-// queryValue returns the value of a parameter of the query. It is rule.Unclear if the parameter is
-// there several times with different values, and in a query with a raw ";" or "#": these end a
-// parameter for some servers, and are part of it, or spoil it, for others.
+// queryValue returns the value of a parameter of the query. It is rule.Unclear if the query has the
+// parameter several times with different values. It is also rule.Unclear in a query with a raw ";" or
+// "#", because these bytes end a parameter for some servers, and belong to it or break it for others.
 func queryValue(r *http.Request, name string) string {
 	query := r.URL.RawQuery
 	if query == "" {
@@ -121,8 +120,8 @@ func queryValue(r *http.Request, name string) string {
 	return decoded(p.value)
 }
 
-// decoded returns a value of a cookie or query without percent-encoding, which is decoded once,
-// and with a space for each plus, encoded or not. It is rule.Unclear if the encoding is broken.
+// decoded percent-decodes the value of a cookie or parameter once, and replaces each plus, encoded or
+// not, by a space. The result is rule.Unclear if the encoding is malformed.
 func decoded(value string) string {
 	if strings.IndexByte(value, '%') >= 0 {
 		var err error
@@ -133,8 +132,8 @@ func decoded(value string) string {
 	return strings.ReplaceAll(value, "+", " ")
 }
 
-// canonicalPair is what a configuration means that names the value of a cookie or parameter: what
-// the same text would mean there. A percent sign that encodes nothing stands for itself.
+// canonicalPair returns the canonical form of a value that a configuration names. It is the form of
+// the same text in a cookie or parameter. A percent sign that encodes nothing stays.
 func canonicalPair(value, _ string) string {
 	if canonical := decoded(value); canonical != rule.Unclear {
 		return canonical

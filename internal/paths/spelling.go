@@ -10,33 +10,33 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Spelling is a path that is taken apart, with all that its readings differ in. It is used again
-// for other paths. The zero value is ready.
+// Spelling is a path in parts, with everything in which its readings differ. Read reuses its memory.
+// The zero value is ready to use.
 type Spelling struct {
-	text     []byte // of all elements, one behind another
+	text     []byte // of all elements, one after another
 	Elements []Element
 
-	least    int  // segments of the reading that has the fewest; a host is none of them
+	least    int  // segments of the reading with the fewest, not counting a host
 	solid    int  // elements that do not vanish
-	hosted   bool // a reading takes an element for a host
-	segments int  // most segments of a reading, before dot segments are resolved
-	Dots     bool // there are dot segments
-	Ups      int  // elements that are Up
+	hosted   bool // some reading takes an element for a host
+	segments int  // of the reading with the most, before dot segments are resolved
+	Dots     bool // whether the path has dot segments
+	Ups      int  // number of elements that are Up
 }
 
-// Element is what stands between two slashes of a path. Its text is percent-decoded once, and
-// where decoding it again makes another text of it, both are kept, the second behind the first.
+// Element is the part of a path between two slashes. Its text is percent-decoded once. If decoding
+// it again changes the text, the element has that second text too.
 type Element struct {
-	start, end, deep int // in Spelling.text; the second text is between end and deep
+	start, end, deep int // in Spelling.text; the second text lies between end and deep
 
-	// Up stands for a ".." behind an element that has several readings: how many segments of that
-	// are left is not known. Other ".." are resolved.
+	// Up marks a ".." behind an element with several readings. Nobody knows how many segments of
+	// that element remain. Every other ".." is resolved.
 	Up bool
 
-	Simple   bool // one segment in each reading
-	Vanishes bool // none in a reading that drops empty segments
-	host     bool // a slash and a host, in a reading
-	counts   bool // it is one of Spelling.least
+	Simple   bool // one segment in every reading
+	Vanishes bool // no segment in a reading that drops empty segments
+	host     bool // a slash and a host in some reading
+	counts   bool // whether Spelling.least includes it
 }
 
 // Empty reports whether an element is an empty segment.
@@ -48,7 +48,7 @@ func (s *Spelling) Texts(e *Element) (once, again []byte) {
 	return s.text[e.start:e.end], s.text[e.end:e.deep]
 }
 
-// The kinds of bytes by which an element has several readings.
+// The kinds of bytes that give an element several readings.
 const (
 	control = 1 << iota
 	divider // a slash or a backslash
@@ -64,13 +64,13 @@ var kinds = func() (kinds [256]uint8) {
 	return kinds
 }()
 
-// Read takes a path apart. With fold it writes ASCII letters small. With literal it takes dot
-// segments for segments like others. The error says why the path is refused.
+// Read takes a path apart. With fold it turns ASCII letters into lower case. With literal it keeps
+// dot segments as ordinary segments. The error is the reason to refuse the path.
 func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
 	switch {
 	case len(path) > MaxLength:
 		return rule.ErrPathLong
-	case path == "" || path[0] != '/': // "http://host/admin" is no path
+	case path == "" || path[0] != '/': // such as "http://host/admin"
 		return ErrRelative
 	}
 	*s = Spelling{text: s.text[:0], Elements: s.Elements[:0]}
@@ -102,7 +102,7 @@ func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
 	return nil
 }
 
-// addDots adds a plain dot segment as it is written.
+// addDots adds a plain dot segment unchanged.
 func (s *Spelling) addDots(raw string) {
 	start := len(s.text)
 	s.text = append(s.text, raw...)
@@ -111,7 +111,7 @@ func (s *Spelling) addDots(raw string) {
 	s.segments++
 }
 
-// resolve resolves a plain dot segment, or notes a ".." if what it takes away has several readings.
+// resolve resolves a plain dot segment, or adds an Up if the element before it has several readings.
 func (s *Spelling) resolve(raw string) *rule.PathError {
 	s.segments++
 	if raw == "." {
@@ -132,7 +132,7 @@ func (s *Spelling) resolve(raw string) *rule.PathError {
 	return nil
 }
 
-// add adds an element that is no plain dot segment.
+// add adds an element that is not a plain dot segment.
 func (s *Spelling) add(raw string, fold bool) *rule.PathError {
 	if raw == "" {
 		n := len(s.text)
@@ -185,7 +185,7 @@ func (s *Spelling) add(raw string, fold bool) *rule.PathError {
 	s.segments += segments
 	if !e.Vanishes {
 		if front := s.solid == 0 && !s.hosted; front && (e.host || len(s.Elements) > 0) {
-			s.hosted = true // by the slashes in it, or those in front of it
+			s.hosted = true // because of the slashes in it, or of those before it
 		} else {
 			e.counts = true
 			s.least++
@@ -196,8 +196,8 @@ func (s *Spelling) add(raw string, fold bool) *rule.PathError {
 	return nil
 }
 
-// read notes how a text of an element that is not simple can be read, and returns how many
-// segments it has at most.
+// read notes the readings of a text of an element that is not simple. It returns the largest number
+// of segments in a reading.
 func (e *Element) read(text []byte) (segments int, err *rule.PathError) {
 	solid, slash := 0, false
 	for more := true; more; segments++ {
@@ -228,7 +228,7 @@ func (e *Element) read(text []byte) (segments int, err *rule.PathError) {
 	return segments, nil
 }
 
-// CutDivided cuts a text at the first slash or backslash.
+// CutDivided cuts a text around the first slash or backslash.
 func CutDivided(text []byte) (before, after []byte, found bool) {
 	for i, c := range text {
 		if c == '/' || c == '\\' {
@@ -238,13 +238,13 @@ func CutDivided(text []byte) (before, after []byte, found bool) {
 	return text, nil, false
 }
 
-// WithoutParameters returns a segment without what a semicolon begins.
+// WithoutParameters returns a segment without the first semicolon and the text after it.
 func WithoutParameters(segment []byte) []byte {
 	name, _, _ := bytes.Cut(segment, []byte{';'})
 	return name
 }
 
-// WithoutTail returns a segment without dots and spaces at its end, as Windows has it.
+// WithoutTail returns a segment without the dots and spaces at its end. Windows drops them.
 func WithoutTail(segment []byte) []byte {
 	n := len(segment)
 	for n > 0 && (segment[n-1] == '.' || segment[n-1] == ' ') {
@@ -253,7 +253,7 @@ func WithoutTail(segment []byte) []byte {
 	return segment[:n]
 }
 
-// dots reports whether a segment is a dot segment to some server: "." or "..", perhaps among
+// dots reports whether some server takes a segment for a dot segment: "." or "..", perhaps with
 // spaces.
 func dots(segment []byte) bool {
 	n, spaces := 0, 0
@@ -270,13 +270,13 @@ func dots(segment []byte) bool {
 	return n > 0 && (n <= 2 || spaces > 0)
 }
 
-// decodedAgain appends to text what it is from start on, percent-decoded until nothing is left to
-// decode. It appends nothing if that is the same.
+// decodedAgain percent-decodes text[start:] until no escape is left, and appends the result to text.
+// It appends nothing if the result is the same.
 func decodedAgain(text []byte, start int, fold bool) []byte {
 	end := len(text)
 	for _, c := range text[start:end] {
 		text = append(text, c)
-		for n := len(text); n-end >= 3 && text[n-3] == '%'; n = len(text) { // what c completes may complete another
+		for n := len(text); n-end >= 3 && text[n-3] == '%'; n = len(text) { // a decoded byte may complete another escape
 			decoded, ok := httptext.Escaped(text[n-2], text[n-1])
 			if !ok {
 				break
@@ -293,7 +293,7 @@ func decodedAgain(text []byte, start int, fold bool) []byte {
 	return text
 }
 
-// Lower writes ASCII letters small.
+// Lower turns ASCII letters into lower case.
 func Lower(text []byte) {
 	for i, c := range text {
 		if 'A' <= c && c <= 'Z' {

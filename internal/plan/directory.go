@@ -11,9 +11,9 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// directory finds who is meant in a list of any length: a value by its hash, a network by
-// binary search. The networks are cut into ranges that do not overlap, each of which is
-// the longest network's that holds it:
+// directory finds the member of a list that matches an actor: a value by its hash, a network by
+// binary search. For that the networks are cut into ranges that do not overlap. Each range belongs
+// to the longest network that contains it:
 //
 //	10.0.0.0/8     |-----------------------|
 //	10.2.0.0/16        |------|
@@ -26,12 +26,12 @@ type directory struct {
 }
 
 type ranges struct {
-	starts []netip.Addr // each range goes to where the next begins
+	starts []netip.Addr // each range ends where the next one begins
 	owners []int32      // -1: none
 }
 
-// newDirectory returns the directory of a list, for a rule of these actors and their chains.
-// Nobody may be in it twice.
+// newDirectory returns the directory of a list, for a rule with these actors and their chains. A
+// list that names a client twice is an error.
 func newDirectory(list []rule.Who, actor []rule.Actor, chains []chain) (d directory, err error) {
 	known := map[rule.Who]bool{}
 	owner := map[netip.Prefix]int32{}
@@ -72,19 +72,19 @@ func newRanges(networks []netip.Prefix, owner map[netip.Prefix]int32) (r ranges)
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
 	begin := func(at netip.Addr, owner int32) {
-		if n := len(r.starts); n > 0 && r.starts[n-1] == at { // what began there is over, or goes on inside
+		if n := len(r.starts); n > 0 && r.starts[n-1] == at { // the range that began here is empty
 			r.owners[n-1] = owner
 			return
 		}
 		r.starts, r.owners = append(r.starts, at), append(r.owners, owner)
 	}
-	var inside []netip.Prefix // those that have begun and not ended, each inside the one before
+	var inside []netip.Prefix // networks that contain the current address, each inside the one before
 	leave := func() {
 		last := inside[len(inside)-1]
 		inside = inside[:len(inside)-1]
 		next := lastOf(last).Next()
 		switch {
-		case !next.IsValid(): // there is nothing behind
+		case !next.IsValid(): // the network ends with the last address
 		case len(inside) > 0:
 			begin(next, owner[inside[len(inside)-1]])
 		default:
@@ -114,8 +114,8 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// find returns the index of the entry that an actor is meant by: its value, else the longest
-// network. It is below 0 if there is none.
+// find returns the index of the member that matches an actor, by value or else by the longest
+// network. It returns a negative number if no member matches.
 func (d *directory) find(value string, ip netip.Addr) int {
 	if value != "" {
 		if i, ok := d.values[value]; ok {
@@ -126,7 +126,7 @@ func (d *directory) find(value string, ip netip.Addr) int {
 	if ip.Is4() {
 		r = &d.v4
 	}
-	from, to := 0, len(r.starts) // the first range that begins behind ip is among them
+	from, to := 0, len(r.starts) // the first range that begins behind ip lies between them
 	for from < to {
 		if mid := (from + to) / 2; r.starts[mid].Compare(ip) <= 0 {
 			from = mid + 1
@@ -140,9 +140,9 @@ func (d *directory) find(value string, ip netip.Addr) int {
 	return int(r.owners[from-1])
 }
 
-// forms returns what is equal for all that mean the same under a rule with these chains: the
-// network, or the value as it is written, which the program itself may know of a request, and as
-// each source has it.
+// forms returns the canonical forms of w under a rule with these chains. They are the network, or
+// the value as it is written, because the program itself may name an actor so, and the value in the
+// canonical form of each source.
 func forms(w rule.Who, chains []chain) []rule.Who {
 	w = w.Canonical()
 	list := []rule.Who{w}

@@ -10,12 +10,12 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// exceptions are a rule's Except and Overrides, as they are found. They never change.
+// exceptions are the compiled Except and Overrides of a rule. They never change.
 //
-// An override is kept by a variant: a copy of the rule with the other limit. It judges the
-// actor by the counters that the rule would, as far as their states have the same layout; so
-// what has been used counts on when an override comes or goes. Overrides of the same limit
-// have the same variant: thousands of them cost a place in the directory each.
+// A variant keeps an override: it is a copy of the rule with the other limit. If the states of the
+// rule and the variant have the same version, both use the same counters. So the use of an actor
+// still counts after an override is added or removed. Overrides with the same limit share one
+// variant, so each of thousands of overrides costs only its place in the directory.
 type exceptions struct {
 	except    directory
 	overrides directory
@@ -33,7 +33,7 @@ func (e *exceptions) choose(r *Rule, value string, ip netip.Addr) *Rule {
 	return r
 }
 
-// except compiles the exceptions of a rule.
+// except compiles the exceptions of a rule, and adds its variants to the Set.
 func (s *Set) except(r *Rule) error {
 	if len(r.Except) == 0 && len(r.Overrides) == 0 {
 		return nil

@@ -8,17 +8,17 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Explanation tells how one rule judges a request.
+// Explanation says how one rule would evaluate a request.
 type Explanation struct {
-	Rule     *Rule    // as it holds for who makes the request
-	Key      string   // of who makes the request; empty for All
+	Rule     *Rule    // for this actor: the rule itself, or a variant
+	Key      string   // of the actor; empty if the rule counts all clients together
 	Cost     int64    // of the request
-	Excepted bool     // it does not judge the request
-	By       rule.Who // of the rule's Except or Overrides; its zero value: none
+	Excepted bool     // whether the rule skips the request
+	By       rule.Who // the member of Except or Overrides that matches; its zero value means none
 }
 
-// Explain returns how the request would be judged, in order. It counts nothing. The error is a
-// [PathError].
+// Explain returns the rules that would evaluate the request, in order. It consumes nothing. The
+// error is a [rule.PathError].
 func (s *Set) Explain(req *rule.Request) ([]Explanation, error) {
 	var m Match
 	if err := s.Find(&m, req); err != nil {
@@ -45,14 +45,14 @@ func (x *Explanation) except(value string, ip netip.Addr) {
 	}
 }
 
-// BandwidthExplanation tells how one bandwidth slows the answer to a request.
+// BandwidthExplanation says how one bandwidth slows the response to a request.
 type BandwidthExplanation struct {
 	Bandwidth *Bandwidth
-	Key       string // of who shares it; empty for All, and if it is not shared
+	Key       string // of the actor that shares the bandwidth; empty for all clients together, and if it is not shared
 }
 
-// ExplainBandwidths returns which bandwidths the answer to the request would have. All of
-// them hold. There are none for a path that Find refuses.
+// ExplainBandwidths returns the bandwidths of the response to the request. All of them apply. It
+// returns none for a path that Find refuses.
 func (s *Set) ExplainBandwidths(req *rule.Request) (explained []BandwidthExplanation) {
 	var m Match
 	if err := s.Find(&m, req); err != nil {

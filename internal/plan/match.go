@@ -11,31 +11,31 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Match is room for finding the rules of requests, one after another. The zero
-// value is ready. It is not safe for concurrent use.
+// Match holds the result of Find and the memory that Find reuses for the next request. The zero
+// value is ready to use. A Match is not safe for concurrent use.
 type Match struct {
-	Rules      []*Rule      // found by Find
-	Bandwidths []*Bandwidth // the same
+	Rules      []*Rule      // set by Find
+	Bandwidths []*Bandwidth // set by Find
 
 	methods  []string // of the request
 	entries  []*entry
 	spelling paths.Spelling
 	visited  []*node
 	levels   [2][]*node
-	parts    [2][]*node // levels within an element
+	parts    [2][]*node // the same, within an element
 	lookups  int
 }
 
-// maxLookups is how many segments Find looks up in the tree for a path that has several readings.
-// An honest path needs a few dozen. When a path needs more, all entries evaluate the request.
+// maxLookups is the largest number of segments that Find looks up for a path with several readings.
+// An honest path needs a few dozen. If a path needs more, all entries evaluate the request.
 const maxLookups = 150
 
-// Find sets m.Rules to the rules of a request, and m.Bandwidths to the bandwidths of its
-// answer: those of fewer segments first, then in the order of the configuration. r.Path is
-// escaped, as it was sent; an empty one and "*" stand for "/".
+// Find sets m.Rules to the rules of a request, and m.Bandwidths to the bandwidths of its response.
+// Entries with fewer segments come first, and then the order of the configuration decides. r.Path
+// is escaped, as the client sent it. An empty path and "*" stand for "/".
 //
-// Once m has grown to what it needs, Find does not allocate. An ordinary path costs 50 ns and more,
-// with each segment; the worst that a client can send costs 20 us for 1 KiB.
+// Find does not allocate once m has grown large enough. An ordinary path costs about 50 ns a
+// segment. The worst path that a client can send costs 20 us for 1 KiB.
 func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
 	m.entries, m.Rules, m.Bandwidths = m.entries[:0], m.Rules[:0], m.Bandwidths[:0]
 	m.methods = append(m.methods[:0], r.Method)
@@ -60,12 +60,12 @@ func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
 	return nil
 }
 
-// MethodOverrides are the fields of a request that many frameworks take for its method, by their
-// canonical names. Find evaluates a request by all methods that it has.
+// MethodOverrides are the canonical names of the headers from which many frameworks take the method
+// of a request. Find uses all methods that a request has.
 var MethodOverrides = [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
 
-// appendOverrides appends the methods that frameworks may take a request for. Of a list they take
-// the first member or the last.
+// appendOverrides appends the methods that frameworks may read from the header. From a list some
+// frameworks take the first member, and others the last.
 func appendOverrides(methods []string, header map[string][]string) []string {
 	for _, field := range MethodOverrides {
 		for _, list := range header[field] {
@@ -80,11 +80,11 @@ func appendOverrides(methods []string, header map[string][]string) []string {
 	return methods
 }
 
-// maxMethods is how many methods of a request are evaluated. Where there are more, all entries evaluate
-// the request, whatever their method.
+// maxMethods is the largest number of methods of a request. If a request has more, all entries
+// evaluate it, whatever their method.
 const maxMethods = 9
 
-// add adds those of a node's entries that cover a method of the request.
+// add adds the entries that cover a method of the request.
 func (m *Match) add(entries []*entry) {
 	for _, e := range entries {
 		if len(m.methods) > maxMethods || slices.ContainsFunc(m.methods, e.covers) {
@@ -132,7 +132,7 @@ func (s *Set) read(m *Match, path string) *rule.PathError {
 	fold := s.paths.Case == rule.FoldCase
 	strange := m.spelling.Read(path, fold, false)
 	slashes := path
-	if strings.IndexByte(path, '\\') >= 0 { // which divides for a URL parser, while %5C does not
+	if strings.IndexByte(path, '\\') >= 0 { // a URL parser divides at a backslash, but not at %5C
 		slashes = strings.ReplaceAll(path, `\`, "/")
 		if strange == nil {
 			strange = paths.Check(slashes)
@@ -144,7 +144,7 @@ func (s *Set) read(m *Match, path string) *rule.PathError {
 	m.visited, m.lookups = append(m.visited[:0], &s.root), 0
 	if strange == nil {
 		m.visit(&s.root)
-		if m.spelling.Dots { // which some servers do not resolve
+		if m.spelling.Dots { // some servers do not resolve them
 			_ = m.spelling.Read(path, fold, true)
 			m.visit(&s.root)
 		}
@@ -165,8 +165,8 @@ func (s *Set) read(m *Match, path string) *rule.PathError {
 	return nil
 }
 
-// visit finds the nodes to which any reading of the spelling leads, and those on the way there. It
-// stops after maxLookups.
+// visit finds the nodes that any reading of the spelling reaches, and the nodes on the way there.
+// It stops after maxLookups.
 func (m *Match) visit(root *node) {
 	level, next := append(m.levels[0][:0], root), m.levels[1][:0]
 	f, ups := front{}, m.spelling.Ups
@@ -175,7 +175,7 @@ func (m *Match) visit(root *node) {
 		next = next[:0]
 		once, again := m.spelling.Texts(e)
 		switch {
-		case e.Up: // somewhere on the way
+		case e.Up: // any node on the way can be next
 			next = append(next, m.visited...)
 			ups--
 		case e.Empty():
@@ -197,22 +197,22 @@ func (m *Match) visit(root *node) {
 	m.levels[0], m.levels[1] = level, next
 }
 
-// front tells whether what comes next can be a host: there were slashes at the front, and nothing
-// else. The zero value is the front of a path.
+// front is the state that decides whether the next segment can be a host. It can be one if only
+// slashes come before it. The zero value is the front of a path.
 type front struct{ behind, slashes, hosted bool }
 
 // host reports whether the next segment can be a host.
 func (f front) host() bool { return f.slashes && !f.behind }
 
-// pass goes by a segment, which is there in each reading unless it vanishes.
+// pass moves f behind a segment. A segment that vanishes is missing in some reading.
 func (f *front) pass(vanishes bool) {
 	f.slashes = f.slashes || vanishes
 	f.behind = f.behind || !vanishes
 }
 
-// element adds to next the nodes to which a text of an element leads from those of a level: as one
-// segment, and as those into which slashes divide it. Where a parameter is dropped before that, it
-// ends with the segment that has the parameter.
+// element adds to next the nodes that the text of an element reaches from a level: as one segment,
+// and as the segments into which slashes divide it. In a reading that drops parameters before
+// dividing, the element ends with the segment that has a parameter.
 func (m *Match) element(next, level []*node, text []byte, f front) []*node {
 	next = m.segment(next, level, text, f)
 	part, text, more := paths.CutDivided(text)
@@ -222,7 +222,7 @@ func (m *Match) element(next, level []*node, text []byte, f front) []*node {
 	from, to := append(m.parts[0][:0], level...), m.parts[1][:0]
 	for {
 		to = m.segment(to[:0], from, part, f)
-		if f.host() || f.hosted { // the host may be all up to here
+		if f.host() || f.hosted { // the whole text up to here may be the host
 			to = appendMissing(to, level)
 			f.hosted = true
 		}
@@ -240,8 +240,8 @@ func (m *Match) element(next, level []*node, text []byte, f front) []*node {
 	return next
 }
 
-// segment adds to next the nodes to which a segment leads from those of a level, in all its
-// readings. All of these are the beginning of it.
+// segment adds to next the nodes that a segment reaches from a level in all its readings. Each
+// reading is a prefix of the segment.
 func (m *Match) segment(next, level []*node, text []byte, f front) []*node {
 	name := paths.WithoutParameters(text)
 	if f.host() {
@@ -252,7 +252,7 @@ func (m *Match) segment(next, level []*node, text []byte, f front) []*node {
 		switch {
 		case slices.Contains(ends[:i], end):
 			continue
-		case end == 0: // no segment at all
+		case end == 0: // the segment vanishes
 			next = appendMissing(next, level)
 			continue
 		}
@@ -261,7 +261,7 @@ func (m *Match) segment(next, level []*node, text []byte, f front) []*node {
 	return m.wild(next, level)
 }
 
-// lookup adds to next the children of a level with that name.
+// lookup adds to next the children with that name of the nodes in a level.
 func (m *Match) lookup(next, level []*node, name []byte) []*node {
 	for _, n := range level {
 		m.lookups++
@@ -272,7 +272,7 @@ func (m *Match) lookup(next, level []*node, name []byte) []*node {
 	return next
 }
 
-// wild adds to next the nodes to which any segment leads.
+// wild adds to next the {name} children of the nodes in a level.
 func (m *Match) wild(next, level []*node) []*node {
 	for _, n := range level {
 		if n.wild != nil {
@@ -282,7 +282,7 @@ func (m *Match) wild(next, level []*node) []*node {
 	return next
 }
 
-// reach adds a node to next and to those that are visited.
+// reach adds a node to next and to the visited nodes.
 func (m *Match) reach(next []*node, n *node) []*node {
 	if !slices.Contains(m.visited, n) {
 		m.visited = append(m.visited, n)
@@ -293,7 +293,7 @@ func (m *Match) reach(next []*node, n *node) []*node {
 	return next
 }
 
-// appendMissing appends the nodes that are not there yet.
+// appendMissing appends the nodes that to does not contain.
 func appendMissing(to, nodes []*node) []*node {
 	for _, n := range nodes {
 		if !slices.Contains(to, n) {

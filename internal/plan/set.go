@@ -18,11 +18,11 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Set is a compiled configuration: it finds the rules of a request. It never
-// changes and is safe for concurrent use.
+// Set is a compiled configuration. It finds the rules of a request. It never changes and is safe
+// for concurrent use.
 type Set struct {
 	Rules      []*Rule      // by Index
-	Variants   []*Rule      // the rules with the limits of their Overrides; by Slot, behind Rules
+	Variants   []*Rule      // of the rules, for their Overrides; by Slot, which continues that of Rules
 	Bandwidths []*Bandwidth // by Index
 	identity   rule.Identity
 	paths      rule.Paths
@@ -30,10 +30,10 @@ type Set struct {
 	device     chain
 	root       node
 	entries    []*entry // all, sorted
-	methods    bool     // an entry has a method
+	methods    bool     // whether any entry has a method
 }
 
-// Rule returns the rule, or the variant of one, with that Slot.
+// Rule returns the rule or variant with that Slot.
 func (s *Set) Rule(slot int) *Rule {
 	if slot < len(s.Rules) {
 		return s.Rules[slot]
@@ -43,7 +43,7 @@ func (s *Set) Rule(slot int) *Rule {
 
 // node is a segment of the tree of URLs.
 type node struct {
-	children map[string]*node // by the segment, percent-decoded, and small unless case is exact
+	children map[string]*node // by the segment, percent-decoded, and in lower case unless the case is exact
 	wild     *node
 	entries  []*entry
 }
@@ -65,7 +65,7 @@ func (e *entry) covers(method string) bool {
 		own == "GET" && strings.EqualFold(method, "HEAD")
 }
 
-// compare orders entries as they evaluate a request: fewer segments first, then as configured.
+// compare orders entries by their number of segments, and then as configured.
 func (e *entry) compare(other *entry) int {
 	return cmp.Or(cmp.Compare(e.depth, other.depth), cmp.Compare(e.order, other.order))
 }
@@ -174,11 +174,11 @@ func (s *Set) insert(e *entry) {
 	n.entries = append(n.entries, e)
 }
 
-// ClientIP returns the address of the request's client.
+// ClientIP returns the address of the client that sent the request.
 func (s *Set) ClientIP(req *rule.Request) netip.Addr { return ClientIP(&s.identity, req) }
 
-// Identify returns who makes a request: account and device, "" where the request tells none,
-// and the client's address, see [Identity.ClientIP].
+// Identify returns the account and the device of a request, "" if the request names none, and the
+// address of the client.
 func (s *Set) Identify(req *rule.Request) (account, device string, ip netip.Addr) {
 	account, _ = s.account.value(req)
 	device, _ = s.device.value(req)

@@ -35,10 +35,7 @@ func measure(b *testing.B, r *http.Request, actor, cost string) {
 	b.Helper()
 	var rules []rule.Rule
 	for range 3 {
-		a, err := parseActor(actor)
-		if err != nil {
-			b.Fatal(err)
-		}
+		a := parseActor(actor)
 		c, err := rule.ParseCost(cost)
 		if err != nil {
 			b.Fatal(err)
@@ -157,10 +154,7 @@ func TestSourcesDoNotAllocate(t *testing.T) {
 	v := &resolver{identity(t), actors.Kinds()}
 	id, req, key := identity(t), &rule.Request{HTTP: ordinary()}, make([]byte, 0, 100)
 	for _, text := range sources {
-		actor, err := parseActor(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		actor := parseActor(text)
 		who, err := v.chains([]rule.Actor{actor})
 		if err != nil {
 			t.Fatal(err)

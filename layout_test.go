@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+
+package diana_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// layout is the layout of the repository: for each package, the packages of the repository that
+// it may import. A package may import only packages on lines below its own. Test files are not
+// bound to the layout.
+var layout = []struct {
+	pkg     string
+	imports string
+}{
+	// Programs.
+	{"cmd/diana", ". client config config/diff memstore redisstore replay rule source source/etcd " +
+		"internal/names internal/paths internal/plan cmd/diana/internal/accesslog cmd/diana/internal/simulate cmd/diana/internal/trial"},
+	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
+	{"cmd/diana/internal/trial", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
+	{"cmd/diana/internal/accesslog", ""},
+	{"cmd/diana/compat", ""},
+	{"examples/extension", ". config limit rule source"},
+	{"bench", ". config limit memstore redisstore rule internal/paths internal/redistest internal/testproc"},
+
+	// A limiter in a client.
+	{"client", ". internal/actors internal/fields"},
+
+	// The limiter, and what it is made of.
+	{".", "config config/diff limit memstore redisstore rule source " +
+		"internal/decide internal/fields internal/follow internal/paths internal/plan internal/respond internal/top"},
+	{"internal/follow", "config config/diff source"},
+	{"internal/respond", "internal/fields internal/paths rule"},
+	{"internal/decide", "internal/plan internal/top limit rule"},
+	{"internal/plan", "internal/httptext internal/names internal/paths limit rule"},
+	{"internal/fields", "internal/httptext"},
+
+	// Stores, and other uses of stores.
+	{"rate", "limit memstore"},
+	{"memstore", "limit"},
+	{"redisstore", "limit"},
+	{"storetest", "limit replay"},
+	{"replay", "limit"},
+
+	// Configurations.
+	{"config/diff", "config internal/names limit rule"},
+	{"config", "internal/actors internal/httptext internal/names internal/paths limit rule source"},
+	{"internal/actors", "internal/httptext rule"},
+	{"internal/names", "limit rule"},
+	{"internal/paths", "internal/httptext rule"},
+	{"rule", "internal/httptext limit"},
+	{"source/sourcetest", "internal/redistest source"},
+	{"source/etcd/etcdtest", "internal/etcdtest internal/testproc"},
+	{"source/etcd", "source"},
+	{"source", ""},
+
+	// Packages at the bottom.
+	{"limit", ""},
+	{"internal/httptext", ""},
+	{"internal/top", ""},
+
+	// Helpers of tests.
+	{"internal/etcdtest", "internal/testproc"},
+	{"internal/redistest", "internal/testproc"},
+	{"internal/testproc", ""},
+}
+
+const module = "github.com/diana-limiter/diana"
+
+// Every package imports only what the layout allows.
+func TestLayout(t *testing.T) {
+	t.Parallel()
+	allowed, floor := map[string][]string{}, map[string]int{}
+	for i, row := range layout {
+		if _, twice := allowed[row.pkg]; twice {
+			t.Errorf("%s is in the layout twice", row.pkg)
+		}
+		allowed[row.pkg], floor[row.pkg] = strings.Fields(row.imports), i
+	}
+	for _, row := range layout {
+		for _, to := range allowed[row.pkg] {
+			if floor[to] <= floor[row.pkg] {
+				t.Errorf("%s may import %s, which is not on a line below", row.pkg, to)
+			}
+		}
+	}
+	for pkg, imports := range importsOf(t) {
+		list, ok := allowed[pkg]
+		if !ok {
+			t.Errorf("package %s is not in the layout", pkg)
+		}
+		for _, to := range imports {
+			if !slices.Contains(list, to) {
+				t.Errorf("%s imports %s, but the layout does not allow it", pkg, to)
+			}
+		}
+	}
+}
+
+// importsOf returns, for each package of the repository, the packages of the repository that its
+// files import. It does not read test files.
+func importsOf(t *testing.T) map[string][]string {
+	t.Helper()
+	imports := map[string][]string{}
+	err := fs.WalkDir(os.DirFS("."), ".", func(file string, d fs.DirEntry, err error) error {
+		name := path.Base(file)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules"):
+			return fs.SkipDir
+		case d.IsDir(), !strings.HasSuffix(name, ".go"), strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		pkg := path.Dir(file)
+		imports[pkg] = append(imports[pkg], []string{}...)
+		for _, i := range parsed.Imports {
+			to, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			if to == module {
+				imports[pkg] = append(imports[pkg], ".")
+			} else if within, ok := strings.CutPrefix(to, module+"/"); ok {
+				imports[pkg] = append(imports[pkg], within)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return imports
+}
