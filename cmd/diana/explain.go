@@ -48,7 +48,7 @@ func (c *explainCommand) Run(o *output) error {
 		return o.faults(s, err)
 	}
 	if loaded.Remote != nil {
-		o.complainf("diana: the configuration centre of %s is not asked, these are its local limits\n", s)
+		o.complainf("diana: the configuration centre of %s is not asked; these are the local limits\n", s)
 	}
 	what := request.Method + " " + request.URL.EscapedPath()
 	judged := rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
-	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/config"
 )
 
@@ -52,7 +52,7 @@ limits:
 
 // live answers requests by the chain of diana serve, at their times under fake time, and
 // returns what became of each, and the counts of each rule.
-func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []trial.Outcome, counts []diana.RuleStatus) {
+func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []simulate.Outcome, counts []diana.RuleStatus) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		loaded, err := config.Parse("live.yaml", []byte(yaml), vocabulary())
@@ -67,7 +67,7 @@ func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []trial.O
 		defer limiter.Close()
 		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, newRedisSeconds()))
 		defer g.cut()
-		outcomes = make([]trial.Outcome, len(requests))
+		outcomes = make([]simulate.Outcome, len(requests))
 		for i := range requests {
 			time.Sleep(time.Until(requests[i].at))
 			go func() {
@@ -80,7 +80,7 @@ func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []trial.O
 				})
 				answer := httptest.NewRecorder()
 				g.inFrontOf(upstream, limiter, logger).ServeHTTP(answer, r.http(t))
-				o.Judged = true
+				o.Evaluated = true
 				if retry, err := strconv.Atoi(answer.Header().Get("Retry-After")); err == nil {
 					o.RetryAfter = time.Duration(retry) * time.Second
 				}
@@ -111,7 +111,7 @@ func (r *madeRequest) http(t *testing.T) *http.Request {
 }
 
 // replayed reads a log and returns the same.
-func replayed(t *testing.T, yaml, log string) (outcomes []trial.Outcome, report *trial.Report) {
+func replayed(t *testing.T, yaml, log string) (outcomes []simulate.Outcome, report *simulate.Report) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.log")
 	if err := os.WriteFile(file, []byte(log), 0o644); err != nil {
@@ -121,17 +121,17 @@ func replayed(t *testing.T, yaml, log string) (outcomes []trial.Outcome, report 
 	if err != nil {
 		t.Fatal(err)
 	}
-	count, err := trial.NewCount(loaded, vocabulary())
+	count, err := simulate.NewCount(loaded, vocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := accesslog.NewNames(trial.Headers(loaded))
+	names := accesslog.NewNames(simulate.Headers(loaded))
 	logs, err := accesslog.Open([]string{file}, nil, names, func(b accesslog.Broken) { t.Error(b) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer logs.Close()
-	c := trial.NewComparison(names, count)
+	c := simulate.NewComparison(names, count)
 	for e := logs.Next(); e != nil; e = logs.Next() {
 		o, err := c.Play(e)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 )
 
 var replaySize = flag.Int64("replaysize", 2, "MiB of the log that TestReplaySize makes, in each form")
@@ -60,7 +60,7 @@ func TestReplaySize(t *testing.T) {
 			t.Fatal(err, errs.String())
 		}
 		took := time.Since(begin)
-		var r trial.Report
+		var r simulate.Report
 		if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}

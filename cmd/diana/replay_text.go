@@ -10,12 +10,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/rule"
 )
 
 // reportText returns what has come out of logs, for people.
-func reportText(r *trial.Report) string {
+func reportText(r *simulate.Report) string {
 	var b strings.Builder
 	lines, others, broken := 0, 0, 0
 	names := make([]string, len(r.Files))
@@ -49,7 +49,7 @@ func reportText(r *trial.Report) string {
 }
 
 // resultText writes what a configuration makes of all requests, rule by of.
-func resultText(b *strings.Builder, r *trial.Report, result *trial.Result) {
+func resultText(b *strings.Builder, r *simulate.Report, result *simulate.Result) {
 	fmt.Fprintf(b, "\n%s refuses %d (%s)", legible(result.Source), result.Refused, share(result.Refused, r.Requests))
 	fmt.Fprintf(b, ", lets %d wait (%s)", result.Delayed, share(result.Delayed, r.Requests))
 	if result.NoRule > 0 {
@@ -68,7 +68,7 @@ func resultText(b *strings.Builder, r *trial.Report, result *trial.Result) {
 }
 
 // refusalsText writes whom each rule refuses.
-func refusalsText(b *strings.Builder, result *trial.Result) {
+func refusalsText(b *strings.Builder, result *simulate.Result) {
 	for i, of := range result.Rules {
 		if of.First == nil {
 			continue
@@ -82,7 +82,7 @@ func refusalsText(b *strings.Builder, result *trial.Result) {
 }
 
 // whomText writes whom a rule refuses, in so many requests, first and most.
-func whomText(b *strings.Builder, refusing string, n int64, r trial.Refusals) {
+func whomText(b *strings.Builder, refusing string, n int64, r simulate.Refusals) {
 	count := fmt.Sprint(r.Actors)
 	if r.Approximate {
 		count = "over " + count
@@ -104,7 +104,7 @@ func whomText(b *strings.Builder, refusing string, n int64, r trial.Refusals) {
 }
 
 // differenceText writes what only one of two configurations refuses.
-func differenceText(b *strings.Builder, r *trial.Report, d *trial.Difference, by, notBy *trial.Result) {
+func differenceText(b *strings.Builder, r *simulate.Report, d *simulate.Difference, by, notBy *simulate.Result) {
 	fmt.Fprintf(b, "\nOnly %s refuses %s (%s) that %s lets through.\n", legible(by.Source), plural(d.Requests, "request"),
 		share(d.Requests, r.Requests), legible(notBy.Source))
 	for _, of := range d.Rules {
@@ -116,7 +116,7 @@ func differenceText(b *strings.Builder, r *trial.Report, d *trial.Difference, by
 const mostColumns = 6
 
 // timelineText writes what happens when.
-func timelineText(b *strings.Builder, r *trial.Report) {
+func timelineText(b *strings.Builder, r *simulate.Report) {
 	width := time.Duration(r.Config.Timeline.Seconds) * time.Second
 	fmt.Fprintf(b, "\nIn each %s, UTC:\n\n", spanText(width))
 	head := []string{"FROM", "REQUESTS", "REFUSED", "DELAYED"}
@@ -151,7 +151,7 @@ func timelineText(b *strings.Builder, r *trial.Report) {
 }
 
 // mostRefusing returns which rules refuse most, in their order.
-func mostRefusing(rules []trial.Rule) (which []int) {
+func mostRefusing(rules []simulate.Rule) (which []int) {
 	refused := func(i int) int64 { return rules[i].Refused + rules[i].ShadowRefused }
 	for i := range rules {
 		if refused(i) > 0 {
@@ -165,7 +165,7 @@ func mostRefusing(rules []trial.Rule) (which []int) {
 }
 
 // notesText writes what must be known to read the rest.
-func notesText(b *strings.Builder, r *trial.Report) {
+func notesText(b *strings.Builder, r *simulate.Report) {
 	notes := slices.Clone(r.Config.Notes)
 	if r.Against != nil {
 		for _, n := range r.Against.Notes {
