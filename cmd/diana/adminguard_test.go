@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
 // The administrators' listener answers for the names that a page of somebody else's cannot have,
@@ -16,7 +18,7 @@ import (
 func TestAdminGuard(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, generous)
-	admin := newAdmin(l, func() bool { return false }, newRegistry(l, newRedisSeconds()), slog.New(slog.DiscardHandler))
+	admin := newAdmin(l, func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
 	plain := adminFlags{}.guard(admin)
 	more := adminFlags{Debug: true, AdminHosts: []string{"diana.example", "Other.example."}}.guard(admin)
 	for _, test := range []struct {

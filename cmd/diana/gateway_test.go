@@ -23,6 +23,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -82,7 +83,7 @@ func startWith(t *testing.T, text, upstream string, timeouts timeouts) *running 
 		t.Fatal(err)
 	}
 	elsewhere.limiter = r.limiter
-	r.gateway = newGateway(r.limiter, target, timeouts, logger, newRegistry(r.limiter, newRedisSeconds()))
+	r.gateway = newGateway(r.limiter, target, timeouts, logger, newRegistry(r.limiter, dianaprom.NewRedisCalls()))
 	if err := r.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
 // BenchmarkGateway is a request through the gateway to an upstream, with the sockets of this
@@ -35,7 +36,7 @@ func BenchmarkGateway(b *testing.B) {
 	}
 	defer limiter.Close()
 	to, _ := url.Parse(upstream.URL)
-	g := newGateway(limiter, to, usualTimeouts, logger, newRegistry(limiter, newRedisSeconds()))
+	g := newGateway(limiter, to, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
 	if err := g.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
 		b.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/config"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
 // liveRules have every algorithm, under limits that the requests run into.
@@ -65,7 +66,7 @@ func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []simulat
 			t.Fatal(err)
 		}
 		defer limiter.Close()
-		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, newRedisSeconds()))
+		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
 		defer g.cut()
 		outcomes = make([]simulate.Outcome, len(requests))
 		for i := range requests {

@@ -11,9 +11,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/diana-limiter/diana"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
 // serveCommand runs the gateway.
@@ -46,13 +46,13 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 
 	logger := c.logger(o.err)
 	s := chosen(c.Config)
-	redis := newRedisSeconds()
+	redis := dianaprom.NewRedisCalls()
 	diverted := newDiverted(c.Timeouts.Upstream, logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
 		return s.open(diana.Options{
 			Logger:        logger,
 			OnRefusal:     logRefusal(logger),
-			RedisObserved: func(d time.Duration) { redis.Observe(d.Seconds()) },
+			RedisObserved: redis.Observe,
 			Upstream:      diverted.to,
 		})
 	})

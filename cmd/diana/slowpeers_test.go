@@ -19,6 +19,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
 // fewSlots is a configuration with a slot for each of four requests in flight.
@@ -91,7 +92,7 @@ func inBubble(t *testing.T, text string, upstream http.HandlerFunc, test func(b 
 		mux.HandleFunc("/", upstream)
 		mux.HandleFunc("/ok", func(http.ResponseWriter, *http.Request) {})
 		server := &http.Server{Handler: mux}
-		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, newRedisSeconds()))
+		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
 		to := &url.URL{Scheme: "http", Host: "upstream"}
 		g.server.Handler = g.inFrontOf(newProxy(to, transport, usualTimeouts.Upstream, limiter.Config, logger), limiter, logger)
 
