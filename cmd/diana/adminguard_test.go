@@ -19,8 +19,8 @@ func TestAdminGuard(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, generous)
 	admin := newAdmin(l, func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
-	plain := adminFlags{}.guard(admin)
-	more := adminFlags{Debug: true, AdminHosts: []string{"diana.example", "Other.example."}}.guard(admin)
+	plain := adminFlags{}.guard(admin, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	more := adminFlags{Debug: true, AdminHosts: []string{"diana.example", "Other.example."}}.guard(admin, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	for _, test := range []struct {
 		name, host, path string
 		handler          http.Handler
@@ -72,7 +72,7 @@ func TestAdminGuard(t *testing.T) {
 // A page of another origin can change nothing.
 func TestAdminCrossOrigin(t *testing.T) {
 	t.Parallel()
-	h := adminFlags{}.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := adminFlags{}.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	for _, test := range []struct {
 		method, field, value string
 		status               int

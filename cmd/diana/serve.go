@@ -45,6 +45,9 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	defer signal.Stop(signals)
 
 	logger := c.logger(o.err)
+	if err := c.AdminToken.check(logger); err != nil {
+		return err
+	}
 	s := chosen(c.Config)
 	redis := dianaprom.NewRedisCalls()
 	diverted := newDiverted(c.Timeouts.Upstream, logger)
@@ -72,7 +75,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
 	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, newRegistry(limiter, redis))
-	g.admin.Handler = c.guard(g.admin.Handler)
+	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, resetterOf(limiter), logger), logger)
 	if err := g.listen(c.Listen, c.Admin); err != nil {
 		return err
 	}
