@@ -19,6 +19,7 @@ type cli struct {
 	Explain explainCommand `cmd:"" help:"Show which rules judge a request, and under which keys it is counted."`
 	Replay  replayCommand  `cmd:"" help:"Show what rules would have decided on the requests of access logs."`
 	Test    testCommand    `cmd:"" help:"Test rules by scripts of requests and expected decisions."`
+	Reset   resetCommand   `cmd:"" help:"Forget what a rule has counted of an actor."`
 	Schema  schemaCommand  `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
 	Push    pushCommand    `cmd:"" help:"Validate a file and give it to the configuration centre."`
 	Version versionCommand `cmd:"" help:"Show the version of this program."`
