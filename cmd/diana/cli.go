@@ -14,6 +14,7 @@ import (
 // cli is the command line: a command each field, in the order of the help.
 type cli struct {
 	Serve   serveCommand   `cmd:"" help:"Run a gateway: the limiter in front of an upstream server."`
+	Init    initCommand    `cmd:"" help:"Write a configuration file to start from."`
 	Check   checkCommand   `cmd:"" help:"Validate configuration files."`
 	Diff    diffCommand    `cmd:"" help:"Tell in words how two configurations differ."`
 	Explain explainCommand `cmd:"" help:"Show which rules judge a request, and under which keys it is counted."`
