@@ -60,7 +60,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// ask asks an administrators' listener.
+// ask sends a request to an administrators' listener.
 func ask(t *testing.T, h http.Handler, method, path string) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -13,8 +13,8 @@ import (
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
-// The administrators' listener answers for the names that a page of somebody else's cannot have,
-// and shows profiles only where it was told to.
+// The administrators' listener answers only for hosts that cannot be the name of a stranger's page,
+// and shows profiles only with --debug.
 func TestAdminGuard(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, generous)
@@ -69,7 +69,7 @@ func TestAdminGuard(t *testing.T) {
 	}
 }
 
-// A page of another origin can change nothing.
+// A page of another origin cannot change anything.
 func TestAdminCrossOrigin(t *testing.T) {
 	t.Parallel()
 	h := adminFlags{}.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), http.NotFoundHandler(), slog.New(slog.DiscardHandler))

@@ -167,7 +167,8 @@ func TestAdminTokenAtStart(t *testing.T) {
 	}
 }
 
-// reset sends a body to POST /reset. It returns the status, the answer, and what was reset.
+// postReset sends a body to POST /reset. It returns the status, the answer, and the keys that were
+// reset.
 func postReset(t *testing.T, body string, fail error) (status int, answer string, keys []string) {
 	t.Helper()
 	l := newLimiter(t, actorRules)
@@ -218,7 +219,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// What cannot be reset, such as without Redis, is an error of the server.
+// A reset that fails, such as without Redis, is an error of the server.
 func TestResetFails(t *testing.T) {
 	t.Parallel()
 	status, answer, _ := postReset(t, `{"rule": "ip", "actor": "192.0.2.1"}`, errors.New("no connection"))

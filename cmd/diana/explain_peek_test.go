@@ -14,7 +14,7 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// What is left is shown of global rules alone, because this process counts no local rule.
+// --peek shows what is left of global rules only, because this process counts no local rule.
 func TestExplainPeek(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, `

@@ -12,7 +12,7 @@ import (
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
-// What the documents say of metrics is what /metrics has, with the same labels.
+// docs/operating.md lists the metrics of /metrics, with the same labels.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/operating.md")

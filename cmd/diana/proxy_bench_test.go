@@ -17,8 +17,8 @@ import (
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
-// BenchmarkGateway is a request through the gateway to an upstream, with the sockets of this
-// machine: the client and the upstream are in the figure.
+// BenchmarkGateway sends a request through the gateway to an upstream, over sockets of this
+// machine. The figure includes the client and the upstream.
 func BenchmarkGateway(b *testing.B) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -23,7 +23,7 @@ import (
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
-// liveRules have every algorithm, under limits that the requests run into.
+// liveRules have every algorithm, with limits that the requests reach.
 const liveRules = `
 limits:
 - url: /
@@ -51,8 +51,8 @@ limits:
   rules: [{name: pictures, rpu: 0}]
 `
 
-// live answers requests by the chain of diana serve, at their times under fake time, and
-// returns what became of each, and the counts of each rule.
+// live answers requests by the chain of diana serve, at their times under fake time. It returns the
+// outcome of each request and the counts of each rule.
 func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []simulate.Outcome, counts []diana.RuleStatus) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,8 +146,8 @@ func replayed(t *testing.T, yaml, log string) (outcomes []simulate.Outcome, repo
 	return outcomes, c.Report(logs.Files)
 }
 
-// What replay says of a log is what diana serve would have done: the same requests at the
-// same times, decision by decision, and rule by rule.
+// diana replay decides each request of a log as diana serve decided the same request at the same
+// time, under every rule.
 func TestReplayIsLive(t *testing.T) {
 	t.Parallel()
 	for _, form := range []struct {

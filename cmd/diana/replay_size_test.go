@@ -31,8 +31,8 @@ limits:
   rules: [{name: logins, actor: ip, rpu: 5, unit: minute}]
 `
 
-// A log of any size is read in one go, in little memory. With -replaysize 1024 -v it tells
-// how long a gigabyte takes.
+// diana replay reads a log of any size once, in little memory. With -replaysize 1024 -v the test
+// prints how long a gigabyte takes.
 func TestReplaySize(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
