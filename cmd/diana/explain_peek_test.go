@@ -14,6 +14,24 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
+const peeked = `GET /a is evaluated by 4 rules of diana.yaml, in this order:
+
+   URL  RULE          ALGO  LIMIT      SCOPE   MODE     REMAINING  RESETS IN  KEY
+1  /    each gateway  TB    5/second   local   enforce  -          -          all
+2  /    a minute      W     50/minute  global  enforce  49         12.346s    all
+3  /    slots         C     2 at once  global  enforce  2          -          all
+4  /    unknown       TB    7/second   global  enforce  -          -          all
+`
+
+const unpeeked = `GET /a is evaluated by 4 rules of diana.yaml, in this order:
+
+   URL  RULE          ALGO  LIMIT      SCOPE   MODE     REMAINING  RESETS IN  KEY
+1  /    each gateway  TB    5/second   local   enforce  -          -          all
+2  /    a minute      W     50/minute  global  enforce  -          -          all
+3  /    slots         C     2 at once  global  enforce  -          -          all
+4  /    unknown       TB    7/second   global  enforce  -          -          all
+`
+
 // --peek shows what is left of global rules only, because this process counts no local rule.
 func TestExplainPeek(t *testing.T) {
 	t.Parallel()
@@ -47,22 +65,8 @@ func TestExplainPeek(t *testing.T) {
 		err              error
 		out, errs, fails string
 	}{
-		{"reachable", diana.Decision{Allowed: true, Verdicts: verdicts}, nil, `GET /a is evaluated by 4 rules of diana.yaml, in this order:
-
-   URL  RULE          ALGO  LIMIT      SCOPE   MODE     REMAINING  RESETS IN  KEY
-1  /    each gateway  TB    5/second   local   enforce  -          -          all
-2  /    a minute      W     50/minute  global  enforce  49         12.346s    all
-3  /    slots         C     2 at once  global  enforce  2          -          all
-4  /    unknown       TB    7/second   global  enforce  -          -          all
-`, "", ""},
-		{"out of reach", diana.Decision{Allowed: true, Degraded: true, Verdicts: verdicts}, nil, `GET /a is evaluated by 4 rules of diana.yaml, in this order:
-
-   URL  RULE          ALGO  LIMIT      SCOPE   MODE     REMAINING  RESETS IN  KEY
-1  /    each gateway  TB    5/second   local   enforce  -          -          all
-2  /    a minute      W     50/minute  global  enforce  -          -          all
-3  /    slots         C     2 at once  global  enforce  -          -          all
-4  /    unknown       TB    7/second   global  enforce  -          -          all
-`, "diana: Redis is out of reach, so what is left of global rules is unknown\n", ""},
+		{"reachable", diana.Decision{Allowed: true, Verdicts: verdicts}, nil, peeked, "", ""},
+		{"out of reach", diana.Decision{Allowed: true, Degraded: true, Verdicts: verdicts}, nil, unpeeked, "diana: Redis is out of reach, so what is left of global rules is unknown\n", ""},
 		{"an error", diana.Decision{}, errors.New("timeout"), "", "", "--peek: timeout"},
 	} {
 		var out, errs bytes.Buffer

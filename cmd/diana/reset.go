@@ -146,7 +146,7 @@ func postAdmin(ctx context.Context, to *url.URL, token string, body resetRequest
 	if err != nil {
 		return answer, err
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }() // it was only read
 	text, err = io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
 		return answer, err

@@ -136,6 +136,15 @@ func (p *parser) entry(e *Entry) (kind, string) {
 	if f.values[messageField] == ownRefusal && f.has(messageField) {
 		return other, ""
 	}
+	if k, why := f.request(e); k != request {
+		return k, why
+	}
+	f.details(e)
+	return p.start(e)
+}
+
+// request fills in the method and the URL of e.
+func (f *found) request(e *Entry) (kind, string) {
 	if f.has(lineField) && (!f.has(targetField) || !f.has(methodField)) {
 		if e.requestLine(f.values[lineField]) == other {
 			return other, ""
@@ -158,6 +167,11 @@ func (p *parser) entry(e *Entry) (kind, string) {
 	case !isToken(e.Method):
 		return broken, "no method of a request, expected a key such as method or request"
 	}
+	return request, ""
+}
+
+// details fills in the client, the status and the duration of e.
+func (f *found) details(e *Entry) {
 	if f.has(remoteField) {
 		e.Remote = f.values[remoteField]
 	}
@@ -182,6 +196,11 @@ func (p *parser) entry(e *Entry) (kind, string) {
 	case f.has(millisField):
 		e.Duration = durationOf(f.values[millisField], time.Millisecond)
 	}
+}
+
+// start fills in when the request came. A line with a time was written when the request ended.
+func (p *parser) start(e *Entry) (kind, string) {
+	f := &p.found
 	when := startField
 	if !f.has(when) {
 		when = timeField
