@@ -1,6 +1,6 @@
 # Everything is run from here. `make check` is all that CI runs.
 
-MODULES := . source/etcd source/etcd/etcdtest cmd/diana bench examples/extension
+MODULES := . source/etcd source/etcd/etcdtest prometheus cmd/diana bench examples/extension
 # A number of inputs and not a time: a fuzz run that a time ends can fail with "context
 # deadline exceeded" and no finding, when its workers are late to hear of it.
 FUZZTIME ?= 30000x

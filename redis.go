@@ -72,6 +72,7 @@ func (l *Limiter) connect(c *config.Redis) (*connection, error) {
 	}
 	o.Gateway, o.Gateways = l.gateway, n.health.Gateways
 	o.StillCounts = l.decider.StillCounts
+	o.Reset = l.decider.Forget
 	o.Observed = l.options.RedisObserved
 	o.Changed = func(h redisstore.Health) { l.redisChanged(n, h) }
 	l.mu.Lock() // which Changed waits for

@@ -120,3 +120,27 @@ func (l *Limiter) Identify(r Request) (account, device string, ip netip.Addr) {
 // Waiting returns how many requests wait now, in Take: under a rule with a wait, or for a leaky
 // bucket. There are at most 10,000.
 func (l *Limiter) Waiting() int { return l.decider.Waiting() }
+
+// Reset forgets what the rule with that name, and its overrides, have counted for one actor: the
+// actor may use the whole limit again. The actor is given as a value ("ann"), as a value for each of the
+// rule's actors ("account=ann", "ip=192.0.2.1"), or as Explain, the log and Status write its key. A
+// global rule is reset in Redis, and within a second in the memory of every gateway; a local rule
+// is reset in this process alone. Slots that requests hold stay held. The error says which rule or
+// actor was expected, or why a store could not be asked; then Reset can be repeated.
+func (l *Limiter) Reset(ctx context.Context, rule string, actor ...string) error {
+	set := l.decider.Limits().Set
+	r, err := set.Named(rule)
+	if err != nil {
+		return err
+	}
+	keys, err := set.ActorKeys(r, actor)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if err := l.decider.Reset(ctx, r, []byte(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

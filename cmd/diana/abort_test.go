@@ -13,7 +13,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A client that goes away is nobody's error.
+// A client that disconnects causes no error in the log.
 func TestClientGoesAway(t *testing.T) {
 	t.Parallel()
 	hangs, inside := blocking(t)
@@ -25,7 +25,7 @@ func TestClientGoesAway(t *testing.T) {
 	r.wantQuiet()
 }
 
-// The same in the middle of the answer.
+// The same if it disconnects in the middle of the answer.
 func TestClientGoesAwayReading(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
@@ -47,7 +47,7 @@ func TestClientGoesAwayReading(t *testing.T) {
 	r.wantQuiet()
 }
 
-// The same in the middle of the request's body.
+// The same if it disconnects in the middle of the request's body.
 func TestClientGoesAwaySending(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})
@@ -63,7 +63,7 @@ func TestClientGoesAwaySending(t *testing.T) {
 	r.wantQuiet()
 }
 
-// A body that is no body is the client's mistake.
+// A body that cannot be read is the client's mistake.
 func TestMalformedBody(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func TestMalformedBody(t *testing.T) {
 	r.wantQuiet()
 }
 
-// A body that has ended stays so, also when net/http has closed it because the answer has begun.
+// A body that has ended stays so, also after net/http has closed it because the answer has begun.
 func TestBodyIsReadPastItsEnd(t *testing.T) {
 	t.Parallel()
 	request, err := http.ReadRequest(bufio.NewReader(strings.NewReader("POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\nx")))
@@ -101,7 +101,7 @@ func (r *running) wantQuiet() {
 	}
 }
 
-// A place under a rule of concurrency is free again, however a request ends.
+// A request releases its slot of a concurrency limit, however it ends.
 func TestPlaceIsFreed(t *testing.T) {
 	t.Parallel()
 	const one = "url: /\nrules: [{name: one, algo: C, rpu: 1}]"
@@ -203,7 +203,7 @@ func TestPlaceIsFreed(t *testing.T) {
 	}
 }
 
-// wantFull fails the test if there is a place.
+// wantFull fails the test if a slot is free.
 func (r *running) wantFull() {
 	r.t.Helper()
 	if a := r.get("/next"); a.status != http.StatusServiceUnavailable {

@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// accessLog returns a filter that logs a line for each request, when it is finished.
-// A request that the limiter refuses does not come this far, because a flood must not fill
-// the log; see logRefusal. The query is not logged, because secrets travel in it. who
-// returns the attributes that name the client.
+// accessLog returns a filter that logs one line for each request, when it ends. It stands behind the
+// limiter, because a flood of refused requests must not fill the log; see logRefusal. The line has
+// no query, because queries contain secrets. who returns the attributes that name the client.
 func accessLog(logger *slog.Logger, who func(*http.Request) []slog.Attr) filter {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
 			rec := &recorder{ResponseWriter: w}
-			aborted := true // by a panic, which goes on after the line is written
+			aborted := true // by a panic, which continues after the line is written
 			defer func() {
 				line := []slog.Attr{
 					slog.String("method", r.Method),
@@ -43,19 +42,18 @@ func accessLog(logger *slog.Logger, who func(*http.Request) []slog.Attr) filter 
 	}
 }
 
-// recorder remembers what is answered. It keeps the abilities of the ResponseWriter
-// that it stands for: without Flush an answer would not stream, without Hijack no
-// WebSocket would pass.
+// recorder is a ResponseWriter that remembers the status and the size of an answer. It supports
+// Flush, without which answers would not stream, and Hijack, which WebSockets need.
 type recorder struct {
 	http.ResponseWriter
-	status int   // 0 until there is one
-	bytes  int64 // of the body; not those of a connection that was taken over
+	status int   // 0: not yet set
+	bytes  int64 // of the body; not of a hijacked connection
 }
 
 // Unwrap is for http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader remembers the status, unless it is one that another will follow.
+// WriteHeader remembers the status, unless it is informational, so that another one follows.
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status = status
@@ -70,7 +68,7 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom lets a file be sent without being copied through this program.
+// ReadFrom lets the operating system send a file without a copy in this program.
 func (w *recorder) ReadFrom(from io.Reader) (int64, error) {
 	w.finish()
 	n, err := io.Copy(w.ResponseWriter, from)
@@ -78,7 +76,7 @@ func (w *recorder) ReadFrom(from io.Reader) (int64, error) {
 	return n, err
 }
 
-// Flush sends what has been written.
+// Flush sends the buffered part of the answer.
 func (w *recorder) Flush() { _ = w.FlushError() }
 
 // FlushError is Flush for http.ResponseController.
@@ -87,7 +85,7 @@ func (w *recorder) FlushError() error {
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Hijack hands the connection over.
+// Hijack lets the caller take over the connection.
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil && w.status == 0 {
@@ -96,7 +94,7 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// finish sets the status that an answer has whose handler has set none.
+// finish sets the status of an answer whose handler has set none.
 func (w *recorder) finish() {
 	if w.status == 0 {
 		w.status = http.StatusOK

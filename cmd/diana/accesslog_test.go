@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// nobody names no client.
+// nobody returns no attributes of a client.
 func nobody(*http.Request) []slog.Attr { return nil }
 
-// logOf returns what is logged of a request with this handler.
+// logOf returns the log of a request to this handler.
 func logOf(t *testing.T, h http.HandlerFunc, target string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -59,7 +59,7 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// What a client sends cannot end a line of the log and begin another.
+// A client cannot end a line of the log and begin another.
 func TestAccessLogIsOneLine(t *testing.T) {
 	t.Parallel()
 	log := logOf(t, func(http.ResponseWriter, *http.Request) {}, "/%0Alevel=ERROR%20msg=%22")
@@ -68,7 +68,7 @@ func TestAccessLogIsOneLine(t *testing.T) {
 	}
 }
 
-// What lies before the log's ResponseWriter is there behind it as well.
+// The log's ResponseWriter has the abilities of the ResponseWriter that it wraps.
 func TestAccessLogKeepsAbilities(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(accessLog(slog.New(slog.DiscardHandler), nobody)(

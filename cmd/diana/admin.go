@@ -14,8 +14,8 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// newAdmin returns the handler of the administrators' listener. draining tells
-// whether the gateway takes no further requests, metrics are what /metrics shows.
+// newAdmin returns the pages of the administrators' listener. draining reports whether the gateway
+// accepts no further requests. /metrics shows metrics.
 func newAdmin(limiter *diana.Limiter, draining func() bool, metrics prometheus.Gatherer, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{
@@ -41,8 +41,8 @@ func newAdmin(limiter *diana.Limiter, draining func() bool, metrics prometheus.G
 	return mux
 }
 
-// sayHealth says that all is well, or that the limiter is degraded. Both are
-// healthy: it does its work, and taking it out of service would do more harm.
+// sayHealth answers with the word well, or with degraded. A degraded limiter is healthy, because
+// it still decides, and without it there would be no gateway.
 func sayHealth(w http.ResponseWriter, limiter *diana.Limiter, status int, well string) {
 	if limiter.Status().Degraded {
 		well = "degraded"

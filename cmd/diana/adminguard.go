@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -15,11 +16,12 @@ import (
 
 // adminFlags are the flags of serve that say whom the administrators' listener answers.
 type adminFlags struct {
-	AdminHosts []string `name:"admin-host" sep:"none" placeholder:"NAME" help:"A host name that the administrators' listener answers for, beside addresses and localhost. May be repeated."`
-	Debug      bool     `help:"Show profiles at /debug/pprof/ of the administrators' listener."`
+	AdminHosts []string   `name:"admin-host" sep:"none" placeholder:"NAME" help:"Host name that the administrators' listener answers for, besides addresses and localhost. May be repeated."`
+	AdminToken adminToken `placeholder:"file:PATH|env:NAME" help:"The secret of the administrators' listener. Requests that change something need it, and from other machines those that show identities."`
+	Debug      bool       `help:"Show profiles at /debug/pprof/ of the administrators' listener."`
 }
 
-// valid finds what is wrong with the flags.
+// valid returns an error if a flag is wrong.
 func (f adminFlags) valid() error {
 	for _, name := range f.AdminHosts {
 		if name == "" || strings.ContainsAny(name, "/:@ ") {
@@ -29,19 +31,22 @@ func (f adminFlags) valid() error {
 	return nil
 }
 
-// forAnyHost are the paths that health checks and Prometheus ask for, by whatever name. They
-// show no client.
+// forAnyHost are the paths that health checks and Prometheus request, by any host name. They show no
+// identity.
 var forAnyHost = []string{"/healthz", "/readyz", "/metrics"}
 
-// guard returns a handler that answers for known hosts only. Otherwise a web page could
-// read what the listener shows: its owner lets the page's own name resolve to the listener's
-// address, and to the browser of an administrator both are then one site (DNS rebinding). Such
-// a request carries the name of the page as its Host.
+// guard returns the handler of the administrators' listener: the pages of admin, POST /reset, and
+// profiles with --debug.
 //
-// It also refuses what a page of another site would have the browser change.
-func (f adminFlags) guard(admin http.Handler) http.Handler {
+// It answers for known hosts only. Otherwise a web page could read the listener: its owner lets the
+// name of the page resolve to the address of the listener, and the browser of an administrator then
+// takes both for one site (DNS rebinding). The Host of such a request is the name of the page.
+//
+// It also refuses changes by a page of another site, and requests without the token that need one.
+func (f adminFlags) guard(admin, reset http.Handler, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", admin)
+	mux.Handle("POST /reset", f.AdminToken.forChanging(reset, logger))
 	if f.Debug {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -53,11 +58,11 @@ func (f adminFlags) guard(admin http.Handler) http.Handler {
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		adminProblem(w, http.StatusForbidden, "The request comes from a page of another site. Send it from a page of this address, or from a program.")
 	}))
-	guarded := origin.Handler(mux)
+	guarded := origin.Handler(f.AdminToken.forReading(mux, logger))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(forAnyHost, r.URL.Path) && !f.known(r.Host) {
 			adminProblem(w, http.StatusMisdirectedRequest,
-				"This listener does not answer for the host of the request, so that no web page can read it by a name that resolves to it (DNS rebinding). Ask by address or by localhost, or start diana serve with --admin-host and the name.")
+				"This listener does not answer for the host of the request, because a web page could read it by a name that resolves to it (DNS rebinding). Use an address or localhost, or start diana serve with --admin-host and the name.")
 			return
 		}
 		guarded.ServeHTTP(w, r)

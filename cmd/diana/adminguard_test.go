@@ -9,16 +9,18 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
-// The administrators' listener answers for the names that a page of somebody else's cannot have,
-// and shows profiles only where it was told to.
+// The administrators' listener answers only for hosts that cannot be the name of a stranger's page,
+// and shows profiles only with --debug.
 func TestAdminGuard(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, generous)
-	admin := newAdmin(l, func() bool { return false }, newRegistry(l, newRedisSeconds()), slog.New(slog.DiscardHandler))
-	plain := adminFlags{}.guard(admin)
-	more := adminFlags{Debug: true, AdminHosts: []string{"diana.example", "Other.example."}}.guard(admin)
+	admin := newAdmin(l, func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
+	plain := adminFlags{}.guard(admin, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	more := adminFlags{Debug: true, AdminHosts: []string{"diana.example", "Other.example."}}.guard(admin, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	for _, test := range []struct {
 		name, host, path string
 		handler          http.Handler
@@ -67,10 +69,10 @@ func TestAdminGuard(t *testing.T) {
 	}
 }
 
-// A page of another origin can change nothing.
+// A page of another origin cannot change anything.
 func TestAdminCrossOrigin(t *testing.T) {
 	t.Parallel()
-	h := adminFlags{}.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := adminFlags{}.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	for _, test := range []struct {
 		method, field, value string
 		status               int

@@ -12,23 +12,23 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// believed knows the fields of a request that the limiter or the upstream believes: what says who
-// makes the request, what it costs, where it came from, or which method it has. A client must not
-// be able to slip the upstream another value of one than the limiter has seen.
+// believed is the set of fields that the limiter or the upstream believes: those that identify the
+// client, name the cost, say where the request came from, or change the method. The upstream must
+// get the values that the limiter has seen, whatever a client sends.
 type believed struct {
-	inForce func() *config.Config
-	latest  atomic.Pointer[believedOf]
+	active func() *config.Config
+	latest atomic.Pointer[believedOf]
 }
 
-// believedOf is what a configuration believes.
+// believedOf is the set of fields that a configuration believes.
 type believedOf struct {
 	config *config.Config
-	fields map[string]bool // by their canonical names
+	fields map[string]bool // canonical names
 	dashed map[string]bool // the same, with hyphens for underscores
 }
 
 func (f *believed) of() *believedOf {
-	c := f.inForce()
+	c := f.active()
 	of := f.latest.Load()
 	if of == nil || of.config != c {
 		of = newBelievedOf(c)
@@ -38,16 +38,16 @@ func (f *believed) of() *believedOf {
 }
 
 // has reports whether a field of this name, which is canonical and has hyphens, is believed.
-func (f *believed) has(name string) bool { return saysWhence(name) || f.of().dashed[name] }
+func (f *believed) has(name string) bool { return isForwarded(name) || f.of().dashed[name] }
 
-// dropTwins removes fields whose name differs from that of a believed one by a hyphen for an
-// underscore, or the other way round. Many servers, such as those of WSGI and CGI, read both as the
-// same, and the limiter does not.
+// dropTwins removes fields whose names differ from those of believed fields only in hyphens and
+// underscores. Many servers, such as those with WSGI and CGI, read both as the same field, and the
+// limiter does not.
 func (f *believed) dropTwins(h http.Header) {
 	of := f.of()
 	for field := range h {
 		name := dashed(field)
-		if name != field && saysWhence(name) || of.dashed[name] && !of.fields[field] {
+		if name != field && isForwarded(name) || of.dashed[name] && !of.fields[field] {
 			delete(h, field)
 		}
 	}
@@ -61,8 +61,8 @@ func dashed(field string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(field, "_", "-"))
 }
 
-// newBelievedOf collects the fields by which a configuration finds actors and costs, and those that
-// can change the method.
+// newBelievedOf returns the fields by which a configuration finds actors and costs, and those that can
+// change the method.
 func newBelievedOf(c *config.Config) *believedOf {
 	of := &believedOf{c, map[string]bool{}, map[string]bool{}}
 	field := func(name string) {
@@ -98,12 +98,12 @@ func newBelievedOf(c *config.Config) *believedOf {
 	return of
 }
 
-// mostConnectionFields is how many names Connection may have. A client needs two or three.
+// mostConnectionFields is how many names the field Connection may have. Clients send two or three.
 const mostConnectionFields = 32
 
-// dropConnectionFields is a filter that removes the fields that Connection names. They are for this
-// connection alone, so the upstream does not get them: the limiter must not count by them either. It
-// answers a request with too many names with 400.
+// dropConnectionFields is a filter that removes the fields that Connection names. They apply to this
+// connection alone, so the upstream does not get them, and the limiter must not count by them. The
+// filter answers a request with too many names with 400.
 func dropConnectionFields(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := 0
@@ -114,7 +114,7 @@ func dropConnectionFields(next http.Handler) http.Handler {
 					return
 				}
 				switch name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); name {
-				case "Upgrade", "Te", "Trailer", "Connection": // net/http and ReverseProxy read these themselves
+				case "Upgrade", "Te", "Trailer", "Connection": // net/http and ReverseProxy read these
 				case requestIDField: // the gateway sets it for the upstream
 				default:
 					delete(r.Header, name)

@@ -12,16 +12,16 @@ import (
 
 // checkCommand validates configuration files.
 type checkCommand struct {
-	Remote bool     `help:"Also validate what the configuration centre holds that a file names."`
+	Remote bool     `help:"Also validate the document in the configuration centre that a file names."`
 	Files  []string `arg:"" name:"file" help:"Configuration file."`
 }
 
 // Help is the end of what --help prints.
 func (checkCommand) Help() string {
-	return `Every error is printed as FILE:LINE:COLUMN: message. The exit status is 1 if there is one; warnings do not change it.`
+	return `Every error is printed as FILE:LINE:COLUMN: message. The exit status is 1 if there is an error; warnings do not change it.`
 }
 
-// Run checks every file, also after one that is bad.
+// Run checks every file, also after one that is not valid.
 func (c *checkCommand) Run(ctx context.Context, o *output) error {
 	if err := named(c.Files...); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (c *checkCommand) Run(ctx context.Context, o *output) error {
 	for _, file := range c.Files {
 		local, err := o.check(settings{file})
 		if err == nil && c.Remote {
-			err = o.checkCentre(ctx, settings{file}, local)
+			err = o.checkRemote(ctx, settings{file}, local)
 		}
 		if err != nil {
 			result = err
@@ -55,9 +55,9 @@ func (o *output) check(s settings) (*config.Config, error) {
 	return c, nil
 }
 
-// checkCentre checks what the centre holds that a configuration names.
-func (o *output) checkCentre(ctx context.Context, s settings, local *config.Config) error {
-	c, err := openCentre(local)
+// checkRemote checks the document in the configuration centre that a configuration names.
+func (o *output) checkRemote(ctx context.Context, s settings, local *config.Config) error {
+	c, err := openRemote(local)
 	if err != nil {
 		return o.faults(s, err)
 	}
@@ -68,10 +68,10 @@ func (o *output) checkCentre(ctx context.Context, s settings, local *config.Conf
 		return errReported
 	}
 	if !d.Exists {
-		o.printf("%s: no document, the local limits serve\n", c.where)
+		o.printf("%s: no document; the local limits apply\n", c.where)
 		return nil
 	}
-	whole, n, err := c.judge(c.where, d.Text)
+	whole, n, err := c.compose(c.where, d.Text)
 	if err != nil {
 		return o.faults(settings{c.where}, err)
 	}

@@ -23,10 +23,9 @@ import (
 
 var churnFor = flag.Duration("churn", 8*time.Second, "how long TestChurn reloads, restarts and disconnects")
 
-// TestChurn reloads random configurations, restarts and freezes Redis and has clients
-// disconnect amid their requests, all at once and under load. Afterwards the gateways must not
-// be larger than after the first part of it, the warm-up. A line is logged each minute. For
-// longer:
+// TestChurn reloads random configurations, restarts and freezes Redis, and disconnects clients in
+// the middle of requests, all at once and under load. Afterwards the gateways must not be larger
+// than after the first part, the warm-up. The test logs a line each minute. For longer:
 //
 //	go test -run TestChurn -v -churn 15m -timeout 20m
 func TestChurn(t *testing.T) {
@@ -48,7 +47,7 @@ func TestChurn(t *testing.T) {
 	t.Log(c)
 }
 
-// churn is gateways whose surroundings change all the time.
+// churn is a set of gateways whose environment changes all the time.
 type churn struct {
 	t        *testing.T
 	random   *rand.Rand // of the goroutine that makes the changes
@@ -81,8 +80,8 @@ func startChurn(t *testing.T) *churn {
 			case <-r.Context().Done():
 			}
 		}
-		// An answer without a body lets net/http end one request with the cancellation of another:
-		// it offers the connection for reuse before it has handed the answer out.
+		// An answer without a body lets net/http end one request with the cancellation of another,
+		// because it reuses the connection before it returns the answer.
 		_, _ = io.WriteString(w, "ok")
 	}))
 	t.Cleanup(c.upstream.Close)
@@ -99,7 +98,7 @@ func startChurn(t *testing.T) *churn {
 	return c
 }
 
-// calm returns the configuration before and after the changes. All others have its rules too.
+// calm returns the configuration before and after the changes. All others have its rules, too.
 func (c *churn) calm() string {
 	return fmt.Sprintf(`
 redis: {url: %q, timeout: 50ms}
@@ -199,7 +198,7 @@ func (c *churn) change() {
 	pause()
 }
 
-// run makes changes for so long, under load.
+// run makes changes for a duration, under load.
 func (c *churn) run(d time.Duration) {
 	c.t.Helper()
 	const clients = 12 // of each gateway
@@ -279,8 +278,8 @@ func (c *churn) awaitCalm() {
 	}
 }
 
-// quiet has the gateways come to rest, and returns how large they are then. It waits until
-// they are as small as they were, unless that is nil.
+// quiet waits until the gateways are idle, and returns their size. Unless was is nil, it waits
+// until they are as small as was.
 func (c *churn) quiet(was []size) (now []size) {
 	c.t.Helper()
 	c.client.CloseIdleConnections()
@@ -290,7 +289,7 @@ func (c *churn) quiet(was []size) (now []size) {
 	c.awaitCalm()
 	c.upstream.CloseClientConnections()
 	for i, g := range c.gateways {
-		// The slot was released, whatever had become of the requests that held it.
+		// The slot was released, however the requests that held it ended.
 		if !eventually(func() bool { return c.status(g, "/held/one") == http.StatusOK }) {
 			c.t.Errorf("gateway %d: the only slot stays taken", i)
 		}
@@ -318,7 +317,7 @@ func (c *churn) quiet(was []size) (now []size) {
 	return now
 }
 
-// status returns the status that a path is answered with.
+// status returns the status of the answer for a path.
 func (c *churn) status(g *served, path string) int {
 	c.t.Helper()
 	r, err := c.client.Get(g.url + path)

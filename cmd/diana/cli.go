@@ -11,44 +11,45 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// cli is the command line: a command each field, in the order of the help.
+// cli is the command line. Each field is a command, in the order of the help.
 type cli struct {
 	Serve   serveCommand   `cmd:"" help:"Run a gateway: the limiter in front of an upstream server."`
+	Init    initCommand    `cmd:"" help:"Write a configuration file to start from."`
 	Check   checkCommand   `cmd:"" help:"Validate configuration files."`
-	Diff    diffCommand    `cmd:"" help:"Tell in words how two configurations differ."`
-	Explain explainCommand `cmd:"" help:"Show which rules judge a request, and under which keys it is counted."`
-	Replay  replayCommand  `cmd:"" help:"Try rules on access logs, or by .replay files."`
+	Diff    diffCommand    `cmd:"" help:"Show the differences between two configurations."`
+	Explain explainCommand `cmd:"" help:"Show which rules evaluate a request, and under which keys they count it."`
+	Replay  replayCommand  `cmd:"" help:"Show what rules would have decided on the requests of access logs."`
+	Test    testCommand    `cmd:"" help:"Test rules by scripts of requests and expected decisions."`
+	Reset   resetCommand   `cmd:"" help:"Forget what a rule has counted of an actor."`
 	Schema  schemaCommand  `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
-	Push    pushCommand    `cmd:"" help:"Validate a file and give it to the configuration centre."`
+	Push    pushCommand    `cmd:"" help:"Validate a file and write it to the configuration centre."`
 	Version versionCommand `cmd:"" help:"Show the version of this program."`
 }
 
 // Exit statuses.
 const (
 	statusGood  = 0
-	statusBad   = 1 // what was asked about is bad, or could not be done
+	statusBad   = 1 // the input is not valid, or the command failed
 	statusUsage = 2 // the command line is wrong
 )
 
-// output is where a command writes: what was asked for to out, what is to be said
-// about it to err.
+// output is where a command writes: results to out, diagnostics to err.
 type output struct {
 	out, err io.Writer
 	failed   error // the first error of writing to out
 }
 
-// printf writes what was asked for.
+// printf writes a result.
 func (o *output) printf(format string, args ...any) {
 	if _, err := fmt.Fprintf(o.out, format, args...); err != nil && o.failed == nil {
 		o.failed = err
 	}
 }
 
-// complainf writes what is to be said about it. There is no place to say that this
-// has failed.
+// complainf writes a diagnostic. If that fails there is no place to say so.
 func (o *output) complainf(format string, args ...any) { _, _ = fmt.Fprintf(o.err, format, args...) }
 
-// usageError is what a command itself finds wrong with its command line.
+// usageError is an error in the command line that the command itself found.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error {
@@ -56,28 +57,27 @@ func usagef(format string, args ...any) error {
 }
 
 var (
-	// errReported ends a command that has told already what is wrong.
+	// errReported ends a command that has already printed its error.
 	errReported = errors.New("reported")
 
-	// errHelp ends the reading of a command line that asks for help, which has been
-	// given. Rejected: kong's own way, which is to end the process.
-	errHelp = errors.New("help given")
+	// errHelp ends the parsing of a command line with --help, after the help is printed. Rejected:
+	// kong's default, which ends the process.
+	errHelp = errors.New("help printed")
 )
 
-// run does what the command line asks for, and returns the exit status. A command
-// that would go on ends when ctx does.
+// run runs a command and returns the exit status. The command ends when ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o := &output{out: stdout, err: stderr}
 	parser, err := kong.New(&cli{},
 		kong.Name("diana"),
-		kong.Description("Diana limits how much of a service its callers may use."),
+		kong.Description("Diana limits how many requests each client may send to a service."),
 		kong.Writers(stdout, stderr),
 		kong.Help(help),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 80}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(o),
 	)
-	if err != nil { // the types above are wrong
+	if err != nil { // a mistake in the types above
 		panic(err)
 	}
 	command, err := parser.Parse(args)
@@ -104,7 +104,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return statusBad
 }
 
-// help prints what --help asks for.
+// help prints the help of a command.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
 		return err
@@ -112,7 +112,8 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return errHelp
 }
 
-// misused tells what is wrong with a command line, if not that it asks for help.
+// misused prints the error of a command line and returns the exit status. A command line with --help
+// has none.
 func (o *output) misused(ctx *kong.Context, err error) int {
 	if errors.Is(err, errHelp) {
 		return statusGood

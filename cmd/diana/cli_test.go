@@ -71,7 +71,7 @@ func TestFaultsOfOtherKinds(t *testing.T) {
 	}
 }
 
-// The demonstration is good, and needs nothing that may not be there.
+// The demonstration is valid, and needs neither Redis nor a configuration centre.
 func TestDemonstration(t *testing.T) {
 	t.Parallel()
 	c, err := settings{}.load()
@@ -92,7 +92,7 @@ func TestDemonstration(t *testing.T) {
 	}
 }
 
-// What could not be written has not been told.
+// A command fails if its result cannot be written.
 func TestOutputFails(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -8,18 +8,18 @@ import (
 	"github.com/diana-limiter/diana/config/diff"
 )
 
-// diffCommand tells how two configurations differ.
+// diffCommand prints the differences between two configurations.
 type diffCommand struct {
 	Old string `arg:"" help:"Configuration file."`
-	New string `arg:"" help:"Configuration file that is to take its place."`
+	New string `arg:"" help:"Configuration file to compare with it."`
 }
 
 // Help is the end of what --help prints.
 func (diffCommand) Help() string {
-	return `Each may be a document of a configuration centre too. Beside a file with settings its rules are compared with those of that file, and the settings stay. The exit status is 1 if one is not valid.`
+	return `Either file may be a document of a configuration centre. If only one of them has settings, the rules alone are compared. The exit status is 1 if one is not valid.`
 }
 
-// Run prints a difference a line.
+// Run prints one difference in each line.
 func (c *diffCommand) Run(o *output) error {
 	if err := named(c.Old, c.New); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (c *diffCommand) Run(o *output) error {
 	return nil
 }
 
-// sameSettings gives a configuration that has no settings those of the other.
+// sameSettings returns both configurations. One without settings gets those of the other.
 func (o *output) sameSettings(a, b *config.Config) (*config.Config, *config.Config) {
 	switch {
 	case b.HasSettings() && !a.HasSettings():
@@ -46,7 +46,7 @@ func (o *output) sameSettings(a, b *config.Config) (*config.Config, *config.Conf
 	return a, b
 }
 
-// differences prints how two configurations differ.
+// differences prints the differences between two configurations.
 func (o *output) differences(old, now *config.Config) {
 	changes := diff.Configs(old, now)
 	for _, change := range changes {
@@ -59,7 +59,7 @@ func (o *output) differences(old, now *config.Config) {
 
 const onlyRules = "diana: %s has no settings, so only rules are compared\n"
 
-// load returns the configuration in a file, or tells what is wrong with it.
+// load returns the configuration in a file. It prints the errors of one that is not valid.
 func (o *output) load(file string) (*config.Config, error) {
 	c, err := settings{file}.load()
 	if err != nil {

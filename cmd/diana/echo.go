@@ -10,8 +10,8 @@ import (
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
-// echo returns the handler that stands in for an upstream where there is none. It
-// answers with the request, and with what each rule has counted it under.
+// echo returns the handler that answers requests if there is no upstream. The answer has the
+// method, the path, and the key under which each rule counted the request.
 func echo(limiter *diana.Limiter) http.Handler {
 	type actor struct {
 		Rule string `json:"rule"`
@@ -24,7 +24,7 @@ func echo(limiter *diana.Limiter) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := answer{Method: r.Method, Path: r.URL.EscapedPath(), Actors: []actor{}}
-		explained, _ := limiter.Explain(diana.Request{Method: a.Method, Path: a.Path, HTTP: r}) // none of a path that a new configuration refuses
+		explained, _ := limiter.Explain(diana.Request{Method: a.Method, Path: a.Path, HTTP: r}) // no rule for a path that a new configuration refuses
 		for _, e := range explained {
 			if !e.Excepted {
 				a.Actors = append(a.Actors, actor{e.Rule.Name, plan.ActorText(e.Key)})
@@ -32,7 +32,7 @@ func echo(limiter *diana.Limiter) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false) // no browser takes this type for HTML
-		_ = encoder.Encode(a)        // a client that is gone needs no answer
+		encoder.SetEscapeHTML(false) // the type is not HTML
+		_ = encoder.Encode(a)        // a client that has disconnected needs no answer
 	})
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,27 +13,29 @@ import (
 	"text/tabwriter"
 	"unicode"
 
+	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
-// explainCommand shows how a request would be judged.
+// explainCommand shows how a request would be evaluated.
 type explainCommand struct {
-	Config     string     `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration where there is none."`
+	Config     string     `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
 	Method     string     `short:"X" default:"GET" placeholder:"METHOD" help:"Method of the request (${default})."`
 	Headers    []string   `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
 	RemoteAddr netip.Addr `default:"127.0.0.1" placeholder:"IP" help:"Address that the request comes from (${default})."`
+	Peek       bool       `help:"Also show what is left now of global rules, as Redis counts them."`
 	URL        string     `arg:"" name:"url" help:"URL of the request, or only its path."`
 }
 
 // Help is the end of what --help prints.
 func (explainCommand) Help() string {
-	return `The request is not sent, and counted nowhere.`
+	return `The request is not sent, and counted nowhere. --peek shows for each global rule how many more such requests it allows (REMAINING), and after how long more of them become available (RESETS IN). Each gateway counts local rules by itself, so they have - there.`
 }
 
-// Run prints the rules in the order in which they judge.
-func (c *explainCommand) Run(o *output) error {
+// Run prints the rules in the order in which they evaluate the request.
+func (c *explainCommand) Run(ctx context.Context, o *output) error {
 	if !c.RemoteAddr.IsValid() {
 		return usagef("--remote-addr: expected an address, found an empty one")
 	}
@@ -41,39 +44,59 @@ func (c *explainCommand) Run(o *output) error {
 		return err
 	}
 	s := chosen(c.Config)
-	loaded, err := s.load()
-	if err != nil {
-		return o.faults(s, err)
+	what := rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request}
+	if !c.Peek {
+		loaded, err := s.load()
+		if err != nil {
+			return o.faults(s, err)
+		}
+		if loaded.Remote != nil {
+			o.complainf("diana: the configuration centre of %s is not asked; these are the local limits\n", s)
+		}
+		return o.explain(s, loaded, &what, nil)
 	}
+	limiter, loaded, err := o.openPeek(s)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = limiter.Close() }() // it has counted nothing
+	return o.explain(s, loaded, &what, func() (map[string]left, error) { return o.left(limiter.Peek(ctx, what)) })
+}
+
+// explain prints the rules that evaluate a request. peek returns what is left of their limits; nil:
+// that is not printed.
+func (o *output) explain(s settings, loaded *config.Config, r *rule.Request, peek func() (map[string]left, error)) error {
 	set, err := compile(loaded)
 	if err != nil {
 		return o.faults(s, err)
 	}
-	if loaded.Remote != nil {
-		o.complainf("diana: the configuration centre of %s is not asked, these are its local limits\n", s)
-	}
-	what := request.Method + " " + request.URL.EscapedPath()
-	judged := rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request}
-	explained, err := set.Explain(&judged)
+	what := r.Method + " " + r.Path
+	explained, err := set.Explain(r)
 	if strange := (*rule.PathError)(nil); errors.As(err, &strange) {
 		o.printf("%s is answered with %d, because %v.\n", what, strange.Status(), strange)
 		return nil
 	}
-	var judging, excepted []plan.Explanation
+	var remaining map[string]left // nil: not printed
+	if peek != nil {
+		if remaining, err = peek(); err != nil {
+			return err
+		}
+	}
+	var applied, excepted []plan.Explanation
 	for _, e := range explained {
 		if e.Excepted {
 			excepted = append(excepted, e)
 		} else {
-			judging = append(judging, e)
+			applied = append(applied, e)
 		}
 	}
-	if len(judging) == 0 {
-		o.printf("%s is judged by no rule of %s.\n", what, s)
+	if len(applied) == 0 {
+		o.printf("%s is evaluated by no rule of %s.\n", what, s)
 	} else {
-		o.printf("%s is judged by %s of %s, in this order:\n\n", what, rules(len(judging)), s)
-		o.printf("%s", table(judging))
+		o.printf("%s is evaluated by %s of %s, in this order:\n\n", what, rules(len(applied)), s)
+		o.printf("%s", table(applied, remaining))
 	}
-	for _, e := range set.ExplainBandwidths(&judged) {
+	for _, e := range set.ExplainBandwidths(r) {
 		o.printf("%s\n", bandwidthText(e))
 	}
 	for i, e := range excepted {
@@ -82,15 +105,15 @@ func (c *explainCommand) Run(o *output) error {
 		}
 		o.printf("%s excepts %s.\n", legible(e.Rule.Name), legible(e.By.String()))
 	}
-	for i, e := range judging {
-		if e.Rule.Divert != nil && (i == 0 || judging[i-1].Rule.Divert != e.Rule.Divert) {
-			o.printf("\nWhat a rule of %s refuses is diverted: %s.\n", legible(e.Rule.URL.String()), legible(e.Rule.Divert.String()))
+	for i, e := range applied {
+		if e.Rule.Divert != nil && (i == 0 || applied[i-1].Rule.Divert != e.Rule.Divert) {
+			o.printf("\nA request that a rule of %s refuses is diverted: %s.\n", legible(e.Rule.URL.String()), legible(e.Rule.Divert.String()))
 		}
 	}
 	return nil
 }
 
-// bandwidthText says how the answer is slowed.
+// bandwidthText says how an answer is slowed.
 func bandwidthText(e plan.BandwidthExplanation) string {
 	text := "The answer is slowed to a bandwidth of " + legible(e.Bandwidth.String()) + " (" + legible(e.Bandwidth.URL.String()) + ")"
 	if e.Bandwidth.Shared() {
@@ -99,27 +122,35 @@ func bandwidthText(e plan.BandwidthExplanation) string {
 	return text + "."
 }
 
-// table returns the rules and keys in columns.
-func table(explained []plan.Explanation) string {
+// table returns the rules and keys in columns, with what is left if that is not nil.
+func table(explained []plan.Explanation, remaining map[string]left) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(columns ...string) { _, _ = io.WriteString(w, strings.Join(columns, "\t")+"\n") }
-	row("", "URL", "RULE", "ALGO", "LIMIT", "SCOPE", "MODE", "KEY")
+	row := func(l left, key string, columns ...string) {
+		if remaining != nil {
+			columns = append(columns, l.remaining, l.resets)
+		}
+		_, _ = io.WriteString(w, strings.Join(append(columns, key), "\t")+"\n")
+	}
+	row(left{"REMAINING", "RESETS IN"}, "KEY", "", "URL", "RULE", "ALGO", "LIMIT", "SCOPE", "MODE")
 	for i, e := range explained {
 		r := e.Rule
 		l := limitText(e)
 		if e.By != (rule.Who{}) {
 			l += " for " + legible(e.By.String())
 		}
-		row(strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), l,
-			r.Scope.String(), r.Mode.String(), plan.ActorText(e.Key))
+		of, ok := remaining[r.Name]
+		if !ok {
+			of = unknownLeft
+		}
+		row(of, plan.ActorText(e.Key), strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), l,
+			r.Scope.String(), r.Mode.String())
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return b.String()
 }
 
-// limitText says what a rule allows, and what the request takes of it if that is not the
-// usual one.
+// limitText says what a rule allows, and the cost of the request if that is not 1.
 func limitText(e plan.Explanation) string {
 	r := e.Rule
 	text := strconv.FormatInt(r.Limit.N, 10)
@@ -140,7 +171,7 @@ func limitText(e plan.Explanation) string {
 	return text
 }
 
-// legible returns text as it is, or quoted if it would spoil a line.
+// legible returns text, quoted if it has characters that cannot be printed.
 func legible(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
 		return strconv.Quote(text)

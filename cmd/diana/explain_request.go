@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// request returns the request that the command line describes. It is written down
-// as a client would send it and read as a server does, so that it is seen exactly
-// as the gateway would see it.
+// request returns the request that the command line describes. It writes the request as a client
+// would and reads it as a server does, so that the rules see what a gateway would receive.
 func (c *explainCommand) request() (*http.Request, error) {
 	host, target, err := splitURL(c.URL)
 	if err != nil {
@@ -43,14 +42,14 @@ func (c *explainCommand) request() (*http.Request, error) {
 	text := strings.Join(lines, "\r\n") + "\r\n\r\n"
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
 	if err != nil {
-		return nil, usagef("not a request that can be sent: %w", err)
+		return nil, usagef("not a valid request: %w", err)
 	}
 	r.RemoteAddr = netip.AddrPortFrom(c.RemoteAddr, 0).String()
 	return r, nil
 }
 
-// splitURL returns the host of a URL and what a client sends of it to that host. The
-// path is not touched: its spelling matters.
+// splitURL returns the host of a URL and the part that a client sends to that host. It does not
+// change the path, because its spelling matters.
 func splitURL(text string) (host, target string, err error) {
 	text, _, _ = strings.Cut(text, "#")
 	if strings.HasPrefix(text, "/") {

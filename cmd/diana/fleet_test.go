@@ -25,7 +25,7 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// served is a diana serve in a process of its own, which the test's end kills.
+// served is a diana serve in its own process, which ends with the test.
 type served struct {
 	url, admin string // empty until the gateway has printed them
 	file       string // of the configuration
@@ -85,7 +85,7 @@ func (s *served) stop(t *testing.T) {
 	}
 }
 
-// reload replaces the configuration file and waits until the new one is in force.
+// reload replaces the configuration file and waits until the new one is active.
 func (s *served) reload(t *testing.T, yaml string) {
 	t.Helper()
 	reloads := func() int { return strings.Count(s.log.String(), `msg="configuration changed"`) }
@@ -98,13 +98,13 @@ func (s *served) reload(t *testing.T, yaml string) {
 	}
 }
 
-// journal keeps the lines of a gateway's log, but not those of single requests.
+// journal keeps the lines of a gateway's log, except those of single requests.
 type journal struct {
 	lockedBuffer
 	part []byte // of a line that has not ended
 }
 
-// Write keeps what is to be kept. It is called by one goroutine.
+// Write adds lines. Only one goroutine may call it.
 func (j *journal) Write(p []byte) (int, error) {
 	j.part = append(j.part, p...)
 	for {
@@ -119,8 +119,8 @@ func (j *journal) Write(p []byte) (int, error) {
 	}
 }
 
-// change is one between counting in Redis and doing without it, as it was logged: a
-// moment after a gateway has given Redis up, and a moment before it uses it again.
+// change is a switch between Redis and the fallback. The gateway logs it shortly after it has given
+// Redis up, and shortly before it uses Redis again.
 type change struct {
 	at       time.Time
 	up       bool
@@ -142,7 +142,7 @@ func (s *served) changes(t *testing.T) (all []change) {
 	return all
 }
 
-// tell returns what the gateway tells an administrator.
+// tell returns the answer of the administrators' listener.
 func (s *served) tell(t *testing.T, path string) []byte {
 	t.Helper()
 	r, err := http.Get(s.admin + path)
@@ -185,7 +185,7 @@ func metricIn(page []byte, name string) (float64, error) {
 	return 0, fmt.Errorf("no metric %s", name)
 }
 
-// fleet is gateways that count together, in front of one upstream.
+// fleet is a set of gateways that count together, in front of one upstream.
 type fleet struct {
 	gateways []*served
 	client   *http.Client
@@ -193,9 +193,8 @@ type fleet struct {
 	arrived  atomic.Int64 // requests at the upstream
 }
 
-// startFleet starts a gateway for each of the ways to Redis, which are what stands in
-// the configuration under redis, and waits until they know of each other. clients is how
-// many connections to each are kept.
+// startFleet starts one gateway for each of ways, the values of redis in their configurations, and
+// waits until they know of each other. clients is the number of connections to each gateway.
 func startFleet(t *testing.T, ways []string, clients int, limits string) *fleet {
 	t.Helper()
 	return startFleetFor(t, func(http.ResponseWriter, *http.Request) {}, ways, clients, limits)
@@ -230,8 +229,8 @@ func fleetYAML(way, limits string) string {
 	return fmt.Sprintf("redis: {%s}\nlimits:\n%s", way, limits)
 }
 
-// ask sends one request, which must be answered, and with one of the two statuses. A
-// status of 0 is no answer. It may be called from any goroutine.
+// ask sends one request. The answer must have one of the two statuses; 0 means no answer. Any
+// goroutine may call it.
 func (f *fleet) ask(t *testing.T, gateway int, path string) seen {
 	s := seen{sent: time.Now()}
 	r, err := f.client.Get(f.gateways[gateway].url + path)
@@ -252,8 +251,8 @@ func (f *fleet) ask(t *testing.T, gateway int, path string) seen {
 	return s
 }
 
-// flood lets clients ask each of the first gateways, one request after another and each
-// for the next of paths, as long as more says so. It returns what they saw, by path.
+// flood sends requests from all clients to each of the first gateways, each client one after
+// another and for the next of paths, as long as more returns true. It returns the answers by path.
 func (f *fleet) flood(t *testing.T, gateways, clients int, paths []string, more func(i int) bool) map[string][]seen {
 	t.Helper()
 	all := map[string][]seen{}
@@ -283,9 +282,8 @@ func (f *fleet) flood(t *testing.T, gateways, clients int, paths []string, more 
 	return all
 }
 
-// count returns how many of the requests were surely decided within [from, to), and how
-// many may have been: a decision lies between sent and answered, and no one outside
-// knows where.
+// count returns how many of the requests were certainly decided within [from, to), and how many may
+// have been: a decision lies between sent and answered, and no observer knows where.
 func count(all []seen, from, to time.Time) (surely, perhaps int) {
 	for _, s := range all {
 		if s.sent.Before(to) && !s.answered.Before(from) {

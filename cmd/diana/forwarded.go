@@ -11,13 +11,12 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// forward sets X-Forwarded-For, -Host and -Proto of a request to the upstream. What
-// the peer says about where the request came from is believed, and passed on, if it
-// is a trusted proxy of the configuration. From anyone else it is dropped, in every
-// spelling, so that an upstream can believe what it reads.
+// forward sets X-Forwarded-For, -Host and -Proto of a request to the upstream. It keeps the values of
+// a peer that is a trusted proxy of the configuration. It removes those of any other peer, in every
+// spelling, so that the upstream can believe these fields.
 //
-// The field Forwarded is always dropped: a proxy that does not know of it would pass
-// on what a client has forged.
+// The field Forwarded is always removed, because a trusted proxy that does not know this field would
+// pass on a forged one.
 func forward(pr *httputil.ProxyRequest, identity *rule.Identity) {
 	if !trusts(identity, pr.In) {
 		dropForwarded(pr.Out.Header)
@@ -27,28 +26,28 @@ func forward(pr *httputil.ProxyRequest, identity *rule.Identity) {
 	pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
 	pr.SetXForwarded() // appends the peer to X-Forwarded-For
 	for _, field := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if said := pr.In.Header[field]; len(said) > 0 {
-			pr.Out.Header[field] = said
+		if values := pr.In.Header[field]; len(values) > 0 {
+			pr.Out.Header[field] = values
 		}
 	}
 }
 
-// dropForwarded removes what tells where a request came from. Many servers read an
-// underscore as a hyphen, so names are compared that way.
+// dropForwarded removes the fields that say where a request came from. Many servers read an
+// underscore as a hyphen, so it removes both spellings.
 func dropForwarded(h http.Header) {
 	for field := range h {
-		if saysWhence(http.CanonicalHeaderKey(strings.ReplaceAll(field, "_", "-"))) {
+		if isForwarded(http.CanonicalHeaderKey(strings.ReplaceAll(field, "_", "-"))) {
 			delete(h, field)
 		}
 	}
 }
 
-// saysWhence reports whether a field of this canonical name tells where a request came from.
-func saysWhence(name string) bool {
+// isForwarded reports whether a field of this canonical name says where a request came from.
+func isForwarded(name string) bool {
 	return strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip"
 }
 
-// trusts reports whether the request's peer is a trusted proxy.
+// trusts reports whether the peer of a request is a trusted proxy.
 func trusts(identity *rule.Identity, r *http.Request) bool {
 	ip, ok := peer(r)
 	if !ok {

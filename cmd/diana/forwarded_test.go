@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// sentOn returns what the upstream sees of where a request came from.
+// sentOn returns the fields about the origin of a request that the upstream gets.
 func sentOn(t *testing.T, text string, fields ...string) (host string, h http.Header) {
 	t.Helper()
 	r := start(t, text, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,7 @@ var forged = []string{
 	"Forwarded: for=192.0.2.6",
 }
 
-// A client says nothing about itself that an upstream would believe.
+// The upstream gets nothing that a client says about its origin.
 func TestForgedForwardingIsDropped(t *testing.T) {
 	t.Parallel()
 	host, h := sentOn(t, generous, forged...)
@@ -62,7 +62,7 @@ func TestForgedForwardingIsDropped(t *testing.T) {
 	}
 }
 
-// A trusted proxy tells what it knows.
+// The upstream gets what a trusted proxy says about the origin.
 func TestTrustedForwardingIsPassedOn(t *testing.T) {
 	t.Parallel()
 	_, h := sentOn(t, "identity: {trusted_proxies: [127.0.0.0/8]}\nlimits: [{url: /, rules: [{rpu: 100}]}]", forged...)
@@ -77,7 +77,7 @@ func TestTrustedForwardingIsPassedOn(t *testing.T) {
 	}
 }
 
-// A trusted proxy that says nothing is told of.
+// A trusted proxy that sends no such fields is itself named as the origin.
 func TestTrustedWithoutForwarding(t *testing.T) {
 	t.Parallel()
 	_, h := sentOn(t, "identity: {trusted_proxies: [127.0.0.0/8]}\nlimits: [{url: /, rules: [{rpu: 100}]}]")

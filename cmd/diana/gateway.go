@@ -26,16 +26,16 @@ type gateway struct {
 	logger   *slog.Logger
 	server   *http.Server
 	admin    *http.Server
-	underWay underWay
+	inFlight inFlight
 	draining atomic.Bool
-	cut      context.CancelFunc // ends every request
+	cut      context.CancelFunc // cancels every request
 	timeouts timeouts
 
 	listener, adminListener net.Listener // set by listen
 }
 
-// newGateway puts the parts together. A nil upstream stands for no upstream. metrics are
-// what /metrics shows.
+// newGateway returns a gateway. A nil upstream means that the gateway answers itself. /metrics shows
+// metrics.
 func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *slog.Logger, metrics prometheus.Gatherer) *gateway {
 	last := echo(limiter)
 	if upstream != nil {
@@ -67,14 +67,14 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 	return g
 }
 
-// inFrontOf returns a handler with all that a request goes through before it comes there.
+// inFrontOf returns last behind all filters of the gateway.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
 	who := func(r *http.Request) []slog.Attr { return identities(limiter, r) }
-	return chain(serverOptions(last), dropConnectionFields, slowBodies(g.timeouts.Read), limiter.Handler, g.underWay.filter, requestID, accessLog(logger, who))
+	return chain(serverOptions(last), dropConnectionFields, slowBodies(g.timeouts.Read), limiter.Handler, g.inFlight.filter, requestID, accessLog(logger, who))
 }
 
 // serverOptions answers OPTIONS *, which asks about the server and not about a path, and passes all
-// other requests on to next. The upstream does not get it: with a base path it would be a path.
+// other requests to next. The upstream does not get it, because a base path would make it a path.
 func serverOptions(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.RequestURI == "*" {
@@ -85,7 +85,7 @@ func serverOptions(next http.Handler) http.Handler {
 	})
 }
 
-// listen opens both listeners, or none.
+// listen opens both listeners, or neither.
 func (g *gateway) listen(address, admin string) (err error) {
 	if g.listener, err = net.Listen("tcp", address); err != nil {
 		return err
@@ -96,8 +96,8 @@ func (g *gateway) listen(address, admin string) (err error) {
 	return nil
 }
 
-// run serves until ctx ends, or a signal tells to stop, and then until the requests
-// under way are finished. It calls reload on SIGHUP.
+// run serves until ctx ends or a signal stops the gateway, and then until the requests in flight are
+// finished. It calls reload on SIGHUP.
 func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func()) error {
 	failed := make(chan error, 2)
 	var serving sync.WaitGroup
@@ -123,9 +123,9 @@ func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func
 	}
 }
 
-// drain takes no further requests and returns when those under way are finished,
-// when they have taken too long, or at the next signal that tells to stop. The
-// administrators' listener goes on meanwhile, and says that it is not ready.
+// drain accepts no further requests. It returns when those in flight are finished, after the drain
+// timeout, or at the next signal to stop. Meanwhile the administrators' listener answers that the
+// gateway is not ready.
 func (g *gateway) drain(signals <-chan os.Signal) {
 	g.draining.Store(true)
 	g.logger.Info("draining")
@@ -134,8 +134,8 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 	finished := make(chan error, 1)
 	go func() {
 		err := g.server.Shutdown(ctx)
-		if err == nil { // which knows nothing of WebSockets
-			err = g.underWay.wait(ctx)
+		if err == nil { // Shutdown does not wait for WebSockets
+			err = g.inFlight.wait(ctx)
 		}
 		finished <- err
 	}()
@@ -143,21 +143,21 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 		select {
 		case err := <-finished:
 			if err != nil {
-				g.logger.Warn("requests under way are cut off", "reason", "they took too long")
+				g.logger.Warn("requests in flight are cut off", "reason", "they took too long")
 				return
 			}
 			g.logger.Info("drained")
 			return
 		case s := <-signals:
 			if s != syscall.SIGHUP {
-				g.logger.Warn("requests under way are cut off", "reason", s)
+				g.logger.Warn("requests in flight are cut off", "reason", s)
 				return
 			}
 		}
 	}
 }
 
-// close ends what is left.
+// close ends all requests and both servers.
 func (g *gateway) close() {
 	g.cut()
 	_ = g.server.Close()

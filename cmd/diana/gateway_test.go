@@ -23,9 +23,10 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
-// generous is a configuration that refuses nothing here.
+// generous is a configuration that refuses no request of these tests.
 const generous = "url: /\nrules: [{name: generous, rpu: 1000000}]"
 
 // running is a gateway in front of a real server.
@@ -41,7 +42,7 @@ type running struct {
 	ended   chan error
 }
 
-// start runs a gateway with this configuration. The test's end ends it.
+// start runs a gateway with this configuration until the test ends.
 func start(t *testing.T, text string, upstream http.Handler) *running {
 	t.Helper()
 	server := httptest.NewServer(upstream)
@@ -81,7 +82,7 @@ func startWith(t *testing.T, text, upstream string, timeouts timeouts) *running 
 		t.Fatal(err)
 	}
 	elsewhere.limiter = r.limiter
-	r.gateway = newGateway(r.limiter, target, timeouts, logger, newRegistry(r.limiter, newRedisSeconds()))
+	r.gateway = newGateway(r.limiter, target, timeouts, logger, newRegistry(r.limiter, dianaprom.NewRedisCalls()))
 	if err := r.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -103,14 +104,14 @@ func startWith(t *testing.T, text, upstream string, timeouts timeouts) *running 
 	return r
 }
 
-// answer is what comes back from a gateway.
+// answer is the answer of a gateway.
 type answer struct {
 	status          int
 	header, trailer http.Header
 	body            string
 }
 
-// get asks the gateway.
+// get sends a GET request to the gateway.
 func (r *running) get(path string, fields ...string) answer {
 	r.t.Helper()
 	request, err := http.NewRequest(http.MethodGet, r.url+path, nil)
@@ -165,8 +166,8 @@ func (r *running) logged(text string) {
 	}
 }
 
-// blocking returns a handler that tells when a request is in it, and keeps it until
-// the test ends or the request does.
+// blocking returns a handler that signals when it has a request, and holds the request until it or
+// the test ends.
 func blocking(t *testing.T) (h http.Handler, inside <-chan struct{}) {
 	entered, release := make(chan struct{}, 100), make(chan struct{})
 	t.Cleanup(func() { close(release) })
@@ -197,7 +198,7 @@ func TestFiltersInOrder(t *testing.T) {
 	}
 }
 
-// A refused request costs the refusal, and no more.
+// A refused request reaches neither the log of requests nor the upstream.
 func TestRefusedGoesNoFurther(t *testing.T) {
 	t.Parallel()
 	r := start(t, "url: /\nrules: [{name: none, rpu: 0}]", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -212,7 +213,7 @@ func TestRefusedGoesNoFurther(t *testing.T) {
 	}
 }
 
-// A WebSocket is a request under way, and no connection that net/http knows of.
+// A WebSocket is a request in flight, although net/http does not know its connection any more.
 func TestDrainWaitsForWebSocket(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.HandlerFunc(echoWebSocket))
@@ -241,7 +242,7 @@ func TestDrainWaitsForWebSocket(t *testing.T) {
 	r.logged("msg=drained")
 }
 
-// The second signal ends a WebSocket that nobody closes.
+// The second signal ends a WebSocket that neither side closes.
 func TestSecondSignalCuts(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.HandlerFunc(echoWebSocket))
@@ -260,7 +261,7 @@ func TestSecondSignalCuts(t *testing.T) {
 	r.logged("reason=interrupt")
 }
 
-// Requests that take too long are cut off: a drain comes to an end by itself.
+// Requests that take too long are cut off, so a drain ends by itself.
 func TestDrainIsBounded(t *testing.T) {
 	t.Parallel()
 	hangs, inside := blocking(t)
@@ -280,7 +281,7 @@ func TestDrainIsBounded(t *testing.T) {
 	r.logged(`reason="they took too long"`)
 }
 
-// A request that the gateway cuts off gets no answer, least of all 499, which is for the log.
+// A request that the gateway cuts off gets no answer, in particular not 499, which is for the log.
 func TestCutOffWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	hangs, inside := blocking(t)
@@ -294,7 +295,7 @@ func TestCutOffWithoutAnswer(t *testing.T) {
 	r.logged("status=499")
 }
 
-// Nothing of serve is left when it has ended. It must not run beside other tests.
+// serve leaves nothing behind when it ends. The test must not run beside others.
 func TestServeLeavesNothing(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	ctx, stop := context.WithCancel(t.Context())
@@ -328,7 +329,7 @@ func TestServeLeavesNothing(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// A listener that fails ends the program, with the reason.
+// A listener that fails ends the program with the reason.
 func TestListenerFails(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.NotFoundHandler())

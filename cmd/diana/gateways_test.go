@@ -13,9 +13,9 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
-// Three gateways with 256 clients each admit together what one limit promises, not one
-// request more and not one fewer. As in TestPromises, all bounds follow from when
-// requests were sent and answered, by Redis' clock, which is this machine's.
+// Three gateways with 256 clients each admit together exactly what one limit promises. As in
+// TestPromises, all bounds follow from the times when requests were sent and answered. Redis has
+// the same clock, that of this machine.
 func TestGatewaysCountTogether(t *testing.T) {
 	for _, redis := range []struct {
 		name string
@@ -36,7 +36,7 @@ func testCountTogether(t *testing.T, way string) {
 	if testing.Short() || raceEnabled {
 		each, n, long = 1, 40, 2500*time.Millisecond
 	}
-	// Redis is never given up here, however slow the machine is.
+	// The gateways never give Redis up, however slow the machine is.
 	way += ", timeout: 10s"
 	f := startFleet(t, []string{way, way, way}, clients, fmt.Sprintf(`
 - {url: /month/w, rules: [{algo: W, align: first, unit: 744h, rpu: 500, scope: global}]}
@@ -94,8 +94,8 @@ func testCountTogether(t *testing.T, way string) {
 	}
 }
 
-// settle waits until no gateway keeps to its share, as each does for a while when Redis
-// has come within reach. It returns how many requests were admitted.
+// settle waits until no gateway keeps to its share, as each does for a while after Redis has become
+// reachable. It returns how many requests were admitted.
 func (f *fleet) settle(t *testing.T) (ok int) {
 	t.Helper()
 	for i := range f.gateways {
@@ -140,8 +140,7 @@ func checkWindows(t *testing.T, all []seen, n int) {
 	t.Logf("/w: %d of %d admitted, want %d to %d: %d windows of %d were seen to be full", len(ok), len(all), full*n, windows*n, full, windows)
 }
 
-// checkBucket checks burst and rate, to the token. A request that was refused found
-// less than one.
+// checkBucket checks burst and rate exactly. A refused request found less than one token.
 func checkBucket(t *testing.T, all []seen, rate, burst int) {
 	t.Helper()
 	ok := admitted(all)
@@ -166,8 +165,8 @@ func checkBucket(t *testing.T, all []seen, rate, burst int) {
 	t.Logf("/tb: %d of %d admitted, want %d to %d", len(ok), len(all), atLeast, atMost)
 }
 
-// checkSliding checks n in any interval of a second. A request that was refused came
-// after n others of the time that is remembered.
+// checkSliding checks n in any interval of a second. A refused request came after n others in the
+// remembered time.
 func checkSliding(t *testing.T, path string, all []seen, n int, remembered time.Duration) {
 	t.Helper()
 	ok := admitted(all)
@@ -179,7 +178,7 @@ func checkSliding(t *testing.T, path string, all []seen, n int, remembered time.
 	if most > n {
 		t.Errorf("%s: %d were admitted within a second, want at most %d", path, most, n)
 	}
-	// Those that may lie in the time before a refusal are all but those before and after.
+	// All requests may lie in the time before a refusal, except those certainly before or after it.
 	var sent, answered []time.Time
 	for _, s := range ok {
 		sent, answered = append(sent, s.sent), append(answered, s.answered)

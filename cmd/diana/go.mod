@@ -6,6 +6,7 @@ require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/coder/websocket v1.8.15
 	github.com/diana-limiter/diana v0.0.0
+	github.com/diana-limiter/diana/prometheus v0.0.0
 	github.com/diana-limiter/diana/source/etcd v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
@@ -44,5 +45,6 @@ require (
 
 replace (
 	github.com/diana-limiter/diana => ../..
+	github.com/diana-limiter/diana/prometheus => ../../prometheus
 	github.com/diana-limiter/diana/source/etcd => ../../source/etcd
 )

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// A request's trailers reach the upstream without what forges an identity, a cost or an origin:
-// announced or not, in any spelling, and whoever the client is.
+// A request's trailers reach the upstream without those that forge an identity, a cost or an
+// origin: announced or not, in any spelling, from any client.
 func TestForgedTrailersAreDropped(t *testing.T) {
 	t.Parallel()
 	const limits = `
@@ -78,7 +78,7 @@ limits:
 	}
 }
 
-// An upstream whose status is none is answered for with 502, and ends nothing.
+// The gateway answers with 502 for an upstream with an invalid status, and keeps running.
 func TestUpstreamStatusIsNone(t *testing.T) {
 	t.Parallel()
 	const end = "Content-Length: 0\r\nConnection: close\r\n\r\n"
@@ -118,7 +118,7 @@ func TestUpstreamStatusIsNone(t *testing.T) {
 	})
 }
 
-// answering returns the address of a server that gives each request this answer and hangs up.
+// answering returns the address of a server that sends this answer to each request and disconnects.
 func answering(t *testing.T, answer string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

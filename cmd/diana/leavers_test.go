@@ -17,9 +17,9 @@ import (
 
 var leaversFor = flag.Int("leavers", 10_000, "how many requests TestLeavers sends")
 
-// TestLeavers has clients that disconnect while the upstream answers them, beside clients that
-// stay. Every GET of a client that stays must succeed, see retryCancelled. A POST can fail,
-// because it must not be repeated; how many do is logged. For longer:
+// TestLeavers runs clients that disconnect while the upstream answers, beside clients that stay.
+// Every GET of a client that stays must succeed, see retryCancelled. A POST can fail, because it
+// must not be repeated; the test logs how many do. For longer:
 //
 //	go test -run TestLeavers -v -leavers 300000 -timeout 30m
 func TestLeavers(t *testing.T) {

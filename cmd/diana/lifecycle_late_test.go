@@ -14,8 +14,8 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
-// A gateway that gets no processor time for a while does not send on at once all requests of a
-// leaky bucket whose time has come meanwhile.
+// A gateway that gets no processor time for a while does not release at once all requests of a
+// leaky bucket whose scheduled times have passed.
 func TestLateGatewayKeepsSpacing(t *testing.T) {
 	t.Parallel()
 	const requests, rate, late = 50, 50, 400 * time.Millisecond

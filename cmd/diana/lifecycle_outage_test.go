@@ -13,7 +13,7 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
-// room is where requests for /c stay inside until the test releases their slots.
+// room holds requests for /c until the test releases their slots.
 type room struct {
 	mu     sync.Mutex
 	guests []guest // the oldest first
@@ -22,13 +22,13 @@ type room struct {
 	excess int
 }
 
-// guest is a request that is inside.
+// guest is a request in the room.
 type guest struct {
 	gateway string // of the query
 	leave   chan struct{}
 }
 
-// hold is a handler.
+// hold is the handler of the room.
 func (r *room) hold(_ http.ResponseWriter, req *http.Request) {
 	if req.URL.Path != "/c" {
 		return
@@ -47,28 +47,28 @@ func (r *room) hold(_ http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// inside returns how many requests are inside.
+// inside returns how many requests are in the room.
 func (r *room) inside() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.guests)
 }
 
-// expect sets how many requests may be inside when one arrives, and forgets what was before.
+// expect sets how many requests may be in the room when one arrives, and resets what seen returns.
 func (r *room) expect(limit int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.limit, r.excess, r.most = limit, 0, len(r.guests)
 }
 
-// seen returns the most that were inside, and how many requests arrived above the limit.
+// seen returns the most requests in the room at once, and how many arrived above the limit.
 func (r *room) seen() (most, excess int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.most, r.excess
 }
 
-// release lets up to n requests finish that came through a gateway, or through any if it is empty.
+// release ends up to n requests of a gateway, or of all gateways if it is empty.
 func (r *room) release(gateway string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,8 +100,9 @@ limits:
 	}
 }
 
-// A Redis that returns remembers what it counted, and learns what gateways admitted meanwhile.
-// A Redis that has lost its memory allows no more than the bound of an outage.
+// A Redis that becomes reachable again still has its counts, and the gateways debit what they
+// admitted meanwhile. After Redis has lost its memory, the gateways admit no more than the bound of
+// an outage.
 func TestReturnRemembers(t *testing.T) {
 	t.Parallel()
 	const n, share = 10, 5
@@ -177,8 +178,8 @@ func TestReturnRemembers(t *testing.T) {
 	}
 }
 
-// Concurrency slots stay counted while Redis is away and when it is back: at most
-// n + (g-1) shares are inside meanwhile, and then none is added until fewer than n are.
+// Concurrency slots stay counted during an outage and after it: at most n + (g-1) shares are held
+// meanwhile, and then no request enters until fewer than n are held.
 func TestSlotsAcrossOutage(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -223,7 +224,7 @@ func TestSlotsAcrossOutage(t *testing.T) {
 			s.awaitFull(t, "after the return")
 			trying.stop()
 
-			// What is released during an outage is free after it.
+			// A slot that is released during an outage is free after it.
 			s.room.release("", 2*slotsLimit)
 			s.fill(1)
 			row.harm(r)
@@ -243,10 +244,10 @@ func TestSlotsAcrossOutage(t *testing.T) {
 	}
 }
 
-// slotsLimit is how many may be inside in a slotsFleet.
+// slotsLimit is the concurrency limit of a slotsFleet.
 const slotsLimit = 12
 
-// slotsFleet is three gateways with a limit of concurrency, and clients that stay inside.
+// slotsFleet is three gateways with a concurrency limit, and clients that hold their slots.
 type slotsFleet struct {
 	*fleet
 	t    *testing.T
@@ -264,13 +265,13 @@ func newSlots(t *testing.T, r *redistest.Server) *slotsFleet {
 	return s
 }
 
-// leave lets all requests finish and waits for their answers.
+// leave ends all requests and waits for their answers.
 func (s *slotsFleet) leave() {
 	s.room.release("", s.room.inside())
 	s.done.Wait()
 }
 
-// enter sends a request in the background, and returns when it is inside or refused.
+// enter sends a request in the background, and returns when it is in the room or refused.
 func (s *slotsFleet) enter(gateway int) {
 	answered := make(chan struct{})
 	before := s.arrived.Load()
@@ -287,7 +288,7 @@ func (s *slotsFleet) enter(gateway int) {
 	}
 }
 
-// fill has requests enter through one gateway, until all slots are taken.
+// fill sends requests through one gateway until all slots are taken.
 func (s *slotsFleet) fill(gateway int) {
 	s.t.Helper()
 	if !eventually(func() bool {
@@ -315,7 +316,7 @@ type attempts struct {
 	ended  sync.WaitGroup
 }
 
-// try has a client try to enter through each of the gateways, until stop.
+// try starts a client for each of the gateways that tries to enter until stop.
 func (s *slotsFleet) try(gateways ...int) *attempts {
 	a := &attempts{ending: make(chan struct{})}
 	for _, g := range gateways {

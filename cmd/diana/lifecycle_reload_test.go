@@ -14,7 +14,7 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
-// wayChanges are what stands under redis before and after a reload.
+// wayChanges are the values of redis before and after a reload.
 var wayChanges = []struct{ name, before, after string }{
 	{"timeout", `url: "redis://ADDR", timeout: 400ms`, `url: "redis://ADDR", timeout: 450ms`},
 	{"long timeout", `url: "redis://ADDR", timeout: 450ms`, `url: "redis://ADDR", timeout: 10s`},
@@ -29,8 +29,8 @@ func wayTo(r *redistest.Server) func(string) string {
 	return strings.NewReplacer("ADDR", r.Addr(), "PORT", port).Replace
 }
 
-// A change of the way to Redis keeps the limits exact. Slots that requests hold by the old way stay
-// counted.
+// A change of the connection to Redis keeps the limits exact. Slots that requests hold by the old
+// connection stay counted.
 func TestReloadOfRedisIsExact(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -105,7 +105,7 @@ func TestReloadOfRedisIsExact(t *testing.T) {
 
 var redisErrors = regexp.MustCompile(`(?m)^diana_redis_errors_total\{.*\} ([1-9].*)$`)
 
-// No gateway ever counts more gateways than there are, also while it changes its way to Redis.
+// No gateway ever counts more gateways than exist, also while it changes its connection to Redis.
 func TestReloadOfRedisKeepsGateways(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

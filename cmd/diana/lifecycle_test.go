@@ -30,7 +30,7 @@ var (
 // without Redis by mistake, and counts are exact.
 const patient = "timeout: 10s"
 
-// site is an upstream that notes each arrival. A test starts and stops gateways in front of it.
+// site is an upstream that records each arrival. A test starts and stops gateways in front of it.
 type site struct {
 	upstream *httptest.Server
 	client   *http.Client
@@ -58,7 +58,7 @@ func newSite(t *testing.T, handle http.HandlerFunc) *site {
 	return s
 }
 
-// arrivals returns the moments at which requests for a path reached the upstream.
+// arrivals returns the times at which requests for a path reached the upstream.
 func (s *site) arrivals(path string) []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *site) ask(url string) (seen, error) {
 
 var remainingMember = regexp.MustCompile(`"(\w+)";r=(\d+)`)
 
-// remaining sends one request and returns what is left under each rule after it.
+// remaining sends one request and returns the remaining requests of each rule after it.
 func (s *site) remaining(url string) (map[string]int, error) {
 	r, err := s.client.Get(url)
 	if err != nil {
@@ -288,8 +288,8 @@ limits:
 	t.Logf("/c: %d of %d admitted, %d at most inside", len(admitted(all["/c"])), len(all["/c"]), most.Load())
 }
 
-// unseen reports whether an error says that no gateway has read the request: nothing listened, or the
-// listener was closed before the gateway accepted the connection.
+// unseen reports whether an error says that no gateway has read the request: nothing listened, or
+// the listener was closed before the gateway accepted the connection.
 func unseen(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
-// logFlags are the flags of serve that say how it logs.
+// logFlags are the flags of serve for its log.
 type logFlags struct {
-	LogFormat string `enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the lines on standard error (${default})."`
-	LogLevel  string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lines below this level are left out: debug, info, warn or error (${default})."`
-	LogActors string `enum:"plain,hash,off" default:"plain" placeholder:"plain|hash|off" help:"How lines name clients: as they are, by a hash, or not at all (${default})."`
+	LogFormat string `enum:"text,json" default:"text" placeholder:"text|json" help:"Format of the log on standard error (${default})."`
+	LogLevel  string `enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"The log omits lines below this level: debug, info, warn or error (${default})."`
+	LogActors string `enum:"plain,hash,off" default:"plain" placeholder:"plain|hash|off" help:"How the log names clients: plainly, by a hash, or not at all (${default})."`
 }
 
-// logger returns a logger that writes lines to w. An attribute of a client is written as
-// --log-actors says, whoever logs it.
+// logger returns a logger that writes to w. It writes every attribute that names a client as
+// --log-actors says.
 func (f *logFlags) logger(w io.Writer) *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(f.LogLevel)) // it is one of four
+	_ = level.UnmarshalText([]byte(f.LogLevel)) // kong has checked it
 	o := &slog.HandlerOptions{Level: level, ReplaceAttr: f.replace}
 	if f.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
@@ -34,18 +34,18 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// clientKeys are the attributes that name a client.
+// clientKeys are the keys of attributes that name a client.
 var clientKeys = map[string]bool{"actor": true, "account": true, "device": true, "ip": true}
 
-// replace returns the attribute that is written for another. The handlers quote the rest of
-// what can end a line; JSON leaves some characters alone that a terminal obeys.
+// replace returns the attribute to write instead of a. It quotes the names of clients, because the
+// JSON handler does not escape all characters that control a terminal.
 func (f *logFlags) replace(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 || !clientKeys[a.Key] {
 		return a
 	}
 	switch f.LogActors {
 	case "off":
-		return slog.Attr{} // which handlers leave out
+		return slog.Attr{} // handlers omit it
 	case "hash":
 		text := a.Value.String()
 		if a.Key == "actor" {
@@ -53,14 +53,15 @@ func (f *logFlags) replace(groups []string, a slog.Attr) slog.Attr {
 		}
 		return slog.String(a.Key, hashed(text))
 	}
-	if text := a.Value.String(); a.Key != "actor" || !strings.HasPrefix(text, `"`) { // or it is quoted already
+	if text := a.Value.String(); a.Key != "actor" || !strings.HasPrefix(text, `"`) { // not yet quoted
 		return slog.String(a.Key, plan.ActorText(text))
 	}
 	return a
 }
 
-// actorValue returns the value in an actor's text, such as ann in header:X-Account-Id=3:ann; and so
-// what other lines hash. A text of several actors, or of a value that has been hashed, stays whole.
+// actorValue returns the value in the key of an actor, such as ann in header:X-Account-Id=3:ann; so
+// that its hash is that of other lines. It returns the whole key of several actors, or of a value
+// that is already hashed.
 func actorValue(text string) string {
 	kind, rest, _ := strings.Cut(text, "=")
 	if value, ok := strings.CutSuffix(rest, ";"); ok && kind == "ip" && !strings.Contains(value, ";") {
@@ -73,8 +74,8 @@ func actorValue(text string) string {
 	return text
 }
 
-// hashed returns the first 64 bits of a text's SHA-256. It has no key, so that an operator who
-// looks for one client, and other gateways, get the same. Everyone who has the log can try names.
+// hashed returns the first 64 bits of a text's SHA-256. It has no secret key, so all gateways write the
+// same hash, and an operator can compute it. Everyone who has the log can compute hashes of names.
 func hashed(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256:" + hex.EncodeToString(sum[:8])
@@ -96,8 +97,8 @@ func logRefusal(logger *slog.Logger) func(diana.Refusal) {
 	}
 }
 
-// identities returns who makes a request, as attributes of a line: what the identity in force
-// finds. An account or a device that the request does not tell is left out.
+// identities returns the attributes of a line that name the client of a request: account, device and
+// ip, as the active identity finds them. It omits an account or a device that the request lacks.
 func identities(limiter *diana.Limiter, r *http.Request) (attrs []slog.Attr) {
 	account, device, ip := limiter.Identify(diana.Request{HTTP: r})
 	if account != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
-// What lines tell of a client is what the identity finds.
+// Lines name clients as the identity finds them.
 func TestIdentitiesInLog(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, `
@@ -47,7 +47,7 @@ limits: [{url: /, rules: [{rpu: 100}]}]
 	}
 }
 
-// A refusal is one line in either form, whatever the client sends.
+// A refusal is one line in both formats, whatever the client sends.
 func TestRefusalLines(t *testing.T) {
 	t.Parallel()
 	hostile := plan.ActorText("header:X-Account-Id=9:a\nb\x1b[2J;")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
-// Diana is a gateway that limits requests by rules, and tools for the configurations
-// that the rules are written in. See diana --help.
+// Diana is a gateway that limits requests by rules. It also has commands that check, compare and
+// test configurations. See diana --help.
 package main
 
 import (

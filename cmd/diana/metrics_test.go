@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
-// What the documents say of metrics is what /metrics has, with the same labels.
+// docs/operating.md lists the metrics of /metrics, with the same labels.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/operating.md")
@@ -24,7 +24,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[m[1]] = m[2]
 	}
 	l := newLimiter(t, "url: /\nrules: [{rpu: 5}]")
-	families, err := newRegistry(l, newRedisSeconds()).Gather()
+	families, err := newRegistry(l, dianaprom.NewRedisCalls()).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,35 +54,5 @@ func TestMetricsAreDocumented(t *testing.T) {
 		if !there[name] {
 			t.Errorf("/metrics does not have %s", name)
 		}
-	}
-}
-
-func TestRuleMetrics(t *testing.T) {
-	t.Parallel()
-	l := newLimiter(t, `
-- url: /
-  rules:
-    - {name: hourly, rpu: 100, unit: hour}
-    - {name: fine, rpu: 3, unit: 250ms}
-    - {name: slots, rpu: 4, algo: C}
-`)
-	const want = `
-# HELP diana_config_last_reload_successful Whether the file and the configuration centre were valid when they were last read (1) or not (0).
-# TYPE diana_config_last_reload_successful gauge
-diana_config_last_reload_successful 1
-# HELP diana_rule_limit Requests that a rule allows in its unit, or at once if it limits concurrency.
-# TYPE diana_rule_limit gauge
-diana_rule_limit{rule="fine"} 3
-diana_rule_limit{rule="hourly"} 100
-diana_rule_limit{rule="slots"} 4
-# HELP diana_rule_unit_seconds The unit of a rule. A rule that limits concurrency has none.
-# TYPE diana_rule_unit_seconds gauge
-diana_rule_unit_seconds{rule="fine"} 0.25
-diana_rule_unit_seconds{rule="hourly"} 3600
-`
-	err := testutil.GatherAndCompare(newRegistry(l, newRedisSeconds()), strings.NewReader(want),
-		"diana_config_last_reload_successful", "diana_rule_limit", "diana_rule_unit_seconds")
-	if err != nil {
-		t.Error(err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 var outageFor = flag.Duration("outage", 4*time.Second, "how long Redis is away in TestOutage")
 
-// outage is something that happens to Redis, or to the way there.
+// outage is a fault of Redis or of the connection to it.
 type outage struct {
 	name       string
 	hit        []int // gateways
@@ -52,10 +52,9 @@ func setLatency(ways []*redistest.Proxy, d time.Duration) {
 	}
 }
 
-// Three gateways go on when Redis does not. Nobody gets anything but 200 and 503, and
-// nobody waits; what is admitted is bounded, by how much is derived at checkAdmitted and
-// checkTokens. How long things took is logged, and only asserted where a promise is
-// broken by far.
+// Three gateways keep deciding without Redis. Every answer is 200 or 503, and no client waits.
+// checkAdmitted and checkTokens derive the bounds of what is admitted. The test logs durations, and
+// asserts only a bound far above the promise.
 func TestOutage(t *testing.T) {
 	for _, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
@@ -109,7 +108,7 @@ func testOutage(t *testing.T, o outage) {
 		f.awaitDegraded(t, g, false)
 	}
 	back := time.Now()
-	// The rest of this window, two in which the shares hold as well, and one without.
+	// The rest of this window, two more in which the shares hold as well, and one without.
 	time.Sleep(time.Until(back.Truncate(time.Second).Add(5200 * time.Millisecond)))
 	all := l.stop(t)
 
@@ -144,8 +143,7 @@ func testOutage(t *testing.T, o outage) {
 		degraded.Round(time.Millisecond), global.Round(time.Millisecond), n, l.windows(harmed, healed), undisturbed, took)
 }
 
-// awaitDegraded waits until a gateway says in its status that it is degraded, or that
-// it is not, and the same in its metrics.
+// awaitDegraded waits until a gateway is degraded or not, in its status and in its metrics.
 func (f *fleet) awaitDegraded(t *testing.T, gateway int, want bool) {
 	t.Helper()
 	g, metric := f.gateways[gateway], map[bool]float64{true: 1}[want]
@@ -154,7 +152,7 @@ func (f *fleet) awaitDegraded(t *testing.T, gateway int, want bool) {
 	}
 }
 
-// load is requests that are sent each at its time, whether or not those before it have
+// load is a series of requests. Each is sent at its time, whether or not the previous ones have
 // been answered.
 type load struct {
 	fleet  *fleet
@@ -163,7 +161,7 @@ type load struct {
 	begin  time.Time
 	first  atomic.Bool // only gateway 0 is asked
 
-	// When it has ended:
+	// After its end:
 	requests []loaded
 	changes  [][]change    // by gateway
 	noise    time.Duration // the slowest answer of a page that has nothing to do with limits
@@ -180,8 +178,8 @@ type loaded struct {
 	path    string
 }
 
-// load sends rate requests a second, to one gateway after another or to the first; three
-// of five ask for /w, the others for /tb.
+// load sends rate requests a second, to one gateway after another or to the first; three of five
+// are for /w, the others for /tb.
 func (f *fleet) load(t *testing.T, rate int, first bool) *load {
 	l := &load{fleet: f, ending: make(chan struct{}), ended: make(chan struct{}), begin: time.Now()}
 	l.first.Store(first)
@@ -220,7 +218,7 @@ func (f *fleet) load(t *testing.T, rate int, first bool) *load {
 	return l
 }
 
-// listen finds out how busy the machine is.
+// listen measures how busy the machine is.
 func (l *load) listen(t *testing.T) {
 	for i := 0; ; i++ {
 		select {
@@ -239,7 +237,7 @@ func (l *load) listen(t *testing.T) {
 	}
 }
 
-// countFallbacks reads now and then how many requests a gateway has evaluated without Redis.
+// countFallbacks reads repeatedly how many requests a gateway has evaluated without Redis.
 func (l *load) countFallbacks(t *testing.T, gateway int) {
 	for {
 		r := reading{begin: time.Now()}
@@ -258,7 +256,7 @@ func (l *load) countFallbacks(t *testing.T, gateway int) {
 	}
 }
 
-// stop waits for the answers under way, and returns what was sent.
+// stop waits for the requests in flight, and returns what was sent.
 func (l *load) stop(t *testing.T) []loaded {
 	t.Helper()
 	select {
@@ -274,7 +272,7 @@ func (l *load) stop(t *testing.T) []loaded {
 	return l.requests
 }
 
-// of returns the requests for path by one gateway, or of all if it is negative.
+// of returns the requests for path of one gateway, or of all gateways if it is negative.
 func (l *load) of(path string, gateway int) (all []seen) {
 	for _, r := range l.requests {
 		if r.path == path && (gateway < 0 || r.gateway == gateway) {
@@ -284,8 +282,8 @@ func (l *load) of(path string, gateway int) (all []seen) {
 	return all
 }
 
-// p99 returns what 99 of 100 requests that were due within [from, to) stayed under, from
-// when they were due.
+// p99 returns the 99th percentile of the latency of requests that were due within [from, to),
+// counted from when they were due.
 func (l *load) p99(from, to time.Time) time.Duration {
 	var took []time.Duration
 	for _, r := range l.requests {
@@ -300,8 +298,8 @@ func (l *load) p99(from, to time.Time) time.Duration {
 	return took[len(took)*99/100].Round(100 * time.Microsecond)
 }
 
-// windows tells how many were admitted in each window, with a bar where the fault began
-// and where it ended. What lies over an edge counts where it was sent.
+// windows returns how many requests were admitted in each window, with a bar at the beginning and
+// the end of the fault. A request at an edge counts when it was sent.
 func (l *load) windows(marks ...time.Time) string {
 	ok := admitted(l.of("/w", -1))
 	_, end := span(ok)
@@ -323,7 +321,7 @@ func (l *load) windows(marks ...time.Time) string {
 	return strings.TrimSpace(b.String())
 }
 
-// lag bounds how long after a gateway has given Redis up it logs that.
+// lag bounds how long after it has given Redis up a gateway logs that.
 func (l *load) lag() time.Duration { return time.Second + 2*l.noise }
 
 // spell is a time without Redis.
@@ -332,7 +330,7 @@ type spell struct {
 	gateways int // among which a limit is shared
 }
 
-// spells returns when a gateway did without Redis.
+// spells returns when a gateway decided without Redis.
 func (l *load) spells(gateway int) (all []spell) {
 	var down *change
 	for _, c := range l.changes[gateway] {
@@ -350,21 +348,20 @@ func (l *load) spells(gateway int) (all []spell) {
 	return all
 }
 
-// checkAdmitted checks what all gateways have admitted in each window of n, and returns
-// in how many nothing had changed lately.
+// checkAdmitted checks what all gateways have admitted in each window of n, and returns the number
+// of windows without a recent change.
 //
-// A gateway without Redis keeps to its share s, n/3 here, on which it counts what it has had
-// from Redis: if that was a, it ends at max(a, s). When Redis is back, it debits what it has
-// allowed by itself. So where all have been without Redis it is n + 2 s at most, and n and
-// the shares of those that were in other windows. Where all were without it from the
-// beginning to the end, it is their shares; so it is while shares hold because Redis has
-// forgotten.
+// A gateway without Redis keeps to its share s, n/3 here, and counts what Redis allowed it before:
+// after a allowed requests it ends at max(a, s). When Redis is back, the gateway debits what it has
+// allowed by itself. So if all gateways have been without Redis, a window has at most n + 2 s, and
+// n and the shares of those that were in other windows. If all were without it for a whole window,
+// the window has their shares. The same holds while shares hold because Redis has lost its memory.
 //
-// Of its share a gateway has allowed no more than the requests that it has evaluated
-// without Redis. So a window in which nothing has changed and no call was late has n.
+// Of its share a gateway has allowed no more than the requests that it has evaluated without Redis.
+// So a window without a change and without a late call has n.
 //
-// A gateway that cannot reach Redis while others can adds its share in every window
-// until it is back: that is the price of not asking.
+// A gateway that cannot reach Redis while others can adds its share in every window until it is
+// back: that is the price of not asking Redis.
 func (l *load) checkAdmitted(t *testing.T, n int) (undisturbed int) {
 	t.Helper()
 	ok := admitted(l.of("/w", -1))
@@ -410,8 +407,8 @@ func (l *load) checkAdmitted(t *testing.T, n int) (undisturbed int) {
 	return undisturbed
 }
 
-// checkShare checks what a gateway has admitted in a window in which it was without
-// Redis: its share, no more, and no fewer if it has refused a request.
+// checkShare checks what a gateway has admitted in a window without Redis: at most its share, and
+// all of it if the gateway has refused a request.
 func (l *load) checkShare(t *testing.T, gateway int, w time.Time, share int) {
 	t.Helper()
 	all := l.of("/w", gateway)
@@ -423,12 +420,12 @@ func (l *load) checkShare(t *testing.T, gateway int, w time.Time, share int) {
 	}
 }
 
-// checkTokens checks what all gateways have admitted of a bucket of n, n a second, from
-// the beginning to the end.
+// checkTokens checks what all gateways have admitted of a bucket of n, n a second, from the
+// beginning to the end.
 //
-// Redis' bucket is full at first, and has filled up whenever nobody used it for a while;
-// meanwhile none of its tokens dripped for anyone. Each time a gateway is on its own, it
-// may find the bucket of its share full, and has what drips into that.
+// The bucket in Redis is full at first, and fills up whenever no gateway uses it; meanwhile its
+// tokens drip for no gateway. Each time a gateway decides by itself, it may find the bucket of its
+// share full, and gets what drips into that bucket.
 func (l *load) checkTokens(t *testing.T, n int) (report string) {
 	t.Helper()
 	all := l.of("/tb", -1)
@@ -458,8 +455,7 @@ func (l *load) checkTokens(t *testing.T, n int) (report string) {
 	return fmt.Sprintf("%d of at most %d, and %d if nothing had changed", got, int(bound), int(float64(n)*(1+end.Sub(begin).Seconds())))
 }
 
-// late returns how many requests a gateway has evaluated without Redis while that was within
-// reach.
+// late returns how many requests a gateway has evaluated without Redis while Redis was reachable.
 func (l *load) late(gateway int) (n int) {
 	all := l.readings[gateway]
 	for i := 1; i < len(all); i++ {

@@ -18,8 +18,8 @@ import (
 
 var overloadFor = flag.Duration("overload", 3*time.Second, "how long each part of TestOverload lasts")
 
-// TestOverload lets three gateways and Redis share the machine with busy loops, while Redis
-// is well. No gateway may take Redis for dead. For longer:
+// TestOverload runs three gateways and Redis on a machine with busy loops, while Redis works. No
+// gateway may give Redis up. For longer:
 //
 //	go test -run TestOverload -v -overload 5m -timeout 15m
 func TestOverload(t *testing.T) {
@@ -79,8 +79,8 @@ func testOverload(t *testing.T, timeout time.Duration) {
 		timeout, len(all["/w"]), len(all["/tb"]), windows, tokens, slowest.Round(time.Millisecond), polled.Round(time.Millisecond))
 }
 
-// occupy starts so many busy loops. Each is a process that the test's end kills, and that
-// ends by itself when the test program is gone.
+// occupy starts n busy loops. Each is a process that ends with the test, and that ends by itself
+// when the test program has ended.
 func occupy(t *testing.T, loops int) {
 	t.Helper()
 	const loop = `while kill -0 $PPID 2>/dev/null; do i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; done`
@@ -96,14 +96,14 @@ func occupy(t *testing.T, loops int) {
 	}
 }
 
-// reading is what a gateway's metrics said at a moment between begin and end.
+// reading is the value of a gateway's metrics at a time between begin and end.
 type reading struct {
 	begin, end time.Time
 	fallback   float64
 }
 
-// poll reads the metrics of a gateway until stop is closed, and once more then. The gateway
-// must never be degraded.
+// poll reads the metrics of a gateway until stop is closed, and then once more. The gateway must
+// never be degraded.
 func (s *served) poll(t *testing.T, stop <-chan struct{}) (all []reading) {
 	was := 0.0 // diana_degraded
 	for last := false; ; {
@@ -129,7 +129,7 @@ func (s *served) poll(t *testing.T, stop <-chan struct{}) (all []reading) {
 	}
 }
 
-// lateness returns two metrics of one page.
+// lateness returns two metrics of one scrape.
 func (s *served) lateness() (degraded, fallback float64, err error) {
 	r, err := http.Get(s.admin + "/metrics")
 	if err != nil {
@@ -145,8 +145,8 @@ func (s *served) lateness() (degraded, fallback float64, err error) {
 	return degraded, fallback, errors.Join(err, noFallback)
 }
 
-// fallbacks returns how many requests a gateway evaluated without Redis within [from, to), or
-// some more: those between the last reading before and the first one after.
+// fallbacks returns how many requests a gateway evaluated without Redis within [from, to), or a few
+// more: those between the last reading before and the first one after.
 func fallbacks(readings []reading, from, to time.Time) int {
 	if len(readings) == 0 {
 		return 0
@@ -164,11 +164,11 @@ func fallbacks(readings []reading, from, to time.Time) int {
 	return int(after - before)
 }
 
-// checkLate checks what all gateways admitted in each window: n, and those that were
-// evaluated without Redis because their call was late. If exact is true, none are on top.
+// checkLate checks what all gateways admitted in each window: n, and those that were evaluated
+// without Redis because their call was late. If exact is true, there are none of the latter.
 //
-// A request was surely decided within a window if it was sent in it and reached the upstream
-// in it.
+// A request was certainly decided within a window if it was sent in it and reached the upstream in
+// it.
 func checkLate(t *testing.T, all []seen, n int, readings [][]reading, exact bool) (report string) {
 	t.Helper()
 	late := func(from, to time.Time) (sum int) {
@@ -215,8 +215,8 @@ func checkLate(t *testing.T, all []seen, n int, readings [][]reading, exact bool
 		len(ok), windows, n, full, most, over, sum, mostLate)
 }
 
-// checkLateTokens checks what all gateways admitted of a bucket of n, n a second: its burst,
-// what dripped in, and those that were evaluated without Redis.
+// checkLateTokens checks what all gateways admitted of a bucket of n, n a second: its burst, what
+// dripped in, and the requests that were evaluated without Redis.
 func checkLateTokens(t *testing.T, all []seen, n int, readings [][]reading) (report string) {
 	t.Helper()
 	begin, end := span(all)

@@ -45,7 +45,7 @@ func TestBasePath(t *testing.T) {
 	}
 }
 
-// TestServerOptions asks about the server, which is evaluated as a request to /.
+// TestServerOptions sends OPTIONS *, which counts as a request to /.
 func TestServerOptions(t *testing.T) {
 	t.Parallel()
 	r := start(t, "url: /\nrules: [{unit: day, rpu: 1}]", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -11,14 +11,14 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 )
 
-// progress tells on a terminal how far the reading of logs is. nil tells nothing.
+// progress shows on a terminal how much of the logs has been read. A nil progress shows nothing.
 type progress struct {
 	terminal io.Writer
-	next     time.Time // when it is to be told again
+	next     time.Time // of the next update
 	shown    bool
 }
 
-// newProgress returns a progress if w is a terminal.
+// newProgress returns a progress if w is a terminal, and otherwise nil.
 func newProgress(w io.Writer) *progress {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -31,7 +31,7 @@ func newProgress(w io.Writer) *progress {
 	return &progress{terminal: f, next: time.Now().Add(time.Second)}
 }
 
-// show tells how far it is, if it is time to.
+// show updates the line, if it is time to.
 func (p *progress) show(logs *accesslog.Reader, requests int) {
 	if p == nil || time.Now().Before(p.next) {
 		return
@@ -40,7 +40,7 @@ func (p *progress) show(logs *accesslog.Reader, requests int) {
 	p.shown = true
 	var size int64
 	for _, f := range logs.Files {
-		if size += f.Size; f.Size == 0 { // a pipe: who knows
+		if size += f.Size; f.Size == 0 { // a pipe, whose size is unknown
 			size = 0
 			break
 		}
@@ -52,7 +52,7 @@ func (p *progress) show(logs *accesslog.Reader, requests int) {
 	_, _ = fmt.Fprintf(p.terminal, "\r%d%s MiB, %d requests\x1b[K", logs.Taken()>>20, of, requests)
 }
 
-// clear removes what is shown, so that something else can be.
+// clear removes the line, so that other output can be printed.
 func (p *progress) clear() {
 	if p != nil && p.shown {
 		p.shown = false

@@ -14,10 +14,9 @@ import (
 	"time"
 )
 
-// The promises of the algorithms, kept by the running program under 64 clients and
-// measured from outside: what is known of a request is when it was sent, when the
-// upstream saw it and when its answer came. Every bound here follows from these
-// moments by the promise alone, however slow the machine is.
+// The running program keeps the promises of the algorithms under 64 clients. The test measures from
+// outside: it knows when a request was sent, when the upstream received it and when its answer
+// came. Every bound follows from these times by the promise alone, however slow the machine is.
 
 const clients = 64
 
@@ -28,7 +27,7 @@ type seen struct {
 	status         int
 }
 
-// promise is a running gateway with an upstream that notes what reaches it.
+// promise is a running gateway with an upstream that records what reaches it.
 type promise struct {
 	gateway string
 	client  *http.Client
@@ -57,8 +56,8 @@ func newPromise(t *testing.T, yaml string, upstream func(path string)) *promise 
 	return p
 }
 
-// flood lets all clients ask for path one request after another, as long as more says
-// so, and returns what they saw.
+// flood sends requests for path from all clients, each one after another, as long as more returns
+// true, and returns the answers.
 func (p *promise) flood(t *testing.T, path string, more func(i int) bool) (all []seen) {
 	t.Helper()
 	var mu sync.Mutex
@@ -99,7 +98,7 @@ func admitted(all []seen) (ok []seen) {
 	return ok
 }
 
-// until returns a condition that holds until d has passed.
+// until returns a condition that is true until d has passed.
 func until(d time.Duration) func(int) bool {
 	end := time.Now().Add(d)
 	return func(int) bool { return time.Now().Before(end) }
@@ -146,7 +145,7 @@ func TestPromises(t *testing.T) {
 		all := p.flood(t, "/tb", until(2500*time.Millisecond))
 		begin, end := span(all)
 		got := len(admitted(all))
-		// Every token that drips in is taken at once, the last ones perhaps not.
+		// Every token is taken as soon as it drips in, except perhaps the last ones.
 		atMost := 40 + int(20*end.Sub(begin).Seconds()) + 1
 		lastAsked := all[0].sent
 		firstAnswered := all[0].answered
@@ -202,8 +201,8 @@ func TestPromises(t *testing.T) {
 		if last := arrived[len(arrived)-1]; !refused.Before(last) {
 			t.Errorf("the last refusal came %v after the last turn", refused.Sub(last))
 		}
-		// One at once and five that wait, and one for each step that the arrivals took: who was
-		// sent last may have come when all others had been refused.
+		// One request is allowed at once, five wait, and one is added for each step that the
+		// arrivals took: the request sent last may have come after all others had been refused.
 		if spent := int(max(refused.Sub(begin), sent.Add(slowest).Sub(begin)) / step); len(ok) < 6 || len(ok) > 6+spent {
 			t.Errorf("%d admitted, want 6 to %d", len(ok), 6+spent)
 		}
@@ -214,7 +213,7 @@ func TestPromises(t *testing.T) {
 		var all []seen
 		var wg sync.WaitGroup
 		wg.Go(func() { all = p.flood(t, "/c", once) })
-		// All but five are refused while those are held inside.
+		// All but five are refused while those five hold their slots.
 		if !eventually(func() bool { return inside.Load() == 5 }) {
 			t.Errorf("%d are inside, want 5", inside.Load())
 		}
@@ -251,7 +250,7 @@ func TestPromises(t *testing.T) {
 	})
 }
 
-// span returns when the first was sent and the last answered.
+// span returns when the first request was sent and the last one answered.
 func span(all []seen) (begin, end time.Time) {
 	begin = all[0].sent
 	for _, s := range all {

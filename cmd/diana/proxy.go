@@ -20,20 +20,18 @@ import (
 	"github.com/diana-limiter/diana/internal/paths"
 )
 
-// newProxy returns the last link of the gateway's chain, which passes requests on to
-// the upstream.
+// newProxy returns the last link of the gateway's chain, which sends requests to the upstream.
 //
-// The path of the upstream's URL goes in front of the request's path, which keeps
-// the spelling it was sent in. Only characters that no path may hold come out
-// percent-encoded, so that the upstream reads the path that the limiter has judged.
-// Host is the upstream's own, as with nginx's proxy_pass; the one that the client
-// asked for is in X-Forwarded-Host. Answers stream: each piece goes on as it comes, or within
-// flushWithin if it is known how long the answer is.
+// It puts the path of the upstream's URL in front of the request's path, whose spelling it keeps.
+// Only characters that are not valid in a path are percent-encoded, so that the upstream reads the
+// path that the limiter evaluated. Host is the upstream's own, as with nginx's proxy_pass, and
+// X-Forwarded-Host has the one of the client. Answers stream: each piece is sent as it arrives, or
+// within flushWithin if the length of the answer is known.
 //
-// The upstream may take no more of a request's body for as long as timeout, until it begins to
-// answer. The transport has the same timeout for the time after the body.
-func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Duration, inForce func() *config.Config, logger *slog.Logger) http.Handler {
-	known := &believed{inForce: inForce}
+// timeout is the longest pause in which the upstream neither takes more of a request's body nor
+// begins to answer. The transport has the same timeout for the time after the body.
+func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Duration, active func() *config.Config, logger *slog.Logger) http.Handler {
+	fields := &believed{active: active}
 	reverse := &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: flushWithin,
@@ -42,14 +40,14 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 		ErrorHandler:  proxyErrors(logger),
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(upstream)
-			pr.Out.URL.Opaque = ""                   // would be sent instead of the path; the limiter lets none through
-			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // not as ReverseProxy has tidied it
+			pr.Out.URL.Opaque = ""                   // would replace the path; the limiter refuses such requests
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // ReverseProxy has removed parts that it cannot parse
 			if pr.In.Trailer != nil {
-				passTrailer(pr, known)
+				passTrailer(pr, fields)
 			}
 			pr.Out.Header.Set(requestIDField, requestIDOf(pr.In.Context()))
-			forward(pr, &inForce().Identity)
-			known.dropTwins(pr.Out.Header)
+			forward(pr, &active().Identity)
+			fields.dropTwins(pr.Out.Header)
 			dropUpgrade(pr.Out.Header)
 		},
 		ModifyResponse: func(r *http.Response) error {
@@ -57,19 +55,13 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 				return err
 			}
 			sentBodyOf(r.Request.Context()).answered()
-			r.Header.Del(requestIDField) // the answer has it already
+			r.Header.Del(requestIDField) // the filter requestID has set it
 			return nil
 		},
 	}
-	based := strings.Trim(upstream.Path, "/") != ""
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path := r.URL.EscapedPath(); based && path != "" && paths.Check(path) != nil {
-			// It could climb out of the base path. Only paths.strange: judge lets it come here.
-			problem(w, http.StatusBadRequest, "The gateway does not pass on such a path.")
-			return
-		}
+	proxy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
-			// A tunnel could carry requests that nobody has judged, and a trace shows
+			// A tunnel could carry requests that no rule evaluates, and a trace shows
 			// fields that only the upstream should see. nginx refuses both, too.
 			problem(w, http.StatusMethodNotAllowed, "The gateway does not pass on this method.")
 			return
@@ -81,10 +73,26 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 		}
 		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, r)
 	})
+	if strings.Trim(upstream.Path, "/") == "" {
+		return proxy
+	}
+	return keepBelow(proxy)
 }
 
-// answerable returns an error if no answer to a client can have the upstream's status. net/http
-// panics below 100, and takes 101 for the end of HTTP whether the client has asked for it or not.
+// keepBelow refuses requests whose path could climb out of the upstream's base path, and passes the
+// others to next. Such paths come here only with "paths: {strange: judge}".
+func keepBelow(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path := r.URL.EscapedPath(); path != "" && paths.Check(path) != nil {
+			problem(w, http.StatusBadRequest, "The gateway does not pass on such a path.")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// answerable returns an error if an answer to the client cannot have the upstream's status. net/http
+// panics at a status below 100, and ends HTTP at 101 even if the client has not asked for that.
 func answerable(r *http.Response) error {
 	switch {
 	case r.StatusCode < 100 || r.StatusCode > 999:
@@ -95,13 +103,13 @@ func answerable(r *http.Response) error {
 	return nil
 }
 
-// flushWithin is how long a piece of an answer may wait for the next one. ReverseProxy waits for
-// none where the answer has no length, as that of a stream. To have it wait for none at all
-// takes a goroutine and a write for the header of each answer, a fifth of the processor's time.
+// flushWithin is how long a piece of an answer may wait for the next one. ReverseProxy sends each piece
+// at once if the answer has no length, as a stream. Rejected: to send every piece at once. That takes
+// a goroutine and a write for the header of each answer, a fifth of the processor's time.
 const flushWithin = 10 * time.Millisecond
 
-// diverted passes requests on that the configuration diverts to other servers, as those to the
-// upstream are.
+// diverted sends requests to other servers that the configuration diverts to, in the same way as
+// requests to the upstream.
 type diverted struct {
 	limiter   *diana.Limiter // must be set before the first request
 	transport http.RoundTripper
@@ -113,13 +121,13 @@ func newDiverted(timeout time.Duration, logger *slog.Logger) *diverted {
 	return &diverted{transport: retryCancelled{newTransport(timeout)}, timeout: timeout, logger: logger}
 }
 
-// to is for diana.Options.
+// to is the Upstream of diana.Options.
 func (d *diverted) to(u *url.URL) http.Handler {
 	return newProxy(u, d.transport, d.timeout, func() *config.Config { return d.limiter.Config() }, d.logger)
 }
 
-// dropUpgrade leaves no change of protocol but to WebSocket. Any other, such as h2c,
-// would open a way on which further requests pass that nobody judges.
+// dropUpgrade removes an Upgrade to any protocol but WebSocket. Another one, such as h2c, could carry
+// further requests that no rule evaluates.
 func dropUpgrade(h http.Header) {
 	if u := h.Get("Upgrade"); u != "" && !strings.EqualFold(u, "websocket") {
 		h.Del("Upgrade")
@@ -127,8 +135,8 @@ func dropUpgrade(h http.Header) {
 	}
 }
 
-// newTransport returns the connections to the upstream. It may begin to answer as late as
-// timeout after it has the request, and then take as long as it likes.
+// newTransport returns the connections to the upstream. The upstream must begin to answer within
+// timeout after it has the request. The answer may take any time.
 func newTransport(timeout time.Duration) *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: min(timeout, 5*time.Second), KeepAlive: 30 * time.Second}).DialContext,
@@ -136,17 +144,17 @@ func newTransport(timeout time.Duration) *http.Transport {
 		ExpectContinueTimeout: time.Second,
 		ResponseHeaderTimeout: timeout,
 		IdleConnTimeout:       60 * time.Second,
-		MaxIdleConnsPerHost:   1024, // all are to one host, and new ones cost more than waiting ones
-		DisableCompression:    true, // what the client asked for is what it gets
+		MaxIdleConnsPerHost:   1024, // all are to one host, and an idle connection costs less than a new one
+		DisableCompression:    true, // the client chooses the encoding
 	}
 }
 
-// buffers lends the memory through which answers are copied.
+// buffers is a pool of buffers for copying answers.
 type buffers struct{ pool sync.Pool }
 
 type buffer [32 << 10]byte
 
-// Get lends a buffer.
+// Get returns a buffer.
 func (b *buffers) Get() []byte {
 	if p, ok := b.pool.Get().(*buffer); ok {
 		return p[:]
@@ -154,12 +162,12 @@ func (b *buffers) Get() []byte {
 	return new(buffer)[:]
 }
 
-// Put takes it back.
+// Put returns a buffer to the pool.
 func (b *buffers) Put(p []byte) { b.pool.Put((*buffer)(p)) }
 
-// keptHeader is a ResponseWriter for ReverseProxy, which clears the whole header
-// when it has passed on an informational answer such as 103 Early Hints. What the
-// filters in front have set must still be on the answer proper.
+// keptHeader is a ResponseWriter for ReverseProxy, which clears the whole header after it has sent an
+// informational answer such as 103 Early Hints. The final answer must still have the fields that the
+// filters have set.
 type keptHeader struct {
 	http.ResponseWriter
 	kept http.Header
@@ -168,7 +176,7 @@ type keptHeader struct {
 // Unwrap is for http.ResponseController.
 func (w *keptHeader) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader puts back what is gone.
+// WriteHeader restores the fields that are missing.
 func (w *keptHeader) WriteHeader(status int) {
 	if status >= 200 {
 		h := w.Header()

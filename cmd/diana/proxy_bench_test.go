@@ -13,10 +13,11 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
-// BenchmarkGateway is a request through the gateway to an upstream, with the sockets of this
-// machine: the client and the upstream are in the figure.
+// BenchmarkGateway sends a request through the gateway to an upstream, over sockets of this
+// machine. The figure includes the client and the upstream.
 func BenchmarkGateway(b *testing.B) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -34,7 +35,7 @@ func BenchmarkGateway(b *testing.B) {
 	}
 	defer limiter.Close()
 	to, _ := url.Parse(upstream.URL)
-	g := newGateway(limiter, to, usualTimeouts, logger, newRegistry(limiter, newRedisSeconds()))
+	g := newGateway(limiter, to, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
 	if err := g.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
 		b.Fatal(err)
 	}

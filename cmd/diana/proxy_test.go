@@ -21,7 +21,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// An answer reaches the client piece by piece, while the upstream is still at it.
+// An answer reaches the client piece by piece, while the upstream still writes it.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"text/plain", "text/event-stream", "application/octet-stream"} {
@@ -56,7 +56,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// A request's body goes on piece by piece as well.
+// The body of a request reaches the upstream piece by piece, too.
 func TestStreamsRequest(t *testing.T) {
 	t.Parallel()
 	got := make(chan string)
@@ -145,7 +145,7 @@ func TestWebSocket(t *testing.T) {
 	r.logged("path=/chat status=101")
 }
 
-// Any other change of protocol would open a way on which nobody judges.
+// Another protocol than WebSocket could carry requests that no rule evaluates.
 func TestOtherUpgradesAreDropped(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -176,8 +176,7 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// The upstream reads the path that the limiter has judged, in the spelling that the
-// client used.
+// The upstream reads the path that the limiter evaluated, in the spelling that the client used.
 func TestPathIsKept(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ base, sent, want string }{
@@ -198,8 +197,8 @@ func TestPathIsKept(t *testing.T) {
 		{"/base/", "/a%2Fb/", "/base/a%2Fb/"},
 		{"/base%2F1", "/a", "/base%2F1/a"},
 		{"/base", "//a", "/base//a"},
-		// What no path may hold is encoded: an upstream might cut it off, and
-		// serve /admin for what was judged as /admin#x.
+		// Characters that are not valid in a path are encoded: an upstream might cut the path
+		// there, and serve /admin for what was evaluated as /admin#x.
 		{"", "/admin#x", "/admin%23x"},
 		{"", `/a"b|c\d`, "/a%22b%7Cc%5Cd"},
 	} {
@@ -220,7 +219,7 @@ func TestPathIsKept(t *testing.T) {
 	}
 }
 
-// An informational answer does not cost the answer proper its fields.
+// The final answer keeps its fields after an informational answer.
 func TestEarlyHints(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -247,7 +246,7 @@ func TestEarlyHints(t *testing.T) {
 	r.logged("status=200 bytes=4")
 }
 
-// The answer and the upstream see one ID, whoever has made it.
+// The answer and the upstream have the same ID, whether the client or the gateway made it.
 func TestRequestIDGoesOn(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -312,7 +311,7 @@ func TestUpstreamDown(t *testing.T) {
 	r.logged("status=502")
 }
 
-// An upstream that hangs up without an answer is not better than none.
+// An upstream that disconnects without an answer counts as no upstream.
 func TestUpstreamHangsUp(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
@@ -330,7 +329,7 @@ func TestUpstreamTooSlow(t *testing.T) {
 	wantProblem(t, r.get("/"), http.StatusGatewayTimeout)
 }
 
-// An answer that breaks off reaches the client as one that breaks off.
+// An answer that breaks off at the upstream breaks off at the client.
 func TestUpstreamBreaksOff(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -350,7 +349,7 @@ func TestUpstreamBreaksOff(t *testing.T) {
 	r.logged("aborted=true")
 }
 
-// Connections to the upstream are used again, one after another and under load.
+// Connections to the upstream are reused, one after another and under load.
 func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int64
@@ -392,7 +391,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
-// What is refused can go to another server, by the same proxy.
+// A refused request can be diverted to another server, by the same proxy.
 func TestDivert(t *testing.T) {
 	t.Parallel()
 	cheap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -13,12 +13,12 @@ import (
 	"sync/atomic"
 )
 
-// statusClientGone is for the log: the client has disconnected, or the gateway stops, so nothing is
-// answered. It is nginx's.
+// statusClientGone is the status in the log if the client has disconnected, or if the gateway stops,
+// so that there is no answer. nginx logs the same.
 const statusClientGone = 499
 
-// proxyErrors returns what answers a request that the upstream has not answered. It
-// is logged unless it is the client's doing.
+// proxyErrors returns the function that answers a request to which the upstream gave no answer. It
+// logs the error, unless the client caused it.
 func proxyErrors(logger *slog.Logger) func(http.ResponseWriter, *http.Request, error) {
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		var timeout net.Error
@@ -44,12 +44,12 @@ func proxyErrors(logger *slog.Logger) func(http.ResponseWriter, *http.Request, e
 	}
 }
 
-// problem answers with a problem of RFC 9457. The detail is for strangers: it says
-// nothing of what lies behind the gateway.
+// problem answers with a problem of RFC 9457. Strangers read the detail, so it must not describe the
+// servers behind the gateway.
 func problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(struct { // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(struct { // a client that has disconnected needs no answer
 		Type   string `json:"type"`
 		Title  string `json:"title"`
 		Status int    `json:"status"`
@@ -57,13 +57,13 @@ func problem(w http.ResponseWriter, status int, detail string) {
 	}{"about:blank", http.StatusText(status), status, detail})
 }
 
-// body is a request's body that remembers whether reading it has failed. Only so can
-// it be told from a failure of the upstream: net/http does not notice that a client
-// has gone while its body is still expected.
+// body is a request's body that remembers whether a Read has failed. Otherwise that failure would look
+// like one of the upstream, because net/http does not notice that a client disconnects before its
+// body has ended.
 //
-// It also remembers that the body has ended. The transport reads once more then, and net/http may
-// have closed the body, because the upstream has answered already. That would be an error, and the
-// transport would break the answer off.
+// It also remembers that the body has ended. The transport then reads once more, and net/http may have
+// closed the body, because the upstream has already answered. That Read would fail, and the transport
+// would break off the answer.
 type body struct {
 	io.ReadCloser
 	ended  bool // for the transport's goroutine alone
@@ -84,7 +84,7 @@ func (b *body) Read(p []byte) (int, error) {
 
 type bodyKey struct{}
 
-// withBody returns the request with a body of that kind, which its context knows.
+// withBody returns the request with such a body, which is also in its context.
 func withBody(r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r

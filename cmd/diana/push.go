@@ -10,18 +10,18 @@ import (
 	"github.com/diana-limiter/diana/config"
 )
 
-// pushCommand gives a file to the configuration centre.
+// pushCommand writes a file to the configuration centre.
 type pushCommand struct {
 	Config string `placeholder:"FILE" help:"Configuration file that names the centre. Default: diana.yaml."`
-	File   string `arg:"" name:"file" help:"What the centre is to hold: entries, or limits alone."`
+	File   string `arg:"" name:"file" help:"New document of the centre: entries, or limits alone."`
 }
 
 // Help is the end of what --help prints.
 func (pushCommand) Help() string {
-	return `The file is validated first; one that is not valid is not written. What changes is printed.`
+	return `The file is validated first, and not written if it is not valid. The differences from the previous document are printed.`
 }
 
-// Run validates and writes.
+// Run validates the file and writes it.
 func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	if err := named(c.File); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	if err != nil {
 		return o.faults(s, err)
 	}
-	to, err := openCentre(local)
+	to, err := openRemote(local)
 	if err != nil {
 		return o.faults(s, err)
 	}
@@ -43,7 +43,7 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	if err != nil {
 		return o.faults(settings{c.File}, err)
 	}
-	next, n, err := to.judge(c.File, text)
+	next, n, err := to.compose(c.File, text)
 	if err != nil {
 		return o.faults(settings{c.File}, err)
 	}
@@ -58,14 +58,14 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 		return err
 	}
 	o.printf("%s: %s, version %s\n", to.where, rules(n), next.Version)
-	if before, _, err := to.judge(to.where, held.Text); held.Exists && err == nil {
+	if before, _, err := to.compose(to.where, held.Text); held.Exists && err == nil {
 		o.differences(before, next)
 	}
 	return nil
 }
 
-// readDocument returns the text of a file, or of one that is larger than any document may
-// be, no more than it takes to see that.
+// readDocument returns the text of a file. Of a file that is too large it returns enough for the
+// parser to see that.
 func readDocument(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

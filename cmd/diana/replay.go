@@ -7,58 +7,48 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
-	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/config"
 )
 
-// replayCommand tries rules on what has been, or on what a script says.
+// replayCommand evaluates the requests of access logs.
 type replayCommand struct {
-	Config  string   `placeholder:"FILE" help:"Configuration file. Default: for logs diana.yaml, or a demonstration where there is none; for a .replay file those that it names."`
-	Against string   `placeholder:"FILE" help:"Another configuration: tells who is refused by one of them and not by the other."`
+	Config  string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
+	Against string   `placeholder:"FILE" help:"Another configuration. Print which actors only one of the two refuses."`
 	JSON    bool     `name:"json" help:"Print the result as JSON."`
-	Files   []string `arg:"" name:"file" help:"Access logs, or .replay files; - is standard input."`
+	Files   []string `arg:"" name:"file" help:"Access logs; - is standard input."`
 }
 
 // Help is the end of what --help prints.
 func (replayCommand) Help() string {
-	return `Logs are in the combined form of nginx and Apache, JSON lines, or what diana serve logs, compressed by gzip or not; several are merged by time. Requests are judged at the times in the log, as by one gateway that has the whole of each limit, and nobody waits. Nothing is sent, no Redis and no configuration centre is asked. The exit status is 1 if a file cannot be read, if logs hold no request, or if a row of a .replay file fails.`
+	return `Logs are in the combined form of nginx and Apache, JSON lines, or what diana serve logs, compressed by gzip or not; several are merged by time. Requests are evaluated at the times in the log, as by one gateway with the whole of each limit, and no request waits. Nothing is sent, and neither Redis nor a configuration centre is asked. The exit status is 1 if a file cannot be read or if the logs have no request.`
 }
 
-// Run plays logs, or scripts.
+// Run evaluates the requests of access logs under one configuration or two.
 func (c *replayCommand) Run(ctx context.Context, o *output) error {
 	if err := named(c.Files...); err != nil {
 		return err
 	}
-	isScript := func(file string) bool { return filepath.Ext(file) == ".replay" }
-	switch {
-	case !slices.ContainsFunc(c.Files, isScript):
-		return c.playLogs(ctx, o)
-	case slices.ContainsFunc(c.Files, func(file string) bool { return !isScript(file) }):
-		return usagef("logs and .replay files, expected either")
-	case c.Against != "" || c.JSON:
-		return usagef("--against and --json are for logs")
+	for _, file := range c.Files {
+		if filepath.Ext(file) == ".replay" {
+			return usagef("%s is a test script, expected access logs: run it with 'diana test %[1]s'", file)
+		}
 	}
-	return c.playScripts(o)
-}
-
-// playLogs plays access logs to one configuration or two.
-func (c *replayCommand) playLogs(ctx context.Context, o *output) error {
 	configs, err := c.configs(o)
 	if err != nil {
 		return err
 	}
 	var headers []string
-	var counts []*trial.Count
+	var counts []*simulate.Count
 	for _, loaded := range configs {
-		count, err := trial.NewCount(loaded, vocabulary())
+		count, err := simulate.NewCount(loaded, vocabulary())
 		if err != nil {
 			return o.faults(settings{loaded.Source}, err)
 		}
 		counts = append(counts, count)
-		headers = append(headers, trial.Headers(loaded)...)
+		headers = append(headers, simulate.Headers(loaded)...)
 	}
 	names := accesslog.NewNames(headers)
 	p := newProgress(o.err)
@@ -73,7 +63,7 @@ func (c *replayCommand) playLogs(ctx context.Context, o *output) error {
 		return err
 	}
 	defer logs.Close()
-	comparison := trial.NewComparison(names, counts...)
+	comparison := simulate.NewComparison(names, counts...)
 	for n := 0; ; n++ {
 		if n%4096 == 0 {
 			if ctx.Err() != nil {
@@ -91,15 +81,15 @@ func (c *replayCommand) playLogs(ctx context.Context, o *output) error {
 	}
 	p.clear()
 	if broken > mostBroken {
-		o.complainf("and %d lines more that are not understood\n", broken-mostBroken)
+		o.complainf("and %d more lines that could not be read\n", broken-mostBroken)
 	}
-	return c.tell(o, comparison.Report(logs.Files))
+	return c.print(o, comparison.Report(logs.Files))
 }
 
-// mostBroken is how many lines are shown that are not understood.
+// mostBroken is how many unreadable lines are printed.
 const mostBroken = 5
 
-// configs returns what logs are played to.
+// configs returns the configurations to evaluate the requests under.
 func (c *replayCommand) configs(o *output) ([]*config.Config, error) {
 	s := chosen(c.Config)
 	first, err := s.load()
@@ -117,14 +107,14 @@ func (c *replayCommand) configs(o *output) ([]*config.Config, error) {
 	}
 	for _, loaded := range both {
 		if loaded.Remote != nil {
-			o.complainf("diana: the configuration centre of %s is not asked, these are its local limits\n", loaded.Source)
+			o.complainf("diana: the configuration centre of %s is not asked; these are the local limits\n", loaded.Source)
 		}
 	}
 	return both, nil
 }
 
-// tell prints what has come out, and what could not be read.
-func (c *replayCommand) tell(o *output, r *trial.Report) (err error) {
+// print prints the result, and which files could not be read.
+func (c *replayCommand) print(o *output, r *simulate.Report) (err error) {
 	for _, f := range r.Files {
 		if f.Error != "" {
 			o.complainf("%s: %s\n", f.Name, f.Error)
@@ -132,7 +122,7 @@ func (c *replayCommand) tell(o *output, r *trial.Report) (err error) {
 		}
 	}
 	if r.Requests == 0 {
-		o.complainf("diana: there is no request in these logs\n")
+		o.complainf("diana: these logs have no request\n")
 		return errReported
 	}
 	if !c.JSON {
@@ -140,7 +130,7 @@ func (c *replayCommand) tell(o *output, r *trial.Report) (err error) {
 		return err
 	}
 	encoder := json.NewEncoder(o.out)
-	encoder.SetEscapeHTML(false) // no browser takes this for HTML
+	encoder.SetEscapeHTML(false) // it is no HTML
 	encoder.SetIndent("", "  ")
 	if failed := encoder.Encode(r); failed != nil {
 		return failed

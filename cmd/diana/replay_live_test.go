@@ -18,10 +18,11 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
-	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
-// liveRules have every algorithm, under limits that the requests run into.
+// liveRules have every algorithm, with limits that the requests reach.
 const liveRules = `
 limits:
 - url: /
@@ -49,9 +50,9 @@ limits:
   rules: [{name: pictures, rpu: 0}]
 `
 
-// live answers requests by the chain of diana serve, at their times under fake time, and
-// returns what became of each, and the counts of each rule.
-func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []trial.Outcome, counts []diana.RuleStatus) {
+// live answers requests by the chain of diana serve, at their times under fake time. It returns the
+// outcome of each request and the counts of each rule.
+func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []simulate.Outcome, counts []diana.RuleStatus) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		loaded, err := vocabulary().Parse("live.yaml", []byte(yaml))
@@ -64,9 +65,9 @@ func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []trial.O
 			t.Fatal(err)
 		}
 		defer limiter.Close()
-		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, newRedisSeconds()))
+		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
 		defer g.cut()
-		outcomes = make([]trial.Outcome, len(requests))
+		outcomes = make([]simulate.Outcome, len(requests))
 		for i := range requests {
 			time.Sleep(time.Until(requests[i].at))
 			go func() {
@@ -79,7 +80,7 @@ func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []trial.O
 				})
 				answer := httptest.NewRecorder()
 				g.inFrontOf(upstream, limiter, logger).ServeHTTP(answer, r.http(t))
-				o.Judged = true
+				o.Evaluated = true
 				if retry, err := strconv.Atoi(answer.Header().Get("Retry-After")); err == nil {
 					o.RetryAfter = time.Duration(retry) * time.Second
 				}
@@ -110,7 +111,7 @@ func (r *madeRequest) http(t *testing.T) *http.Request {
 }
 
 // replayed reads a log and returns the same.
-func replayed(t *testing.T, yaml, log string) (outcomes []trial.Outcome, report *trial.Report) {
+func replayed(t *testing.T, yaml, log string) (outcomes []simulate.Outcome, report *simulate.Report) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.log")
 	if err := os.WriteFile(file, []byte(log), 0o644); err != nil {
@@ -120,17 +121,17 @@ func replayed(t *testing.T, yaml, log string) (outcomes []trial.Outcome, report 
 	if err != nil {
 		t.Fatal(err)
 	}
-	count, err := trial.NewCount(loaded, vocabulary())
+	count, err := simulate.NewCount(loaded, vocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := accesslog.NewNames(trial.Headers(loaded))
+	names := accesslog.NewNames(simulate.Headers(loaded))
 	logs, err := accesslog.Open([]string{file}, nil, names, func(b accesslog.Broken) { t.Error(b) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer logs.Close()
-	c := trial.NewComparison(names, count)
+	c := simulate.NewComparison(names, count)
 	for e := logs.Next(); e != nil; e = logs.Next() {
 		o, err := c.Play(e)
 		if err != nil {
@@ -144,8 +145,8 @@ func replayed(t *testing.T, yaml, log string) (outcomes []trial.Outcome, report 
 	return outcomes, c.Report(logs.Files)
 }
 
-// What replay says of a log is what diana serve would have done: the same requests at the
-// same times, decision by decision, and rule by rule.
+// diana replay decides each request of a log as diana serve decided the same request at the same
+// time, under every rule.
 func TestReplayIsLive(t *testing.T) {
 	t.Parallel()
 	for _, form := range []struct {

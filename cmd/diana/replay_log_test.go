@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// madeRequest is a line of a log that is made up.
+// madeRequest is a line of an invented log.
 type madeRequest struct {
 	at      time.Time
 	client  string
@@ -24,8 +24,8 @@ type madeRequest struct {
 	agent   string
 }
 
-// madeLog makes up requests: some clients come much more often than others, and now and then
-// one of them sends a flood.
+// madeLog invents requests. Some clients come much more often than others, and now and then one of
+// them sends a flood.
 type madeLog struct {
 	random  *rand.Rand
 	clients *rand.Zipf
@@ -49,7 +49,7 @@ var (
 	madeAgents = []string{"curl/8.5.0", "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0", "Go-http-client/1.1"}
 )
 
-// next makes up the next request, in whole microseconds.
+// next invents the next request, with times in whole microseconds.
 func (m *madeLog) next() (r madeRequest) {
 	switch {
 	case m.flood > 0:
@@ -99,13 +99,13 @@ func (r *madeRequest) combined() string {
 		r.client, r.at.Format("02/Jan/2006:15:04:05 -0700"), r.method, r.target, r.status, r.bytes, r.referer, r.agent)
 }
 
-// json returns a line with all there is to tell, the time to the microsecond.
+// json returns a line with all fields, and the time in microseconds.
 func (r *madeRequest) json() string {
 	return fmt.Sprintf(`{"start_time":%q,"remote_addr":%q,"method":%q,"request_uri":%q,"status":%d,"duration":%.7f,"http_x_device_id":%q,"http_user_agent":%q}`+"\n",
 		r.at.Format("2006-01-02T15:04:05.000000Z07:00"), r.client, r.method, r.target, r.status, r.lasted.Seconds(), r.device, r.agent)
 }
 
-// write writes lines until there are size bytes.
+// write writes lines until they have size bytes.
 func (m *madeLog) write(w io.Writer, size int64, line func(*madeRequest) string) error {
 	b := bufio.NewWriter(w)
 	for size > 0 {

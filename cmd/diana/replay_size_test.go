@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 )
 
 var replaySize = flag.Int64("replaysize", 2, "MiB of the log that TestReplaySize makes, in each form")
@@ -31,8 +31,8 @@ limits:
   rules: [{name: logins, actor: ip, rpu: 5, unit: minute}]
 `
 
-// A log of any size is read in one go, in little memory. With -replaysize 1024 -v it tells
-// how long a gigabyte takes.
+// diana replay reads a log of any size once, in little memory. With -replaysize 1024 -v the test
+// prints how long a gigabyte takes.
 func TestReplaySize(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func TestReplaySize(t *testing.T) {
 			t.Fatal(err, errs.String())
 		}
 		took := time.Since(begin)
-		var r trial.Report
+		var r simulate.Report
 		if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}

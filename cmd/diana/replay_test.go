@@ -11,11 +11,11 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 )
 
-// The example tests its rules, and they are kept.
-func TestReplayExample(t *testing.T) {
+// The test script of the example passes.
+func TestExampleScript(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	if status := run(t.Context(), []string{"replay", "../../examples/replay/rules.replay"}, &out, &errs); status != statusGood {
+	if status := run(t.Context(), []string{"test", "../../examples/replay/rules.replay"}, &out, &errs); status != statusGood {
 		t.Errorf("status %d\n%s", status, errs.String())
 	}
 	if want := "../../examples/replay/rules.replay: ok, 18 rows\n"; out.String() != want {
@@ -23,7 +23,7 @@ func TestReplayExample(t *testing.T) {
 	}
 }
 
-// Every key that is understood is documented.
+// docs/replay.md has every key that the reader of logs knows.
 func TestReplayKeys(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/replay.md")

@@ -10,12 +10,12 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
-// reportText returns what has come out of logs, for people.
-func reportText(r *trial.Report) string {
+// reportText returns a report as text for people.
+func reportText(r *simulate.Report) string {
 	var b strings.Builder
 	lines, others, broken := 0, 0, 0
 	names := make([]string, len(r.Files))
@@ -32,7 +32,7 @@ func reportText(r *trial.Report) string {
 		fmt.Fprintf(&b, "; no request in %s", plural(int64(others), "line"))
 	}
 	if broken > 0 {
-		fmt.Fprintf(&b, "; %s not understood", plural(int64(broken), "line"))
+		fmt.Fprintf(&b, "; %s not readable", plural(int64(broken), "line"))
 	}
 	b.WriteString("\n")
 	resultText(&b, r, r.Config)
@@ -48,10 +48,10 @@ func reportText(r *trial.Report) string {
 	return b.String()
 }
 
-// resultText writes what a configuration makes of all requests, rule by of.
-func resultText(b *strings.Builder, r *trial.Report, result *trial.Result) {
+// resultText writes the decisions of a configuration, and of each rule.
+func resultText(b *strings.Builder, r *simulate.Report, result *simulate.Result) {
 	fmt.Fprintf(b, "\n%s refuses %d (%s)", legible(result.Source), result.Refused, share(result.Refused, r.Requests))
-	fmt.Fprintf(b, ", lets %d wait (%s)", result.Delayed, share(result.Delayed, r.Requests))
+	fmt.Fprintf(b, ", delays %d (%s)", result.Delayed, share(result.Delayed, r.Requests))
 	if result.NoRule > 0 {
 		fmt.Fprintf(b, ", has no rule for %d (%s)", result.NoRule, share(result.NoRule, r.Requests))
 	}
@@ -67,8 +67,8 @@ func resultText(b *strings.Builder, r *trial.Report, result *trial.Result) {
 	b.WriteString(columns(table, 6, 9))
 }
 
-// refusalsText writes whom each rule refuses.
-func refusalsText(b *strings.Builder, result *trial.Result) {
+// refusalsText writes which actors each rule refuses.
+func refusalsText(b *strings.Builder, result *simulate.Result) {
 	for i, of := range result.Rules {
 		if of.First == nil {
 			continue
@@ -77,12 +77,12 @@ func refusalsText(b *strings.Builder, result *trial.Result) {
 		if of.ShadowRefused > 0 {
 			verb = "would refuse"
 		}
-		whomText(b, fmt.Sprintf("Rule %d %s", i+1, verb), of.Refused+of.ShadowRefused, of.Refusals)
+		actorsText(b, fmt.Sprintf("Rule %d %s", i+1, verb), of.Refused+of.ShadowRefused, of.Refusals)
 	}
 }
 
-// whomText writes whom a rule refuses, in so many requests, first and most.
-func whomText(b *strings.Builder, refusing string, n int64, r trial.Refusals) {
+// actorsText writes which actors a rule refuses in n requests: the first, and those refused most.
+func actorsText(b *strings.Builder, refusing string, n int64, r simulate.Refusals) {
 	count := fmt.Sprint(r.Actors)
 	if r.Approximate {
 		count = "over " + count
@@ -103,24 +103,24 @@ func whomText(b *strings.Builder, refusing string, n int64, r trial.Refusals) {
 	b.WriteString(columns(table, 1, 2))
 }
 
-// differenceText writes what only one of two configurations refuses.
-func differenceText(b *strings.Builder, r *trial.Report, d *trial.Difference, by, notBy *trial.Result) {
-	fmt.Fprintf(b, "\nOnly %s refuses %s (%s) that %s lets through.\n", legible(by.Source), plural(d.Requests, "request"),
+// differenceText writes which requests only one of two configurations refuses.
+func differenceText(b *strings.Builder, r *simulate.Report, d *simulate.Difference, by, notBy *simulate.Result) {
+	fmt.Fprintf(b, "\nOnly %s refuses %s (%s) that %s allows.\n", legible(by.Source), plural(d.Requests, "request"),
 		share(d.Requests, r.Requests), legible(notBy.Source))
 	for _, of := range d.Rules {
-		whomText(b, fmt.Sprintf("%s: %s refuses", legible(by.Source), strconv.Quote(of.Name)), of.Refused, of.Refusals)
+		actorsText(b, fmt.Sprintf("%s: %s refuses", legible(by.Source), strconv.Quote(of.Name)), of.Refused, of.Refusals)
 	}
 }
 
-// mostColumns is how many rules have a column of their own in a timeline.
+// mostColumns is how many rules have their own column in a timeline.
 const mostColumns = 6
 
-// timelineText writes what happens when.
-func timelineText(b *strings.Builder, r *trial.Report) {
+// timelineText writes the decisions over time.
+func timelineText(b *strings.Builder, r *simulate.Report) {
 	width := time.Duration(r.Config.Timeline.Seconds) * time.Second
 	fmt.Fprintf(b, "\nIn each %s, UTC:\n\n", spanText(width))
 	head := []string{"FROM", "REQUESTS", "REFUSED", "DELAYED"}
-	var rules []int // that have a column
+	var rules []int // with a column
 	if r.Against != nil {
 		head = []string{"FROM", "REQUESTS", "REFUSED", "DELAYED", "REFUSED BY OTHER", "DELAYED BY OTHER"}
 	} else {
@@ -131,7 +131,7 @@ func timelineText(b *strings.Builder, r *trial.Report) {
 	}
 	table := [][]string{head}
 	for i, s := range r.Config.Timeline.Spans {
-		if s.Requests == 0 { // of several such, one line says so
+		if s.Requests == 0 { // one line stands for several empty spans
 			if r.Config.Timeline.Spans[i-1].Requests > 0 {
 				table = append(table, []string{"..."})
 			}
@@ -150,8 +150,8 @@ func timelineText(b *strings.Builder, r *trial.Report) {
 	b.WriteString(columns(table, 1, len(head)-1))
 }
 
-// mostRefusing returns which rules refuse most, in their order.
-func mostRefusing(rules []trial.Rule) (which []int) {
+// mostRefusing returns the indexes of the rules that refuse most, in the order of the rules.
+func mostRefusing(rules []simulate.Rule) (which []int) {
 	refused := func(i int) int64 { return rules[i].Refused + rules[i].ShadowRefused }
 	for i := range rules {
 		if refused(i) > 0 {
@@ -164,8 +164,8 @@ func mostRefusing(rules []trial.Rule) (which []int) {
 	return which
 }
 
-// notesText writes what must be known to read the rest.
-func notesText(b *strings.Builder, r *trial.Report) {
+// notesText writes the notes.
+func notesText(b *strings.Builder, r *simulate.Report) {
 	notes := slices.Clone(r.Config.Notes)
 	if r.Against != nil {
 		for _, n := range r.Against.Notes {
@@ -184,7 +184,7 @@ func notesText(b *strings.Builder, r *trial.Report) {
 	}
 }
 
-// columns returns a table with its columns aligned, those from first to last to the right.
+// columns returns a table with aligned columns. The columns from first to last are aligned right.
 func columns(table [][]string, first, last int) string {
 	widths := make([]int, len(table[0]))
 	for _, row := range table {
@@ -223,7 +223,7 @@ func pluralText(n int, text, what string) string {
 	return text + " " + what + "s"
 }
 
-// share returns a part of a whole.
+// share returns a part of a whole in percent.
 func share(n, of int64) string {
 	percent := 100 * float64(n) / float64(of)
 	switch {
@@ -244,7 +244,7 @@ func moment(t time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
-// spanText returns the length of a span of a timeline.
+// spanText returns the length of a span of the timeline.
 func spanText(d time.Duration) string {
 	for _, u := range []struct {
 		length time.Duration

@@ -10,14 +10,15 @@ import (
 	"strings"
 )
 
-// requestIDField names a request in logs on both sides of the gateway.
+// requestIDField is the field with the ID of a request, by which logs on both sides of the gateway
+// name it.
 const requestIDField = "X-Request-Id"
 
 type requestIDKey struct{}
 
-// requestID is a filter that gives each request an ID: the one that it came with, if
-// that can be written to a log and a header without harm, or else a new one. The
-// answer carries it, and the proxy passes it on.
+// requestID is a filter that gives each request an ID: that of the client, if it is safe to write to
+// a log and a header, or else a new one. The filter sets it in the answer, and the proxy sends it to
+// the upstream.
 func requestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(requestIDField)
@@ -35,8 +36,8 @@ func requestIDOf(ctx context.Context) string {
 	return id
 }
 
-// saneID reports whether an ID made by others is one: a short text of letters,
-// digits and the marks that IDs in use are written with.
+// saneID reports whether the ID of a client is short, and has only letters, digits and the marks of
+// common IDs.
 func saneID(id string) bool {
 	if id == "" || len(id) > 128 {
 		return false

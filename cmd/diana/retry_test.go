@@ -24,7 +24,7 @@ func (f *flaky) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-// A request that fails because another was cancelled is repeated once, if the upstream may get
+// A request that fails because another one was cancelled is repeated once, if the upstream may get
 // it twice and its own client still waits.
 func TestRetryCancelled(t *testing.T) {
 	t.Parallel()

@@ -2,15 +2,15 @@
 
 package main
 
-// schemaCommand prints the schema of configurations.
+// schemaCommand prints the JSON Schema of configuration files.
 type schemaCommand struct{}
 
 // Help is the end of what --help prints.
 func (schemaCommand) Help() string {
-	return `An editor that knows it completes and checks configurations while they are written.`
+	return `With the schema, an editor completes and checks configurations as you write them.`
 }
 
-// Run prints it.
+// Run prints the schema.
 func (schemaCommand) Run(o *output) error {
 	o.printf("%s", vocabulary().Schema())
 	return o.failed

@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "write docs/diana.schema.json")
 
 const schemaFile = "../../docs/diana.schema.json"
 
-// What editors take from the repository is what the program would print.
+// The schema in the repository is the one that the program prints.
 func TestSchemaFile(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
@@ -61,9 +61,9 @@ func compileSchema(t *testing.T, v config.Vocabulary) *jsonschema.Schema {
 	return c.MustCompile("diana.schema.json")
 }
 
-// fits returns why an editor would complain about a text, or nil.
+// fits returns the complaint of an editor about a text, or nil.
 func fits(schema *jsonschema.Schema, text []byte) error {
-	// The library reads YAML 1.2, and yet refuses a text that says it is.
+	// The library reads YAML 1.2, but refuses a text that says so.
 	text = bytes.ReplaceAll(text, []byte("%YAML 1.2\n"), []byte("%YAML 1.1\n"))
 	loader, err := yaml.NewLoader(bytes.NewReader(text))
 	for n := 0; err == nil; n++ {
@@ -98,7 +98,7 @@ func mustRead(t *testing.T, file string) []byte {
 	return text
 }
 
-// goodWithoutSchema are valid, and yet an editor complains.
+// goodWithoutSchema are valid, but the schema does not accept them.
 var goodWithoutSchema = map[string]string{
 	"source-001-as-printed.good.yaml": "colons without a space, which YAML takes for text",
 	"remote/short.good.yaml":          "the same",
@@ -132,7 +132,7 @@ var badWithSchema = map[string]string{
 	"remote/no-limits.bad.yaml":     "good for a file, and not for a centre",
 }
 
-// The schema knows every example and every mistake, but for those that are listed.
+// The schema accepts every example and finds every mistake, except the listed ones.
 func TestSchemaFits(t *testing.T) {
 	t.Parallel()
 	schema := compileSchema(t, vocabulary())
@@ -188,7 +188,7 @@ func TestSchemaFits(t *testing.T) {
 	}
 }
 
-// One value at a time, the schema and the parser are of one opinion.
+// The schema and the parser agree on every single value.
 func TestSchemaAgrees(t *testing.T) {
 	t.Parallel()
 	schema := compileSchema(t, vocabulary())
@@ -271,7 +271,7 @@ func TestSchemaAgrees(t *testing.T) {
 	}
 }
 
-// A program with other words has another schema.
+// A program with words of its own has another schema.
 func TestSchemaOfOtherWords(t *testing.T) {
 	t.Parallel()
 	v := config.DefaultVocabulary()
@@ -303,7 +303,7 @@ func TestSchemaOfOtherWords(t *testing.T) {
 	}
 }
 
-// Each key has something to say to who writes it.
+// Each key has a description.
 func TestSchemaDescribes(t *testing.T) {
 	t.Parallel()
 	var schema struct {

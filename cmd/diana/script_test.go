@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A program under the race detector takes a second to end, unless told otherwise.
+	// A program with the race detector takes a second to end without this setting.
 	_ = os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=10")
 	testscript.Main(m, map[string]func(){
 		"diana":   main,
@@ -27,12 +27,12 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScript runs testdata/script. Beside the commands of testscript, scripts have
+// TestScript runs testdata/script. Besides the commands of testscript, scripts have
 //
 //	request [-X METHOD] [-H 'NAME: VALUE']... [-d BODY] URL
 //		a program: prints the answer's status, header and body; fails without an answer
 //	expand FILE
-//		replaces $NAME in a file by what is in the environment
+//		replaces $NAME in a file by the value of the environment
 //	fails ARGUMENTS
 //		runs diana, which must end with status 1
 //	misused ARGUMENTS
@@ -46,10 +46,10 @@ func TestMain(m *testing.M) {
 //	ended STATUS
 //		waits until it ends; stdout and stderr then look at its output
 //	await PATTERN URL
-//		asks for URL until the answer, as request prints it, has a match
+//		sends GET requests for URL until the answer, as request prints it, has a match
 //	upstream
-//		starts a server, and sets $upstream: /slow answers when somebody has asked
-//		for /release, /waiting tells how many wait for that, all else is an echo
+//		starts a server, and sets $upstream: /slow answers after a request for
+//		/release, /waiting shows how many wait for that, other paths are an echo
 func TestScript(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -74,20 +74,6 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// patience is how long a test waits for what must come. None waits as long unless it
-// fails.
-const patience = 20 * time.Second
-
-// eventually waits until true is so, and reports whether it became so.
-func eventually(so func() bool) bool {
-	for end := time.Now().Add(patience); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
-}
-
 func scriptExpand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: expand FILE")
@@ -107,7 +93,7 @@ func scriptMisused(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// runFor runs diana, which must end with that status.
+// runFor runs diana, which must end with this status.
 func runFor(ts *testscript.TestScript, status int, args []string) {
 	err := ts.Exec("diana", args...)
 	var exit *exec.ExitError
@@ -124,7 +110,7 @@ type process struct {
 	err            error // of Wait, once ended
 }
 
-// lockedBuffer is a buffer that is written to while others read it.
+// lockedBuffer is a buffer that one goroutine may write to while another one reads it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -147,7 +133,7 @@ var processes sync.Map // of *process, by *testscript.TestScript
 func processOf(ts *testscript.TestScript) *process {
 	p, ok := processes.Load(ts)
 	if !ok {
-		ts.Fatalf("nothing serves")
+		ts.Fatalf("there is no diana serve")
 	}
 	return p.(*process)
 }
@@ -210,7 +196,7 @@ func scriptEnded(ts *testscript.TestScript, neg bool, args []string) {
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
-		ts.Fatalf("it goes on")
+		ts.Fatalf("it has not ended")
 	}
 	_, _ = ts.Stdout().Write([]byte(p.stdout.String()))
 	_, _ = ts.Stderr().Write([]byte(p.stderr.String()))

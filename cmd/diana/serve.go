@@ -11,17 +11,17 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/diana-limiter/diana"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
 // serveCommand runs the gateway.
 type serveCommand struct {
-	Config   string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration where there is none."`
-	Listen   string   `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Where to take requests (${default}). Port 0 picks a free one."`
-	Upstream *url.URL `placeholder:"URL" help:"Server to pass them on to. Without one the gateway answers itself."`
-	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Where to answer /metrics, /healthz, /readyz and /status (${default})."`
+	Config   string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
+	Listen   string   `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address to receive requests at (${default}). Port 0 picks a free port."`
+	Upstream *url.URL `placeholder:"URL" help:"Server to send requests to. Without one the gateway answers itself."`
+	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Address of the administrators' listener, with /metrics, /healthz, /readyz and /status (${default})."`
 	Timeouts timeouts `embed:""`
 
 	logFlags
@@ -30,12 +30,14 @@ type serveCommand struct {
 
 // Help is the end of what --help prints.
 func (serveCommand) Help() string {
-	return `The configuration file is watched; SIGHUP reads it at once. SIGTERM and SIGINT let the requests that are in flight finish, for --drain-timeout at most; the second such signal closes their connections without an answer.
+	return `The configuration file is watched; SIGHUP reads it at once. At SIGTERM and SIGINT the gateway finishes the requests in flight, for at most --drain-timeout, and ends. A second such signal closes their connections without an answer.
 
-A TIME is a number and a unit, such as 500ms, 60s or 2m, above 0. --read-timeout and --write-timeout begin anew with each progress, and do not hold for upgraded connections such as WebSockets.`
+A TIME is a number and a unit, such as 500ms, 60s or 2m, above 0. --read-timeout and --write-timeout begin anew with each progress, and do not apply to upgraded connections such as WebSockets.
+
+The administrators' listener changes something only with --admin-token: a client sends the token as Authorization: Bearer TOKEN. The token is read again at each use. A proxy on this machine makes every request look local, so it must check the token itself.`
 }
 
-// Run serves until it is told to stop.
+// Run serves until a signal or the end of ctx stops it.
 func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if err := c.valid(); err != nil {
 		return usageError{err}
@@ -45,14 +47,17 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	defer signal.Stop(signals)
 
 	logger := c.logger(o.err)
+	if err := c.AdminToken.check(logger); err != nil {
+		return err
+	}
 	s := chosen(c.Config)
-	redis := newRedisSeconds()
+	redis := dianaprom.NewRedisCalls()
 	diverted := newDiverted(c.Timeouts.Upstream, logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
 		return s.open(diana.Options{
 			Logger:        logger,
 			OnRefusal:     logRefusal(logger),
-			RedisObserved: func(d time.Duration) { redis.Observe(d.Seconds()) },
+			RedisObserved: redis.Observe,
 			Upstream:      diverted.to,
 		})
 	})
@@ -63,7 +68,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	case err != nil:
 		return o.faults(s, err)
 	}
-	defer func() { _ = limiter.Close() }() // it has nothing to lose
+	defer func() { _ = limiter.Close() }() // the program ends anyway
 	diverted.limiter = limiter
 	if s.builtIn() {
 		logger.Info("no --config and no " + usualFile + " here: using the " + demoSource)
@@ -72,7 +77,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
 	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, newRegistry(limiter, redis))
-	g.admin.Handler = c.guard(g.admin.Handler)
+	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
 	if err := g.listen(c.Listen, c.Admin); err != nil {
 		return err
 	}
@@ -83,16 +88,16 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 			logger.Info("nothing to reload: the configuration is built in")
 			return
 		}
-		// It logs what came of it. It may wait for a configuration centre, and a signal to stop must not.
+		// Reload logs its result. It may wait for a configuration centre, and signals must not wait for it.
 		go func() { _ = limiter.Reload() }()
 	})
 }
 
-// errStopped is for a start that was told to stop.
+// errStopped is the error of a start that a signal stopped.
 var errStopped = errors.New("stopped")
 
-// unlessStopped opens a limiter, which takes a while if a configuration centre hangs, and is
-// not waited for when ctx ends or a signal tells to stop.
+// unlessStopped opens a limiter. That takes a while if a configuration centre hangs, so unlessStopped
+// returns errStopped as soon as ctx ends or a signal stops the program.
 func unlessStopped(ctx context.Context, signals <-chan os.Signal, open func() (*diana.Limiter, error)) (*diana.Limiter, error) {
 	type opened struct {
 		limiter *diana.Limiter
@@ -110,14 +115,14 @@ func unlessStopped(ctx context.Context, signals <-chan os.Signal, open func() (*
 		case <-ctx.Done():
 			return nil, errStopped
 		case s := <-signals:
-			if s != syscall.SIGHUP { // for that the configuration is being read already
+			if s != syscall.SIGHUP { // the configuration is being read already
 				return nil, errStopped
 			}
 		}
 	}
 }
 
-// valid finds what is wrong with the flags.
+// valid returns an error if a flag is wrong.
 func (c *serveCommand) valid() error {
 	if err := validAddress("--listen", c.Listen); err != nil {
 		return err
@@ -142,7 +147,7 @@ func (c *serveCommand) valid() error {
 	return nil
 }
 
-// validAddress returns what is wrong with an address to listen on.
+// validAddress returns an error if a program cannot listen on an address.
 func validAddress(flag, address string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -14,29 +14,28 @@ import (
 	"github.com/diana-limiter/diana/source/etcd"
 )
 
-// vocabulary is what the words of configurations mean to this program.
+// vocabulary returns the words that configurations may use in this program.
 func vocabulary() config.Vocabulary {
 	v := config.DefaultVocabulary()
 	v.Sources = append(v.Sources, etcd.Kind())
 	return v
 }
 
-// settings is where the configuration is: a file, or, if there is no name, the
-// demonstration that is part of this program.
+// settings is the source of the configuration: a file, or, without a name, the demonstration that
+// is part of this program.
 type settings struct{ file string }
 
-// usualFile is the configuration that is taken if none is named.
+// usualFile is the configuration file that is used if none is named.
 const usualFile = "diana.yaml"
 
 //go:embed demo.yaml
 var demo []byte
 
-// demoSource is what errors, status and metrics call the demonstration.
+// demoSource is the name of the demonstration in errors, status and metrics.
 const demoSource = "built-in demonstration"
 
-// chosen returns the settings that a --config of this name stands for. A usual file
-// that is there and cannot be read is an error later on: falling back to the
-// demonstration would hide that it is not in force.
+// chosen returns the settings for the value of --config. A usual file that exists and cannot be read
+// is an error later, because a fallback to the demonstration would hide that it is not active.
 func chosen(name string) settings {
 	if name != "" {
 		return settings{name}
@@ -47,8 +46,8 @@ func chosen(name string) settings {
 	return settings{}
 }
 
-// named returns an error if one of the files of a command line has no name, as one has that
-// stands in a variable that is not set.
+// named returns an error if a file on the command line has no name, such as one from a variable
+// that is not set.
 func named(files ...string) error {
 	if slices.Contains(files, "") {
 		return usagef("the name of a file is empty")
@@ -58,7 +57,7 @@ func named(files ...string) error {
 
 func (s settings) builtIn() bool { return s.file == "" }
 
-// String names the settings in messages.
+// String returns the name of the settings in messages.
 func (s settings) String() string {
 	if s.builtIn() {
 		return "the " + demoSource
@@ -86,7 +85,7 @@ func (s settings) open(options diana.Options) (*diana.Limiter, error) {
 	return options.New(c)
 }
 
-// faults prints every fault of a configuration that could not be loaded, as
+// faults prints every error of a configuration that could not be loaded, as
 // FILE:LINE:COLUMN: message, and returns errReported.
 func (o *output) faults(s settings, err error) error {
 	var list config.Errors

@@ -12,8 +12,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// What comes from an upstream is slowed, whole, and keeps its trailers; what is upgraded
-// is not. The upstream's status decides what is charged.
+// An answer of the upstream is slowed, complete, and keeps its trailers. An upgraded connection is
+// not slowed. The status of the upstream decides which rules charge the request.
 func TestSlowed(t *testing.T) {
 	t.Parallel()
 	body := strings.Repeat("0123456789", 20_000)

@@ -18,13 +18,14 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
+	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
 // fewSlots is a configuration with a slot for each of four requests in flight.
 const fewSlots = "url: /\nrules: [{name: few, algo: C, rpu: 4}]"
 
-// pipes is a listener whose connections are in memory, so that a bubble of testing/synctest has
-// fake time for them. They buffer nothing: what the other side does not read is pending.
+// pipes is a listener whose connections are in memory, so that they have the fake time of a
+// testing/synctest bubble. They have no buffer: a write is pending until the other side reads.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -90,7 +91,7 @@ func inBubble(t *testing.T, text string, upstream http.HandlerFunc, test func(b 
 		mux.HandleFunc("/", upstream)
 		mux.HandleFunc("/ok", func(http.ResponseWriter, *http.Request) {})
 		server := &http.Server{Handler: mux}
-		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, newRedisSeconds()))
+		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
 		to := &url.URL{Scheme: "http", Host: "upstream"}
 		g.server.Handler = g.inFrontOf(newProxy(to, transport, usualTimeouts.Upstream, limiter.Config, logger), limiter, logger)
 
@@ -177,8 +178,9 @@ func readsAll(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprint(w, n)
 }
 
-// endless is an upstream whose answer has no end. It sends the header first: while ReverseProxy
-// writes that and a piece at once, one waits for the other's lock, and fake time stands still.
+// endless is an upstream whose answer has no end. It sends the header first, because fake time
+// stands still while ReverseProxy writes the header and a piece at once, and one write waits for
+// the lock of the other.
 func endless(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).Flush()
 	time.Sleep(time.Second)
@@ -187,7 +189,7 @@ func endless(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Clients that send no more, or read no more, are cut off, and their slots are free.
+// Clients that stop sending or reading are cut off, and their slots are free.
 func TestSlowClientsFreeTheirSlots(t *testing.T) {
 	t.Parallel()
 	const post = "POST / HTTP/1.1\r\n"
@@ -227,8 +229,8 @@ func TestSlowClientsFreeTheirSlots(t *testing.T) {
 				}
 				time.Sleep(50 * time.Second)
 				b.want(503)
-				// One timeout to be cut off, and a few seconds: how long the transport waits for 100
-				// Continue, and a paced answer for its rate.
+				// One timeout until the client is cut off, and a few seconds: the transport waits
+				// for 100 Continue, and a paced answer for its rate.
 				time.Sleep(15 * time.Second)
 				if test.status != 0 { // as long as it is pending the request is in flight
 					for _, c := range clients {
@@ -243,7 +245,7 @@ func TestSlowClientsFreeTheirSlots(t *testing.T) {
 	}
 }
 
-// A body that is read before its request joins a wait queue has the same time.
+// The same timeout applies to a body that is read before its request joins a wait queue.
 func TestSlowBodyBeforeTheQueue(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{"{algo: LB, rpu: 1}", "{algo: W, unit: minute, rpu: 1, wait: 1m}"} {
@@ -262,7 +264,7 @@ func TestSlowBodyBeforeTheQueue(t *testing.T) {
 	}
 }
 
-// What makes progress lives, however long it takes.
+// A connection that makes progress is not cut off, however long it takes.
 func TestSlowClientsThatLive(t *testing.T) {
 	t.Parallel()
 	t.Run("upload", func(t *testing.T) {
@@ -418,7 +420,7 @@ func TestSlowClientsThatLive(t *testing.T) {
 	})
 }
 
-// After a request with deadlines of its own a connection has the usual ones again.
+// After a request with its own deadlines a connection has the usual ones again.
 func TestNextRequestOnTheConnection(t *testing.T) {
 	t.Parallel()
 	inBubble(t, fewSlots, readsAll, func(b *bubble) {
@@ -448,7 +450,7 @@ func TestNextRequestOnTheConnection(t *testing.T) {
 	})
 }
 
-// A refused request whose body does not come has no slot, and its connection ends as well.
+// A refused request whose body does not arrive has no slot, and its connection ends, too.
 func TestRefusedWithoutItsBody(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "url: /\nrules: [{rpu: 0}]", readsAll, func(b *bubble) {
@@ -462,7 +464,7 @@ func TestRefusedWithoutItsBody(t *testing.T) {
 	})
 }
 
-// An upstream that takes no more of a body, or does not answer, costs its request 504.
+// A request gets 504 if the upstream takes no more of its body, or does not answer.
 func TestSlowUpstream(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -494,8 +496,7 @@ func TestSlowUpstream(t *testing.T) {
 	}
 }
 
-// A client that sends slowly is not taken for a slow upstream, and an upstream that takes a body
-// slowly lives.
+// A slow client is not mistaken for a slow upstream, and an upstream may take a body slowly.
 func TestSlowUpstreamThatLives(t *testing.T) {
 	t.Parallel()
 	inBubble(t, fewSlots, func(w http.ResponseWriter, r *http.Request) {

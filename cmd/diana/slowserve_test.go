@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// answersFirst is an upstream that answers without the body, and goes on.
+// answersFirst is an upstream that answers before it has read the body, and then reads it.
 func answersFirst(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	_, _ = io.WriteString(w, "first")
@@ -19,8 +19,8 @@ func answersFirst(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body) // until the gateway disconnects
 }
 
-// The program itself, with sockets: clients that are slow in every way hold all slots until their
-// timeouts, and not longer. What fake time can show is in TestSlowClientsFreeTheirSlots.
+// This test runs the program with sockets: clients that are slow in every way hold all slots until
+// their timeouts, and no longer. TestSlowClientsFreeTheirSlots tests the same in fake time.
 func TestServeCutsSlowClients(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -80,7 +80,7 @@ func TestServeCutsSlowClients(t *testing.T) {
 	}
 }
 
-// large is an upstream with an answer that fits no socket's buffer, and says how long it is.
+// large is an upstream whose answer fits no socket's buffer.
 func large(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Length", "50000000")
 	for range 50 {

@@ -15,7 +15,7 @@ import (
 
 var soak = flag.Duration("soak", 15*time.Second, "how long TestSoak has Redis go and come back")
 
-// outageEvery is how long it takes until Redis goes once more.
+// outageEvery is the time between outages of Redis.
 const outageEvery = 7 * time.Second
 
 // size is what must not grow.
@@ -34,9 +34,9 @@ func (s size) String() string {
 	return fmt.Sprintf("%.0f goroutines, heap %.1f MB, resident %.1f MB", s.goroutines, s.heap/1e6, s.resident/1e6)
 }
 
-// TestSoak has Redis killed and frozen in turns, under load, for as long as -soak says.
-// Gateways and Redis must be no larger at the end than after the first time. A line is
-// logged each minute. For longer:
+// TestSoak kills and freezes Redis in turns, under load, for as long as -soak says. Gateways and
+// Redis must be no larger at the end than after the first outage. The test logs a line each minute.
+// For longer:
 //
 //	go test -run TestSoak -v -soak 10m -timeout 15m
 func TestSoak(t *testing.T) {
@@ -106,7 +106,7 @@ func TestSoak(t *testing.T) {
 			f.awaitDegraded(t, i, false)
 		}
 	}
-	// quiet waits until nobody asks any more, and what has expired is gone.
+	// quiet waits until no client sends requests and all expired keys are gone.
 	quiet := func() (now []size) {
 		f.client.CloseIdleConnections()
 		f.upstream.CloseClientConnections()
@@ -116,7 +116,8 @@ func TestSoak(t *testing.T) {
 			}
 			now = append(now, g.size(t))
 		}
-		// Left are the set of gateways, the receipts of each, and the counter of slots.
+		// The remaining keys are the set of gateways, the receipts of each, and the counter of
+		// slots.
 		if !eventually(func() bool { n, _ := r.Must("DBSIZE").(int64); return n <= 5 }) {
 			t.Errorf("Redis still has %v keys", r.Must("DBSIZE"))
 		}

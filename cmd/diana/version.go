@@ -7,10 +7,10 @@ import (
 	"runtime/debug"
 )
 
-// versionCommand tells which program this is.
+// versionCommand prints the version of this program.
 type versionCommand struct{}
 
-// Run prints what the Go toolchain has written into the program.
+// Run prints the version that the Go toolchain has written into the program.
 func (versionCommand) Run(o *output) error {
 	info, _ := debug.ReadBuildInfo() // nil in a program built without modules
 	o.printVersion(info)
@@ -27,8 +27,8 @@ func (o *output) printVersion(info *debug.BuildInfo) {
 	o.printf("go      %s %s/%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// build returns the version and the commit of this program, "unknown" where it does not know
-// them, and whether files had changed since the commit.
+// build returns the version and the commit of this program, or "unknown", and whether files had
+// changed since the commit.
 func build(info *debug.BuildInfo) (version, commit string, changed bool) {
 	version, commit = "unknown", "unknown"
 	if info == nil {

@@ -5,9 +5,9 @@ package decide
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -58,28 +58,21 @@ func (e *Evaluation) peek(ctx context.Context, now int64) error {
 	return nil
 }
 
-// Reset forgets the counters of one actor under the rule with that name and under its variants, in
-// every store. Requests that wait for the actor ask again at once.
-func (d *Decider) Reset(ctx context.Context, name string, keys [][]byte) error {
+// Reset forgets the counters of one actor under a rule and under its variants, in every store.
+// Requests that wait for the actor ask again at once.
+func (d *Decider) Reset(ctx context.Context, of *plan.Rule, key []byte) error {
 	limits := d.Limits()
 	var errs []error
-	found := false
 	for _, r := range slices.Concat(limits.Set.Rules, limits.Set.Variants) {
-		if r.Name != name {
+		if r.Name != of.Name {
 			continue
 		}
-		found = true
 		b := &limits.bound[r.Slot]
-		for _, key := range keys {
-			if b.remote != nil { // first, because the local counters stand in for it
-				errs = append(errs, limits.stores[b.store].Reset(ctx, b.remote, key))
-			}
-			errs = append(errs, d.forget(ctx, b, key))
-			d.queues.wake(r.Counters, key)
+		if b.remote != nil { // first, because the local counters stand in for it
+			errs = append(errs, limits.stores[b.store].Reset(ctx, b.remote, key))
 		}
-	}
-	if !found {
-		return fmt.Errorf("there is no rule %q", name)
+		errs = append(errs, d.forget(ctx, b, key))
+		d.queues.wake(r.Counters, key)
 	}
 	return errors.Join(errs...)
 }

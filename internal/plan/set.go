@@ -25,6 +25,7 @@ type Set struct {
 	Variants   []*Rule      // of the rules, for their Overrides; by Slot, which continues that of Rules
 	Bandwidths []*Bandwidth // by Index
 	identity   rule.Identity
+	kinds      []rule.ActorKind
 	paths      rule.Paths
 	account    chain
 	device     chain
@@ -73,7 +74,7 @@ func (e *entry) compare(other *entry) int {
 // Compile makes a Set. actors are the kinds of actors that the entries and identity use. The error
 // names every rule that cannot be compiled.
 func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, actors []rule.ActorKind) (*Set, error) {
-	s := &Set{identity: identity, paths: paths}
+	s := &Set{identity: identity, kinds: actors, paths: paths}
 	v := &resolver{identity, actors}
 	who, err := v.chains([]rule.Actor{{Kind: "account"}, {Kind: "device"}})
 	if err != nil {

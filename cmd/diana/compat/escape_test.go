@@ -121,8 +121,8 @@ func gets(n int) []string {
 	return heads
 }
 
-// serves makes sure that each upstream serves its protected routes to a request which no
-// gateway has judged. Otherwise that it serves none proves nothing.
+// serves makes sure that each upstream serves its protected routes to a request that no gateway has
+// evaluated. Otherwise a test without escapes proves nothing.
 func serves(t *testing.T, behind *tee) {
 	t.Helper()
 	w := wire{host: behind.host}
@@ -147,7 +147,7 @@ func routes(body string) map[string]string {
 	return served
 }
 
-// answer is what came of one request.
+// answer is the answer to one request.
 type answer struct {
 	head   string
 	status int

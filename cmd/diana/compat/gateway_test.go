@@ -78,7 +78,7 @@ var address = regexp.MustCompile(`diana: serving on http://(\S+)`)
 // startup is how long a server may take to start. Tomcat needs seconds on an idle machine.
 const startup = time.Minute
 
-// start starts a program that is to be all of the servers, and waits until they answer.
+// start starts a program that runs all of the servers, and waits until they answer.
 func start(t testing.TB, servers []upstream, name string, args ...string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")

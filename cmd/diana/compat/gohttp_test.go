@@ -19,7 +19,7 @@ import (
 // whether a gateway whose upstream has the path /base left it.
 var bases = []string{"", "/base"}
 
-// goServers starts upstreams that are made of net/http. files is the folder that writeFiles made.
+// goServers starts upstreams that use net/http. files is the folder that writeFiles made.
 func goServers(t testing.TB, files string) []upstream {
 	t.Helper()
 	var all []upstream

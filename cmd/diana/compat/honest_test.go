@@ -73,7 +73,7 @@ func encoded(request string) string {
 	return b.String()
 }
 
-// list returns the lines of a file. Lines that begin with # and empty ones are left out.
+// list returns the lines of a file, without empty lines and those that begin with #.
 func list(t *testing.T, file string) []string {
 	t.Helper()
 	f, err := os.Open(file)

@@ -14,7 +14,8 @@ var overrides = []string{"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Ov
 // minding are the upstreams that serve /login for the method POST only.
 var minding = []string{"express", "express strict", "Flask", "Go any method", "Go ServeMux"}
 
-// servesLogin makes sure that an upstream serves each kind of trick which no gateway has judged.
+// servesLogin makes sure that an upstream serves each kind of trick without a gateway in front of
+// it.
 func servesLogin(t *testing.T, behind *tee) {
 	t.Helper()
 	w := wire{host: behind.host}
@@ -30,8 +31,8 @@ func servesLogin(t *testing.T, behind *tee) {
 	}
 }
 
-// logins returns requests that some server takes for POST /login, and some that none does. None
-// is a HEAD, because its answer says nothing.
+// logins returns requests that some server takes for POST /login, and some that no server does.
+// None is a HEAD, because its answer has no body.
 func logins() []string {
 	posts := []string{"POST", "post", "Post", "pOST", "posT"}
 	values := append(slices.Clone(posts), "POST, GET", "GET, POST", "POST,", " POST ", "GET\r\n$: POST", "POST\r\n$: GET")

@@ -76,7 +76,7 @@ func (r reading) behindHost(target string) []string {
 	return all
 }
 
-// segments returns the segments in what stands between two slashes.
+// segments returns the segments in the text between two slashes.
 func (r reading) segments(raw string) []string {
 	if r.early {
 		raw, _, _ = strings.Cut(raw, ";")
@@ -106,7 +106,7 @@ func (r reading) segments(raw string) []string {
 	return all
 }
 
-// decode resolves percent-encoding, and leaves what is malformed.
+// decode decodes percent-encoding, and does not change malformed text.
 func decode(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

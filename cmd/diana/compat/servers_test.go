@@ -23,7 +23,7 @@ func ports(t testing.TB, names ...string) (all []upstream, ports []string) {
 	return all, ports
 }
 
-// nodeServers starts express, and servers that read URLs with what Node has for it.
+// nodeServers starts express, and servers that read URLs with Node's own functions.
 func nodeServers(t testing.TB, files string) []upstream {
 	t.Helper()
 	all, ports := ports(t, "express", "express strict", "express files", "Node URL", "Node url.parse")
@@ -43,8 +43,8 @@ func pythonServers(t testing.TB, files string) []upstream {
 	return all
 }
 
-// tomcatServers starts one Tomcat with a connector as it is by default, and one that accepts
-// encoded slashes and backslashes.
+// tomcatServers starts one Tomcat with a default connector, and a connector that accepts encoded
+// slashes and backslashes.
 func tomcatServers(t testing.TB, files string) []upstream {
 	t.Helper()
 	base := t.TempDir()

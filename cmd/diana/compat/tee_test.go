@@ -20,9 +20,8 @@ type upstream struct {
 	host string
 }
 
-// tee is the server that the gateway passes requests on to. It sends each request byte by
-// byte to all upstreams. Its answer says which of them served what. So one gateway
-// stands in front of all upstreams.
+// tee is the server that the gateway sends requests to. It sends each request byte by byte to all
+// upstreams, and its answer says which of them served what. So one gateway tests all upstreams.
 type tee struct {
 	upstreams []upstream
 	host      string

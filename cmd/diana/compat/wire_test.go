@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// patience is how long an answer may take. A server that needs longer has not understood
-// where the request ends.
+// patience is how long an answer may take. A slower server has not understood where the request
+// ends.
 const patience = 10 * time.Second
 
-// wire sends requests byte by byte over one connection at a time, which stays open as long
-// as the server wants. http.Client would send a tidied path.
+// wire sends requests byte by byte over one connection at a time, which stays open until the server
+// closes it. http.Client would change the path.
 type wire struct {
 	host string
 	conn net.Conn

@@ -18,7 +18,7 @@ import (
 
 var testNames = NewNames([]string{"X-Device-Id", "user-agent", "Referer", "X-Forwarded-For"})
 
-// read returns the entry of a line as text, or what else it is.
+// read returns the entry of a line as text, or why it has none.
 func read(line string) string {
 	p := parser{names: testNames}
 	e := &Entry{Headers: make([]string, len(testNames.Headers))}
@@ -77,9 +77,9 @@ func TestLines(t *testing.T) {
 		{"", "other"},
 		{" \t", "other"},
 		{at + `"GET /a HTTP/1.1`, `broken: expected a request such as "GET / HTTP/1.1" behind the time`},
-		{at + `"GET /a HTTP/1.1"`, "broken: expected a status behind the request"},
-		{at + `"GET /a HTTP/1.1" 2000 0`, "broken: expected a status behind the request"},
-		{at + `"GET /a HTTP/1.1" ok`, "broken: expected a status behind the request"},
+		{at + `"GET /a HTTP/1.1"`, "broken: expected a status after the request"},
+		{at + `"GET /a HTTP/1.1" 2000 0`, "broken: expected a status after the request"},
+		{at + `"GET /a HTTP/1.1" ok`, "broken: expected a status after the request"},
 		{"203.0.113.7 - - [10/Oct/2000:13:55:36 -0700", "broken: the time has no end, expected ]"},
 		{"203.0.113.7 - - [31/Feb/2000:13:55:36 -0700]", "broken: not a time, expected one such as 10/Oct/2000:13:55:36 -0700"},
 		{"nonsense", none},
@@ -115,7 +115,7 @@ func TestLines(t *testing.T) {
 		{`{"time":`, "broken: not JSON"},
 		{`{"time":"x"`, "broken: not JSON"},
 		{`{"a":[1,{"b":"]"}],"c":nul}`, "broken: not JSON"},
-		{`{"a":1} {"b":2}`, "broken: not JSON: something stands behind the object"},
+		{`{"a":1} {"b":2}`, "broken: not JSON: there is text after the object"},
 		{`{"a":[1,{"b":["]"]}],"c":null,"time":0,"method":"GET","path":"/a","f":[[]]}`, "1970-01-01T00:00:00Z GET /a whole"},
 
 		// what diana serve logs
@@ -125,9 +125,9 @@ func TestLines(t *testing.T) {
 			`2026-01-02T02:04:05.677999Z GET /a=b" from 1.2.3.4 status 200 took 1µs`},
 		{`time=2026-01-02T03:04:05.678Z level=WARN msg="Redis is out of reach: on_error decides" gateways=1`, "other"},
 		{`time=2026-01-02T03:04:05.678Z level=INFO msg=draining`, "other"},
-		{`time=2026-01-02T03:04:05.678Z msg=request method=GET path=/a nonsense`, "broken: expected key=value, with spaces between"},
+		{`time=2026-01-02T03:04:05.678Z msg=request method=GET path=/a nonsense`, "broken: expected key=value, separated by spaces"},
 		{`time="2026`, `broken: a value in quotes has no end, expected a "`},
-		{`time="a"b=c`, "broken: expected a space behind a value in quotes"},
+		{`time="a"b=c`, "broken: expected a space after a value in quotes"},
 	} {
 		if got := read(tc.line); got != tc.want {
 			t.Errorf("%s\ngot  %s\nwant %s", tc.line, got, tc.want)
@@ -259,7 +259,7 @@ func TestReaderMerges(t *testing.T) {
 	}
 }
 
-// A request that lasted long is written late, and yet comes when it came.
+// A long request is logged late, and sorted by the time when it came.
 func TestReaderOrdersByStart(t *testing.T) {
 	t.Parallel()
 	var told []Broken
@@ -305,7 +305,7 @@ func TestReaderLongLines(t *testing.T) {
 	}
 }
 
-// Whatever the order in a file, time goes on, nothing is lost, and little is held.
+// Whatever the order in a file is, times never decrease, no entry is lost, and few are held back.
 func TestReaderRandomOrder(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -332,7 +332,7 @@ func TestReaderRandomOrder(t *testing.T) {
 	}
 }
 
-// What is held back is bounded by its text, also where it is far ahead of the rest.
+// The text of the entries that are held back is bounded, also if they are far ahead of the rest.
 func TestReaderHoldsLittle(t *testing.T) {
 	t.Parallel()
 	pipe, in := io.Pipe()
@@ -354,7 +354,7 @@ func TestReaderHoldsLittle(t *testing.T) {
 	}
 }
 
-// A line whose clock was far ahead does not take the time of all that come after it.
+// A line whose clock was far ahead does not change the time of the lines after it.
 func TestReaderForgetsWrongClock(t *testing.T) {
 	t.Parallel()
 	pipe, in := io.Pipe()
@@ -374,7 +374,7 @@ func TestReaderForgetsWrongClock(t *testing.T) {
 	r := open(t, pipe, &told)
 	for e := r.Next(); e != nil; e = r.Next() {
 		if at := int64(1000+(e.Line-1)/10) * 1e6; e.Line != wrong+1 && e.Start != at {
-			t.Fatalf("line %d is judged %d s too late", e.Line, (e.Start-at)/1e6)
+			t.Fatalf("line %d is %d s too late", e.Line, (e.Start-at)/1e6)
 		}
 	}
 	if f := r.Files[0]; f.Requests != n || f.Late != 1 {
@@ -382,8 +382,7 @@ func TestReaderForgetsWrongClock(t *testing.T) {
 	}
 }
 
-// An entry that has been read keeps no text alive: when there is less to hold back than
-// before, each of those that are left over would keep a block of its own.
+// A released entry keeps no text in memory. Otherwise each unused entry would keep a block.
 func TestReaderLetsGo(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -405,7 +404,7 @@ func TestReaderLetsGo(t *testing.T) {
 	}
 }
 
-// No line makes it panic, and what is a request has all that one has.
+// No line causes a panic, and each request has all required fields.
 func FuzzLine(f *testing.F) {
 	f.Add(line(1, "/a?b=c"))
 	f.Add(`203.0.113.7 - a [10/Oct/2000:13:55:36 -0700] "GET /\x22 HTTP/1.1" 200 2326 "-" "\"" "1.2.3.4"`)

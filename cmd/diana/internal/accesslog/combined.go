@@ -12,9 +12,9 @@ import (
 //
 //	203.0.113.7 - ann [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.1" 200 2326 "REFERER" "AGENT"
 //
-// The last two fields may lack, as in the common form. What comes behind them is left alone,
-// but for one more quoted field that lists addresses: nginx' own file has it, and it is
-// X-Forwarded-For.
+// The last two fields may be missing, as in the common form. Text after them is ignored, except one
+// more quoted field that lists addresses: X-Forwarded-For, as in the format of nginx' sample
+// configuration.
 func (p *parser) combined(line string, e *Entry) (kind, string) {
 	space := strings.IndexByte(line, ' ')
 	open := strings.Index(line, " [")
@@ -37,10 +37,10 @@ func (p *parser) combined(line string, e *Entry) (kind, string) {
 		return broken, `expected a request such as "GET / HTTP/1.1" behind the time`
 	}
 	if len(rest) < 4 || rest[0] != ' ' {
-		return broken, "expected a status behind the request"
+		return broken, "expected a status after the request"
 	}
 	if e.Status, ok = digits(rest[1:4]); !ok || len(rest) > 4 && rest[4] != ' ' {
-		return broken, "expected a status behind the request"
+		return broken, "expected a status after the request"
 	}
 	if n := p.names; n.referer >= 0 || n.agent >= 0 || n.forwards >= 0 {
 		p.quotedHeaders(rest[4:], e)
@@ -51,7 +51,7 @@ func (p *parser) combined(line string, e *Entry) (kind, string) {
 	return e.requestLine(text), ""
 }
 
-// quotedHeaders reads what stands behind the status: the size, and headers in quotes.
+// quotedHeaders reads the text after the status: the size, and headers in quotes.
 func (p *parser) quotedHeaders(rest string, e *Entry) {
 	at := strings.IndexByte(rest, '"')
 	if at < 0 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 
-// Package accesslog reads what web servers write of the requests they have answered.
+// Package accesslog reads the access logs of web servers.
 //
-// Three forms of lines are known, told apart line by line: the combined form of nginx and
-// Apache (and the common one, which is its beginning), JSON objects, and key=value, which
-// diana serve writes. Files may be compressed by gzip. Several files are merged by time.
+// A line has one of three forms: the combined form of nginx and Apache (or the common form, which
+// is its beginning), a JSON object, or key=value, which diana serve writes. Each line is recognised
+// by itself. Files may be compressed by gzip. Several files are merged by time.
 //
 // # Memory
 //
-// Text is read in blocks, and what an [Entry] holds are parts of a block; so a line costs no
-// memory of its own. What is held back to be put in order is bounded, see order.
+// The package reads text in blocks. The strings of an [Entry] are parts of a block, so a line costs
+// no memory of its own. The memory of entries that are being sorted is bounded, see order.
 package accesslog
 
 import (
@@ -18,42 +18,41 @@ import (
 	"strings"
 )
 
-// Entry is a request as a log tells of it. It is valid until the next one is read.
+// Entry is a request in a log. It is valid until the next one is read.
 type Entry struct {
-	Start    int64 // when it came, in microseconds since the Unix epoch
-	Duration int64 // how long it took, in microseconds; Unknown if that is not told
-	Whole    bool  // the time is told in whole seconds
+	Start    int64 // when the request came, in microseconds since the Unix epoch
+	Duration int64 // in microseconds; Unknown if the line has none
+	Whole    bool  // the time is in whole seconds
 
 	Method string
-	Target string // as it stands in the request line
-	Query  string // of a Target that is told without; "" if not told
-	Host   string // "" if not told
-	Remote string // address that it came from; "" if not told
-	Status int    // of the answer; 0 if not told
+	Target string // as in the request line
+	Query  string // of a Target without one; "" if unknown
+	Host   string // "" if unknown
+	Remote string // address of the client; "" if unknown
+	Status int    // of the answer; 0 if unknown
 
-	// Account and Device are who diana serve has found; "" if it has found none, or another
-	// program wrote the line.
+	// Account and Device are what diana serve found; "" if it found none, or if another program
+	// wrote the line.
 	Account, Device string
 
-	// Headers holds the request's header, by Names.Headers; "" where none is told.
+	// Headers holds the request's headers, by Names.Headers; "" for those that the line lacks.
 	Headers []string
 
-	Own        bool // diana serve wrote its line
-	File, Line int  // File is the index in what was opened
+	Own        bool // diana serve wrote the line
+	File, Line int  // File is the index in Reader.Files
 
-	read int64 // bytes of text that had been read with it, all files together
+	read int64 // bytes of text that were read up to this entry, of all files
 }
 
-// Unknown is the Duration of an Entry whose line does not tell it.
+// Unknown is the Duration of an Entry whose line has none.
 const Unknown = -1
 
-// Names are the headers of requests that are looked for, in the spelling of
-// http.CanonicalHeaderKey.
+// Names are the headers to read, in the spelling of http.CanonicalHeaderKey.
 type Names struct {
 	Headers []string
 
 	byKey                    map[string]int // index in Headers, by key
-	referer, agent, forwards int            // index in Headers; -1: not looked for
+	referer, agent, forwards int            // index in Headers; -1: not wanted
 }
 
 // NewNames returns the names for some headers.
@@ -71,23 +70,23 @@ func NewNames(headers []string) *Names {
 	return n
 }
 
-// kind is what a line turns out to be.
+// kind is the kind of a line.
 type kind int
 
 const (
 	request kind = iota
-	other        // it tells of no request that was understood by the server
+	other        // it has no request, or one that the server could not read
 	broken
 )
 
-// parser reads lines. It remembers what lines have in common.
+// parser reads lines. It remembers what neighbouring lines have in common.
 type parser struct {
 	names *Names
 	when  clock
 	found found
 }
 
-// parse reads a line into e. why tells what is wrong with a broken one.
+// parse reads a line into e. why says what is wrong with a broken line.
 func (p *parser) parse(line string, e *Entry) (k kind, why string) {
 	clear(e.Headers)
 	*e = Entry{Duration: Unknown, Headers: e.Headers, File: e.File, Line: e.Line, read: e.read}
@@ -103,8 +102,8 @@ func (p *parser) parse(line string, e *Entry) (k kind, why string) {
 	return p.combined(line, e)
 }
 
-// requestLine takes the first line of a request apart. What is none did not reach anyone
-// behind the server that has logged it.
+// requestLine reads the first line of a request. If it is not valid, the server that logged it
+// answered by itself.
 func (e *Entry) requestLine(text string) kind {
 	method, rest, _ := strings.Cut(text, " ")
 	target, version, _ := strings.Cut(rest, " ")
@@ -115,7 +114,7 @@ func (e *Entry) requestLine(text string) kind {
 	return request
 }
 
-// isToken reports whether a method could be one.
+// isToken reports whether a text is a valid method.
 func isToken(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// field is what a key of a line is understood as.
+// field is the meaning of a key.
 type field int
 
 const (
@@ -30,10 +30,10 @@ const (
 	fieldCount
 )
 
-// Keys has the keys that are understood, in lower case, with _ for - and without an @ in
-// front. Of several in one line the first of a row counts. Behind these, "request", "req" and
-// "http" may be objects of such keys, and "headers", or the same behind "request_" or "req_",
-// one of headers. http_NAME is a header too, and so is a key that is its name.
+// Keys has the known keys, in lower case, with _ for - and without a leading @. If a line has several
+// keys of a row, the first one in the row is used. Besides these keys, "request", "req" and "http"
+// may be objects with such keys, and "headers", "request_headers" and "req_headers" objects with
+// headers. http_NAME and NAME are headers, too.
 var Keys = []struct {
 	What string
 	Keys []string
@@ -55,8 +55,8 @@ var Keys = []struct {
 	{"device", []string{"device"}, deviceField},
 }
 
-// The messages of diana serve: of a request that it has answered, and of one that it refused,
-// which stands for others too and so is none to replay.
+// The messages of diana serve for requests that it answered and that it refused. A line on a refusal
+// stands for many requests, so it is not replayed.
 const (
 	ownRequest = "request"
 	ownRefusal = "refusal"
@@ -64,7 +64,7 @@ const (
 
 type keyMeaning struct {
 	field field
-	rank  int8 // a smaller one counts
+	rank  int8 // the key with the smallest rank is used
 }
 
 var keyMeanings = func() map[string]keyMeaning {
@@ -77,7 +77,7 @@ var keyMeanings = func() map[string]keyMeaning {
 	return m
 }()
 
-// found is what has been found of a line of keys and values.
+// found is the known values of a line of keys and values.
 type found struct {
 	values [fieldCount]string
 	ranks  [fieldCount]int8 // of values, + 1; 0: none
@@ -88,8 +88,8 @@ func (f *found) reset() { f.ranks = [fieldCount]int8{} }
 
 func (f *found) has(what field) bool { return f.ranks[what] > 0 }
 
-// normal returns a key as Keys has it; "" for one that is too long to be there. It is valid
-// until the next call.
+// normal returns a key in the spelling of Keys, or "" if it is longer than all of them. The result
+// is valid until the next call.
 func (f *found) normal(key string) []byte {
 	key = strings.TrimPrefix(key, "@")
 	if len(key) > len(f.key) {
@@ -109,9 +109,9 @@ func (f *found) normal(key string) []byte {
 	return b
 }
 
-// put takes note of a key, as normal returns it, and its value, if they mean something.
+// put remembers the value of a key, which normal has returned, if the key is known.
 func (p *parser) put(key []byte, value string, inHeaders bool, e *Entry) {
-	if value == "-" { // what nginx has for what is not there
+	if value == "-" { // nginx writes it for a missing value
 		value = ""
 	}
 	m := keyMeanings[string(key)]
@@ -130,12 +130,21 @@ func (p *parser) put(key []byte, value string, inHeaders bool, e *Entry) {
 	}
 }
 
-// entry fills in e from what has been found.
+// entry fills in e.
 func (p *parser) entry(e *Entry) (kind, string) {
 	f := &p.found
 	if f.values[messageField] == ownRefusal && f.has(messageField) {
 		return other, ""
 	}
+	if k, why := f.request(e); k != request {
+		return k, why
+	}
+	f.details(e)
+	return p.start(e)
+}
+
+// request fills in the method and the URL of e.
+func (f *found) request(e *Entry) (kind, string) {
 	if f.has(lineField) && (!f.has(targetField) || !f.has(methodField)) {
 		if e.requestLine(f.values[lineField]) == other {
 			return other, ""
@@ -151,13 +160,18 @@ func (p *parser) entry(e *Entry) (kind, string) {
 		e.Query = strings.TrimPrefix(f.values[queryField], "?")
 	}
 	switch {
-	case e.Target == "" && f.has(messageField): // a program's log of other things too
+	case e.Target == "" && f.has(messageField): // a program that logs other events too
 		return other, ""
 	case e.Target == "":
 		return broken, "no path of a request, expected a key such as path, uri or request"
 	case !isToken(e.Method):
 		return broken, "no method of a request, expected a key such as method or request"
 	}
+	return request, ""
+}
+
+// details fills in the client, the status and the duration of e.
+func (f *found) details(e *Entry) {
 	if f.has(remoteField) {
 		e.Remote = f.values[remoteField]
 	}
@@ -182,6 +196,11 @@ func (p *parser) entry(e *Entry) (kind, string) {
 	case f.has(millisField):
 		e.Duration = durationOf(f.values[millisField], time.Millisecond)
 	}
+}
+
+// start fills in when the request came. A line with a time was written when the request ended.
+func (p *parser) start(e *Entry) (kind, string) {
+	f := &p.found
 	when := startField
 	if !f.has(when) {
 		when = timeField

@@ -15,15 +15,15 @@ func (p *parser) json(line string, e *Entry) (kind, string) {
 		return broken, "not JSON"
 	}
 	if s.space(); s.at < len(s.text) {
-		return broken, "not JSON: something stands behind the object"
+		return broken, "not JSON: there is text after the object"
 	}
 	return p.entry(e)
 }
 
-// deepest is how deep objects are looked into.
+// deepest is how deeply nested objects are read.
 const deepest = 3
 
-// object reads an object, and of those within it the ones that tell of the request.
+// object reads an object, and the nested objects that describe the request.
 func (p *parser) object(s *scanner, e *Entry, depth int, headers bool) bool {
 	s.at++ // {
 	if s.space(); s.skip('}') {
@@ -65,7 +65,7 @@ func (p *parser) object(s *scanner, e *Entry, depth int, headers bool) bool {
 	}
 }
 
-// inside tells whether an object of that name is looked into, and whether it is of headers.
+// inside reports whether an object of that name is read, and whether it contains headers.
 func inside(key string) (headers, ok bool) {
 	switch key {
 	case "request", "req", "http":
@@ -76,7 +76,7 @@ func inside(key string) (headers, ok bool) {
 	return false, false
 }
 
-// scanner reads JSON as far as it is needed. What is skipped is not read with all care.
+// scanner reads the needed parts of JSON. It does not check all of what it skips.
 type scanner struct {
 	text string
 	at   int
@@ -104,7 +104,7 @@ func (s *scanner) space() {
 	}
 }
 
-// string reads a string. Only one with escapes takes memory.
+// string reads a string. It allocates memory only for a string with escapes.
 func (s *scanner) string() (string, bool) {
 	if s.peek() != '"' {
 		return "", false
@@ -129,8 +129,8 @@ func (s *scanner) string() (string, bool) {
 	return "", false
 }
 
-// value reads a value: what stands in a string, the text of a number, the first string of
-// an array; "" for anything else.
+// value reads a value and returns the text of a string or a number, or the first string of an
+// array. It returns "" for other values.
 func (s *scanner) value() (string, bool) {
 	switch c := s.peek(); {
 	case c == '"':
@@ -154,7 +154,7 @@ func (s *scanner) value() (string, bool) {
 	return "", s.other()
 }
 
-// other goes behind a value of any kind.
+// other skips a value of any kind.
 func (s *scanner) other() bool {
 	open := 0
 	for s.at < len(s.text) {

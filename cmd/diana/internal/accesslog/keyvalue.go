@@ -25,13 +25,13 @@ func isKeyValue(line string) bool {
 //
 //	time=2006-01-02T15:04:05.678Z level=INFO msg=request method=GET path=/a status=200 ...
 //
-// Those with another msg tell of something else.
+// A line with another msg is not a request.
 func (p *parser) keyValue(line string, e *Entry) (kind, string) {
 	p.found.reset()
 	for line != "" {
 		key, rest, ok := strings.Cut(line, "=")
 		if !ok || strings.ContainsAny(key, " \"") {
-			return broken, "expected key=value, with spaces between"
+			return broken, "expected key=value, separated by spaces"
 		}
 		var value string
 		if strings.HasPrefix(rest, `"`) {
@@ -44,7 +44,7 @@ func (p *parser) keyValue(line string, e *Entry) (kind, string) {
 				return broken, "a value in quotes cannot be read"
 			}
 			if rest != "" && rest[0] != ' ' {
-				return broken, "expected a space behind a value in quotes"
+				return broken, "expected a space after a value in quotes"
 			}
 		} else {
 			value, rest, _ = strings.Cut(rest, " ")

@@ -11,15 +11,15 @@ import (
 
 const (
 	blockSize   = 64 << 10
-	longestLine = 64 << 10 // more than the header of a request can be
+	longestLine = 64 << 10 // more than the longest header of a request
 )
 
-// lines cuts a text into lines. They are parts of blocks of text that are read in one go.
+// lines cuts a text into lines. They are parts of blocks, each of which is read by one call.
 type lines struct {
 	from   io.Reader
-	rest   string // of the block
+	rest   string // of the block, not yet returned
 	buffer []byte
-	long   bool // the line that goes on is too long, and its beginning has been thrown away
+	long   bool // the current line is too long, and its beginning has been dropped
 	ended  error
 	read   int64 // bytes
 }
@@ -40,8 +40,8 @@ func newLines(r io.Reader) (*lines, error) {
 	return l, nil
 }
 
-// next returns the next line, without its end. long tells that it was too long to be kept.
-// The error is io.EOF at the end.
+// next returns the next line, without its line end. long reports that the line was too long, and
+// lacks its beginning. The error is io.EOF at the end.
 func (l *lines) next() (line string, long bool, err error) {
 	for {
 		if end := strings.IndexByte(l.rest, '\n'); end >= 0 {
@@ -61,7 +61,7 @@ func (l *lines) next() (line string, long bool, err error) {
 	}
 }
 
-// fill reads another block behind what is left of this one.
+// fill reads another block after the rest of the current one.
 func (l *lines) fill() {
 	if l.buffer == nil {
 		l.buffer = make([]byte, longestLine+blockSize)

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// order puts entries in order of their time. Servers write a line when a request is
-// finished, so lines are slightly out of order; they are held back until everything that is
-// up to window older has been read, or heldText of text after them.
+// order sorts entries by time. Servers write a line when a request ends, so lines are slightly out
+// of order. order holds an entry back until all entries that are up to window older have been read,
+// or until heldText of text has been read after it.
 //
-// It is a heap: lines that come in order cost nothing to put in.
+// It is a heap, to which lines in order are added at no cost.
 type order struct {
 	heap  []*Entry
-	bar   int64 // what is not later may go
-	high  int64 // the latest that has come since the last sweep
-	sweep int64 // the text that had been read at the last sweep
-	old   int64 // and at the one before
+	bar   int64 // get returns entries that are not later
+	high  int64 // the latest time since the last sweep
+	sweep int64 // the bytes read at the last sweep
+	old   int64 // the bytes read at the sweep before that
 }
 
 const (
 	window   = int64(time.Minute / time.Microsecond)
-	heldText = 4 << 20 // bytes; an Entry keeps the block of its text alive
+	heldText = 4 << 20 // bytes; an Entry keeps the block of its text in memory
 )
 
-// before tells the order. What came at the same time keeps the order of the files.
+// before is the order of entries. Entries of the same time keep the order of the files.
 func before(a, b *Entry) bool {
 	if a.Start != b.Start {
 		return a.Start < b.Start
@@ -33,7 +33,7 @@ func before(a, b *Entry) bool {
 	return a.File < b.File || a.File == b.File && a.Line < b.Line
 }
 
-// put takes an entry in.
+// put adds an entry.
 func (o *order) put(e *Entry) {
 	o.heap = append(o.heap, e)
 	i := len(o.heap) - 1
@@ -53,9 +53,9 @@ func (o *order) put(e *Entry) {
 	}
 }
 
-// clear lets go what was there at the sweep before, and all in front of it. What nothing has
-// come near to since was written by a clock that was wrong: it goes as one that is late, as
-// its time would be that of all who come after it.
+// clear lets get return the entries from before the previous sweep, and all that are earlier. An
+// entry far ahead of all later lines was written by a wrong clock. It counts as late, because
+// otherwise all following entries would get its time.
 func (o *order) clear() {
 	bar, wrong := o.high-window, false
 	for _, held := range o.heap {
@@ -72,7 +72,7 @@ func (o *order) clear() {
 		return
 	}
 	o.bar = bar
-	slices.SortFunc(o.heap, func(a, b *Entry) int { // which is a heap
+	slices.SortFunc(o.heap, func(a, b *Entry) int { // a sorted slice is a heap
 		if before(a, b) {
 			return -1
 		}
@@ -80,7 +80,8 @@ func (o *order) clear() {
 	})
 }
 
-// get returns the earliest entry that may go, or nil. All may, when nothing comes any more.
+// get removes and returns the earliest entry that no later line can precede, or nil. With all it
+// returns every entry, because no line follows.
 func (o *order) get(all bool) *Entry {
 	if len(o.heap) == 0 || !all && o.heap[0].Start > o.bar {
 		return nil

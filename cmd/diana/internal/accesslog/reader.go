@@ -20,37 +20,37 @@ type Reader struct {
 	files   []*file
 	order   order
 	free    []*Entry
-	last    *Entry // what Next has returned
-	current *file  // the next line is here, until its time is over until
+	last    *Entry // the result of Next
+	current *file  // the file with the next line, as long as its time is at most until
 	until   int64
 	read    int64 // bytes of text, of all files
-	latest  int64 // time that Next has returned
+	latest  int64 // the time of last
 	taken   atomic.Int64
 }
 
-// File tells what a file holds, as far as it has been read.
+// File is the statistics of a file, as far as it has been read.
 type File struct {
 	Name     string
 	Lines    int
 	Requests int
-	Others   int // lines that tell of no request
+	Others   int // lines without a request
 	Broken   int
-	Late     int // requests that came too late in the file to be put in order
+	Late     int // requests too far from their place by time to be sorted
 	Size     int64
-	Err      error // why its end has not been read
+	Err      error // why the file could not be read to its end
 }
 
-// file is a file that is being read.
+// file is an open file.
 type file struct {
 	*File
 	index  int
 	closer io.Closer
 	lines  *lines
 	parser parser
-	head   *Entry // read and not yet in order; nil at the end
+	head   *Entry // the next entry, not yet sorted; nil at the end
 }
 
-// Broken is a line that was not understood.
+// Broken is a line that could not be read.
 type Broken struct {
 	File string
 	Line int
@@ -59,8 +59,8 @@ type Broken struct {
 
 func (b Broken) String() string { return fmt.Sprintf("%s:%d: %s", b.File, b.Line, b.Why) }
 
-// Open opens files; "-" is stdin. The error names all that cannot be read. names are the
-// headers that are looked for, and broken is told of each line that is not understood.
+// Open opens files; "-" is stdin. The error names every file that cannot be read. names are the
+// headers to read. The Reader calls broken with each line that cannot be read.
 func Open(files []string, stdin io.Reader, names *Names, broken func(Broken)) (*Reader, error) {
 	r := &Reader{names: names, broken: broken, Files: make([]File, len(files))}
 	var errs []error
@@ -102,12 +102,12 @@ func Open(files []string, stdin io.Reader, names *Names, broken func(Broken)) (*
 // Close closes the files.
 func (r *Reader) Close() {
 	for _, f := range r.files {
-		_ = f.closer.Close() // it was only read
+		_ = f.closer.Close() // it was not written to
 	}
 }
 
-// Taken returns how many bytes have been read, of compressed files those of the file. It may
-// be called meanwhile.
+// Taken returns how many bytes of the files have been read, before decompression. It may be called
+// by another goroutine.
 func (r *Reader) Taken() int64 { return r.taken.Load() }
 
 type counted struct {
@@ -121,8 +121,8 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Next returns the next entry, or nil when there is none. It is valid until the next call.
-// Its Start is never before that of the one before it.
+// Next returns the next entry, or nil at the end. It is valid until the next call. Its Start is
+// never before that of the previous entry.
 func (r *Reader) Next() *Entry {
 	if r.last != nil {
 		r.release(r.last)
@@ -163,7 +163,7 @@ func (r *Reader) advance(f *file) {
 			return
 		}
 		if f.Lines++; f.Lines == 1 {
-			line = strings.TrimPrefix(line, "\uFEFF") // the byte order mark of what Windows has written
+			line = strings.TrimPrefix(line, "\uFEFF") // the byte order mark that Windows writes
 		}
 		e := r.entry()
 		e.File, e.Line, e.read = f.index, f.Lines, r.read
@@ -186,7 +186,7 @@ func (r *Reader) advance(f *file) {
 	}
 }
 
-// entry returns one to fill in.
+// entry returns an empty entry.
 func (r *Reader) entry() *Entry {
 	if n := len(r.free); n > 0 {
 		e := r.free[n-1]
@@ -196,14 +196,14 @@ func (r *Reader) entry() *Entry {
 	return &Entry{Headers: make([]string, len(r.names.Headers))}
 }
 
-// release takes back an entry, which must not keep the block of its text alive meanwhile.
+// release takes an entry back, and clears it so that it does not keep its block in memory.
 func (r *Reader) release(e *Entry) {
 	clear(e.Headers)
 	*e = Entry{Headers: e.Headers}
 	r.free = append(r.free, e)
 }
 
-// choose finds the file whose next entry is the earliest, and until when it is.
+// choose finds the file with the earliest entry, and the time until which that file stays so.
 func (r *Reader) choose() {
 	r.current = nil
 	r.until = latest

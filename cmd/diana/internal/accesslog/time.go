@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Moments that a log may tell of, in microseconds since the Unix epoch.
+// The range of times in a log, in microseconds since the Unix epoch.
 const (
 	earliest = 0
 	latest   = 230 * 365 * 86400 * 1_000_000 // about the year 2200
 )
 
-// clock reads times. Neighbouring lines often tell the same one.
+// clock reads times. It remembers the last one, because neighbouring lines often have the same.
 type clock struct {
 	text string
 	at   int64
@@ -28,7 +28,7 @@ func (c *clock) common(text string) (int64, bool) {
 	}
 	at, ok := commonTime(text)
 	if ok {
-		c.text, c.at = strings.Clone(text), at // the block that it is a part of is not kept
+		c.text, c.at = strings.Clone(text), at // so that its block is not kept in memory
 	}
 	return at, ok
 }
@@ -53,8 +53,8 @@ func commonTime(s string) (int64, bool) {
 	return moment(year, month/3+1, day, seconds-offset, 0)
 }
 
-// any reads a time in any form that logs use: RFC 3339, with a space for the T or without a
-// zone, which then is UTC; a number since the Unix epoch; or that of the combined form.
+// any reads a time in any form that logs use: RFC 3339, also with a space for the T, or without a
+// zone, which means UTC; a number since the Unix epoch; or the time of the combined form.
 func (c *clock) any(s string) (at int64, whole, ok bool) {
 	if len(s) > 4 && s[4] == '-' {
 		return isoTime(s)
@@ -103,14 +103,14 @@ func isoTime(s string) (at int64, whole, ok bool) {
 	return at, whole, ok
 }
 
-// epochTime reads a number of seconds, milliseconds, microseconds or nanoseconds. Which it
-// is shows in its size.
+// epochTime reads a number of seconds, milliseconds, microseconds or nanoseconds. It tells them
+// apart by the size of the number.
 func epochTime(s string) (at int64, whole, ok bool) {
 	integer, fraction, _ := strings.Cut(s, ".")
 	if len(integer) > 19 || len(integer) == 0 {
 		return 0, false, false
 	}
-	if strings.ContainsAny(s, "eE") { // as 1.7e9
+	if strings.ContainsAny(s, "eE") { // such as 1.7e9
 		f, err := strconv.ParseFloat(s, 64)
 		if err != nil || !(f >= 0 && f < 1e11) {
 			return 0, false, false
@@ -193,7 +193,7 @@ func moment(year, month, day, seconds, micros int) (int64, bool) {
 	}
 	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
 	if t.Day() != day {
-		return 0, false // the 31st of a month that has 30
+		return 0, false // such as the 31st of April
 	}
 	at := (t.Unix()+int64(seconds))*1_000_000 + int64(micros)
 	return at, at >= earliest && at < latest

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
 
-package trial
+package simulate
 
 import "time"
 
-// timeline counts in equal spans of time, as many as fit on a screen. The spans grow with
-// the time that is to be told of. Moments must not go back.
+// timeline counts in equal spans of time, at most mostSpans of them. The spans become longer as
+// the time grows. Times must not decrease.
 type timeline struct {
 	width   int   // index in widths
 	first   int64 // number of the first span, since the Unix epoch
 	spans   int
-	columns [][]int64 // mostSpans each, or nil for one in which nothing has been counted
+	columns [][]int64 // mostSpans each; nil: the column has counted nothing
 }
 
 const mostSpans = 48
 
-// widths of spans, each a multiple of the one before.
+// widths are the lengths of spans, each a multiple of the previous one.
 var widths = []time.Duration{
 	time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 	time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
@@ -27,7 +27,7 @@ const day = 24 * time.Hour
 
 func newTimeline(columns int) *timeline { return &timeline{columns: make([][]int64, columns)} }
 
-// span returns the span of a moment, in microseconds since the Unix epoch.
+// span returns the span of a time in microseconds since the Unix epoch.
 func (t *timeline) span(at int64) int {
 	number := at / widths[t.width].Microseconds()
 	if t.spans == 0 {
@@ -42,7 +42,7 @@ func (t *timeline) span(at int64) int {
 	return i
 }
 
-// widen makes the spans longer.
+// widen uses the next longer spans.
 func (t *timeline) widen() {
 	times := int64(widths[t.width+1] / widths[t.width])
 	first := t.first / times
@@ -58,7 +58,7 @@ func (t *timeline) widen() {
 	t.width++
 }
 
-// add counts one in a column.
+// add adds one to a column of a span.
 func (t *timeline) add(span, column int) {
 	if t.columns[column] == nil {
 		t.columns[column] = make([]int64, mostSpans)
@@ -66,12 +66,12 @@ func (t *timeline) add(span, column int) {
 	t.columns[column][span]++
 }
 
-// begin returns when a span begins.
+// begin returns the start of a span.
 func (t *timeline) begin(span int) time.Time {
 	return time.UnixMicro((t.first + int64(span)) * widths[t.width].Microseconds()).UTC()
 }
 
-// count returns what has been counted.
+// count returns the count of a column in a span.
 func (t *timeline) count(span, column int) int64 {
 	if t.columns[column] == nil {
 		return 0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-package trial
+package simulate
 
 import (
 	"time"
@@ -14,29 +14,29 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Count plays entries of logs to a configuration, and counts what would become of them.
+// Count evaluates entries of logs under a configuration, and counts the decisions.
 type Count struct {
-	trial  *Trial
-	set    *plan.Set      // of config
-	index  map[string]int // of each rule, by its name
-	config *config.Config
-	key    []byte
-	actors map[string]string // of the request that is judged
+	simulation *Simulation
+	set        *plan.Set      // of config
+	index      map[string]int // of each rule, by its name
+	config     *config.Config
+	key        []byte
+	actors     map[string]string // of the current request
 
 	requests, refused, delayed, unruled int64
 	rules                               []*refusals // by rule.Index
 	timeline                            *timeline
 }
 
-// refusals are what a rule would refuse, or, in shadow mode, would refuse if it were not.
+// refusals are the requests that a rule refuses, in shadow mode too.
 type refusals struct {
-	rule  *rule.Rule // nil: nothing yet
+	rule  *rule.Rule // nil: none yet
 	n     int64
 	first First
 	top   *top.List
 }
 
-// First is the first request that was refused.
+// First is the first request that a rule refuses.
 type First struct {
 	At     int64 // in microseconds since the Unix epoch
 	Key    string
@@ -46,7 +46,7 @@ type First struct {
 	Line   int
 }
 
-// Columns of a timeline. A rule's is firstRule and its Index.
+// Columns of a timeline. The column of a rule is firstRule + Index.
 const (
 	allRequests = iota
 	allRefused
@@ -54,7 +54,7 @@ const (
 	firstRule
 )
 
-// manyActors bounds how many actors are remembered of all rules together.
+// manyActors bounds how many refused actors a Count remembers, all rules together.
 const manyActors = 1 << 17
 
 // NewCount returns a Count of a configuration.
@@ -73,14 +73,14 @@ func NewCount(c *config.Config, v config.Vocabulary) (*Count, error) {
 	}
 	n := len(set.Rules)
 	return &Count{
-		trial: t, config: c, set: set, index: index, actors: map[string]string{}, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
+		simulation: t, config: c, set: set, index: index, actors: map[string]string{}, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
 	}, nil
 }
 
-// judge judges an entry, whose request is r. It must be followed by leave.
-func (c *Count) judge(e *accesslog.Entry, r diana.Request) (diana.Decision, error) {
+// evaluate evaluates an entry, whose request is r. The caller must call leave afterwards.
+func (c *Count) evaluate(e *accesslog.Entry, r diana.Request) (diana.Decision, error) {
 	r.Actors = c.actorsOf(e)
-	d, err := c.trial.Take(e.Start, r)
+	d, err := c.simulation.Take(e.Start, r)
 	if err != nil {
 		return d, err
 	}
@@ -111,13 +111,13 @@ func (c *Count) judge(e *accesslog.Entry, r diana.Request) (diana.Decision, erro
 	return d, nil
 }
 
-// leave ends a request when it is finished.
+// leave ends a request.
 func (c *Count) leave(d *diana.Decision, e *accesslog.Entry) {
-	c.trial.Leave(d, max(e.Duration, 0), e.Status)
+	c.simulation.Leave(d, max(e.Duration, 0), e.Status)
 }
 
-// actorsOf returns who made a request, as a line of diana serve tells. Which of several
-// sources it was found in the line does not tell: it is taken for the first.
+// actorsOf returns the actors that a line of diana serve names. The line does not name the source
+// of an account or a device, so actorsOf takes the first source of the configuration.
 func (c *Count) actorsOf(e *accesslog.Entry) map[string]string {
 	clear(c.actors)
 	if e.Account != "" {
@@ -129,7 +129,7 @@ func (c *Count) actorsOf(e *accesslog.Entry) map[string]string {
 	return c.actors
 }
 
-// firstSource returns what an account or a device is known by in a request's Actors.
+// firstSource returns the key of an account or a device in a request's Actors.
 func firstSource(sources []rule.Actor, kind string) string {
 	if len(sources) == 0 || sources[0].Kind == "ip" {
 		return kind
@@ -137,7 +137,7 @@ func firstSource(sources []rule.Actor, kind string) string {
 	return sources[0].String()
 }
 
-// keyOf returns who made a request, as a rule counts it.
+// keyOf returns the key of the actor that a rule counts a request by.
 func (c *Count) keyOf(r *rule.Rule, request *diana.Request) []byte {
 	c.key, _ = c.set.Rules[c.index[r.Name]].AppendKey(c.key[:0], request, c.set.ClientIP(request))
 	return c.key
@@ -147,7 +147,8 @@ func newRefusals(rules int) *refusals {
 	return &refusals{top: top.New(min(max(manyActors/rules, 32), 4096))}
 }
 
-// add counts a refusal. What it keeps of the log is a copy: an entry is a part of a block.
+// add counts a refusal. It copies what it keeps of the entry, because the entry is a part of a
+// block of the log.
 func (r *refusals) add(by *rule.Rule, key []byte, e *accesslog.Entry) {
 	if r.n++; r.n == 1 {
 		r.rule = by
@@ -159,7 +160,7 @@ func (r *refusals) add(by *rule.Rule, key []byte, e *accesslog.Entry) {
 	r.top.Add(key)
 }
 
-// Comparison plays entries of logs to one configuration, or to two at once.
+// Comparison evaluates entries of logs under one configuration, or under two.
 type Comparison struct {
 	counts   []*Count // one or two
 	only     [2][]*refusals
@@ -178,15 +179,15 @@ func NewComparison(names *accesslog.Names, counts ...*Count) *Comparison {
 	return c
 }
 
-// Outcome is what becomes of an entry.
+// Outcome is the decision on an entry.
 type Outcome struct {
-	Judged     bool // the rest is of one that is
+	Evaluated  bool // false: a gateway would answer the request before any rule
 	Allowed    bool
 	Delayed    time.Duration
 	RetryAfter time.Duration
 }
 
-// Play has an entry judged, and returns what becomes of it in each Count.
+// Play evaluates an entry, and returns the outcome of each Count.
 func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
 	r, ok := c.requests.of(e)
 	if !ok || !honest(r.Path) {
@@ -196,7 +197,7 @@ func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
 	c.seen.look(e, &r)
 	var decisions [2]diana.Decision
 	for i, count := range c.counts {
-		if decisions[i], err = count.judge(e, r); err != nil {
+		if decisions[i], err = count.evaluate(e, r); err != nil {
 			return outcomes, err
 		}
 		d := &decisions[i]
@@ -215,10 +216,10 @@ func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
 	return outcomes, nil
 }
 
-// honest reports whether a gateway does not reject a path, whatever paths.strange says.
+// honest reports whether a gateway accepts a path, whatever paths.strange says.
 func honest(path string) bool { return paths.Check(path) == nil }
 
-// onlyRefused counts a request that one of the configurations refuses and the other does not.
+// onlyRefused counts a request that one configuration refuses and the other allows.
 func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *accesslog.Entry, r *diana.Request) {
 	c.onlyN[which]++
 	for i := range d.Verdicts {

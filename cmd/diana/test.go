@@ -8,16 +8,30 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/trial"
+	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/replay"
 	"github.com/diana-limiter/diana/rule"
 )
 
-// playScripts plays .replay files, also after one that fails.
-func (c *replayCommand) playScripts(o *output) (result error) {
+// testCommand runs scripts that say what a configuration should decide.
+type testCommand struct {
+	Config string   `placeholder:"FILE" help:"Configuration file to test instead of those that the scripts name."`
+	Files  []string `arg:"" name:"file" help:".replay files."`
+}
+
+// Help is the end of what --help prints.
+func (testCommand) Help() string {
+	return `A .replay file lists requests with their times and expected decisions, see docs/replay.md. Nothing is sent, and neither Redis nor a configuration centre is asked. The exit status is 1 if a file cannot be read or if a request has another decision.`
+}
+
+// Run runs every script, also after one that fails.
+func (c *testCommand) Run(o *output) (result error) {
+	if err := named(c.Files...); err != nil {
+		return err
+	}
 	for _, file := range c.Files {
-		if err := c.playScript(o, file); err != nil {
+		if err := c.play(o, file); err != nil {
 			result = err
 			if !errors.Is(err, errReported) {
 				o.complainf("%v\n", err)
@@ -28,7 +42,8 @@ func (c *replayCommand) playScripts(o *output) (result error) {
 	return result
 }
 
-func (c *replayCommand) playScript(o *output, file string) error {
+// play runs one script.
+func (c *testCommand) play(o *output, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return o.faults(settings{file}, err)
@@ -53,13 +68,13 @@ func (c *replayCommand) playScript(o *output, file string) error {
 	return err
 }
 
-// openGateway returns what judges by a configuration.
+// openGateway returns a function that evaluates requests under a configuration.
 func (o *output) openGateway(name string) (replay.Gateway, error) {
 	loaded, err := o.load(name)
-	if err != nil { // which has been told
+	if err != nil { // load has printed it
 		return nil, fmt.Errorf("%s cannot be used", name)
 	}
-	t, err := trial.New(loaded, vocabulary())
+	t, err := simulate.New(loaded, vocabulary())
 	if err != nil {
 		return nil, err
 	}
@@ -95,13 +110,13 @@ func (o *output) openGateway(name string) (replay.Gateway, error) {
 		case divert == nil:
 			a.Status = loaded.Response.Status
 		default:
-			a.Status = divert.Status // 0 of a server that is asked instead: who knows
+			a.Status = divert.Status // 0 if another server answers: its status is unknown
 		}
 		return a, err
 	}, nil
 }
 
-// requestOf returns the request of a script as the gateway would see it.
+// requestOf returns the request of a row as a gateway would receive it.
 func requestOf(r replay.Request) (request rule.Request, err error) {
 	for actor := range r.Actors {
 		if _, err := vocabulary().ParseActor(actor); err != nil {

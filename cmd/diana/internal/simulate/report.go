@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-package trial
+package simulate
 
 import (
 	"time"
@@ -9,7 +9,7 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 )
 
-// Report is what has come out.
+// Report is the result of a Comparison.
 type Report struct {
 	Files    []File    `json:"files"`
 	From     time.Time `json:"from"` // the first request
@@ -20,101 +20,100 @@ type Report struct {
 	Config  *Result `json:"config"`
 	Against *Result `json:"against,omitempty"`
 
-	// OnlyConfig is what Config refuses and Against does not, and OnlyAgainst the reverse.
+	// OnlyConfig has the requests that Config refuses and Against allows, OnlyAgainst the reverse.
 	OnlyConfig  *Difference `json:"only_config,omitempty"`
 	OnlyAgainst *Difference `json:"only_against,omitempty"`
 }
 
-// File is a log that has been read.
+// File is a log.
 type File struct {
 	Name     string `json:"name"`
 	Lines    int    `json:"lines"`
 	Requests int    `json:"requests"`
-	Others   int    `json:"others"` // lines that tell of no request
-	Broken   int    `json:"broken"` // and that are not understood
-	Late     int    `json:"late"`   // requests that could not be put in order
+	Others   int    `json:"others"` // lines without a request
+	Broken   int    `json:"broken"` // lines that could not be read
+	Late     int    `json:"late"`   // requests that could not be sorted by time
 	Error    string `json:"error,omitempty"`
 }
 
-// Result is what a configuration makes of the requests.
+// Result is what a configuration decides on the requests.
 type Result struct {
 	Source   string   `json:"source"`
 	Version  string   `json:"version"`
-	Allowed  int64    `json:"allowed"` // those who wait included
+	Allowed  int64    `json:"allowed"` // delayed ones included
 	Refused  int64    `json:"refused"`
 	Delayed  int64    `json:"delayed"`
-	NoRule   int64    `json:"no_rule"` // judged by none
+	NoRule   int64    `json:"no_rule"` // evaluated by no rule
 	Rules    []Rule   `json:"rules"`
 	Timeline Timeline `json:"timeline"`
 	Notes    []string `json:"notes"`
 }
 
-// Rule is what one rule makes of them.
+// Rule is what one rule decides on the requests.
 type Rule struct {
-	diana.RuleStatus // with the scope that is configured
+	diana.RuleStatus // with the configured scope
 	Refusals
 }
 
-// Refusals tells whom a rule refuses, or, in shadow mode, would refuse.
+// Refusals are the actors that a rule refuses, in shadow mode too.
 type Refusals struct {
 	First *Refused `json:"first,omitempty"`
 	Most  []Actor  `json:"most,omitempty"`
 
-	// Actors is how many actors are refused; with Approximate there are more, and the
-	// counts of Most may be too high, by Over at most.
+	// Actors is the number of refused actors. If Approximate is true there are more, and the
+	// counts in Most may be too high, by Over at most.
 	Actors      int  `json:"actors,omitempty"`
 	Approximate bool `json:"approximate,omitempty"`
 }
 
-// Refused is the first request that is refused.
+// Refused is the first refused request.
 type Refused struct {
 	Time   time.Time `json:"time"`
-	Actor  string    `json:"actor"` // "" is everyone
+	Actor  string    `json:"actor"` // its key; "" for actor all
 	Method string    `json:"method"`
 	Target string    `json:"target"`
 	File   string    `json:"file"`
 	Line   int       `json:"line"`
 }
 
-// Actor is one who is refused.
+// Actor is a refused actor.
 type Actor struct {
-	Actor   string `json:"actor"` // "" is everyone
+	Actor   string `json:"actor"` // its key; "" for actor all
 	Refused int64  `json:"refused"`
-	Over    int64  `json:"over,omitempty"` // of Refused, how many may have been others'
+	Over    int64  `json:"over,omitempty"` // how many of Refused may belong to other actors
 }
 
-// Difference is what one configuration refuses and the other does not.
+// Difference is what one configuration refuses and the other allows.
 type Difference struct {
 	Requests int64            `json:"requests"`
 	Rules    []RuleDifference `json:"rules"`
 }
 
-// RuleDifference is the part of a rule in it.
+// RuleDifference is the part of a Difference that one rule refuses.
 type RuleDifference struct {
 	Name    string `json:"name"`
 	Refused int64  `json:"refused"`
 	Refusals
 }
 
-// Timeline tells what happens when.
+// Timeline has the counts of equal spans of time.
 type Timeline struct {
 	Seconds int64  `json:"seconds"` // of a span
 	Spans   []Span `json:"spans"`
 }
 
-// Span is a part of the time.
+// Span is one span of a Timeline.
 type Span struct {
 	Begin    time.Time `json:"begin"`
 	Requests int64     `json:"requests"`
 	Refused  int64     `json:"refused"`
 	Delayed  int64     `json:"delayed"`
 
-	// ByRule has the refusals of each rule that refuses, by its name, those of shadow
-	// mode included.
+	// ByRule has the number of refusals, in shadow mode too, of each rule that refuses.
 	ByRule map[string]int64 `json:"by_rule,omitempty"`
 }
 
-// Report returns what has come out of the requests in files.
+// Report returns the result for the requests in files.
 func (c *Comparison) Report(files []accesslog.File) *Report {
 	r := &Report{Requests: c.seen.n, Notes: append([]string{}, c.logNotes(files)...)}
 	for _, f := range files {
@@ -134,7 +133,7 @@ func (c *Comparison) Report(files []accesslog.File) *Report {
 }
 
 func (c *Comparison) result(of *Count, files []accesslog.File) *Result {
-	status := of.trial.limiter.Status()
+	status := of.simulation.limiter.Status()
 	r := &Result{
 		Source: status.Config.Source, Version: status.Config.Version,
 		Allowed: of.requests - of.refused, Refused: of.refused, Delayed: of.delayed, NoRule: of.unruled,
@@ -158,21 +157,21 @@ func (c *Comparison) difference(which int, files []accesslog.File) *Difference {
 	return d
 }
 
-// mostTold is how many of those who are refused most are told.
-const mostTold = 10
+// mostListed is the length of Refusals.Most.
+const mostListed = 10
 
-func (r *refusals) report(files []accesslog.File) (told Refusals) {
+func (r *refusals) report(files []accesslog.File) (list Refusals) {
 	if r == nil {
-		return told
+		return list
 	}
 	f := r.first
-	told.First = &Refused{time.UnixMicro(f.At).UTC(), f.Key, f.Method, f.Target, files[f.File].Name, f.Line}
-	told.Actors = r.top.Len()
-	for _, c := range r.top.Most(mostTold) {
-		told.Most = append(told.Most, Actor{c.Name, c.N, c.Over})
+	list.First = &Refused{time.UnixMicro(f.At).UTC(), f.Key, f.Method, f.Target, files[f.File].Name, f.Line}
+	list.Actors = r.top.Len()
+	for _, c := range r.top.Most(mostListed) {
+		list.Most = append(list.Most, Actor{c.Name, c.N, c.Over})
 	}
-	told.Approximate = r.top.Full()
-	return told
+	list.Approximate = r.top.Full()
+	return list
 }
 
 func (c *Count) timelineReport(rules []diana.RuleStatus) Timeline {

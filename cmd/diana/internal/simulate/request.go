@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-package trial
+package simulate
 
 import (
 	"encoding/hex"
@@ -14,13 +14,13 @@ import (
 )
 
 // requests makes requests of the entries of logs, as net/http makes them of what it reads. It
-// has memory for one.
+// reuses the memory of one request.
 type requests struct {
 	names  *accesslog.Names
 	http   http.Request
 	url    url.URL
 	values [][]string // of the header
-	has    []bool     // whether values is in the header
+	has    []bool     // whether the header has the value
 }
 
 func newRequests(names *accesslog.Names) *requests {
@@ -32,8 +32,8 @@ func newRequests(names *accesslog.Names) *requests {
 	return r
 }
 
-// of returns the request of an entry, until the next call. It is none if a server in Go would
-// answer it by itself.
+// of returns the request of an entry, which is valid until the next call. ok is false if net/http
+// would answer the request by itself.
 func (r *requests) of(e *accesslog.Entry) (request diana.Request, ok bool) {
 	r.http.Method, r.http.Host, r.http.RemoteAddr = e.Method, e.Host, remote(e.Remote)
 	path, ok := r.setURL(e)
@@ -54,7 +54,7 @@ func (r *requests) of(e *accesslog.Entry) (request diana.Request, ok bool) {
 }
 
 // remote returns the address of a request. diana serve --log-actors hash writes 64 bits of a
-// hash for an address, which become an IPv6 network of their own, so that clients stay apart.
+// hash for an address. remote makes an IPv6 network of them, so that clients stay distinct.
 func remote(text string) string {
 	digits, ok := strings.CutPrefix(text, "sha256:")
 	var ip [16]byte
@@ -67,7 +67,7 @@ func remote(text string) string {
 	return netip.AddrFrom16(ip).String()
 }
 
-// setURL reads the target of an entry and returns the path, as it was sent.
+// setURL reads the target of an entry and returns the path as it was sent.
 func (r *requests) setURL(e *accesslog.Entry) (path string, ok bool) {
 	path, query, _ := strings.Cut(e.Target, "?")
 	r.http.URL = &r.url
@@ -79,7 +79,7 @@ func (r *requests) setURL(e *accesslog.Entry) (path string, ok bool) {
 	if query == "" {
 		query = e.Query
 	}
-	r.url = url.URL{RawQuery: query} // what actors look at
+	r.url = url.URL{RawQuery: query} // actors read nothing else of it
 	return path, true
 }
 
@@ -102,7 +102,7 @@ func (r *requests) parseURL(e *accesslog.Entry) (path, query string, ok bool) {
 	return u.EscapedPath(), u.RawQuery, true
 }
 
-// plain reports whether a path is one that reading and writing it as a URL leaves as it is.
+// plain reports whether a path stays the same when it is read and written as a URL.
 func plain(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false

@@ -19,8 +19,8 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// centred is gateways that follow a document in a real etcd.
-type centred struct {
+// remoteFleet is a set of gateways that follow a document in a real etcd.
+type remoteFleet struct {
 	*testing.T
 	etcd     *etcdtest.Server
 	url      string
@@ -29,9 +29,9 @@ type centred struct {
 	client   *http.Client
 }
 
-func startCentred(t *testing.T, gateways int) *centred {
+func startCentred(t *testing.T, gateways int) *remoteFleet {
 	t.Helper()
-	c := &centred{T: t, etcd: etcdtest.Start(t)}
+	c := &remoteFleet{T: t, etcd: etcdtest.Start(t)}
 	c.url = "etcd://" + c.etcd.Addr() + "/diana/limits"
 	u, err := url.Parse(c.url)
 	if err != nil {
@@ -54,7 +54,7 @@ func startCentred(t *testing.T, gateways int) *centred {
 }
 
 // put writes a document of several rules, all of whose names begin with version.
-func (c *centred) put(version string) {
+func (c *remoteFleet) put(version string) {
 	c.Helper()
 	text := fmt.Sprintf("[{url: /, rules: [{name: %[1]s-a, rpu: 1000000}, {name: %[1]s-b, rpu: 1000000}]}, {url: /x, rules: [{name: %[1]s-c, rpu: 1000000}]}]", version)
 	var err error
@@ -70,9 +70,9 @@ func (c *centred) put(version string) {
 
 var ruleNames = regexp.MustCompile(`"([^"-]+)(?:-[a-z])?"`)
 
-// versions asks a gateway, and returns the versions of the rules that judged the request.
-// It may be called from any goroutine.
-func (c *centred) versions(gateway int) map[string]int {
+// versions sends a request to a gateway and returns the versions of the rules that evaluated it.
+// Any goroutine may call it.
+func (c *remoteFleet) versions(gateway int) map[string]int {
 	r, err := c.client.Get(c.gateways[gateway].url + "/x")
 	if err != nil {
 		c.Error(err)
@@ -90,8 +90,8 @@ func (c *centred) versions(gateway int) map[string]int {
 	return seen
 }
 
-// await waits until every gateway judges by a version, and returns how long that took.
-func (c *centred) await(version string) time.Duration {
+// await waits until every gateway evaluates by a version, and returns how long that took.
+func (c *remoteFleet) await(version string) time.Duration {
 	c.Helper()
 	begin := time.Now()
 	for i := range c.gateways {
@@ -102,8 +102,8 @@ func (c *centred) await(version string) time.Duration {
 	return time.Since(begin).Round(time.Millisecond)
 }
 
-// What is put into etcd is in force on all gateways at once; while it is changed a
-// thousand times under load, no request fails, and each is judged by one version.
+// A document that is put into etcd is active in all gateways at once. While it changes a thousand
+// times under load, no request fails, and each is evaluated by one version.
 func TestCentreUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := startCentred(t, 3)
@@ -149,8 +149,8 @@ func TestCentreUnderLoad(t *testing.T) {
 	t.Logf("%d changes in %v under %d requests, which saw %d versions; the last in force %v after it was put", changes, took.Round(time.Millisecond), asked.Load(), versions, after)
 }
 
-// Whatever happens to etcd, the gateways go on by the last good document, and hear of the
-// next one when it is back.
+// Whatever happens to etcd, the gateways keep the last good document, and get the next one when
+// etcd is back.
 func TestCentreFaults(t *testing.T) {
 	t.Parallel()
 	c := startCentred(t, 2)

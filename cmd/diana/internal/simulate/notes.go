@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-package trial
+package simulate
 
 import (
 	"fmt"
@@ -15,20 +15,20 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// seen is what entries have told, to say in the end what they have not.
+// seen is what the entries of a log contained. The notes say what they lacked.
 type seen struct {
 	headers  []bool
-	first    int64 // time
+	first    int64 // time of the first entry
 	last     int64
 	host     bool
 	query    bool
-	account  bool // as diana serve tells it
+	account  bool // some line of diana serve has it
 	device   bool
 	n        int64
-	answered int64 // requests that a server in Go answers by itself
+	answered int64 // requests that a gateway answers before any rule
 	whole    int64 // times in whole seconds
 	unending int64 // without a duration
-	endless  int64 // of over a day
+	endless  int64 // with a duration of over a day
 	homeless int64 // without an address
 
 	unanswered int64 // without a status
@@ -67,7 +67,7 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	}
 }
 
-// Headers returns the headers that a configuration looks at.
+// Headers returns the headers that a configuration reads.
 func Headers(c *config.Config) (names []string) {
 	for _, a := range actors(c) {
 		switch a.Kind {
@@ -88,7 +88,7 @@ func Headers(c *config.Config) (names []string) {
 	return names
 }
 
-// actors returns what a configuration counts by.
+// actors returns the actors of a configuration's identity and rules.
 func actors(c *config.Config) []rule.Actor {
 	all := append(slices.Clone(c.Identity.Account), c.Identity.Device...)
 	for _, r := range rulesOf(c) {
@@ -105,8 +105,8 @@ func rulesOf(c *config.Config) (all []rule.Rule) {
 	return all
 }
 
-// told reports whether a log has told, of any request, what an actor is found by.
-func (s *seen) told(a rule.Actor, names *accesslog.Names) bool {
+// has reports whether any request of the logs had what an actor is found by.
+func (s *seen) has(a rule.Actor, names *accesslog.Names) bool {
 	header := a.Name
 	switch a.Kind {
 	case "query":
@@ -126,45 +126,45 @@ func (s *seen) told(a rule.Actor, names *accesslog.Names) bool {
 	return i >= 0 && s.headers[i]
 }
 
-// notes returns what the reader of the result of a configuration must know.
+// notes returns what a reader of a configuration's result must know.
 func (c *Comparison) notes(of *Count) (notes []string) {
 	s, names := &c.seen, c.requests.names
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	held, global, quick, charged := false, false, false, false
-	status := of.trial.limiter.Status().Rules
+	status := of.simulation.limiter.Status().Rules
 	for i, r := range rulesOf(of.config) {
 		held = held || r.Algorithm.Held
 		charged = charged || len(r.Charge) > 0
 		global = global || r.Scope == rule.Global
 		if r.Wait > 0 {
-			add("%q is judged as if it had no wait: who is over the limit is refused.", status[i].Name)
+			add("%q is evaluated without its wait: it refuses every request over the limit.", status[i].Name)
 		}
 		quick = quick || r.Algorithm.Uses("unit") && r.Limit.Unit < 10*time.Second
 		for _, a := range r.Actor {
 			if missing := s.missing(a, &of.config.Identity, names); len(missing) > 0 {
-				add("%q counts by %s: no line tells %s, so it counts by address.", status[i].Name, a, strings.Join(missing, " or "))
+				add("%q counts by %s: no line has %s, so it counts by address.", status[i].Name, a, strings.Join(missing, " or "))
 			}
 		}
 	}
 	if global {
-		add("Global rules are counted as by one gateway that has the whole limit.")
+		add("Global rules are counted as by one gateway with the whole limit.")
 	}
 	if s.whole > 0 && quick {
-		add("%d of %d times are in whole seconds: requests of the same second are judged as if they came at once.", s.whole, s.n)
+		add("%d of %d times are in whole seconds: requests of the same second are evaluated as if they came at once.", s.whole, s.n)
 	}
 	if s.unending > 0 && held {
-		add("%d of %d requests do not tell how long they took: under rules of concurrency they are over at once.", s.unending, s.n)
+		add("%d of %d requests have no duration: under rules of concurrency they end at once.", s.unending, s.n)
 	}
 	if s.unanswered > 0 && charged {
-		add("%d of %d requests do not tell their status: they stay counted under rules with charge.", s.unanswered, s.n)
+		add("%d of %d requests have no status: they stay counted under rules with charge.", s.unanswered, s.n)
 	}
-	if of.trial.early > 0 {
-		add("More than %d requests were inside at once: %d have been let out before their time.", mostInside, of.trial.early)
+	if of.simulation.early > 0 {
+		add("More than %d requests were in flight at once: %d of them were ended too early.", mostInside, of.simulation.early)
 	}
 	return notes
 }
 
-// missing returns what an actor is found by, if a log tells none of it.
+// missing returns what an actor is found by, if the logs have none of it.
 func (s *seen) missing(a rule.Actor, id *rule.Identity, names *accesslog.Names) (missing []string) {
 	sources := []rule.Actor{a}
 	switch {
@@ -177,7 +177,7 @@ func (s *seen) missing(a rule.Actor, id *rule.Identity, names *accesslog.Names) 
 		sources = id.Device
 	}
 	for _, source := range sources {
-		if source.Kind == "ip" || s.told(source, names) {
+		if source.Kind == "ip" || s.has(source, names) {
 			return nil
 		}
 		missing = append(missing, source.String())
@@ -185,7 +185,7 @@ func (s *seen) missing(a rule.Actor, id *rule.Identity, names *accesslog.Names) 
 	return missing
 }
 
-// logNotes returns what is to be known about the logs, whatever the configuration.
+// logNotes returns what a reader must know about the logs, whatever the configuration.
 func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
 	s := &c.seen
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -194,19 +194,19 @@ func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
 		late += f.Late
 	}
 	if late > 0 {
-		add("%d of %d requests stand too far from where their time belongs in their file: they are judged at the time of those around them.", late, s.n)
+		add("%d of %d requests are too far from their place by time in their file: they are evaluated at the time of the lines around them.", late, s.n)
 	}
 	if s.homeless > 0 {
-		add("%d of %d requests come from no address (a name, or nothing): together they count as one address.", s.homeless, s.n)
+		add("%d of %d requests have no valid address (a name, or nothing): together they count as one address.", s.homeless, s.n)
 	}
 	if s.endless > 0 {
-		add("%d of %d durations are over a day, and their requests came that much earlier: without a unit a duration is read as seconds.", s.endless, s.n)
+		add("%d of %d durations are over a day, and their requests count that much earlier: a duration without a unit is read as seconds.", s.endless, s.n)
 	}
 	if s.answered > 0 {
-		add("%d requests are not judged: the gateway would answer them by itself, as their URL cannot be read, or is too long.", s.answered)
+		add("%d requests are not evaluated: the gateway would answer them before any rule, because their URL cannot be read or is too long.", s.answered)
 	}
 	if s.own > 0 {
-		add("What diana serve logs as requests is what it has allowed. Its lines on refusals are not replayed, because each stands for many.")
+		add("The request lines of diana serve are requests that it allowed. Its refusal lines are not replayed, because each stands for many requests.")
 	}
 	return notes
 }

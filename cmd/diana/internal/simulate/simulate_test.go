@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-package trial
+package simulate
 
 import (
 	"bufio"
@@ -30,7 +30,7 @@ func newCount(t *testing.T, yaml string) *Count {
 	return count
 }
 
-// Every span has what happened in it, whatever time has come since.
+// Every span has the events of its time, also after the spans have become longer.
 func TestTimeline(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))
@@ -67,7 +67,7 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// A request is what net/http would make of the line.
+// A request is the one that net/http would make of the line.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	targets := []string{
@@ -104,7 +104,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A header is there while a line tells it, and no longer.
+// A request has a header only if its line has it.
 func TestRequestsHeaders(t *testing.T) {
 	t.Parallel()
 	r := newRequests(accesslog.NewNames([]string{"A", "B"}))
@@ -119,17 +119,17 @@ func TestRequestsHeaders(t *testing.T) {
 	}
 }
 
-// Places are held for as long as requests last, and for no more of them than there is room.
+// A request holds its slot for its duration. At most mostInside requests are in flight.
 func TestInside(t *testing.T) {
 	t.Parallel()
 	c := newCount(t, "{url: /, rules: [{algo: C, rpu: 2}]}")
 	allowed := func(at, lasts int64) bool {
 		t.Helper()
-		d, err := c.trial.Take(at, diana.Request{})
+		d, err := c.simulation.Take(at, diana.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.trial.Leave(&d, lasts, 0)
+		defer c.simulation.Leave(&d, lasts, 0)
 		return d.Allowed
 	}
 	for i, tc := range []struct {
@@ -147,12 +147,13 @@ func TestInside(t *testing.T) {
 			t.Fatal("refused below the limit")
 		}
 	}
-	if len(c.trial.inside) != mostInside || c.trial.early != 5 {
-		t.Errorf("%d are remembered, %d were let out early", len(c.trial.inside), c.trial.early)
+	if len(c.simulation.inside) != mostInside || c.simulation.early != 5 {
+		t.Errorf("%d are remembered, %d were let out early", len(c.simulation.inside), c.simulation.early)
 	}
 }
 
-// Who is inside keeps no text of the log alive. Not parallel: it looks at the memory of all.
+// A request in flight keeps no block of the log in memory. Not parallel, because it measures the
+// heap of the whole process.
 func TestInsideKeepsNoText(t *testing.T) {
 	c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{algo: C, rpu: 100}]}"))
 	heap := func() int64 {
@@ -169,12 +170,12 @@ func TestInsideKeepsNoText(t *testing.T) {
 			t.Fatal(outcomes, err)
 		}
 	}
-	if kept := heap() - before; len(c.counts[0].trial.inside) != 64 || kept > 16<<20 {
-		t.Errorf("%d inside keep %d MiB", len(c.counts[0].trial.inside), kept>>20)
+	if kept := heap() - before; len(c.counts[0].simulation.inside) != 64 || kept > 16<<20 {
+		t.Errorf("%d inside keep %d MiB", len(c.counts[0].simulation.inside), kept>>20)
 	}
 }
 
-// What an override refuses its rule has refused.
+// A refusal by an override counts for its rule.
 func TestOverridesCompared(t *testing.T) {
 	t.Parallel()
 	names := accesslog.NewNames(nil)
@@ -192,13 +193,13 @@ func TestOverridesCompared(t *testing.T) {
 	}
 }
 
-// A file that refused requests would get need not be where logs are.
-func TestTrialOfDivert(t *testing.T) {
+// The file of a divert need not exist on the machine that replays logs.
+func TestDivertFileIsNotRead(t *testing.T) {
 	t.Parallel()
 	newCount(t, "{url: /, rules: [{rpu: 1}], divert: {status: 200, file: /nowhere/to/be/found.html}}")
 }
 
-// Where no line tells the host, those who read the result are told.
+// If no line has a host, a note says so.
 func TestNoteOfHost(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]int{"": 1, "example.org": 0} {
@@ -212,7 +213,7 @@ func TestNoteOfHost(t *testing.T) {
 	}
 }
 
-// Where addresses cannot be read, those who read the result are told of each.
+// A note counts the requests without a valid address.
 func TestNoteOfAddress(t *testing.T) {
 	t.Parallel()
 	c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{actor: ip, rpu: 1}]}"))
@@ -226,7 +227,7 @@ func TestNoteOfAddress(t *testing.T) {
 	}
 }
 
-// Durations that are not in seconds are not believed in silence.
+// A note counts durations that are probably not in seconds.
 func TestNoteOfDurations(t *testing.T) {
 	t.Parallel()
 	for duration, want := range map[int64]int{accesslog.Unknown: 0, day.Microseconds(): 0, day.Microseconds() + 1: 1} {

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/plan"
+)
+
+// resetter forgets what a rule has counted under a key.
+type resetter func(ctx context.Context, rule string, actor ...string) error
+
+// resetRequest is the body of POST /reset. The actor is written as for plan.Set.ActorKeys.
+type resetRequest struct {
+	Rule  string `json:"rule"`
+	Actor texts  `json:"actor"`
+}
+
+// resetAnswer is the body of the answer.
+type resetAnswer struct {
+	Rule   string   `json:"rule"`
+	Actors []string `json:"actors"` // the keys, as plan.ActorText writes them
+}
+
+// texts is a text in JSON, or a list of texts.
+type texts []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *texts) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*t = texts{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(t))
+}
+
+// mostReset is the longest body of POST /reset, in bytes.
+const mostReset = 64 << 10
+
+// newReset returns the handler of POST /reset, which forgets what a rule has counted of an actor.
+func newReset(active func() *config.Config, reset resetter, logger *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := readReset(http.MaxBytesReader(w, r.Body, mostReset))
+		if err != nil {
+			adminProblem(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		set, err := compile(active())
+		if err != nil {
+			adminProblem(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		of, err := set.Named(body.Rule)
+		if err != nil {
+			adminProblem(w, http.StatusNotFound, err.Error())
+			return
+		}
+		keys, err := set.ActorKeys(of, body.Actor)
+		if err != nil {
+			adminProblem(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		answer := resetAnswer{Rule: of.Name, Actors: []string{}}
+		for _, key := range keys {
+			if err := reset(r.Context(), of.Name, plan.ActorText(key)); err != nil {
+				logger.Error("counter not reset", "rule", of.Name, "actor", key, "error", err)
+				adminProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("The counter could not be reset: %v", err))
+				return
+			}
+			logger.Info("counter reset", "rule", of.Name, "actor", key)
+			answer.Actors = append(answer.Actors, plan.ActorText(key))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(answer) // a client that has disconnected needs no answer
+	})
+}
+
+// readReset reads the body of POST /reset.
+func readReset(body io.Reader) (r resetRequest, err error) {
+	const expected = `expected {"rule": "NAME", "actor": "VALUE"}`
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&r); err != nil {
+		return r, fmt.Errorf("%s: %w", expected, err)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return r, errors.New(expected + ", found more after it")
+	}
+	if r.Rule == "" || len(r.Actor) == 0 {
+		return r, errors.New(expected)
+	}
+	return r, nil
+}

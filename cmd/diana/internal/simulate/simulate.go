@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+
+// Package simulate evaluates requests of the past under a configuration, and counts what it
+// would have decided.
+package simulate
+
+import (
+	"container/heap"
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Simulation is a limiter with a clock of its own. No request waits: the Decision says for how
+// long it would have. The simulation counts global rules itself, as one gateway with the whole
+// limit. So it asks neither Redis nor a configuration centre.
+type Simulation struct {
+	limiter *diana.Limiter
+	keeps   bool // some rule keeps something of a request until it ends, see keeps
+	now     time.Time
+	inside  stays
+	early   int64 // how many were ended too early, because of mostInside
+}
+
+// New returns a Simulation of a configuration.
+func New(c *config.Config, v config.Vocabulary) (*Simulation, error) {
+	s := &Simulation{}
+	for _, r := range rulesOf(c) {
+		s.keeps = s.keeps || keeps(&r)
+	}
+	l, err := diana.Options{
+		Vocabulary: v,
+		Logger:     slog.New(slog.DiscardHandler),
+		Now:        func() time.Time { return s.now },
+	}.New(alone(c))
+	s.limiter = l
+	return s, err
+}
+
+// alone returns the configuration with every rule local, and without Redis and remote.
+func alone(c *config.Config) *config.Config {
+	a := *c
+	a.Redis, a.Remote, a.Limits = nil, nil, nil
+	for _, e := range c.Limits {
+		rules := append([]rule.Rule(nil), e.Rules...)
+		for i := range rules {
+			rules[i].Scope = rule.Local
+		}
+		e.Rules = rules
+		if e.Divert != nil { // its file is not needed, and may not exist on this machine
+			d := *e.Divert
+			d.File = ""
+			e.Divert = &d
+		}
+		a.Limits = append(a.Limits, e)
+	}
+	return &a
+}
+
+// Take evaluates a request at a time in microseconds since the Unix epoch. The caller must call
+// Leave before the next Take.
+func (s *Simulation) Take(at int64, r diana.Request) (diana.Decision, error) {
+	for len(s.inside) > 0 && s.inside[0].until <= at {
+		s.endFirst()
+	}
+	s.now = time.UnixMicro(at)
+	if s.keeps { // the Decision keeps these, which are parts of a block of the log
+		r.Method, r.Path = strings.Clone(r.Method), strings.Clone(r.Path)
+	}
+	return s.limiter.Take(context.Background(), r) // fails only if a request waits
+}
+
+// Leave ends a request. lasts is its duration after the wait, in microseconds. status is that of
+// its answer, or 0 if it is unknown.
+func (s *Simulation) Leave(d *diana.Decision, lasts int64, status int) {
+	until := s.now.UnixMicro() + d.Delayed.Microseconds() + lasts
+	if until <= s.now.UnixMicro() || !holds(d) {
+		end(d, status)
+		return
+	}
+	if len(s.inside) >= mostInside {
+		s.endFirst()
+		s.early++
+	}
+	heap.Push(&s.inside, stay{until, *d, status})
+}
+
+func (s *Simulation) endFirst() {
+	first := heap.Pop(&s.inside).(stay)
+	end(&first.decision, first.status)
+}
+
+func end(d *diana.Decision, status int) {
+	if status != 0 {
+		d.SetStatus(status)
+	}
+	d.Done()
+}
+
+// holds reports whether some rule keeps something of an allowed request until it ends.
+func holds(d *diana.Decision) bool {
+	for i := range d.Verdicts {
+		if v := &d.Verdicts[i]; v.Allowed && keeps(v.Rule) {
+			return d.Allowed
+		}
+	}
+	return false
+}
+
+// keeps reports whether a rule keeps something of a request until it ends: a slot, or a charge
+// that depends on the answer.
+func keeps(r *rule.Rule) bool { return r.Algorithm.Held || len(r.Charge) > 0 }
+
+// mostInside bounds the requests in flight, each of which takes a few hundred bytes.
+const mostInside = 1 << 16
+
+// stay is a request in flight.
+type stay struct {
+	until    int64
+	decision diana.Decision
+	status   int
+}
+
+// stays is a heap whose root ends first.
+type stays []stay
+
+func (s stays) Len() int           { return len(s) }
+func (s stays) Less(i, j int) bool { return s[i].until < s[j].until }
+func (s stays) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
+func (s *stays) Push(x any)        { *s = append(*s, x.(stay)) }
+
+func (s *stays) Pop() any {
+	last := (*s)[len(*s)-1]
+	*s = (*s)[:len(*s)-1]
+	return last
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The command has each gateway reset the actor, and prints the keys that were reset.
+func TestResetCommand(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, actorRules)
+	token := newToken(t, "s3cret", 0o600)
+	var keys []string
+	var fail error
+	reset := newReset(l.Config, func(_ context.Context, rule string, key ...string) error {
+		keys = append(keys, rule+" "+key[0])
+		return fail
+	}, slog.New(slog.DiscardHandler))
+	gateway := httptest.NewServer(adminFlags{AdminToken: token}.guard(http.NotFoundHandler(), reset, slog.New(slog.DiscardHandler)))
+	defer gateway.Close()
+	redirect := httptest.NewServer(http.RedirectHandler(gateway.URL+"/reset", http.StatusTemporaryRedirect))
+	defer redirect.Close()
+	file := filepath.Join(t.TempDir(), "diana.yaml")
+	if err := os.WriteFile(file, []byte(actorRules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := func(admin string, args ...string) (status int, out, errs string) {
+		var o, e bytes.Buffer
+		args = append([]string{"reset", "--config", file, "--admin", admin, "--admin-token", token.secret.String()}, args...)
+		status = run(t.Context(), args, &o, &e)
+		return status, strings.ReplaceAll(o.String(), admin, "GATEWAY"), strings.ReplaceAll(e.String(), admin, "GATEWAY")
+	}
+
+	status, out, errs := command(gateway.URL, "--rule", "both", "--actor", "account=ann", "--actor", "ip=192.0.2.1")
+	want := "GATEWAY: ip=192.0.2.1;account=3:ann; reset\nGATEWAY: ip=192.0.2.1;header:X-Account-Id=3:ann; reset\nGATEWAY: ip=192.0.2.1;cookie:acct=3:ann; reset\n"
+	if status != statusGood || out != want || errs != "" {
+		t.Errorf("status %d, %q, %q", status, out, errs)
+	}
+	if len(keys) != 3 || !slices.Contains(keys, "both ip=192.0.2.1;header:X-Account-Id=3:ann;") {
+		t.Errorf("%q were reset", keys)
+	}
+	fail = errors.New("no connection")
+	if status, out, errs = command(gateway.URL, "--rule", "ip", "--actor", "192.0.2.1"); status != statusBad || out != "" || !strings.Contains(errs, "no connection") {
+		t.Errorf("status %d, %q, %q", status, out, errs)
+	}
+	if status, out, errs = command(redirect.URL, "--rule", "ip", "--actor", "192.0.2.1"); status != statusBad || out != "" || !strings.Contains(errs, "GATEWAY: not reset: 307 Temporary Redirect") {
+		t.Errorf("status %d, %q, %q", status, out, errs)
+	}
+}
+
+const actorRules = `
+identity:
+  account: ["header:X-Account-Id", "cookie:acct"]
+limits:
+  - url: /
+    rules:
+      - {name: all, rpu: 1}
+      - {name: account, actor: account, rpu: 1}
+      - {name: ip, actor: ip, rpu: 1}
+      - {name: plan, actor: "header:X-Plan", rpu: 1}
+      - {name: host, actor: host, rpu: 1}
+      - {name: both, actor: [ip, account], rpu: 1}
+`

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+
+package dianaprom
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/diana-limiter/diana"
+)
+
+// New returns a collector of a limiter's metrics. It reads the limiter at each scrape, so it adds
+// nothing to the cost of a request. A scrape of a closed limiter returns its last values.
+//
+// Rejected: counters that requests keep up to date. The limiter counts already, so each request
+// would be counted twice.
+func New(limiter *diana.Limiter) prometheus.Collector { return collector{limiter} }
+
+type collector struct{ limiter *diana.Limiter }
+
+var (
+	requestsDesc = prometheus.NewDesc("diana_requests_total",
+		"Requests that a rule evaluated, by decision. A request that several rules evaluate counts under each of them.",
+		[]string{"rule", "decision"}, nil)
+	overflowDesc = prometheus.NewDesc("diana_overflow_total",
+		"Requests that the overflow counter of a rule evaluated, because max_keys left no room for their actors.",
+		[]string{"rule"}, nil)
+	limitDesc = prometheus.NewDesc("diana_rule_limit",
+		"Requests that a rule allows in its unit, or at once if it limits concurrency.", []string{"rule"}, nil)
+	unitDesc = prometheus.NewDesc("diana_rule_unit_seconds",
+		"The unit of a rule. A rule that limits concurrency has none.", []string{"rule"}, nil)
+	rejectedDesc = prometheus.NewDesc("diana_rejected_total",
+		"Requests that were answered before any rule, with 400 because their path cannot be evaluated (path), or with 414 because it is too long (path_length).",
+		[]string{"reason"}, nil)
+	degradedDesc = prometheus.NewDesc("diana_degraded",
+		"Whether the limiter decides global rules without Redis (1) or not (0).", nil, nil)
+	fallbackDesc = prometheus.NewDesc("diana_fallback_total",
+		"Requests that the limiter evaluated without Redis, because a call failed or because Redis was not asked.", nil, nil)
+	keysDesc = prometheus.NewDesc("diana_keys",
+		"Actors that the local store remembers, all rules together.", nil, nil)
+	waitingDesc = prometheus.NewDesc("diana_waiting",
+		"Requests that wait now, for a rule with a wait or for a leaky bucket. At most 10,000.", nil, nil)
+	evictionsDesc = prometheus.NewDesc("diana_evictions_total",
+		"Expired actors that the local store removed to make room for new ones.", nil, nil)
+	reloadsDesc = prometheus.NewDesc("diana_config_reloads_total",
+		"Configurations that were read after the start, by source and result. Losing a source counts once as an error.",
+		[]string{"source", "result"}, nil)
+	configDesc = prometheus.NewDesc("diana_config_info",
+		"The active configuration. The value is always 1.", []string{"source", "version"}, nil)
+	reloadedDesc = prometheus.NewDesc("diana_config_last_reload_successful",
+		"Whether the file and the remote configuration were valid when they were last read (1) or not (0).", nil, nil)
+	reloadTimeDesc = prometheus.NewDesc("diana_config_last_reload_success_timestamp_seconds",
+		"When a configuration was last read successfully, in seconds since 1970.", nil, nil)
+	redisErrorsDesc = prometheus.NewDesc("diana_redis_errors_total",
+		"Requests and probes that Redis did not answer, by the kind of failure.", []string{"kind"}, nil)
+	gatewaysDesc = prometheus.NewDesc("diana_gateways",
+		"Gateways last seen alive, this one included.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		requestsDesc, overflowDesc, limitDesc, unitDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc,
+		evictionsDesc, reloadsDesc, configDesc, reloadedDesc, reloadTimeDesc, redisErrorsDesc, gatewaysDesc,
+	} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(to chan<- prometheus.Metric) {
+	s := c.limiter.Status()
+	collectRules(to, s.Rules)
+	for reason, n := range c.limiter.Rejected() {
+		counter(to, rejectedDesc, n, reason)
+	}
+	gauge(to, keysDesc, float64(s.Keys))
+	gauge(to, waitingDesc, float64(c.limiter.Waiting()))
+	counter(to, evictionsDesc, s.Evictions)
+	c.collectConfig(to, &s.Config)
+
+	gauge(to, degradedDesc, oneIf(s.Degraded))
+	counter(to, fallbackDesc, s.Fallback)
+	gauge(to, gatewaysDesc, float64(s.Gateways))
+	failed := c.limiter.RedisErrors()
+	for _, kind := range []string{"timeout", "connection"} { // exported from the start, so that the first one is an increase
+		failed[kind] += 0
+	}
+	for kind, n := range failed {
+		counter(to, redisErrorsDesc, n, kind)
+	}
+}
+
+// collectRules sends the metrics of each rule.
+func collectRules(to chan<- prometheus.Metric, rules []diana.RuleStatus) {
+	for _, r := range rules {
+		name := label(r.Name)
+		counter(to, requestsDesc, r.Allowed, name, "allowed")
+		counter(to, requestsDesc, r.Refused, name, "refused")
+		counter(to, requestsDesc, r.ShadowRefused, name, "shadow_refused")
+		counter(to, requestsDesc, r.Delayed, name, "delayed")
+		counter(to, overflowDesc, r.Overflow, name)
+		gauge(to, limitDesc, float64(r.Limit), name)
+		if r.UnitSeconds > 0 {
+			gauge(to, unitDesc, r.UnitSeconds, name)
+		}
+	}
+}
+
+// collectConfig sends the metrics of the active configuration and of the reloads.
+func (c collector) collectConfig(to chan<- prometheus.Metric, s *diana.ConfigStatus) {
+	gauge(to, configDesc, 1, label(s.Source), s.Version)
+	gauge(to, reloadedDesc, oneIf(s.LastReloadSuccessful))
+	gauge(to, reloadTimeDesc, float64(s.LastReloadSuccess.UnixMilli())/1000)
+	for reload, n := range c.limiter.Reloads() {
+		counter(to, reloadsDesc, n, label(reload.Source), reload.Result)
+	}
+}
+
+func counter(to chan<- prometheus.Metric, d *prometheus.Desc, n int64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}
+
+func gauge(to chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// label returns text as the value of a label, which must be UTF-8. The name of a file need not be.
+func label(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
