@@ -61,8 +61,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// DefaultMaxKeys is the MaxKeys of the zero Options.
-const DefaultMaxKeys = 1_000_000
+// defaultMaxKeys is the MaxKeys of the zero Options.
+const defaultMaxKeys = 1_000_000
 
 // Options configure a Store.
 type Options struct {
@@ -70,7 +70,7 @@ type Options struct {
 	// actor that two rules count is two. Each rule has room for at least MaxKeys / (4 * rules)
 	// actors, whatever other rules' actors do. Counters with a Meter that refuses every
 	// request need no room. Further newcomers share one counter for each rule. 0 means
-	// DefaultMaxKeys.
+	// 1,000,000.
 	MaxKeys int
 
 	// Clock replaces the system clock if it is not nil. Only its owner knows when it will
@@ -165,7 +165,7 @@ func (c *counters) moment(state limit.State, now int64) int64 {
 // New returns an empty Store.
 func New(o Options) *Store {
 	if o.MaxKeys <= 0 {
-		o.MaxKeys = DefaultMaxKeys
+		o.MaxKeys = defaultMaxKeys
 	}
 	n := 1
 	for n < maxShards && n*perShard <= o.MaxKeys {
@@ -201,7 +201,7 @@ func (s *Store) Now() int64 {
 // SetMaxKeys changes Options.MaxKeys. If there are more keys, they stay until they expire.
 func (s *Store) SetMaxKeys(n int) {
 	if n <= 0 {
-		n = DefaultMaxKeys
+		n = defaultMaxKeys
 	}
 	s.rooms.setMaxKeys(n)
 	s.cells.most.Store(max(leastCells, bytesPerKey*int64(n)) / 8)
