@@ -20,8 +20,8 @@ type Meters struct {
 
 // family is what the counters of one name have in common.
 type family struct {
-	layout string
-	states map[string]limit.State
+	version string
+	states  map[string]limit.State
 }
 
 type counters struct {
@@ -41,8 +41,8 @@ func (m *Meters) Counters(name string, meter limit.Meter) (limit.Counters, error
 		}
 		m.families[name] = f
 	}
-	if f.layout != meter.StateVersion() {
-		return nil, fmt.Errorf("replay: counters %q have layout %q, not %q", name, f.layout, meter.StateVersion())
+	if f.version != meter.StateVersion() {
+		return nil, fmt.Errorf("replay: counters %q have state version %q, not %q", name, f.version, meter.StateVersion())
 	}
 	return counters{f, meter}, nil
 }
