@@ -54,7 +54,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		}
 		s.Refund(made) // by this gateway, which therefore knows it
 		if ok, _ := take("x"); !ok {
-			t.Errorf("%s: refused after one was given back", a.Name())
+			t.Errorf("%s: refused after one was refunded", a.Name())
 		}
 		if ok, _ := take("x"); ok {
 			t.Errorf("%s: three of two, later", a.Name())
@@ -157,7 +157,7 @@ func TestRefundUnderAnotherLimit(t *testing.T) {
 	}
 	s.Refund(made)
 	if ok, _ := take(one); !ok {
-		t.Error("refused when all had been given back")
+		t.Error("refused when all had been refunded")
 	}
 }
 

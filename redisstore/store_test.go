@@ -289,7 +289,7 @@ func TestScheduledTimeRefunded(t *testing.T) {
 	}
 	s.Refund(last) // which has no request behind it
 	if _, again := take(); !again.Equal(fourth) {
-		t.Errorf("the last turn was given back, and the next is %v later", again.Sub(fourth))
+		t.Errorf("the last request was refunded, and the next is scheduled %v later", again.Sub(fourth))
 	}
 }
 
