@@ -12,10 +12,9 @@ import (
 // microseconds. A point in time that is reached in such steps is kept the same way, as a
 // moment and a fraction in den-ths of a microsecond.
 //
-// Token bucket and leaky bucket are both one such point in time, the moment from
-// which the next request conforms (the theoretical arrival time of GCRA, the
-// generic cell rate algorithm of ITU-T I.371). They differ in what they do before that
-// moment: a token bucket refuses, a leaky bucket waits.
+// Token bucket and leaky bucket are both one such point in time: the moment from which the next
+// request conforms. GCRA, the generic cell rate algorithm of ITU-T I.371, calls it the theoretical
+// arrival time. Before that moment a token bucket refuses, and a leaky bucket waits.
 //
 // Rejected: a count of tokens and the moment of the last refill, which needs two words and
 // rounds at every refill. Fixed point with a power of two, which is never exact for 3 a

@@ -14,9 +14,9 @@ import "fmt"
 // sum + n <= N. This answers source 001's question how to keep slices and sum.
 //
 // The window spans Slices + 1 slices: the current one, which has only begun, and Slices
-// whole ones before it. With one slice less, requests at the end of one slice and at the
-// start of the slice a Unit later would be less than a Unit apart, but only one of them
-// would be counted. Up to 2 N could then pass in a little less than a Unit:
+// whole ones before it. With one slice less, take a request at the end of a slice, and one at
+// the start of the slice a Unit later. They would be less than a Unit apart, but only one of
+// them would be counted. Up to 2 N could then pass in a little less than a Unit:
 //
 //	Slices = 4        |-------- Unit --------|
 //	slice     0     1     2     3     4     5

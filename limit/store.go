@@ -82,8 +82,8 @@ type Store interface {
 	Debit(now int64, charges []Charge)
 
 	// Refund undoes what Take or Debit charged, if it still counts: all charges whose Outcome
-	// is allowed. The slot of a waiting request becomes free, and the requests behind it move
-	// up.
+	// is allowed. The scheduled time of a waiting request becomes free. A store in one process
+	// then moves the requests behind it up.
 	Refund(charges []Charge)
 
 	// Reset forgets the counter of one actor, as if the actor had never used it. It keeps what
@@ -91,8 +91,9 @@ type Store interface {
 	//
 	//   - Held concurrency slots stay held until their requests release them. So a release
 	//     after Reset frees only its own slot, and the limit still holds.
-	//   - Waiting requests keep their scheduled times, and reservations keep theirs. The
-	//     store that holds the waiting requests also keeps later requests behind them.
+	//   - Waiting requests keep their scheduled times, and reservations keep theirs. A store
+	//     in one process also keeps later requests behind the waiting ones. A store for
+	//     several processes may schedule them between the waiting ones.
 	//
 	// If a charge was made before Reset and is refunded afterwards, the refund reduces what
 	// the actor used after Reset, but never below nothing. An actor that shares the

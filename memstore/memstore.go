@@ -50,7 +50,6 @@ package memstore
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -61,8 +60,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// DefaultMaxKeys is the MaxKeys of the zero Options.
-const DefaultMaxKeys = 1_000_000
+// defaultMaxKeys is the MaxKeys of the zero Options.
+const defaultMaxKeys = 1_000_000
 
 // Options configure a Store.
 type Options struct {
@@ -70,7 +69,7 @@ type Options struct {
 	// actor that two rules count is two. Each rule has room for at least MaxKeys / (4 * rules)
 	// actors, whatever other rules' actors do. Counters with a Meter that refuses every
 	// request need no room. Further newcomers share one counter for each rule. 0 means
-	// DefaultMaxKeys.
+	// 1,000,000.
 	MaxKeys int
 
 	// Clock replaces the system clock if it is not nil. Only its owner knows when it will
@@ -165,7 +164,7 @@ func (c *counters) moment(state limit.State, now int64) int64 {
 // New returns an empty Store.
 func New(o Options) *Store {
 	if o.MaxKeys <= 0 {
-		o.MaxKeys = DefaultMaxKeys
+		o.MaxKeys = defaultMaxKeys
 	}
 	n := 1
 	for n < maxShards && n*perShard <= o.MaxKeys {
@@ -201,7 +200,7 @@ func (s *Store) Now() int64 {
 // SetMaxKeys changes Options.MaxKeys. If there are more keys, they stay until they expire.
 func (s *Store) SetMaxKeys(n int) {
 	if n <= 0 {
-		n = DefaultMaxKeys
+		n = defaultMaxKeys
 	}
 	s.rooms.setMaxKeys(n)
 	s.cells.most.Store(max(leastCells, bytesPerKey*int64(n)) / 8)
@@ -388,47 +387,6 @@ func (s *Store) locate(f *family, hash uint64) place {
 	hash ^= f.id * 0x9E3779B97F4A7C15 // otherwise all rules' empty keys would be neighbours
 	i := int(hash & uint64(len(s.shards)-1))
 	return place{shard: &s.shards[i], index: i, meta: hash&^idMask | f.id}
-}
-
-// Take implements limit.Store. For up to 8 charges it does not allocate, unless the request must
-// wait. It returns an error if two charges have the same Counters and Key.
-func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool, error) {
-	if len(charges) == 1 {
-		ch := &charges[0]
-		c := ch.Counters.(*counters)
-		if c.plain && c.queue == nil && c.reserver == nil {
-			if ok := s.takeWord(ch, c, now); ok {
-				return ch.Outcome.Allowed || ch.Shadow, nil
-			}
-		}
-	}
-	return s.takeAll(now, charges)
-}
-
-// takeWord decides a charge whose record exists and whose state is one word.
-func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
-	p := s.locate(c.family, s.hash(ch.Key))
-	if !p.find() {
-		return false
-	}
-	for {
-		head, ok := p.read()
-		if !ok {
-			return false
-		}
-		state := limit.State{Head: head}
-		ch.Shared = false
-		ch.Outcome = c.Peek(state, now, ch.Cost)
-		if !ch.Outcome.Allowed {
-			return true
-		}
-		if p.lockFrom(head) {
-			p.unlock(c.Take(state, now, ch.Cost))
-			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
-			ch.At, ch.Ticket = c.moment(state, now), nil
-			return true
-		}
-	}
 }
 
 var _ limit.Store = (*Store)(nil)

@@ -17,9 +17,9 @@ import (
 // an insert and a removal check the rooms; a charge to an existing record does not.
 //
 // The numbers change under one lock, so they are exact. An insert holds the lock for a few
-// nanoseconds. When the rooms change, the next insert counts again. If a reload adds a
-// family while the store is full, its room becomes free only as other records expire,
-// because a record that limits an actor is never removed.
+// nanoseconds. When the rooms change, the next insert counts again. A record that limits an
+// actor is never removed. So if a reload adds a family while the store is full, its room
+// becomes free only as other records expire.
 //
 // Rejected: a table for each family, which costs each of thousands of rules a set of
 // shards. Atomic counters, which are not exact while rooms change.

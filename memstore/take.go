@@ -3,6 +3,7 @@
 package memstore
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -33,6 +34,47 @@ func (it *item) state(s *Store) limit.State {
 		return limit.State{Head: it.head}
 	}
 	return s.cells.state(it.head)
+}
+
+// Take implements limit.Store. For up to 8 charges it does not allocate, unless the request must
+// wait. It returns an error if two charges have the same Counters and Key.
+func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool, error) {
+	if len(charges) == 1 {
+		ch := &charges[0]
+		c := ch.Counters.(*counters)
+		if c.plain && c.queue == nil && c.reserver == nil {
+			if ok := s.takeWord(ch, c, now); ok {
+				return ch.Outcome.Allowed || ch.Shadow, nil
+			}
+		}
+	}
+	return s.takeAll(now, charges)
+}
+
+// takeWord decides a charge whose record exists and whose state is one word.
+func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
+	p := s.locate(c.family, s.hash(ch.Key))
+	if !p.find() {
+		return false
+	}
+	for {
+		head, ok := p.read()
+		if !ok {
+			return false
+		}
+		state := limit.State{Head: head}
+		ch.Shared = false
+		ch.Outcome = c.Peek(state, now, ch.Cost)
+		if !ch.Outcome.Allowed {
+			return true
+		}
+		if p.lockFrom(head) {
+			p.unlock(c.Take(state, now, ch.Cost))
+			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
+			ch.At, ch.Ticket = c.moment(state, now), nil
+			return true
+		}
+	}
 }
 
 // takeAll decides more than one charge, or a charge whose state is more than a word.

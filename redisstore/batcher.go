@@ -11,8 +11,8 @@ import (
 )
 
 // batcher collects requests in batches, and sends one call after another. A request that finds
-// no call in flight makes its own call in its caller's goroutine, because passing it to another
-// goroutine and back takes as long as Redis does. A goroutine sends what has arrived meanwhile,
+// no call in flight makes its own call in its caller's goroutine. To pass it to another goroutine
+// and back would take as long as Redis does. A goroutine sends what has arrived meanwhile,
 // and ends when nothing is left. If many requests wait, they are sent while a call is in
 // flight, so that Redis has work while an answer travels.
 type batcher struct {

@@ -13,9 +13,9 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Nothing goes beside a call that gives back: it could overtake that one, and whoever has
-// given a place back be refused it.
-func TestNothingOvertakesGives(t *testing.T) {
+// No call is in flight beside a call with a refund. It could overtake the refund, and a request could
+// be refused for a slot that was released.
+func TestNothingOvertakesRefunds(t *testing.T) {
 	t.Parallel()
 	p := redistest.StartProxy(t, redistest.Start(t).Addr())
 	s := openThrough(t, p)

@@ -16,8 +16,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// BenchmarkTake also reports the processor's time that Redis takes for a decision, which
-// tells more than the clock on a machine that does other things.
+// BenchmarkTake also reports Redis' processor time for a decision. On a busy machine that says more
+// than the clock.
 func BenchmarkTake(b *testing.B) {
 	r := redistest.Start(b)
 	keys := make([]string, 1<<20)
@@ -58,7 +58,7 @@ func benchmarkTake(b *testing.B, r *redistest.Server, a limit.Algorithm, keys []
 	b.ReportMetric((redisTime(b, r)-spent)*1e9/float64(b.N), "redis-ns/op")
 }
 
-// redisTime returns for how many seconds Redis has kept a processor busy.
+// redisTime returns for how many seconds Redis has used a processor.
 func redisTime(b *testing.B, r *redistest.Server) (seconds float64) {
 	info := r.Info("cpu")
 	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
@@ -71,7 +71,7 @@ func redisTime(b *testing.B, r *redistest.Server) (seconds float64) {
 	return seconds
 }
 
-// BenchmarkCostly is a request of the largest cost under a sliding log, each of another actor.
+// BenchmarkCostly is a request of the largest cost under a sliding log, each by another actor.
 func BenchmarkCostly(b *testing.B) {
 	r := redistest.Start(b)
 	s, err := Open(Options{URL: r.URL(), Timeout: 5 * time.Second})
@@ -92,8 +92,8 @@ func BenchmarkCostly(b *testing.B) {
 	b.ReportMetric((redisTime(b, r)-spent)*1e9/float64(b.N), "redis-ns/op")
 }
 
-// BenchmarkLongestLog is a request that a log of 65,536 moments refuses, of which each has
-// another cost. So the gateway has to ask Redis.
+// BenchmarkLongestLog is a request that a log of 65,536 moments refuses. Each has another cost, so the
+// gateway must ask Redis.
 func BenchmarkLongestLog(b *testing.B) {
 	r := redistest.Start(b)
 	s, err := Open(Options{URL: r.URL(), Timeout: 5 * time.Second})

@@ -20,15 +20,14 @@ func openCluster(t *testing.T, c *redistest.Cluster) *Store {
 	return openBy(t, Options{Addresses: c.Addrs()})
 }
 
-// A Cluster keeps what a single server keeps, but that a request that is refused can, for
-// a moment, be in the way of others.
+// A Cluster passes the same suite as a single server. Only for a moment can a refused request cause
+// the refusal of others.
 func TestClusterConformance(t *testing.T) {
 	t.Parallel()
 	testConformance(t, Options{Addresses: redistest.StartCluster(t, 3).Addrs()})
 }
 
-// Each master has some of the keys, and a request that one master refuses takes nothing
-// from the others.
+// Each master has some of the keys. A request that one master refuses takes nothing from the others.
 func TestClusterParts(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -63,7 +62,7 @@ func TestClusterParts(t *testing.T) {
 		}
 	}
 	s := all[0]
-	testproc.Eventually(t, func() bool { // what has been given back goes with the next call
+	testproc.Eventually(t, func() bool { // refunds go with the next call
 		ch := []limit.Charge{{Counters: s.at(t, limit.SlidingWindow(), hour), Cost: 1, Shadow: true}}
 		if _, err := s.Take(context.Background(), 0, ch); err != nil {
 			t.Fatal(err)
@@ -78,13 +77,13 @@ func TestClusterParts(t *testing.T) {
 	}
 }
 
-// A Cluster that takes a while to answer is used, as a single server is: its batchers are asked
-// at once, as one after another would take more than half of the time.
+// A slow Cluster is used as a slow single server is. Its batchers are asked at once, because one after
+// another would take more than half of the time.
 func TestClusterFar(t *testing.T) {
 	t.Parallel()
 	s, err := Open(Options{
 		Addresses: redistest.StartCluster(t, 3).Addrs(), Timeout: 600 * time.Millisecond,
-		Observed: func(time.Duration) { time.Sleep(12 * time.Millisecond) }, // the way there and back
+		Observed: func(time.Duration) { time.Sleep(12 * time.Millisecond) }, // the round trip
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +92,7 @@ func TestClusterFar(t *testing.T) {
 	testproc.Eventually(t, s.Up)
 }
 
-// When a master is lost its replica takes over, and global limits go on.
+// When a master is lost its replica takes over, and global limits continue.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(*redistest.Server){
@@ -126,7 +125,7 @@ func TestClusterFailover(t *testing.T) {
 	}
 }
 
-// A slot moves to another master while it is in use.
+// A hash slot moves to another master while it is in use.
 func TestClusterMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)

@@ -14,17 +14,17 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// What decisions cost is counted here and not timed, so that it cannot grow unnoticed, on
-// no machine. The bounds leave room for small changes.
+// These tests count the cost of decisions and do not time it, so that it cannot grow unnoticed on any
+// machine. The bounds leave room for small changes.
 
-// costs is what Redis and the way to it have seen.
+// costs is what Redis and the connection to it have counted.
 type costs struct {
 	calls, commands int // of scripts, and in them
 	up, down        int64
 }
 
-// costOf returns what f costs. A gateway also says now and then that it lives, the more often
-// the longer f takes, which does not count. p may be nil.
+// costOf returns the cost of f without the gateway's heartbeats, of which there are more the longer f
+// takes. p may be nil.
 func costOf(r *redistest.Server, p *redistest.Proxy, f func()) (c costs) {
 	var before, after redistest.Traffic
 	calls := r.Calls()
@@ -38,7 +38,7 @@ func costOf(r *redistest.Server, p *redistest.Proxy, f func()) (c costs) {
 	for name, n := range r.Calls() {
 		calls[name] = n - calls[name]
 	}
-	lives := calls["zadd"] // how often it has said so, by announceScript
+	lives := calls["zadd"] // the number of heartbeats
 	c.calls = calls["evalsha"] + calls["eval"] - lives
 	for name, n := range calls {
 		switch name {
@@ -65,7 +65,7 @@ func openThrough(t *testing.T, p *redistest.Proxy) *Store {
 	return s
 }
 
-// A request that comes alone is one call, whatever its rules; each rule is a few commands.
+// A single request is one call, whatever its rules, and each rule is a few commands.
 func TestCostAlone(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -117,8 +117,8 @@ func TestCostAlone(t *testing.T) {
 	}
 }
 
-// Requests that come while a call is under way are one call together. What they cost grows
-// with the counters that they touch, not with their number.
+// Requests that arrive while a call is in flight are one call together. Its cost grows with the counters
+// that they use, not with their number.
 func TestCostTogether(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// Who we are is asked at each connection, so that what has changed is taken with the
-// next one. If it cannot be said, that is why Redis is out of reach.
+// The credentials are read for each new connection, so that it uses changed ones. If they cannot be read,
+// Redis is unreachable for that reason.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	r := redistest.Options{Username: "me", Password: "secret", TLS: true}.Start(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// What was debited without Redis is told when Redis is back, as far as it still counts, and
-// without what was refunded meanwhile.
+// When Redis is reachable again, it receives the debits that were made without it, as far as they still
+// count, and without those that were refunded meanwhile.
 func TestDebtsAreTold(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -59,7 +59,7 @@ func TestDebtsAreTold(t *testing.T) {
 	}
 }
 
-// Debts have a bound, and one that is there goes on to grow.
+// Debts have a bound, but an existing debt can still grow.
 func TestDebtsAreBounded(t *testing.T) {
 	t.Parallel()
 	var d debts
@@ -76,7 +76,7 @@ func TestDebtsAreBounded(t *testing.T) {
 	}
 }
 
-// Close tells Redis what was given back and debited just before.
+// Close sends Redis what was refunded and debited just before.
 func TestCloseTellsAll(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -133,7 +133,7 @@ func TestCloseTellsAll(t *testing.T) {
 	}
 }
 
-// A gateway whose Store is replaced by another counts once, and one that is closed no more.
+// A gateway whose Store is replaced by another one counts once, and a closed gateway does not count.
 func TestGatewayCountsOnce(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -170,7 +170,7 @@ func TestGatewayCountsOnce(t *testing.T) {
 	}
 }
 
-// A timeout is changed without another connection, unless it is long.
+// A timeout can be changed without another connection, unless it is long.
 func TestSetTimeout(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)

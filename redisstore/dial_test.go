@@ -13,10 +13,10 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// A request that needs a new connection does not wait for it longer than for an answer.
+// A request that needs a new connection waits for it no longer than for an answer.
 func TestDialInTime(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // it lets in, and says nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestDialInTime(t *testing.T) {
 	}
 }
 
-// A Redis that cannot be used now is not taken for something else: what is wrong is told.
+// A Redis that is not usable now is recognised as Redis, and the error says what is wrong.
 func TestDialOfTroubledRedis(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]bool{
@@ -47,7 +47,7 @@ func TestDialOfTroubledRedis(t *testing.T) {
 		return dial(context.Background(), r.Addr(), &net.Dialer{Timeout: 20 * time.Second}, nil)
 	}
 	var first net.Conn
-	testproc.Eventually(t, func() (ok bool) { // those that have seen it start may be closing
+	testproc.Eventually(t, func() (ok bool) { // earlier connections may still be closing
 		var err error
 		first, err = try()
 		return err == nil

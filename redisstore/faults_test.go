@@ -22,16 +22,16 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// watched is a Store and what it has said of Redis.
+// watched is a Store and its reports about Redis.
 type watched struct {
 	*testing.T
 	*Store
 	counters limit.Counters
-	ups      atomic.Int64 // how often Redis came within reach
+	ups      atomic.Int64 // how often Redis became reachable
 	calls    atomic.Int64
 
 	mu   sync.Mutex
-	told []error // why it was out of reach, each time
+	told []error // why it was unreachable, each time
 }
 
 func (w *watched) reasons() []error {
@@ -74,8 +74,8 @@ func (w *watched) take() error {
 	return err
 }
 
-// Whatever Redis answers instead of a decision, requests do without it from the first on
-// that meets it, Redis is not taken for healthy while it goes on, and is again after.
+// If Redis answers anything but a decision, requests work without it from the first such answer on. Redis
+// does not count as healthy before that ends.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	busy := func(r *redistest.Server) {
@@ -84,7 +84,7 @@ func TestFaults(t *testing.T) {
 	}
 	loading := func(r *redistest.Server) {
 		r.Must("DEBUG", "POPULATE", "3000")
-		r.Must("CONFIG", "SET", "key-load-delay", "1000") // microseconds a key
+		r.Must("CONFIG", "SET", "key-load-delay", "1000") // microseconds for each key
 		go func() { _, _ = r.Do("DEBUG", "RELOAD") }()
 	}
 	set := func(args ...string) func(*redistest.Server) {
@@ -111,7 +111,7 @@ func TestFaults(t *testing.T) {
 			if !errors.Is(err, ErrUnavailable) {
 				t.Errorf("the first request got %v", err)
 			}
-			// Who has met it first, that request or the probe, has told why.
+			// The request or the probe, whichever failed first, has reported the reason.
 			testproc.Eventually(t, func() bool { return len(w.reasons()) > told })
 			if err := w.reasons()[told]; !errors.Is(err, ErrUnavailable) || Kind(err) != kind && Kind(err) != "timeout" {
 				t.Errorf("out of reach because %v, of kind %q", err, Kind(err))
@@ -129,13 +129,13 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Redis that is slow rather than dead is done without, until it is fast again.
+// A slow Redis is not used until it is fast again.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	p := redistest.StartProxy(t, r.Addr())
 	w := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: 200 * time.Millisecond})
-	p.SetLatency(150 * time.Millisecond) // in time, and too slow to begin with
+	p.SetLatency(150 * time.Millisecond) // in time, but too slow for a first use
 	if err := w.take(); err != nil {
 		t.Logf("busy machine: %v", err)
 	}
@@ -153,8 +153,8 @@ func TestSlow(t *testing.T) {
 	testproc.Eventually(t, func() bool { return w.take() == nil })
 }
 
-// Redis that is some way off is used again when the connection to it was lost, though to
-// make one takes several answers.
+// A distant Redis is used again when the connection was lost, although a new connection takes several
+// round trips.
 func TestFarReconnects(t *testing.T) {
 	t.Parallel()
 	p := redistest.StartProxy(t, redistest.Start(t).Addr())
@@ -166,7 +166,7 @@ func TestFarReconnects(t *testing.T) {
 	testproc.Eventually(t, w.Up)
 }
 
-// A gateway that said that it lives by a clock that was ahead is not alive until then.
+// A gateway that was announced by a clock that was ahead does not count as alive until then.
 func TestGatewayOfAnotherClock(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -178,8 +178,8 @@ func TestGatewayOfAnotherClock(t *testing.T) {
 	}
 }
 
-// A probe that was under way when a request failed does not say that Redis is healthy: the
-// store asks once more. One failure is no outage.
+// A probe that was in flight when a request failed does not show that Redis is healthy, so the store asks
+// again. One failure is no outage.
 func TestFailureDuringProbe(t *testing.T) {
 	t.Parallel()
 	var s *Store
@@ -188,7 +188,7 @@ func TestFailureDuringProbe(t *testing.T) {
 	s, err := Open(Options{
 		URL: redistest.Start(t).URL(), Timeout: 500 * time.Millisecond,
 		Changed: func(h Health) { changes <- h },
-		Observed: func(time.Duration) { // there are no calls but the probes
+		Observed: func(time.Duration) { // all calls are probes
 			if armed.CompareAndSwap(true, false) {
 				s.link.fail(errors.New("a request has failed"))
 			}
@@ -227,8 +227,8 @@ func TestFailureDuringProbe(t *testing.T) {
 	}
 }
 
-// The places of gateways are counted again when Redis has come back, also those that were
-// given back while it was away, by one who holds another still and by one who does not.
+// Slots are counted again when Redis is reachable again. That includes slots that were released meanwhile,
+// whether or not the actor still holds another one.
 func TestLeasesAfterOutage(t *testing.T) {
 	t.Parallel()
 	for held := 2; held <= 3; held++ {
@@ -271,9 +271,8 @@ func TestLeasesAfterOutage(t *testing.T) {
 	}
 }
 
-// A place is free that is given back when the numbers have been told after an outage, and
-// Redis is not in use yet.
-func TestLeasesGivenBackLate(t *testing.T) {
+// A slot is free that is released after the renewals of an outage, but before Redis is in use.
+func TestLeasesReleasedLate(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	var s *Store
@@ -286,7 +285,7 @@ func TestLeasesGivenBackLate(t *testing.T) {
 			return
 		}
 		s.Refund(*ch)
-		for lost := 0; lost == 0; time.Sleep(time.Millisecond) { // by a call that is not made
+		for lost := 0; lost == 0; time.Sleep(time.Millisecond) { // by a call that is not sent
 			s.leases.mu.Lock()
 			lost = len(s.leases.lost)
 			s.leases.mu.Unlock()
@@ -321,8 +320,8 @@ func TestLeasesGivenBackLate(t *testing.T) {
 	}
 }
 
-// Redis refuses a call that arrives after the gateway has asked for its fate. So nobody holds
-// a slot that the call would have taken, and what it had to tell is told again.
+// Redis refuses a call that arrives after the gateway has asked for its fate. So no slot is held that the
+// call would have taken, and its debits and refunds are sent again.
 func TestLateCall(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -377,7 +376,7 @@ func (b *batch) is(f fate) bool {
 	return b.fate == f
 }
 
-// A call that Redis has carried out, and whose answer is lost, is not made again.
+// A call that Redis has carried out, but whose answer is lost, is not repeated.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -404,8 +403,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// A Redis that has forgotten everything says so to the first call that changes something. The
-// gateway then tells it the slots that it holds, and reports the loss once.
+// A Redis that has lost its memory says so to the first call that changes something. The gateway then
+// renews the slots that it holds, and reports the loss once.
 func TestForgotten(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -445,7 +444,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// Gateways that have ended without giving back leave nothing behind for ever.
+// Gateways that have ended without releasing their slots leave no permanent data.
 func TestLeasesOfTheDead(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -454,7 +453,7 @@ func TestLeasesOfTheDead(t *testing.T) {
 	name := w.key(w.batchers[0], key{actor{key: "x"}, c.(*counters)})
 	value := []byte("C")
 	for i := range 100 {
-		for _, v := range []float64{float64(i), 1, 1} { // who, how many, and until when
+		for _, v := range []float64{float64(i), 1, 1} { // gateway, slots, and end of the lease
 			value = binary.LittleEndian.AppendUint64(value, math.Float64bits(v))
 		}
 	}
@@ -468,7 +467,7 @@ func TestLeasesOfTheDead(t *testing.T) {
 	}
 }
 
-// A gateway that holds many places keeps them, in calls that are short, as each is for few.
+// A gateway with many slots keeps them by calls that are short, because each renews only a few.
 func TestManyLeases(t *testing.T) {
 	t.Parallel()
 	const held = 100_000
@@ -488,7 +487,7 @@ func TestManyLeases(t *testing.T) {
 	}
 }
 
-// When a master is lost Sentinel names another, and requests go there.
+// When a master is lost, requests go to the master that Sentinel names.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(*redistest.Server){
@@ -509,7 +508,7 @@ func TestSentinelFailover(t *testing.T) {
 	}
 }
 
-// A gateway that is cut off is out of reach by itself, and the others go on.
+// Redis is unreachable for a gateway that is cut off, and the other gateways continue.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -526,7 +525,7 @@ func TestPartition(t *testing.T) {
 	testproc.Eventually(t, func() bool { return far.take() == nil })
 }
 
-// Something else that answers where Redis is expected is out of reach, and harms nobody.
+// If another server answers at the address of Redis, Redis counts as unreachable.
 func TestNotRedis(t *testing.T) {
 	t.Parallel()
 	for name, say := range map[string]struct{ first, then string }{
@@ -586,8 +585,8 @@ func TestNotRedis(t *testing.T) {
 	}
 }
 
-// A request never waits for a connection to be made: what the client says first to a
-// server that hangs may take longer than a request may.
+// A request never waits for a new connection: a server that hangs may answer the client's first command
+// later than a request may wait.
 func TestHangs(t *testing.T) {
 	t.Parallel()
 	late := 0
@@ -597,7 +596,7 @@ func TestHangs(t *testing.T) {
 		w := watch(t, Options{URL: r.URL(), Timeout: timeout})
 		r.Freeze()
 		begin := time.Now()
-		slept := make(chan time.Duration, 1) // for as long, on this machine
+		slept := make(chan time.Duration, 1) // the real duration on this machine
 		go func() {
 			time.Sleep(timeout)
 			slept <- time.Since(begin)
@@ -607,7 +606,7 @@ func TestHangs(t *testing.T) {
 			t.Errorf("%v from a Redis that hangs", err)
 		}
 		if took := time.Since(begin); took > <-slept+connectTimeout/2 {
-			late++ // a busy machine can be slow, but not every time
+			late++ // a busy machine can be slow, but not always
 		}
 	}
 	if late > 1 {
@@ -629,13 +628,13 @@ func TestReturnWhileDebtsArise(t *testing.T) {
 		URL: redistest.Start(t).URL(),
 		StillCounts: func(_ string, _ []byte, n int64) int64 {
 			if !s.Up() {
-				debit() // of a request that comes while this one is debited
+				debit() // of a request that arrives while this one is debited
 			}
 			return n
 		},
 	})
 	c = s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
-	s.link.up.Store(false) // so that the watcher does not know before there is a debt
+	s.link.up.Store(false) // so that the watcher learns of it only after the debt
 	debit()
 	s.link.down <- errors.New("a call has failed")
 	testproc.Eventually(t, s.Up)

@@ -14,8 +14,8 @@ import (
 	"github.com/diana-limiter/diana/memstore"
 )
 
-// Requests of one call that charge the same counters under several limits are judged as they
-// are in memory, one after another, each by its own limit.
+// Requests of one call that charge the same counters under several limits are evaluated as in memory, one
+// after another, each by its own limit.
 func TestLimitsInOneCall(t *testing.T) {
 	t.Parallel()
 	rounds := 400
@@ -30,8 +30,8 @@ func TestLimitsInOneCall(t *testing.T) {
 	several := 0
 	for round := range rounds {
 		algorithms := limit.Algorithms()
-		here, there := memstore.New(memstore.Options{}), s
-		pairs := sameCounters(t, rnd, algorithms[rnd.IntN(len(algorithms))], fmt.Sprint("round ", round), here, there)
+		local, global := memstore.New(memstore.Options{}), s
+		pairs := sameCounters(t, rnd, algorithms[rnd.IntN(len(algorithms))], fmt.Sprint("round ", round), local, global)
 		if len(pairs) > 1 {
 			several++
 		}
@@ -40,7 +40,7 @@ func TestLimitsInOneCall(t *testing.T) {
 			now += rnd.Int64N(400_000)
 			b := newBatch(s.batchers[0], nil)
 			b.born, b.now = time.Now(), now
-			here.Refund(made[0])
+			local.Refund(made[0])
 			for i := range made[1] {
 				b.refund(&made[1][i])
 			}
@@ -48,7 +48,7 @@ func TestLimitsInOneCall(t *testing.T) {
 			var entries []entry
 			var asked [2][]limit.Charge
 			type distinct struct{ pair, actor, cost int }
-			seen := map[distinct]bool{} // equal ones would go together
+			seen := map[distinct]bool{} // equal ones would be one group
 			for range 12 {
 				d := distinct{rnd.IntN(len(pairs)), rnd.IntN(2), 1 + rnd.IntN(6)}
 				if seen[d] {
@@ -62,13 +62,13 @@ func TestLimitsInOneCall(t *testing.T) {
 				ch.Counters = pairs[d.pair][0]
 				asked[0] = append(asked[0], ch)
 			}
-			s.batchers[0].mu.Lock() // the watcher renews leases meanwhile
+			s.batchers[0].mu.Lock() // the watcher may renew leases
 			b.call, b.known = s.batchers[0].receipts.next()
 			s.batchers[0].mu.Unlock()
 			b.send()
 			for i := range asked[0] {
 				a, z := asked[0][i:i+1], asked[1][i:i+1]
-				okA, errA := here.Take(context.Background(), now, a)
+				okA, errA := local.Take(context.Background(), now, a)
 				okZ, errZ := entries[i].outcome(z)
 				if errA != nil || errZ != nil || okA != okZ || a[0].Outcome != z[0].Outcome {
 					t.Fatalf("round %d: %d for %s: in memory %v %+v %v, in Redis %v %+v %v", round, a[0].Cost, a[0].Key, okA, a[0].Outcome, errA, okZ, z[0].Outcome, errZ)
@@ -84,8 +84,8 @@ func TestLimitsInOneCall(t *testing.T) {
 	}
 }
 
-// sameCounters returns up to three handles of one counters in both stores, of random limits.
-func sameCounters(t *testing.T, rnd *rand.Rand, a limit.Algorithm, name string, here, there limit.Store) (pairs [][2]limit.Counters) {
+// sameCounters returns up to three handles of the same counters in both stores, of random limits.
+func sameCounters(t *testing.T, rnd *rand.Rand, a limit.Algorithm, name string, local, global limit.Store) (pairs [][2]limit.Counters) {
 	t.Helper()
 	l := limit.Limit{Unit: time.Duration(1+rnd.IntN(5)) * time.Second, Align: limit.Align(rnd.IntN(2))}
 	layout := ""
@@ -99,11 +99,11 @@ func sameCounters(t *testing.T, rnd *rand.Rand, a limit.Algorithm, name string, 
 			continue
 		}
 		layout = m.StateVersion()
-		if q, ok := m.(limit.Queue); ok { // so that no one waits
+		if q, ok := m.(limit.Queue); ok { // so that no request waits
 			m = struct{ limit.Scripted }{q.(limit.Scripted)}
 		}
 		var p [2]limit.Counters
-		for i, s := range []limit.Store{here, there} {
+		for i, s := range []limit.Store{local, global} {
 			if p[i], err = s.Counters(name, m); err != nil {
 				t.Fatal(err)
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/diana-limiter/diana/memstore"
 )
 
-// storeLog gives an actor a log of so many requests, one in each microsecond from start on, in
-// the form of slidinglog.lua.
+// storeLog stores a log of that many requests for an actor, one in each microsecond from start on, in the
+// format of slidinglog.lua.
 func storeLog(s *Store, r *redistest.Server, c limit.Counters, name string, start int64, requests int) {
 	log := []byte("T\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 	for i := range requests {
@@ -27,7 +27,7 @@ func storeLog(s *Store, r *redistest.Server, c limit.Counters, name string, star
 	r.Must("SET", s.key(s.batchers[0], key{actor{own.name, name}, own}), string(log))
 }
 
-// A log that has all the moments it can have merges them in Redis as in the process.
+// A log with the largest number of moments merges them in Redis as in the process.
 func TestLongestLogsAgree(t *testing.T) {
 	t.Parallel()
 	const filled = 65_530

@@ -10,14 +10,14 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// In a Cluster the overflow counters of many rules lie in many batchers, and every gateway finds the
-// one of a rule in the same batcher.
-func TestOverflowLanes(t *testing.T) {
+// In a Cluster the overflow counters of many rules use many batchers, and every gateway uses the same
+// batcher for a rule.
+func TestOverflowBatchers(t *testing.T) {
 	t.Parallel()
 	var batchers [2][]int
 	used := map[int]bool{}
 	for i := range batchers {
-		s, err := Open(Options{Addresses: []string{"127.0.0.1:1"}}) // nobody answers there
+		s, err := Open(Options{Addresses: []string{"127.0.0.1:1"}}) // no server listens
 		if err != nil {
 			t.Fatal(err)
 		}

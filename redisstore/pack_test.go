@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Redis reads what is packed here, and what it packs is read here.
+// Redis reads what pack writes, and unpack reads what Redis writes.
 func TestPackAsRedisDoes(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
@@ -43,7 +43,7 @@ func TestPackAsRedisDoes(t *testing.T) {
 	})
 }
 
-// Nothing that comes as an answer makes unpack do worse than return an error.
+// No answer makes unpack do worse than return an error.
 func FuzzUnpack(f *testing.F) {
 	f.Add([]byte{0x93, 1, 0xff, 0xcd, 1, 2})
 	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})

@@ -12,7 +12,7 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// An actor that is refused costs Redis nothing while that is certain.
+// A refused actor costs Redis nothing while the refusal is certain.
 func TestRefusalsAreRemembered(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -52,9 +52,9 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		if ok, _ := take("y"); !ok {
 			t.Errorf("%s: someone else was refused", a.Name())
 		}
-		s.Refund(made) // by this gateway, which knows it then
+		s.Refund(made) // by this gateway, which therefore knows it
 		if ok, _ := take("x"); !ok {
-			t.Errorf("%s: refused after one was given back", a.Name())
+			t.Errorf("%s: refused after one was refunded", a.Name())
 		}
 		if ok, _ := take("x"); ok {
 			t.Errorf("%s: three of two, later", a.Name())
@@ -74,7 +74,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	}
 }
 
-// Who is refused by two limits is told to wait for both, also when Redis is not asked.
+// A request that two limits refuse gets the wait of both, also without a call to Redis.
 func TestRefusedTwice(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
@@ -95,8 +95,8 @@ func TestRefusedTwice(t *testing.T) {
 	}
 }
 
-// What Redis has refused before something was given back is not remembered after.
-func TestGivenMeanwhile(t *testing.T) {
+// A refusal that Redis decided before a refund is not remembered after it.
+func TestRefundedMeanwhile(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
 	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
@@ -122,7 +122,7 @@ func TestGivenMeanwhile(t *testing.T) {
 	}
 }
 
-// handle returns a handle of the one counters, for n an hour.
+// handle returns a handle of the same counters, for n an hour.
 func handle(t *testing.T, s *Store, n int64) limit.Counters {
 	t.Helper()
 	m, err := limit.SlidingLog().New(limit.Limit{N: n, Unit: time.Hour})
@@ -136,9 +136,9 @@ func handle(t *testing.T, s *Store, n int64) limit.Counters {
 	return c
 }
 
-// What is given back was taken under one limit, and another of the same counters has refused:
-// that of an override, or of before a reload.
-func TestGivenUnderAnotherLimit(t *testing.T) {
+// A refund of a charge under one limit clears the refusal of another limit of the same counters: that of an
+// override, or of the configuration before a reload.
+func TestRefundUnderAnotherLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
 	take := func(c limit.Counters) (bool, []limit.Charge) {
@@ -157,11 +157,11 @@ func TestGivenUnderAnotherLimit(t *testing.T) {
 	}
 	s.Refund(made)
 	if ok, _ := take(one); !ok {
-		t.Error("refused when all had been given back")
+		t.Error("refused when all had been refunded")
 	}
 }
 
-// A limit that a reload has changed is asked anew.
+// A limit that a reload has changed is asked again.
 func TestRefusalsOfAnotherLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))

@@ -15,7 +15,7 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// calls notes what Options.Reset is called with.
+// calls records the calls of Options.Reset.
 type calls struct {
 	mu  sync.Mutex
 	all []string
@@ -33,8 +33,8 @@ func (c *calls) get() []string {
 	return slices.Clone(c.all)
 }
 
-// A reset by one gateway reaches the others: those that remember a refusal ask Redis again, and
-// each is told once.
+// A reset by one gateway reaches the others: those that remember a refusal ask Redis again, and each calls
+// Options.Reset once.
 func TestResetReachesGateways(t *testing.T) {
 	t.Parallel()
 	testReset(t, Options{URL: redistest.Start(t).URL()})
@@ -101,8 +101,8 @@ func testReset(t *testing.T, o Options) {
 	}
 }
 
-// A gateway that could not reach Redis during a reset learns of it when it is back, and does not
-// debit what the actor has used before.
+// A gateway that could not reach Redis during a reset learns of it later, and does not debit what the actor
+// used before.
 func TestResetDuringOutage(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -136,7 +136,7 @@ func TestResetDuringOutage(t *testing.T) {
 	}
 }
 
-// The set of resets does not grow without bound, and a Redis that has lost it is believed.
+// The set of resets has a bound. A Redis that has lost the set is believed.
 func TestResetsAreForgotten(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)

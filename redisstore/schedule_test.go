@@ -19,7 +19,7 @@ import (
 
 const step = 20 * time.Millisecond
 
-// bucket is what a leaky bucket in Redis says to its requests, and when they proceed.
+// bucket is a leaky bucket in Redis, and when its requests proceed.
 type bucket struct {
 	t     *testing.T
 	store *Store
@@ -35,19 +35,18 @@ func newBucket(t *testing.T) *bucket {
 	return &bucket{t: t, store: &Store{}, start: time.Now(), c: &counters{name: unique.Make("lb"), queue: true}}
 }
 
-// charge returns a charge that Redis has allowed now, at a turn that so many steps after the
-// beginning has.
-func (b *bucket) charge(turn int) []limit.Charge {
+// charge returns a charge that Redis allows now, scheduled that many steps after the start.
+func (b *bucket) charge(steps int) []limit.Charge {
 	at := time.Since(b.start)
-	wait := max(time.Duration(turn)*step-at, 0)
+	wait := max(time.Duration(steps)*step-at, 0)
 	return []limit.Charge{{
 		Counters: b.c, Key: []byte("x"), Cost: 1, At: at.Microseconds(),
 		Outcome: limit.Outcome{Allowed: true, Wait: wait.Microseconds(), Reset: step.Microseconds()},
 	}}
 }
 
-// come has a request wait whose turn Redis has told.
-func (b *bucket) come(ctx context.Context, name string, charges []limit.Charge) {
+// wait lets a request wait for its scheduled time.
+func (b *bucket) wait(ctx context.Context, name string, charges []limit.Charge) {
 	b.wg.Go(func() {
 		err := b.store.Wait(ctx, charges)
 		if err != nil && !errors.Is(err, ctx.Err()) {
@@ -71,22 +70,22 @@ func (b *bucket) want(want ...string) {
 	}
 }
 
-// Requests proceed when Redis has told them to.
-func TestTurnsInTime(t *testing.T) {
+// Requests proceed at their scheduled times.
+func TestScheduleInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)
 		for i, name := range []string{"a", "b", "c"} {
 			ch := b.charge(i)
 			b.store.schedule.join(ch)
-			b.come(t.Context(), name, ch)
+			b.wait(t.Context(), name, ch)
 		}
 		b.want("a 0s", "b 20ms", "c 40ms")
 	})
 }
 
-// A gateway that is late lets its requests proceed one by one all the same, in their order.
-func TestTurnsOfALateGateway(t *testing.T) {
+// When a gateway is late, its requests still proceed one by one, in their order.
+func TestScheduleOfALateGateway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)
@@ -96,19 +95,19 @@ func TestTurnsOfALateGateway(t *testing.T) {
 			b.store.schedule.join(ch)
 			all = append(all, ch)
 		}
-		time.Sleep(70 * time.Millisecond) // in which no goroutine gets any processor time
+		time.Sleep(70 * time.Millisecond) // as if no goroutine got processor time
 		for i := len(all) - 1; i >= 0; i-- {
-			b.come(t.Context(), fmt.Sprint(i), all[i])
+			b.wait(t.Context(), fmt.Sprint(i), all[i])
 		}
 		late := b.charge(6)
 		b.store.schedule.join(late)
-		b.come(t.Context(), "5", late)
+		b.wait(t.Context(), "5", late)
 		b.want("0 70ms", "1 90ms", "2 110ms", "3 130ms", "4 150ms", "5 170ms")
 	})
 }
 
-// A request that leaves holds up nobody, and one without a wait keeps its distance as well.
-func TestTurnsOfLeavers(t *testing.T) {
+// A request that leaves delays no other, and a request without a wait keeps its distance too.
+func TestScheduleOfLeavers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)
@@ -119,27 +118,26 @@ func TestTurnsOfLeavers(t *testing.T) {
 		third := b.charge(3)
 		b.store.schedule.join(third)
 		ctx, leave := context.WithCancel(t.Context())
-		b.come(ctx, "first", first)
-		b.come(t.Context(), "second", second)
-		b.come(t.Context(), "third", third)
+		b.wait(ctx, "first", first)
+		b.wait(t.Context(), "second", second)
+		b.wait(t.Context(), "third", third)
 		time.Sleep(5 * time.Millisecond)
 		leave()
 		synctest.Wait()
 		b.store.schedule.leave(first)
 		time.Sleep(50 * time.Millisecond)
-		none := b.charge(0) // Redis sees no reason to wait
+		none := b.charge(0) // scheduled at once
 		b.store.schedule.join(none)
 		if none[0].Outcome.Wait == 0 {
 			t.Error("a request beside a waiting one has no wait")
 		}
-		b.come(t.Context(), "fourth", none)
+		b.wait(t.Context(), "fourth", none)
 		b.want("first left 5ms", "second 40ms", "fourth 60ms", "third 80ms")
 	})
 }
 
-// TestTurnsOfMany lets many actors' queues say something. The store looks through all of them only
-// when their number has doubled.
-func TestTurnsOfMany(t *testing.T) {
+// The store looks through the queues of many actors only when their number has doubled.
+func TestScheduleOfMany(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)
@@ -159,8 +157,8 @@ func TestTurnsOfMany(t *testing.T) {
 	})
 }
 
-// Queues that say nothing any more are removed.
-func TestTurnsForget(t *testing.T) {
+// Queues that delay no request are removed.
+func TestScheduleForget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(t)

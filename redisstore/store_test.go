@@ -18,13 +18,13 @@ import (
 	"github.com/diana-limiter/diana/storetest"
 )
 
-// open returns a Store that is in use, on a single Redis.
+// open returns a Store in use, on a single Redis.
 func open(t testing.TB, r *redistest.Server) *Store {
 	t.Helper()
 	return openBy(t, Options{URL: r.URL()})
 }
 
-// openBy returns a Store that is in use, on a Redis that may take its time.
+// openBy returns a Store in use, on a Redis that may be slow.
 func openBy(t testing.TB, o Options) *Store {
 	t.Helper()
 	o.Timeout = 10 * time.Second
@@ -54,7 +54,7 @@ func TestConformance(t *testing.T) {
 	testConformance(t, Options{URL: redistest.Start(t).URL()})
 }
 
-// testConformance runs the suite on stores that share a Redis, each with a prefix of its own.
+// testConformance runs the suite on stores that share a Redis, each with its own prefix.
 func testConformance(t *testing.T, o Options) {
 	var stores atomic.Int64
 	next := func(t *testing.T, callerClock bool) *Store {
@@ -69,7 +69,7 @@ func testConformance(t *testing.T, o Options) {
 	storetest.Replay(t, func(t *testing.T) limit.Store { return next(t, true) })
 }
 
-// The Go step and the Lua step answer alike, whatever comes.
+// Go and Lua have the same results for any input.
 func TestAgreesWithMemory(t *testing.T) {
 	t.Parallel()
 	n := 100_000
@@ -80,8 +80,8 @@ func TestAgreesWithMemory(t *testing.T) {
 	storetest.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), s)
 }
 
-// Requests that come together to a limit that is cold are granted as if one came after
-// another: as many as remain by one look, and those of a higher cost each by its own.
+// Requests that arrive together at a cold limit are allowed as if one came after another: as many as remain
+// by one evaluation, and those of a higher cost each by its own.
 func TestWarmupTogether(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
@@ -131,7 +131,7 @@ func TestWarmupTogether(t *testing.T) {
 	}
 }
 
-// Several stores, as of several gateways, share one limit, by Redis' clock.
+// Several stores, as in several gateways, share one limit by Redis' clock.
 func TestSharedByGateways(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -166,7 +166,7 @@ func TestSharedByGateways(t *testing.T) {
 	}
 }
 
-// A request with several rules is one call, and equal requests that come together are one.
+// A request with several rules is one call, and equal requests that arrive together are one.
 func TestOneCall(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -186,20 +186,20 @@ func TestOneCall(t *testing.T) {
 		t.Errorf("three rules took %d calls, want 1", c.calls)
 	}
 	r.Must("SCRIPT", "FLUSH")
-	take() // and nobody notices
+	take() // and no request notices
 	receipts := s.batchers[0].receiptsKey()
 	if ttl, _ := r.Must("PTTL", receipts).(int64); ttl <= 0 || ttl > receiptsLive.Milliseconds() {
 		t.Errorf("the receipts have %d ms to live, want an hour at most", ttl)
 	}
 	r.Must("DEL", receipts)
 	for _, key := range r.Must("KEYS", "*").([]any) {
-		if ttl, _ := r.Must("PTTL", fmt.Sprint(key)).(int64); ttl == -1 || ttl > 70_000 { // -2: it has just gone
+		if ttl, _ := r.Must("PTTL", fmt.Sprint(key)).(int64); ttl == -1 || ttl > 70_000 { // -2: it has just expired
 			t.Errorf("key %q has %d ms to live, -1 for ever, want about a minute at most", key, ttl)
 		}
 	}
 }
 
-// A key of ours that holds something else makes its requests fail, and no others.
+// A key with our prefix and a foreign value makes only its own requests fail.
 func TestForeignValue(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -222,8 +222,8 @@ func TestForeignValue(t *testing.T) {
 	}
 }
 
-// Redis that does not answer holds nobody up for longer than the timeout, and one
-// that leaves holds nobody up at all.
+// If Redis does not answer, no request waits longer than the timeout. A request whose context ends does not
+// wait at all.
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -265,8 +265,8 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// A turn that is given back is nobody's twice: those behind keep theirs.
-func TestTurnGivenBack(t *testing.T) {
+// The scheduled time of a refunded request is never used twice: the requests behind keep theirs.
+func TestScheduledTimeRefunded(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
 	const step = 2 * time.Second
@@ -287,15 +287,15 @@ func TestTurnGivenBack(t *testing.T) {
 	if fourth.Sub(third) < step {
 		t.Errorf("turns at 0, %v and %v, want them two seconds apart", third.Sub(first), fourth.Sub(first))
 	}
-	s.Refund(last) // whom nobody is behind
+	s.Refund(last) // which has no request behind it
 	if _, again := take(); !again.Equal(fourth) {
-		t.Errorf("the last turn was given back, and the next is %v later", again.Sub(fourth))
+		t.Errorf("the last request was refunded, and the next is scheduled %v later", again.Sub(fourth))
 	}
 }
 
-// A request under several leaky buckets goes on in all of them at once, and who comes
-// behind it in one keeps the distance from when it really goes on.
-func TestSeveralTurns(t *testing.T) {
+// A request under several leaky buckets proceeds in all of them at once. In each, the next request keeps
+// its distance from that moment.
+func TestSeveralQueues(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
 	fast := s.at(t, limit.LeakyBucket(), limit.Limit{N: 10, Unit: time.Second, Queue: 100})

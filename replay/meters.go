@@ -10,18 +10,18 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Meters is a store that is too simple to be wrong, to compare others with: states
-// in a map that are never forgotten, and one caller at a time. It holds no one:
-// Wait returns at once. The zero value is ready to use.
+// Meters is a limit.Store that is too simple to be wrong, for comparison with others. It keeps all
+// states in a map forever and serves one caller at a time. No request waits: Wait returns at once.
+// The zero value is ready to use.
 type Meters struct {
-	mu       sync.Mutex // guards families and all in them
+	mu       sync.Mutex // guards families and their contents
 	families map[string]*family
 }
 
-// family is the counters of one name.
+// family is what the counters of one name have in common.
 type family struct {
-	layout string
-	states map[string]limit.State
+	version string
+	states  map[string]limit.State
 }
 
 type counters struct {
@@ -41,8 +41,8 @@ func (m *Meters) Counters(name string, meter limit.Meter) (limit.Counters, error
 		}
 		m.families[name] = f
 	}
-	if f.layout != meter.StateVersion() {
-		return nil, fmt.Errorf("replay: counters %q have layout %q, not %q", name, f.layout, meter.StateVersion())
+	if f.version != meter.StateVersion() {
+		return nil, fmt.Errorf("replay: counters %q have state version %q, not %q", name, f.version, meter.StateVersion())
 	}
 	return counters{f, meter}, nil
 }
@@ -105,7 +105,7 @@ func (m *Meters) Debit(now int64, charges []limit.Charge) {
 	}
 }
 
-// charge changes the state of a charge, as its meter does by change.
+// charge changes the state of a charge by the method change of its meter.
 func (c counters) charge(ch *limit.Charge, now int64, change func(s limit.State, now, n int64) uint64) {
 	ch.At = now
 	s := c.states[string(ch.Key)]

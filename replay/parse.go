@@ -13,9 +13,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Parse reads a script. name is what errors call it; algorithms are those that it
-// may use, the default one first, at least one. The error has a line
-// name:LINE:COLUMN: message for each mistake.
+// Parse reads a script. Errors name it name. It may use the given algorithms, at least one, of
+// which the first is the default. The error has a line name:LINE:COLUMN: message for each mistake.
 func Parse(name string, r io.Reader, algorithms []limit.Algorithm) (*Script, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -95,7 +94,7 @@ func (l *line) config() {
 	l.current.config = name.text
 }
 
-// begin begins a case.
+// begin starts a case.
 func (l *line) begin() {
 	l.current = &scenario{line: l.number}
 	l.script.cases = append(l.script.cases, l.current)
@@ -227,16 +226,16 @@ func (l *line) row() {
 	l.current.rows = append(l.current.rows, r)
 }
 
-// take returns the row whose charge is given back by r.
+// take returns the row whose charge r refunds.
 func (l *line) take(w word, at int64, r row) int {
 	for i := range l.current.rows {
 		t := &l.current.rows[i]
-		if t.takes < 0 && t.want.allowed && !t.given && t.at == at && t.n == r.n && t.actor == r.actor {
-			t.given = true
+		if t.takes < 0 && t.want.allowed && !t.refunded && t.at == at && t.n == r.n && t.actor == r.actor {
+			t.refunded = true
 			return i
 		}
 	}
-	l.errorf(w, "no take %d at that time is left to give back", r.n)
+	l.errorf(w, "no take %d at that time is left to refund", r.n)
 	return 0
 }
 
@@ -248,7 +247,7 @@ func (l *line) actor() string {
 }
 
 func (l *line) result() result {
-	want := result{wait: unjudged}
+	want := result{wait: notCompared}
 	w := l.next("allowed or refused")
 	if !l.lost {
 		want.text = strings.Join(strings.Fields(l.text[w.column-1:]), " ")
@@ -301,7 +300,7 @@ func (l *line) remaining(w word) []int64 {
 	var numbers []int64
 	column := w.column
 	for text := range strings.SplitSeq(w.text, ",") {
-		n := int64(unjudged)
+		n := int64(notCompared)
 		if text != "-" {
 			n = l.count(word{column: column, text: text}, 0, limit.MaxN)
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
-// Package replay reads and runs scripts that pin how limits behave: when which
-// request is made, and what becomes of it.
+// Package replay reads and runs scripts that define how limits behave: at which moment which
+// request arrives, and whether it is allowed.
 //
 //	# Source 003: at most 1 a second and 5 a minute, together.
 //	limit second  algo=SL rpu=1
@@ -14,8 +14,8 @@
 //	0s      give 1 at 0s                         # charged to none after all
 //	0.5s    take 1            allowed
 //
-// The same script judges the arithmetic alone ([Meters]) and every other store. A script can
-// also say how the rules of a configuration judge requests:
+// The same script tests the arithmetic alone ([Meters]) and every other store. A script can also
+// define how the rules of a configuration decide requests:
 //
 //	config diana.yaml
 //
@@ -26,21 +26,20 @@
 //
 // # Format
 //
-// A line is words with spaces between them. From a word that begins with # to the
-// end of the line is a comment. Double quotes keep a value with spaces together, as
-// in algo="token bucket".
+// A line is a list of words with spaces between them. A word that begins with # starts a comment
+// until the end of the line. Double quotes keep a value with spaces together, as in
+// algo="token bucket".
 //
-// A case is limits or a configuration, and rows of what happens under them.
+// A case is limits or a configuration, and the rows of what happens under them.
 //
-// A limit line names a limit and says what it promises, in the keys and values of a
-// rule in a configuration: algo, rpu, unit, burst, queue, slices, align, warmup. Only rpu is
-// required. Limit lines that follow one another are one decision: a request that one
-// of them refuses is charged to none. A limit line below a row begins a new case,
-// with new limits, in which nothing has happened yet.
+// A limit line names a limit and has the keys and values of a rule in a configuration: algo, rpu,
+// unit, burst, queue, slices, align, warmup. Only rpu is required. Adjacent limit lines are one
+// decision: a request that one of them refuses is charged to none. A limit line below a row
+// starts a new case with new limits that were never used.
 //
-// A config line names a configuration, and always begins a new case.
+// A config line names a configuration, and always starts a new case.
 //
-// A row is a time, an action, and what should become of it:
+// A row is a time, an action, and the expected result:
 //
 //	TIME take N [for ACTOR] allowed [remaining=N,...] [wait=D]
 //	TIME take N [for ACTOR] refused [by LIMIT,...] [remaining=N,...] [retry=D]
@@ -51,28 +50,27 @@
 //	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] allowed [remaining=N,...] [wait=D]
 //	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
 //
-// TIME is an offset from [Start] such as 1m30s, of up to 50 years. Times may repeat,
-// be negative, and go backwards as clocks do. N is the cost of the request, ACTOR
-// any word; rows that name none are all of one actor.
+// TIME is an offset from [Start] such as 1m30s, of up to 50 years. Times may repeat, be negative,
+// and go backwards as clocks do. N is the cost of the request. ACTOR is any word; rows without one
+// are all of one actor.
 //
-// METHOD is in capital letters, and URL a path, perhaps with a query, or a whole URL. WHO tells
-// of the client: ip is its address, 127.0.0.1 if none is given; header:NAME and cookie:NAME are
-// sent; any other, such as account, is an actor that is known without looking at the request.
-// lasts is how long the request is inside when it has waited its turn, for rules of concurrency.
+// METHOD is in capital letters. URL is a path, optionally with a query, or a whole URL. WHO
+// describes the client: ip is its address, by default 127.0.0.1; header:NAME and cookie:NAME are
+// sent; any other, such as account, is an actor that is known without the request. lasts is how
+// long the request runs after its wait, for rules of concurrency.
 //
-// What is not written is not judged. Written, it is exact:
+// Only what is written is compared, and exactly:
 //
 //   - by: the limits or rules that refuse, all of them.
-//   - remaining: how many requests of cost 1 would still be allowed, for each limit
-//     in the order of their lines, or each rule in the order in which they judge; - for
-//     one that is not judged.
-//   - wait: how long the request is held before it goes on.
-//   - retry: after how long it would be allowed if no one else asked; the longest, if
-//     several limits refuse. Under a configuration it is 0s if no wait helps.
-//   - status: of the answer.
+//   - remaining: how many requests of cost 1 would still be allowed, for each limit in the order
+//     of their lines, or each rule in the order of evaluation; - for one that is not compared.
+//   - wait: how long the request is held before it proceeds.
+//   - retry: the time after which the request would be allowed if no other one came; the longest
+//     if several limits refuse. Under a configuration it is 0s if no wait helps.
+//   - status: the status of the answer.
 //
-// give gives back what the first take of that cost by that actor at that time was
-// charged, among those that are allowed and not given back yet.
+// give refunds the first take of that cost by that actor at that time, among those that are
+// allowed and not refunded yet.
 package replay
 
 import (
@@ -86,19 +84,19 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Start is the moment that the times of a script count from: a multiple, since the
-// Unix epoch, of a day and of every unit that divides one.
+// Start is the moment from which the times of a script count. Since the Unix epoch it is a
+// multiple of a day, and of every unit that divides a day.
 var Start = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Script is what a file says. It is not changed by running it.
+// Script is a parsed file. Running it does not change it.
 type Script struct {
 	name  string
 	cases []*scenario
 }
 
-// scenario is limits, or a configuration, and what happens under them.
+// scenario is limits, or a configuration, and the rows under them.
 type scenario struct {
-	line   int    // at which it begins
+	line   int    // its first line
 	config string // "": limits
 	limits []namedLimit
 	rows   []row
@@ -111,34 +109,34 @@ type namedLimit struct {
 }
 
 type row struct {
-	line  int
-	at    int64 // since the Unix epoch
-	n     int64
-	actor string
-	takes int // give: the row whose charge it gives back; else -1
-	given bool
-	want  result
+	line     int
+	at       int64 // since the Unix epoch
+	n        int64
+	actor    string
+	takes    int // give: the row whose charge it refunds; otherwise -1
+	refunded bool
+	want     result
 
 	request Request // under a configuration
 }
 
-// result is what should become of a take.
+// result is the expected result of a take.
 type result struct {
-	text      string // as it is written, without more spaces than it takes
+	text      string // as written, with single spaces
 	allowed   bool
-	by        []string // nil: not judged
-	remaining []int64  // nil: not judged, or unjudged
-	wait      int64    // retry, if not allowed; or unjudged
-	status    int      // 0: not judged
+	by        []string // nil: not compared
+	remaining []int64  // nil: not compared; notCompared: this one is not compared
+	wait      int64    // retry, if not allowed; notCompared: not compared
+	status    int      // 0: not compared
 }
 
-const unjudged = -1
+const notCompared = -1
 
-// Run plays the script on a store that has not seen it before, and returns an error
-// that has a line for each row whose result differs, or nil.
+// Run plays the script on a store that has not seen it before. It returns an error with a line for
+// each row whose result differs, or nil.
 //
-// The store is told the script's time. Nothing is held: to the store a queue is an
-// ordinary meter, of whose outcomes only the Wait is looked at.
+// The store gets the script's moments. No request waits: the store gets a queue as an ordinary
+// meter, and Run only compares the Wait of its outcomes.
 //
 // A case of a configuration is an error; see Play.
 func (s *Script) Run(store limit.Store) error {
@@ -147,8 +145,8 @@ func (s *Script) Run(store limit.Store) error {
 	})
 }
 
-// Play is Run for scripts that name configurations. open returns a Gateway that has judged
-// nothing yet, for each case of a configuration with that name.
+// Play is Run for scripts that name configurations. For each case of a configuration, open returns
+// a Gateway that has decided nothing yet.
 func (s *Script) Play(store limit.Store, open func(config string) (Gateway, error)) error {
 	var errs []error
 	for _, c := range s.cases {
@@ -219,7 +217,7 @@ func (c *scenario) run(file string, store limit.Store) error {
 	return errors.Join(errs...)
 }
 
-// withoutQueue returns the meter with all it can do, but not as a limit.Queue.
+// withoutQueue returns the meter without its methods of a limit.Queue.
 func withoutQueue(m limit.Meter) limit.Meter {
 	if scripted, ok := m.(limit.Scripted); ok {
 		return struct{ limit.Scripted }{scripted}
@@ -227,7 +225,7 @@ func withoutQueue(m limit.Meter) limit.Meter {
 	return struct{ limit.Meter }{m}
 }
 
-// outcome returns what became of a take.
+// outcome returns the result of a take.
 func (c *scenario) outcome(allowed bool, charges []limit.Charge) result {
 	got := result{allowed: allowed}
 	for i, l := range c.limits {
@@ -244,7 +242,7 @@ func (c *scenario) outcome(allowed bool, charges []limit.Charge) result {
 }
 
 func (want *result) matches(got result) bool {
-	if want.allowed != got.allowed || want.wait != unjudged && want.wait != got.wait {
+	if want.allowed != got.allowed || want.wait != notCompared && want.wait != got.wait {
 		return false
 	}
 	if want.by != nil && !sameNames(want.by, got.by) {
@@ -254,7 +252,7 @@ func (want *result) matches(got result) bool {
 		return false
 	}
 	for i, n := range want.remaining {
-		if n != unjudged && n != got.remaining[i] {
+		if n != notCompared && n != got.remaining[i] {
 			return false
 		}
 	}

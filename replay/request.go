@@ -10,33 +10,33 @@ import (
 	"time"
 )
 
-// Request is a request of a script, and what is known of its client.
+// Request is a request of a script, with what is known about its client.
 type Request struct {
 	At     time.Time
 	Method string
 	URL    string
-	IP     netip.Addr        // 127.0.0.1 if the script tells none
+	IP     netip.Addr        // 127.0.0.1 if the script has none
 	Header []string          // NAME: VALUE
 	Actors map[string]string // by their text, as in rule.Request
-	Lasts  time.Duration     // how long it is inside, its wait aside
-	Answer int               // status of its answer; 0 if the script tells none
+	Lasts  time.Duration     // how long it runs after its wait
+	Answer int               // the status of its answer; 0 if the script has none
 }
 
-// Answer is what becomes of a Request.
+// Answer is the result of a Request.
 type Answer struct {
 	Allowed   bool
 	By        []string // names of the rules that refuse
-	Remaining []int64  // of each rule that judges, in their order
+	Remaining []int64  // for each rule that is evaluated, in their order
 	Wait      time.Duration
 	Retry     time.Duration // of a refusal; 0 if no wait helps
-	Status    int           // of what is sent instead of what was asked for
+	Status    int           // the status of a refusal
 }
 
-// Gateway judges requests by a configuration, at the moments that they tell. An error means
-// that there is no such request.
+// Gateway decides requests by a configuration, at the moments of the requests. An error means that
+// the request is not valid.
 type Gateway func(Request) (Answer, error)
 
-// request reads what stands behind the time in a row under a configuration.
+// request reads the words after the time in a row under a configuration.
 func (l *line) request(r *row) {
 	r.request = Request{
 		At:     time.UnixMicro(r.at).UTC(),
@@ -53,20 +53,20 @@ func (l *line) request(r *row) {
 		w := l.next("")
 		key, value, ok := strings.Cut(w.text, "=")
 		if !ok {
-			l.expected("allowed, refused, or who it is, such as ip=203.0.113.7 or header:NAME=VALUE", w)
+			l.expected("allowed, refused, or the client, such as ip=203.0.113.7 or header:NAME=VALUE", w)
 			break
 		}
 		if seen[key] && !strings.HasPrefix(key, "header:") {
 			l.errorf(w, "%s is given twice", key)
 		}
 		seen[key] = true
-		l.who(&r.request, key, word{column: w.column + len(key) + 1, text: value})
+		l.client(&r.request, key, word{column: w.column + len(key) + 1, text: value})
 	}
 	r.want = l.result()
 }
 
-// who reads what is known of a client.
-func (l *line) who(r *Request, key string, value word) {
+// client reads a word that describes a client.
+func (l *line) client(r *Request, key string, value word) {
 	kind, name, _ := strings.Cut(key, ":")
 	switch {
 	case key == "ip":
@@ -97,7 +97,7 @@ func (c *scenario) ask(file string, gateway Gateway) error {
 			errs = append(errs, fmt.Errorf("%s:%d: %w", file, r.line, err))
 			continue
 		}
-		// A name may have a comma in it, and then looks like two in a script.
+		// A name can have a comma, and then looks like two names in a script.
 		got := result{allowed: a.Allowed, by: strings.Split(strings.Join(a.By, ","), ","), remaining: a.Remaining, status: a.Status}
 		if got.wait = a.Wait.Microseconds(); !a.Allowed {
 			got.wait = a.Retry.Microseconds()

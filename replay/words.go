@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// line is the line that is being read.
+// line is the current line.
 type line struct {
 	*parser
 	number int
 	text   string
 	words  []word // not read yet
-	end    word   // behind the last
-	lost   bool   // the rest cannot be understood: no more errors
+	end    word   // after the last word
+	lost   bool   // the rest cannot be parsed, so there are no more errors
 }
 
 type word struct {
 	column int // 1 is the first
 	text   string
-	end    bool // not a word, but where the next would be
+	end    bool // the position after the last word
 }
 
 func (w word) String() string {
@@ -41,7 +41,7 @@ func (l *line) errorf(w word, format string, args ...any) {
 	l.errs = append(l.errs, errors.New(at+fmt.Sprintf(format, args...)))
 }
 
-// expected reports that w is not what it should be, and gives the line up.
+// expected reports that w is not what was expected, and skips the rest of the line.
 func (l *line) expected(what string, w word) {
 	l.errorf(w, "expected %s, found %v", what, w)
 	l.lost = true
@@ -82,7 +82,7 @@ func (l *line) split() {
 	l.end = word{column: len(l.text) + 1, end: true}
 }
 
-// next returns the next word; what says what it should be if there is none.
+// next returns the next word. what describes it for an error.
 func (l *line) next(what string) word {
 	if len(l.words) == 0 {
 		l.expected(what, l.end)
@@ -109,8 +109,8 @@ func (l *line) keyword(text string) {
 	}
 }
 
-// settings reads the rest of the line, each word a key=value. set returns false for
-// a key that it does not know; keys says which it does.
+// settings reads the rest of the line, each word a key=value. set returns false for an unknown key;
+// keys lists the known ones.
 func (l *line) settings(keys string, set func(key string, value word) bool) {
 	seen := map[string]bool{}
 	for len(l.words) > 0 && !l.lost {

@@ -13,15 +13,15 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Agree is Agree of the zero [Suite].
+// Agree calls the method Agree of the zero [Suite].
 func Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
 	t.Helper()
 	Suite{}.Agree(t, seed, n, a, b)
 }
 
-// Agree makes n random operations on both stores, one after another, and fails at the
-// first that they answer differently. Both must go by the moment that Take is given.
-// No one waits: a queue is asked for its turns only.
+// Agree makes n random operations on both stores, one after another, and fails at the first
+// different result. Both stores must use the moment that a call gets, and no clock of their
+// own. No request waits: the meters of queues only compute scheduled times.
 func (s Suite) Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
 	t.Helper()
 	t.Logf("seed %d", seed)
@@ -35,7 +35,7 @@ func (s Suite) Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
 	}
 }
 
-// longestJump keeps moments within what meters know, also after the largest debts.
+// longestJump keeps moments in the range of the meters, also after the largest debts.
 const longestJump = 365 * 24 * 3600 * 1e6
 
 // pair is the counters of one limit in both stores.
@@ -56,7 +56,7 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 		defer b.Retire(p.b)
 		pairs = append(pairs, p)
 	}
-	var made [][2][]limit.Charge  // and not given back
+	var made [][2][]limit.Charge  // and not refunded
 	latest, wait := now, int64(0) // of the last refusal
 	for op := range n {
 		switch unit := pairs[0].unit.Microseconds(); rnd.IntN(8) {
@@ -106,7 +106,7 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 			if rnd.IntN(3) == 0 {
 				ch.Cost = 1 + rnd.Int64N(pairs[i].n+2)
 			}
-			if rnd.IntN(2) == 0 { // means something to a limit.Reserver
+			if rnd.IntN(2) == 0 { // only a limit.Reserver uses it
 				ch.Longest = []int64{1, rnd.Int64N(3 * pairs[i].unit.Microseconds()), 1 << 52}[rnd.IntN(3)]
 			}
 			ch.Counters = pairs[i].a
@@ -135,13 +135,13 @@ func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit
 				wait = ch.Outcome.Wait
 			}
 		}
-		if latest = max(latest, now); okA && now == latest { // else stores differ in when it was
+		if latest = max(latest, now); okA && now == latest { // otherwise the stores differ in the moment of the charge
 			made = append(made, [2][]limit.Charge{ca, cb})
 		}
 	}
 }
 
-// agreePeek peeks at both stores, and reports whether a Take at this moment is allowed.
+// agreePeek calls Peek of both stores, and reports whether a Take at this moment is allowed.
 func agreePeek(t *testing.T, op int, now int64, a, b limit.Store, ca, cb []limit.Charge) (allowed bool) {
 	t.Helper()
 	ca, cb = slices.Clone(ca), slices.Clone(cb)
@@ -157,7 +157,7 @@ func agreePeek(t *testing.T, op int, now int64, a, b limit.Store, ca, cb []limit
 	return allowed
 }
 
-// tell returns what became of a request, in words.
+// tell returns the result of a request as text.
 func tell(ok bool, charges []limit.Charge) string {
 	text := fmt.Sprintln("allowed:", ok)
 	for _, ch := range charges {
@@ -168,8 +168,8 @@ func tell(ok bool, charges []limit.Charge) string {
 
 func (p pair) String() string { return p.limit }
 
-// randomPair makes counters of a random limit. Some cannot be kept, such as a burst that
-// takes a century to fill; then it draws again.
+// randomPair makes counters of a random limit. An algorithm can reject a limit, such as a burst that
+// takes a century to fill. Then randomPair draws again.
 func (s Suite) randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.Store) pair {
 	t.Helper()
 	algorithms := append(s.algorithms(), limit.Reservations())
@@ -180,8 +180,8 @@ func (s Suite) randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.
 		if m, err = algorithm.New(l); err != nil {
 			continue
 		}
-		if q, ok := m.(limit.Queue); ok { // so that no one waits
-			m = turns{q.(limit.Scripted)}
+		if q, ok := m.(limit.Queue); ok { // so that no request waits
+			m = schedule{q.(limit.Scripted)}
 		}
 		p := pair{limit: fmt.Sprintf("%s %+v", algorithm.Name(), l), unit: l.Unit, n: l.N}
 		if p.a, err = a.Counters(name, m); err != nil {
@@ -196,12 +196,12 @@ func (s Suite) randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.
 	return pair{}
 }
 
-// turns is a queue that is asked for its scheduled times only.
-type turns struct{ limit.Scripted }
+// schedule is a queue whose requests do not wait.
+type schedule struct{ limit.Scripted }
 
 // Debit implements limit.Debtor.
-func (t turns) Debit(s limit.State, now, n int64) uint64 {
-	return limit.Debit(t.Scripted, s, now, n)
+func (q schedule) Debit(s limit.State, now, n int64) uint64 {
+	return limit.Debit(q.Scripted, s, now, n)
 }
 
 func randomLimit(rnd *rand.Rand) limit.Limit {

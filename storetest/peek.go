@@ -3,7 +3,6 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -11,29 +10,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// wrong is an outcome that no store sets.
-var wrong = limit.Outcome{Wait: -7, Remaining: -7, Reset: -7}
-
-// peek returns the outcomes of charges.
-func (s *subject) peek(charges ...limit.Charge) (outcomes []limit.Outcome) {
-	s.Helper()
-	for i := range charges {
-		charges[i].Outcome = wrong
-	}
-	if err := s.store.Peek(context.Background(), s.now(), charges); err != nil {
-		s.Fatal(err)
-	}
-	for _, ch := range charges {
-		if ch.Outcome == wrong {
-			s.Errorf("a peek did not set the outcome of a charge for %s", ch.Key)
-		}
-		outcomes = append(outcomes, ch.Outcome)
-	}
-	return outcomes
-}
-
 // Peek describes the state before the charge and changes nothing.
-func (s *subject) peeks() {
+func peeks(s *subject) {
 	for _, a := range s.algorithms {
 		if o := s.peek(charge(s.counters("closed to peeks", a, 0), "x", 1)); o[0].Allowed {
 			s.Errorf("%s: a peek at a limit of 0 was allowed", a.Name())
@@ -72,10 +50,10 @@ func (s *subject) peeks() {
 }
 
 // A peek at a queue says how long a request would wait, and takes no scheduled time.
-func (s *subject) peeksAtQueues() {
+func peeksAtQueues(s *subject) {
 	for _, a := range s.algorithms {
 		m := s.meter(a, limit.Limit{N: 1, Unit: limit.MaxQueueWait / 2, Queue: 1})
-		if !queues(m) {
+		if !isQueue(m) {
 			continue
 		}
 		c, err := s.store.Counters(a.Name()+" peek", m)
@@ -100,7 +78,7 @@ func (s *subject) peeksAtQueues() {
 }
 
 // A peek beside other calls sees a state that some Take has left, and does not disturb them.
-func (s *subject) peeksUnderConcurrency() {
+func peeksUnderConcurrency(s *subject) {
 	const n = callers * offered / 4
 	for _, a := range s.instant() {
 		c := s.counters("peeks", a, n)

@@ -12,16 +12,15 @@ import (
 	"github.com/diana-limiter/diana/replay"
 )
 
-// The scripts say what each algorithm does, row by row.
+// The scripts define each algorithm row by row.
 //
 //go:embed testdata/*.replay
 var scripts embed.FS
 
-// Replay is Replay of the zero [Suite].
+// Replay calls the method Replay of the zero [Suite].
 func Replay(t *testing.T, open func(t *testing.T) limit.Store) { Suite{}.Replay(t, open) }
 
-// Replay plays the scripts, each on a Store of its own, which goes by the moments that
-// Take is given.
+// Replay plays each script on a Store of its own, which must use the moment that a call gets.
 func (s Suite) Replay(t *testing.T, open func(t *testing.T) limit.Store) {
 	if s.Scripts == nil {
 		s.Scripts = scripts

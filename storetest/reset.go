@@ -11,26 +11,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-func (s *subject) reset(c limit.Counters, key string) {
-	s.Helper()
-	if err := s.store.Reset(context.Background(), c, []byte(key)); err != nil {
-		s.Fatal(err)
-	}
-}
-
-// forgetful are the algorithms whose counters Reset forgets.
-func (s *subject) forgetful() (all []limit.Algorithm) {
-	s.Helper()
-	for _, a := range s.instant() {
-		if !a.Held {
-			all = append(all, a)
-		}
-	}
-	return all
-}
-
 // Reset forgets one actor under one rule, and nothing else.
-func (s *subject) resets() {
+func resets(s *subject) {
 	for _, a := range s.forgetful() {
 		c, other := s.counters("reset", a, 3), s.counters("reset too", a, 3)
 		s.reset(c, "x") // which is not there yet
@@ -67,7 +49,7 @@ func (s *subject) resets() {
 }
 
 // Slots that are held stay held.
-func (s *subject) resetKeepsSlots() {
+func resetKeepsSlots(s *subject) {
 	for _, a := range s.algorithms {
 		if !a.Held {
 			continue
@@ -87,11 +69,11 @@ func (s *subject) resetKeepsSlots() {
 }
 
 // Requests that wait proceed at their scheduled times, and a reset queue takes new ones.
-func (s *subject) resetKeepsWaiters() {
+func resetKeepsWaiters(s *subject) {
 	for _, a := range s.algorithms {
 		const step = 20 * time.Millisecond
 		m := s.meter(a, limit.Limit{N: int64(time.Second / step), Unit: time.Second, Queue: 3})
-		if !queues(m) {
+		if !isQueue(m) {
 			continue
 		}
 		c, err := s.store.Counters(a.Name()+" reset", m)
@@ -127,7 +109,7 @@ func (s *subject) resetKeepsWaiters() {
 }
 
 // Each reset lets the limit be used once more, and no more than that.
-func (s *subject) resetsUnderConcurrency() {
+func resetsUnderConcurrency(s *subject) {
 	const n, resets = 10, 5
 	for _, a := range s.forgetful() {
 		c := s.counters("resets", a, n)

@@ -13,7 +13,7 @@ import (
 	"github.com/diana-limiter/diana/storetest"
 )
 
-// A suite judges the algorithms that it is given, by the scripts that it is given.
+// A suite uses the algorithms and scripts that it gets.
 func TestSuiteOfOthers(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int64

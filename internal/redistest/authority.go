@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// authority is an authority that no one else trusts, with one certificate of its own,
-// for 127.0.0.1 and localhost.
+// authority is a certificate authority that only these tests trust, with one certificate for 127.0.0.1
+// and localhost.
 type authority struct {
 	caFile, certFile, keyFile string
 	pool                      *x509.CertPool

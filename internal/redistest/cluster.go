@@ -15,27 +15,26 @@ import (
 
 // Cluster is a Redis Cluster of masters with one replica each.
 type Cluster struct {
-	// Nodes are first those that began as masters, then, in the same order, those that
-	// began as their replicas.
+	// Nodes has first the nodes that began as masters, then, in the same order, their replicas.
 	Nodes []*Server
 
 	t   testing.TB
 	ids []string // of Nodes
 }
 
-// slots is how many a Cluster has.
+// slots is the number of hash slots of a Cluster.
 const slots = 16384
 
-// StartCluster starts a Cluster and waits until it is ready. A master that fails is
-// replaced after two or three seconds; "--cluster-node-timeout" in the Args of Options,
-// 1000 milliseconds here, makes it less or more.
+// StartCluster starts a Cluster and waits until it is ready. A master that fails is replaced after two or
+// three seconds. "--cluster-node-timeout" in the Args of Options changes that; here it is 1000
+// milliseconds.
 func StartCluster(t testing.TB, masters int) *Cluster {
 	t.Helper()
 	return Options{}.StartCluster(t, masters)
 }
 
-// StartCluster is [StartCluster] with options. The password also protects the servers
-// from one another.
+// StartCluster is the function StartCluster with options. The password also protects the servers from each
+// other.
 func (o Options) StartCluster(t testing.TB, masters int) *Cluster {
 	t.Helper()
 	r := o.prepare(t)
@@ -52,7 +51,7 @@ func (o Options) StartCluster(t testing.TB, masters int) *Cluster {
 			s.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(next-1))
 		}
 	}
-	// Everyone meets everyone, which is quicker than to wait for rumours.
+	// Every node meets every other, which is faster than gossip.
 	for i, s := range c.Nodes {
 		for _, other := range c.Nodes[:i] {
 			s.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(other.port+testproc.PeerOffset))
@@ -79,7 +78,7 @@ func addrs(servers []*Server) []string {
 	return addrs
 }
 
-// Master returns the node that the first one that is up takes for the master of a key.
+// Master returns the master of a key according to the first node that is up.
 func (c *Cluster) Master(key string) *Server {
 	c.t.Helper()
 	for _, s := range c.Nodes {
@@ -102,7 +101,7 @@ func (c *Cluster) Master(key string) *Server {
 	return nil
 }
 
-// Peer returns the other of the two that began as master and replica.
+// Peer returns the other of two nodes that began as master and replica.
 func (c *Cluster) Peer(node *Server) *Server {
 	c.t.Helper()
 	for i, s := range c.Nodes {
@@ -114,8 +113,8 @@ func (c *Cluster) Peer(node *Server) *Server {
 	return nil
 }
 
-// Move moves the slot of a key, with all the keys in it, to another master, and returns
-// that. The masters know of it at once, the others when they hear of it.
+// Move moves the hash slot of a key, with all its keys, to another master, and returns that master. The
+// masters know it at once, the other nodes later.
 func (c *Cluster) Move(key string) *Server {
 	c.t.Helper()
 	from := c.Master(key)
@@ -141,8 +140,8 @@ func (c *Cluster) Move(key string) *Server {
 	return to
 }
 
-// WaitFailover waits until every node that is up has the Peer in the place of a master
-// that was killed or frozen, and the Cluster works again. It returns the new master.
+// WaitFailover waits until for every node that is up, the Peer has replaced a master that was killed or
+// frozen, and the Cluster works again. It returns the new master.
 func (c *Cluster) WaitFailover(dead *Server) *Server {
 	c.t.Helper()
 	heir := c.Peer(dead)
@@ -162,8 +161,8 @@ func (c *Cluster) WaitFailover(dead *Server) *Server {
 	return heir
 }
 
-// WaitReady waits until all nodes are up and agree on it, and every master has its
-// replica: after a node was restarted or thawed.
+// WaitReady waits after a restart or thaw until all nodes are up and agree on that, and every master has
+// its replica.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
 	await(c.t, agreement, "readiness of the Cluster", func() error {
@@ -189,8 +188,8 @@ func (c *Cluster) WaitReady() {
 	})
 }
 
-// everywhere returns nil if every node that is up says that the Cluster is, and check
-// agrees to what it sees.
+// everywhere returns nil if every node that is up reports a working Cluster, and check accepts what the
+// node sees.
 func (c *Cluster) everywhere(check func([]clusterNode) error) error {
 	for _, s := range c.Nodes {
 		if !s.up() {
@@ -252,7 +251,7 @@ func (c *Cluster) seenBy(s *Server) ([]clusterNode, error) {
 			}
 			a, errA := strconv.Atoi(first)
 			b, errB := strconv.Atoi(last)
-			if errA == nil && errB == nil { // else a slot that is being moved, in brackets
+			if errA == nil && errB == nil { // otherwise a slot that is being moved, in brackets
 				node.slots = append(node.slots, [2]int{a, b})
 			}
 		}

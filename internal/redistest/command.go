@@ -14,19 +14,18 @@ import (
 	"time"
 )
 
-// Error is an error that Redis answered, such as "NOSCRIPT No matching script".
+// Error is an error that Redis returned, such as "NOSCRIPT No matching script".
 type Error string
 
 func (e Error) Error() string { return string(e) }
 
-// Do has the server carry out a command, over a connection of its own, so that nothing
-// is left of SELECT or MULTI, and WAIT waits for nothing; see WaitReplica. The reply is a
-// string, an int64, nil, or an []any of these and of [Error]. An error that is an
-// [Error] is the server's answer. Do takes 5 seconds at most. It may be called from any
-// goroutine.
+// Do sends a command to the server over a new connection, so that SELECT and MULTI have no later
+// effect and WAIT waits for nothing; see WaitReplica. The reply is a string, an int64, nil, or an
+// []any of these and of [Error]. An error of type [Error] is the server's. Do takes at most 5
+// seconds. Any goroutine may call it.
 func (s *Server) Do(args ...string) (any, error) { return s.do(5*time.Second, args...) }
 
-// Must is Do for commands that succeed. Otherwise the test has failed.
+// Must is Do for commands that succeed. Otherwise the test fails.
 func (s *Server) Must(args ...string) any {
 	s.t.Helper()
 	reply, err := s.Do(args...)
@@ -36,7 +35,7 @@ func (s *Server) Must(args ...string) any {
 	return reply
 }
 
-// Info returns a section of what INFO says, by field.
+// Info returns a section of INFO by field.
 func (s *Server) Info(section string) map[string]string {
 	s.t.Helper()
 	info, err := s.info(section)
@@ -46,9 +45,8 @@ func (s *Server) Info(section string) map[string]string {
 	return info
 }
 
-// Calls returns how often each command was called, by its name in lower case, since the
-// start or the last CONFIG RESETSTAT. Commands within scripts count, those refused before
-// they ran do not.
+// Calls returns how often each command was called since the start or the last CONFIG RESETSTAT, by its
+// name in lower case. It includes commands in scripts, but not commands that Redis refused to run.
 func (s *Server) Calls() map[string]int {
 	s.t.Helper()
 	calls := map[string]int{}
@@ -93,7 +91,7 @@ type connection struct {
 	r *bufio.Reader
 }
 
-// connect returns a connection for so long, with the password given.
+// connect returns a connection that ends after that time, with the given password.
 func (s *Server) connect(limit time.Duration) (*connection, error) {
 	end := time.Now().Add(limit)
 	conn, err := (&net.Dialer{Deadline: end}).Dial("tcp", s.Addr())

@@ -17,9 +17,8 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// Proxy is the way to a server, with the faults that a network has. Each proxy has its
-// own, so one client can be cut off and the others not. All methods may be called from
-// any goroutine.
+// Proxy forwards connections to a server, with the faults of a network. Each proxy has its own
+// connections, so one client can be cut off and others not. Any goroutine may call its methods.
 type Proxy struct {
 	t       testing.TB
 	addr    string
@@ -30,18 +29,18 @@ type Proxy struct {
 	connections, up, down atomic.Int64
 
 	mu       sync.Mutex         // guards the rest
-	listener net.Listener       // nil while connections are refused
+	listener net.Listener       // nil while the proxy refuses connections
 	gate     chan struct{}      // closed unless frozen
-	links    map[*link]struct{} // connections that are carried
+	links    map[*link]struct{} // forwarded connections
 }
 
-// Traffic is what has gone through a proxy.
+// Traffic is what a proxy has forwarded.
 type Traffic struct {
-	Connections int64 // made to the target, also those that have ended
+	Connections int64 // all connections to the target, including closed ones
 	Up, Down    int64 // bytes sent to the target and to clients
 }
 
-// StartProxy starts a proxy to a TCP server, host:port. The test's end ends it.
+// StartProxy starts a proxy to a TCP server, host:port. It ends with the test.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p := &Proxy{t: t, target: target, gate: make(chan struct{}), links: map[*link]struct{}{}}
@@ -49,7 +48,7 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	err := errors.New("not tried")
 	for tries := 0; tries < 20 && err != nil; tries++ {
 		p.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(testproc.FreePort(t)))
-		err = p.listenLocked() // no one else knows of p
+		err = p.listenLocked() // no other goroutine has p yet
 	}
 	if err != nil {
 		t.Fatalf("redistest: %v", err)
@@ -64,12 +63,12 @@ func StartProxy(t testing.TB, target string) *Proxy {
 // Addr returns host:port, which stays the same.
 func (p *Proxy) Addr() string { return p.addr }
 
-// SetLatency has what the target sends from now on arrive so much later. It adds to
-// the time of an answer, not to that between two.
+// SetLatency delays all that the target sends from now on. It adds to the time of an answer, not to
+// the time between two answers.
 func (p *Proxy) SetLatency(d time.Duration) { p.latency.Store(int64(d)) }
 
-// Freeze holds back, in both ways, all that arrives from now on, as a network does
-// that loses everything. Connections can still be made.
+// Freeze holds back all data in both directions from now on, like a network that loses everything.
+// Connections can still be made.
 func (p *Proxy) Freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,8 +77,8 @@ func (p *Proxy) Freeze() {
 	}
 }
 
-// Refuse closes all connections and refuses new ones, as a machine does whose server
-// has ended. What is held back is lost.
+// Refuse closes all connections and refuses new ones, as if the server had ended. It drops data that
+// was held back.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	if p.listener != nil {
@@ -94,8 +93,8 @@ func (p *Proxy) Refuse() {
 	}
 }
 
-// Lose makes nobody hear anything more over the connections that there are, not even their
-// end, as when a machine between forgets them. New ones are carried.
+// Lose stops all data on existing connections, even their end, like a middlebox that has lost its
+// state. It forwards new connections.
 func (p *Proxy) Lose() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,8 +103,7 @@ func (p *Proxy) Lose() {
 	}
 }
 
-// Resume ends what Freeze and Refuse began. What was held back arrives now. The latency
-// stays.
+// Resume ends Freeze and Refuse. Data that was held back arrives now. The latency stays.
 func (p *Proxy) Resume() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -120,12 +118,12 @@ func (p *Proxy) Resume() {
 	}
 }
 
-// Traffic returns what has gone through.
+// Traffic returns what the proxy has forwarded.
 func (p *Proxy) Traffic() Traffic {
 	return Traffic{Connections: p.connections.Load(), Up: p.up.Load(), Down: p.down.Load()}
 }
 
-// openLocked says whether data may pass.
+// openLocked reports whether data may pass.
 func (p *Proxy) openLocked() bool {
 	select {
 	case <-p.gate:
@@ -176,17 +174,17 @@ type link struct {
 	ctx    context.Context // ends with the connection
 	cut    context.CancelFunc
 	lost   atomic.Bool   // nothing passes any more
-	done   chan struct{} // closed when both ends are
+	done   chan struct{} // closed when both ends are closed
 }
 
-// chunk is what was read at once.
+// chunk is data that was read at once.
 type chunk struct {
 	data []byte
-	due  time.Time // when to pass it on
+	due  time.Time // when to forward it
 }
 
-// carry owns a link: it makes the second half, starts what copies, and closes both
-// halves when one of them, or the proxy, wants that.
+// carry owns a link. It connects to the target, starts the goroutines that copy, and closes both sides
+// when one of them or the proxy closes.
 func (p *Proxy) carry(l *link) {
 	defer close(l.done)
 	defer func() {
@@ -206,7 +204,7 @@ func (p *Proxy) carry(l *link) {
 	defer func() { _ = server.Close() }()
 	p.connections.Add(1)
 
-	answers := make(chan chunk, 1024) // what is under way
+	answers := make(chan chunk, 1024) // chunks in flight
 	p.running.Go(func() {
 		defer l.cut()
 		p.ask(l, server)
@@ -230,14 +228,14 @@ func (p *Proxy) ask(l *link, server net.Conn) {
 		if err != nil || !p.pass(l, time.Time{}) {
 			return
 		}
-		p.up.Add(int64(n)) // first, so that an answer's question has been counted
+		p.up.Add(int64(n)) // first, so that a question is counted before its answer
 		if _, err := server.Write(buffer[:n]); err != nil {
 			return
 		}
 	}
 }
 
-// hear reads what the server sends, up to its end.
+// hear reads what the server sends until the end.
 func (p *Proxy) hear(l *link, server net.Conn, answers chan<- chunk) {
 	for {
 		buffer := make([]byte, 4<<10)
@@ -253,7 +251,7 @@ func (p *Proxy) hear(l *link, server net.Conn, answers chan<- chunk) {
 	}
 }
 
-// answer writes that to the client, each when it is due.
+// answer writes chunks to the client, each when it is due.
 func (p *Proxy) answer(l *link, answers <-chan chunk) {
 	for c := range answers {
 		if !p.pass(l, c.due) {
@@ -264,12 +262,12 @@ func (p *Proxy) answer(l *link, answers <-chan chunk) {
 			return
 		}
 	}
-	if l.lost.Load() { // the server's end is not to be heard
+	if l.lost.Load() { // the client must not notice the server's end
 		<-l.ctx.Done()
 	}
 }
 
-// pass waits until data that is due then may go on. It returns false if it never may.
+// pass waits until data with that due time may pass. It returns false if the data never may.
 func (p *Proxy) pass(l *link, due time.Time) bool {
 	ctx := l.ctx
 	if wait := time.Until(due); wait > 0 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 
-// Package redistest gives tests real Redis servers, version 7.0 or newer: single,
-// as a Cluster, or watched by Sentinels. They can be killed, restarted and frozen. A
-// [Proxy] makes the way to them slow, silent or closed.
+// Package redistest starts real Redis servers for tests, version 7.0 or newer: single servers, a
+// Cluster, or servers with Sentinels. They can be killed, restarted and frozen. A [Proxy] makes the
+// connection to them slow, silent or closed.
 //
-// Everything listens on free ports of 127.0.0.1, keeps its files in a folder of its
-// own, and ends with the test, or with the program if that dies. Any number of tests,
-// also of several programs, do not get in each other's way.
+// All servers listen on free ports of 127.0.0.1, keep their files in a folder of their own, and end
+// with the test, or with the program if that dies. Any number of tests and programs can run at the
+// same time.
 //
-// Whatever goes wrong here fails the test, so most of the functions must be called
-// from the goroutine that runs it. Those that may be called from any say so.
+// If anything fails here, the test fails. So most functions must be called from the test's
+// goroutine. The comments name those that any goroutine may call.
 //
 // REDIS_SERVER in the environment names another program than redis-server.
 package redistest
@@ -24,30 +24,29 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// Options say what servers to start. The zero value: open to all who can reach them.
+// Options configure the servers. The servers of the zero value accept every client.
 type Options struct {
-	// Args are further settings, in the form of the server's command line:
-	// "--maxmemory", "1mb". They win over those made here. Sentinels do not get them.
+	// Args are further settings in the form of the command line: "--maxmemory", "1mb". They override the
+	// settings of this package. Sentinels do not get them.
 	Args []string
 
-	// Password is what clients must give. With a Username it is that user's, who may
-	// do everything, and there is no other.
+	// Password is the password of clients. With a Username it is that user's, who may do everything and is
+	// the only user.
 	Username, Password string
 
-	// TLS has the servers speak nothing else, with certificates of an authority that
-	// is made for them; see Server.CAFile.
+	// TLS makes the servers accept only TLS, with certificates of a new authority; see Server.CAFile.
 	TLS bool
 }
 
-// Start starts a server that keeps nothing on disk, with further settings in the form
-// of its command line, such as "--maxmemory", "1mb". It answers when Start returns.
-// Without redis-server the test is skipped, or fails if the environment has CI.
+// Start starts a server without persistence, with further settings in the form of the command line, such
+// as "--maxmemory", "1mb". The server answers when Start returns. Without redis-server the test is
+// skipped, or fails if the environment has CI.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return Options{Args: args}.Start(t)
 }
 
-// Start is [Start] with options.
+// Start is the function Start with options.
 func (o Options) Start(t testing.TB) *Server {
 	t.Helper()
 	return o.prepare(t).server(t)
@@ -77,13 +76,13 @@ func (o Options) prepare(t testing.TB) *recipe {
 	return r
 }
 
-// server starts a server that holds data. The settings are its own.
+// server starts a data server with its own settings.
 func (r *recipe) server(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s := &Server{t: t, recipe: r, settings: []string{
 		"--save", "",
 		"--appendonly", "no",
-		"--rdb-del-sync-files", "yes", // what a replica got from its master
+		"--rdb-del-sync-files", "yes", // the file that a replica gets from its master
 		"--repl-diskless-sync-delay", "0",
 		"--enable-debug-command", "local",
 	}}
@@ -101,14 +100,14 @@ func (r *recipe) server(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// sentinel starts a server that watches others. It asks for no password.
+// sentinel starts a Sentinel. It requires no password.
 func (r *recipe) sentinel(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s := &Server{
 		t: t, recipe: &recipe{binary: r.binary, authority: r.authority},
 		mode: []string{"--sentinel"}, settings: settings,
-		// By default they tell each other news every 2 s, which is long for a test, and do
-		// nothing for 30 s when something kept them from running for 2 s.
+		// By default Sentinels exchange news every 2 s, which is long for a test, and do nothing for 30 s after
+		// they could not run for 2 s.
 		opening: []string{"SENTINEL", "DEBUG", "ping-period", "200", "ask-period", "200",
 			"publish-period", "200", "info-period", "1000", "tilt-trigger", "20000"},
 	}
@@ -119,7 +118,7 @@ func (r *recipe) sentinel(t testing.TB, settings ...string) *Server {
 // agreement is how long several servers may take to agree on something.
 const agreement = 40 * time.Second
 
-// await is testproc.Poll for what must come.
+// await is testproc.Poll, and fails the test after limit.
 func await(t testing.TB, limit time.Duration, what string, done func() error) {
 	t.Helper()
 	if err := testproc.Poll(limit, done); err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// WaitReplica waits until this server's replica has carried out all that the server has
-// until now.
+// WaitReplica waits until this server's replica has applied all changes up to now.
 func (s *Server) WaitReplica() {
 	s.t.Helper()
 	goal := s.Info("replication")
@@ -52,8 +51,7 @@ func (s *Server) replica(text string) (*Server, error) {
 	return nil, fmt.Errorf("%s has no replica", s.Addr())
 }
 
-// replicates returns nil if the server is one of a pair: a master with a replica that
-// has all its data, or such a replica.
+// replicates returns nil if the server is a master with an up-to-date replica, or such a replica.
 func (s *Server) replicates() error {
 	info, err := s.info("replication")
 	switch {

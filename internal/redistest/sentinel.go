@@ -13,20 +13,20 @@ import (
 // Sentinel is a master and a replica, watched by three Sentinels.
 type Sentinel struct {
 	MasterName string
-	Nodes      []*Server // first the one that began as the master
+	Nodes      []*Server // the first one began as the master
 	Sentinels  []*Server
 
 	t testing.TB
 }
 
-// StartSentinel starts the five servers and waits until they know each other. A master
-// that fails is replaced after two seconds.
+// StartSentinel starts the five servers and waits until they know each other. A master that fails is
+// replaced after two seconds.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	return Options{}.StartSentinel(t)
 }
 
-// StartSentinel is [StartSentinel] with options. The Sentinels ask for no password.
+// StartSentinel is the function StartSentinel with options. The Sentinels require no password.
 func (o Options) StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	r := o.prepare(t)
@@ -58,7 +58,7 @@ func (o Options) StartSentinel(t testing.TB) *Sentinel {
 // Addrs returns host:port of every Sentinel.
 func (s *Sentinel) Addrs() []string { return addrs(s.Sentinels) }
 
-// Master returns the node that the first Sentinel that is up names as the master.
+// Master returns the node that the first reachable Sentinel names as the master.
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
 	for _, sentinel := range s.Sentinels {
@@ -75,8 +75,8 @@ func (s *Sentinel) Master() *Server {
 	return nil
 }
 
-// WaitFailover waits until every Sentinel that is up has named the other node in the
-// place of a master that was killed or frozen. It returns the new master.
+// WaitFailover waits until every reachable Sentinel has replaced a master that was killed or frozen by the
+// other node. It returns the new master.
 func (s *Sentinel) WaitFailover(dead *Server) *Server {
 	s.t.Helper()
 	heir := s.Nodes[0]
@@ -103,8 +103,8 @@ func (s *Sentinel) WaitFailover(dead *Server) *Server {
 	return heir
 }
 
-// WaitReady waits until all servers are up, the master has its replica, and every
-// Sentinel knows it: after a server was restarted or thawed.
+// WaitReady waits after a restart or thaw until all servers are up, the master has its replica, and every
+// Sentinel knows it.
 func (s *Sentinel) WaitReady() {
 	s.t.Helper()
 	await(s.t, agreement, "readiness of the Sentinels", func() error {
@@ -117,7 +117,7 @@ func (s *Sentinel) WaitReady() {
 	})
 }
 
-// settled returns nil if a Sentinel knows everyone, and no one is down for it.
+// settled returns nil if a Sentinel knows all servers and none counts as down.
 func (s *Sentinel) settled(sentinel *Server) error {
 	known := 0
 	for _, kind := range []struct{ list, flags string }{
@@ -140,7 +140,7 @@ func (s *Sentinel) settled(sentinel *Server) error {
 				name, _ := pairs[i].(string)
 				fields[name], _ = pairs[i+1].(string)
 			}
-			// Whether it last said that the master is down may be long ago.
+			// The Sentinel may have said long ago that the master is down.
 			if strings.TrimSuffix(fields["flags"], ",master_down") != kind.flags {
 				return fmt.Errorf("port %s is %s", fields["port"], fields["flags"])
 			}

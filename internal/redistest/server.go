@@ -20,14 +20,14 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// Server is a process of Redis. One goroutine at a time may kill, restart, freeze or
-// thaw it; the other methods may be called at the same time.
+// Server is a Redis process. Only one goroutine at a time may kill, restart, freeze or thaw it. The other
+// methods are safe for concurrent use.
 type Server struct {
 	t        testing.TB
 	recipe   *recipe
-	mode     []string // arguments that no file can hold
-	settings []string // what its file holds, in the form of arguments
-	opening  []string // a command that is carried out whenever it has started
+	mode     []string // arguments that cannot be in the file
+	settings []string // the settings in its file, in the form of arguments
+	opening  []string // a command to send after each start
 	dir      string
 	port     int
 	process  atomic.Pointer[testproc.Process] // nil if killed
@@ -36,10 +36,10 @@ type Server struct {
 
 var errInUse = errors.New("address already in use")
 
-// open starts the server for the first time, on a port that no one uses.
+// open starts the server for the first time, on a free port.
 func (s *Server) open() {
 	s.t.Helper()
-	s.dir = s.t.TempDir() // removed after what Cleanup is given here
+	s.dir = s.t.TempDir() // removed after the Cleanup functions of this package
 	s.t.Cleanup(func() {
 		s.Kill()
 		if s.t.Failed() && testing.Verbose() {
@@ -58,8 +58,8 @@ func (s *Server) open() {
 	}
 }
 
-// configure writes the server's file. It is a file because a failover writes there
-// who follows whom, and a restart reads it.
+// configure writes the server's file. It must be a file, because a failover writes the new roles to it and
+// a restart reads them.
 func (s *Server) configure() error {
 	port := strconv.Itoa(s.port)
 	settings := []string{"--bind", "127.0.0.1", "--dir", s.dir}
@@ -112,7 +112,7 @@ func (s *Server) run() error {
 	return err
 }
 
-// answers returns nil if it is this process that answers, and it has loaded its data.
+// answers returns nil if this process answers and has loaded its data.
 func (s *Server) answers(p *testproc.Process) error {
 	if _, err := s.do(time.Second, "PING"); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *Server) said(lines int) string {
 	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
 }
 
-// Addr returns host:port. It stays the same over restarts.
+// Addr returns host:port, which stays the same over restarts.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // URL returns the address with user and password, such as redis://me:secret@127.0.0.1:12345,
@@ -147,8 +147,8 @@ func (s *Server) URL() string {
 	return u.String()
 }
 
-// CAFile returns the file with the certificate that clients must trust, empty without
-// TLS. It is gone after the test.
+// CAFile returns the file with the certificate that clients must trust, or "" without TLS. The file is
+// removed after the test.
 func (s *Server) CAFile() string {
 	if s.recipe.authority == nil {
 		return ""
@@ -156,7 +156,7 @@ func (s *Server) CAFile() string {
 	return s.recipe.authority.caFile
 }
 
-// TLSConfig returns a new configuration for clients, nil without TLS.
+// TLSConfig returns a new configuration for clients, or nil without TLS.
 func (s *Server) TLSConfig() *tls.Config {
 	if s.recipe.authority == nil {
 		return nil
@@ -164,7 +164,7 @@ func (s *Server) TLSConfig() *tls.Config {
 	return &tls.Config{RootCAs: s.recipe.authority.pool}
 }
 
-// PID returns the number of the process, 0 if there is none.
+// PID returns the process id, or 0 if there is no process.
 func (s *Server) PID() int {
 	if p := s.process.Load(); p != nil {
 		return p.PID
@@ -172,8 +172,8 @@ func (s *Server) PID() int {
 	return 0
 }
 
-// Kill ends the server at once, as kill -9 does, and returns when it is gone. From
-// then on connections are refused. There is no harm in killing twice.
+// Kill ends the server at once, as kill -9 does, and returns when it has ended. From then on connections
+// are refused. A second Kill has no effect.
 func (s *Server) Kill() {
 	s.t.Helper()
 	p := s.process.Swap(nil)
@@ -186,8 +186,8 @@ func (s *Server) Kill() {
 	s.frozen.Store(false)
 }
 
-// Restart starts the server again, at the same address and with no data, after it was
-// killed; if not, it is now. In a Cluster it knows its place, and Sentinels give it one.
+// Restart starts the server again, at the same address and without data. If it runs, Restart kills it
+// first. In a Cluster it keeps its role, and Sentinels assign it one.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
@@ -196,8 +196,8 @@ func (s *Server) Restart() {
 	}
 }
 
-// Freeze stops the server as a hanging machine would: connections can be made, nothing
-// answers. It returns when the process has stopped.
+// Freeze stops the server like a machine that hangs: connections can be made, but nothing answers. It
+// returns when the process has stopped.
 func (s *Server) Freeze() {
 	s.t.Helper()
 	s.frozen.Store(true)
@@ -206,8 +206,8 @@ func (s *Server) Freeze() {
 	}
 }
 
-// Thaw lets the server go on, and returns when it answers. Also what clients sent
-// meanwhile is carried out now.
+// Thaw continues the server, and returns when it answers. The server then also carries out commands that
+// clients sent meanwhile.
 func (s *Server) Thaw() {
 	s.t.Helper()
 	p := s.alive()
@@ -227,5 +227,5 @@ func (s *Server) alive() *testproc.Process {
 	return p
 }
 
-// up says whether the server can be expected to answer.
+// up reports whether the server should answer.
 func (s *Server) up() bool { return s.process.Load() != nil && !s.frozen.Load() }

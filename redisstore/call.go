@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/diana-limiter/diana/limit"
+)
+
+// leaseTime is how long other gateways assume that a gateway lives, in microseconds.
+const leaseTime = 10_000_000
+
+// testGrace is how long keys outlive their expiry when tests set the clock, in milliseconds.
+const testGrace = 3_600_000
+
+// send lets Redis decide the batch, and then closes done.
+func (b *batch) send() {
+	s := b.batcher.store
+	for _, k := range b.keys {
+		b.names = append(b.names, s.key(b.batcher, k))
+	}
+	// The first request has waited longest, and no request waits longer than the timeout.
+	most := s.requestTimeout()
+	if len(b.groups) == 0 && !b.leads && !s.Up() { // no request waits
+		most = max(most, doubtProbe)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(most))
+	defer cancel()
+	b.names = append(b.names, b.batcher.receiptsKey())
+	reply, err := s.call(ctx, s.script.Load(), b.names, b.pack())
+	if err == nil {
+		err = b.read(reply)
+	}
+	if err == nil {
+		s.ahead.Store(b.reply[0] - time.Now().UnixMicro())
+		s.leases.holdGranted(b)
+		if b.reply[1] == 1 {
+			b.batcher.confirm(b.call)
+		}
+	}
+	if err != nil {
+		s.link.fail(err)
+	}
+	b.end(err)
+}
+
+func (b *batch) end(err error) {
+	if b.err = err; err != nil {
+		b.batcher.store.leases.lose(b.keys)
+		b.batcher.failed(b)
+	}
+	close(b.done)
+}
+
+// pack returns the argument of the script, see driver.lua.
+func (b *batch) pack() []byte {
+	s := b.batcher.store
+	p, count := appendHeader(b.packed, 0), 0
+	number := func(n int64) {
+		p = appendNumber(p, n)
+		count++
+	}
+	grace, lease := int64(0), int64(leaseTime)
+	if s.options.CallerClock { // years may pass between two requests of a test
+		grace, lease = testGrace, 1<<52
+	}
+	number(b.now)
+	number(grace)
+	number(s.id)
+	number(lease)
+	number(b.call)
+	number(b.known)
+	number(int64(len(b.limits)))
+	for _, c := range b.limits {
+		number(int64(c.script))
+		number(int64(len(c.args)))
+		for _, a := range c.args {
+			number(a)
+		}
+	}
+	number(int64(len(b.renewals)))
+	for _, r := range b.renewals {
+		number(int64(r.key))
+		number(int64(r.limit))
+		number(r.n)
+	}
+	number(int64(len(b.debits)))
+	for _, d := range b.debits {
+		number(int64(d.key))
+		number(int64(d.limit))
+		number(d.n)
+	}
+	number(int64(len(b.refunds)))
+	for _, g := range b.refunds {
+		number(int64(g.key))
+		number(int64(g.limit))
+		number(g.at)
+		number(g.n)
+	}
+	number(int64(len(b.resets)))
+	for _, r := range b.resets {
+		number(int64(r.key))
+		number(int64(r.limit))
+	}
+	number(int64(len(b.groups)))
+	for _, g := range b.groups {
+		switch { // a request with its own scheduled time is a group of one
+		case g.peeks:
+			number(-4)
+		case g.waits && g.reserves:
+			number(-3)
+		case g.reserves:
+			number(-2)
+		case g.waits:
+			number(-1)
+		default:
+			number(int64(g.requests))
+		}
+		number(int64(g.end - g.first))
+		for _, c := range b.charges[g.first:g.end] {
+			number(int64(c.key))
+			number(int64(c.limit))
+			number(c.cost)
+			if g.reserves || g.peeks {
+				number(c.longest)
+			}
+		}
+	}
+	appendHeader(p[:0], count)
+	b.packed = p
+	return p
+}
+
+// outcomeSize is how many numbers an outcome has.
+const outcomeSize = 4
+
+// read finds the outcomes of each group in the script's answer.
+func (b *batch) read(reply []byte) error {
+	numbers, err := unpack(reply)
+	if err != nil {
+		return err
+	}
+	at := 2 // after the moment, and whether something has changed
+	for i := range b.groups {
+		g := &b.groups[i]
+		if at >= len(numbers) {
+			return errNoArray
+		}
+		g.granted = int32(numbers[at])
+		at++
+		size := int(g.end-g.first) * outcomeSize
+		if g.granted > 0 {
+			g.before = int32(at)
+			at += size
+		}
+		if 0 <= g.granted && (g.granted < g.requests || g.peeks) {
+			g.after = int32(at)
+			at += size
+		}
+	}
+	if at != len(numbers) {
+		return errNoArray
+	}
+	b.reply = numbers
+	return nil
+}
+
+// grantedOf returns how much the kth charge of a group takes in all its requests.
+func (b *batch) grantedOf(g *group, k int) int64 {
+	o := b.reply[int(g.before)+k*outcomeSize:]
+	if o[0] == 0 {
+		return 0
+	}
+	ch := b.charges[int(g.first)+k]
+	cost := max(ch.cost, -ch.cost)
+	// A shadow may have room for only some of them.
+	return cost * min(int64(g.granted), max(o[2]/cost, 1))
+}
+
+// outcome sets the outcomes of a request when its batch is done.
+func (p entry) outcome(charges []limit.Charge) (bool, error) {
+	if p.err != nil {
+		return false, p.err
+	}
+	g := p.groups[p.group]
+	if g.granted < 0 {
+		return false, errForeign
+	}
+	allowed := p.nth < g.granted
+	at := g.after
+	if allowed {
+		at = g.before
+	}
+	for k := range charges {
+		ch := &charges[k]
+		n := p.reply[int(at)+k*outcomeSize:]
+		o := limit.Outcome{Allowed: n[0] == 1, Wait: n[1], Remaining: n[2], Reset: n[3]}
+		if allowed { // earlier requests of the group were charged before
+			nth := int64(p.nth)
+			o.Allowed = o.Allowed && (nth == 0 || o.Remaining >= (nth+1)*ch.Cost)
+			o.Remaining = max(o.Remaining-nth*ch.Cost, 0)
+			if o.Allowed {
+				o.Remaining = max(o.Remaining-ch.Cost, 0)
+			}
+		}
+		ch.Outcome = o
+		if !g.peeks {
+			ch.At, ch.Ticket = p.reply[0], nil
+		}
+	}
+	return allowed, nil
+}

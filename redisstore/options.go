@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+
+package redisstore
+
+import (
+	"crypto/tls"
+	"time"
+)
+
+// Options configure a Store.
+type Options struct {
+	URL       string   // redis:// or rediss://, one server; or
+	Addresses []string // host:port: of Sentinels, with Master, or of nodes of a Cluster
+	Master    string   // the name of the master that the Sentinels watch; empty: Addresses are a Cluster's
+
+	// Credentials is called for each new connection. If it is nil, the URL has the credentials,
+	// if any. SentinelCredentials are those of the Sentinels; nil means none.
+	Credentials         func() (username, password string, err error)
+	SentinelCredentials func() (username, password string, err error)
+
+	TLS *tls.Config // nil: none, unless the URL begins with rediss
+
+	Timeout time.Duration // the longest time that a request waits for Redis; 0 means 50 ms
+	Prefix  string        // the beginning of every key; empty means "diana"
+
+	// Gateway is the number of this gateway. Stores that replace each other in one gateway have
+	// the same number, so that the gateway counts once. 0 means a random number.
+	Gateway int64
+
+	// Gateways is the number of gateways that an earlier Store saw last, including this one.
+	// Health reports it until Redis has answered. 0 means that there was no earlier Store.
+	Gateways int
+
+	// StillCounts returns how much of n still counts now. n was debited to an actor of the
+	// counters while Redis could not be reached; since then tokens may have dripped in, or a
+	// window may have ended. nil means that all of it counts. One goroutine calls it.
+	StillCounts func(counters string, key []byte, n int64) int64
+
+	// Changed is called when Redis becomes reachable or unreachable, when it has forgotten, and
+	// when the number of gateways changes. One goroutine calls it. May be nil.
+	Changed func(Health)
+
+	// Reset is called when an actor's counter was reset, by this Store or by another gateway,
+	// so that the caller can forget what it keeps of the actor. It is called once for each
+	// reset, and within a second while Redis is reachable. Any goroutine calls it. May be nil.
+	Reset func(counters string, key []byte)
+
+	// Observed is called after each call to Redis with its duration. Any goroutine calls it. May
+	// be nil.
+	Observed func(time.Duration)
+
+	// CallerClock makes Redis use the moment that Take gets, and not its own clock. It is for
+	// tests that make one request at a time, such as storetest.Agree.
+	CallerClock bool
+}
+
+// Health is the state of the connection to Redis.
+type Health struct {
+	Up       bool
+	Reason   error // why it is not up
+	Gateways int   // the number that was last seen, including this one; at least 1
+
+	// Forgot reports whether Redis has lost what this Store had counted: it has restarted
+	// empty, or from an old copy.
+	Forgot bool
+}
