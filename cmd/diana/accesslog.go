@@ -13,8 +13,8 @@ import (
 
 // accessLog returns a filter that logs one line for each request, when it ends. It stands behind the
 // limiter, because a flood of refused requests must not fill the log; see logRefusal. The line has
-// no query, because queries contain secrets. who returns the attributes that name the client.
-func accessLog(logger *slog.Logger, who func(*http.Request) []slog.Attr) filter {
+// no query, because queries contain secrets. names returns the attributes that name the client.
+func accessLog(logger *slog.Logger, names func(*http.Request) []slog.Attr) filter {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
@@ -29,7 +29,7 @@ func accessLog(logger *slog.Logger, who func(*http.Request) []slog.Attr) filter 
 					slog.String("duration", time.Since(start).String()), // with its unit in JSON too
 					slog.String("request_id", requestIDOf(r.Context())),
 				}
-				line = append(line, who(r)...)
+				line = append(line, names(r)...)
 				if aborted {
 					line = append(line, slog.Bool("aborted", true))
 				}

@@ -41,8 +41,8 @@ func newAdmin(limiter *diana.Limiter, draining func() bool, metrics prometheus.G
 	return mux
 }
 
-// sayHealth answers with the word well, or with degraded. A degraded limiter is healthy, because
-// it still decides, and without it there would be no gateway.
+// sayHealth answers with the word well, or with degraded. A degraded limiter is healthy, because it
+// still decides. To take it out of service would do more harm.
 func sayHealth(w http.ResponseWriter, limiter *diana.Limiter, status int, well string) {
 	if limiter.Status().Degraded {
 		well = "degraded"

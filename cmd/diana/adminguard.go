@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// adminFlags are the flags of serve that say whom the administrators' listener answers.
+// adminFlags are the flags of serve for access to the administrators' listener.
 type adminFlags struct {
 	AdminHosts []string   `name:"admin-host" sep:"none" placeholder:"NAME" help:"Host name that the administrators' listener answers for, besides addresses and localhost. May be repeated."`
 	AdminToken adminToken `placeholder:"file:PATH|env:NAME" help:"The secret of the administrators' listener. Requests that change something need it, and from other machines those that show identities."`

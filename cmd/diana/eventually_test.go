@@ -2,17 +2,21 @@
 
 package main
 
-import "time"
+import (
+	"errors"
+
+	"github.com/diana-limiter/diana/internal/testproc"
+)
 
 // patience is how long a test waits for an event. A test that passes never waits that long.
-const patience = 20 * time.Second
+const patience = testproc.Patience
 
 // eventually waits until a condition is true, and reports whether it became true.
 func eventually(condition func() bool) bool {
-	for end := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
+	return testproc.Poll(patience, func() error {
+		if condition() {
+			return nil
 		}
-	}
-	return true
+		return errors.New("not yet")
+	}) == nil
 }

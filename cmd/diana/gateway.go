@@ -69,8 +69,8 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 
 // inFrontOf returns last behind all filters of the gateway.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
-	who := func(r *http.Request) []slog.Attr { return identities(limiter, r) }
-	return chain(serverOptions(last), dropConnectionFields, slowBodies(g.timeouts.Read), limiter.Handler, g.inFlight.filter, requestID, accessLog(logger, who))
+	names := func(r *http.Request) []slog.Attr { return identities(limiter, r) }
+	return chain(serverOptions(last), dropConnectionFields, slowBodies(g.timeouts.Read), limiter.Handler, g.inFlight.filter, requestID, accessLog(logger, names))
 }
 
 // serverOptions answers OPTIONS *, which asks about the server and not about a path, and passes all

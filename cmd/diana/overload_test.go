@@ -186,10 +186,10 @@ func checkLate(t *testing.T, all []seen, n int, readings [][]reading, exact bool
 	for w := begin.Truncate(time.Second); w.Before(end); w = w.Add(time.Second) {
 		next := w.Add(time.Second)
 		surely, perhaps := count(ok, w, next)
-		judgedLate := late(w, next)
+		decidedLate := late(w, next)
 		bound := n
 		if !exact {
-			bound += judgedLate
+			bound += decidedLate
 		}
 		windows++
 		if surely > n {
@@ -197,9 +197,9 @@ func checkLate(t *testing.T, all []seen, n int, readings [][]reading, exact bool
 		}
 		if most = max(most, surely); surely > bound {
 			t.Errorf("/w: %d were admitted in the window that began at %v, want at most %d; %d were evaluated without Redis",
-				surely, w.Format("05"), bound, judgedLate)
+				surely, w.Format("05"), bound, decidedLate)
 		}
-		mostLate = max(mostLate, judgedLate)
+		mostLate = max(mostLate, decidedLate)
 		if turnedAway, _ := count(no, w, next); turnedAway > 0 {
 			full++
 			if exact && perhaps < n {

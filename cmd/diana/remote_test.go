@@ -96,7 +96,7 @@ func (c *remoteFleet) await(version string) time.Duration {
 	begin := time.Now()
 	for i := range c.gateways {
 		if !eventually(func() bool { return c.versions(i)[version] > 0 }) {
-			c.Fatalf("gateway %d does not judge by %s: %+v", i, version, c.gateways[i].status(c.T).Config)
+			c.Fatalf("gateway %d does not evaluate by %s: %+v", i, version, c.gateways[i].status(c.T).Config)
 		}
 	}
 	return time.Since(begin).Round(time.Millisecond)
@@ -122,11 +122,11 @@ func TestCentreUnderLoad(t *testing.T) {
 				for ctx.Err() == nil {
 					seen := c.versions(g)
 					if len(seen) != 1 {
-						t.Errorf("a request was judged by %v", seen)
+						t.Errorf("a request was evaluated by %v", seen)
 					}
 					for version, n := range seen {
 						if n != 3 {
-							t.Errorf("a request was judged by %d rules of %s, want 3", n, version)
+							t.Errorf("a request was evaluated by %d rules of %s, want 3", n, version)
 						}
 						most.Store(version, true)
 					}
@@ -175,7 +175,7 @@ func TestCentreFaults(t *testing.T) {
 		reached(false)
 		for g := range c.gateways {
 			if seen := c.versions(g); len(seen) != 1 || seen["local"] > 0 {
-				t.Errorf("%s: judged by %v", fault.name, seen)
+				t.Errorf("%s: evaluated by %v", fault.name, seen)
 			}
 		}
 		fault.heal()
