@@ -150,7 +150,7 @@ func (r *report) tablesBlock() string {
 // Diana by more than a twentieth.
 func (r *report) betterBlock() string {
 	var lines [][]string
-	figures := r.figures()
+	figures := figuresOfGroups()
 	for _, rows := range r.workloads() {
 		var behind []string
 		for _, f := range figures[rows[0].Group] {
