@@ -41,7 +41,7 @@ func growthGroup() group {
 			compare("the same, beside 16 of the best rival", hot, decisionRate, gateways(16), bestRival),
 			compare("16 gateways, 1 M keys: decisions/s, beside 1", many, decisionRate, gateways(16), gateways(1)),
 			compare("the same, beside 16 of the best rival", many, decisionRate, gateways(16), bestRival),
-			unmeasured("processor time to apply 10,000 entries").must("R1", atMost(p50, 0.15)),
+			unmeasured("applying a configuration", "R1", "10,000 entries in 150 ms of processor time, 100,000 in 2 s and 200 MB, p99 of requests unchanged"),
 		},
 	}
 }

@@ -142,7 +142,7 @@ func (r *report) tablesBlock() string {
 		b.WriteString("\n" + table(append([]string{g.title}, lineHead...), lines))
 	}
 	met, missed := verdicts["met"], verdicts["missed"]
-	return fmt.Sprintf("Diana met %d of the %d targets that this run measured; it did not measure %d others.\n",
+	return fmt.Sprintf("Diana meets %d of the %d targets that this run measured. The run did not measure %d others.\n",
 		met, met+missed, verdicts["not measured"]) + b.String()
 }
 
