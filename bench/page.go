@@ -113,6 +113,8 @@ func (r *report) about() string {
 	}
 	return fmt.Sprintf("- `%s` measured these figures on %s, in %.1f minutes. They are medians of %d interleaved rounds.\n",
 		command, r.At.UTC().Format("2006-01-02 15:04 UTC"), r.Took/60, r.Rounds) +
+		fmt.Sprintf("- Distance between the lowest and the highest round: at most %.0f %% of the median for half of the figures, %.0f %% for nine in ten.\n",
+			100*r.spread(0.5), 100*r.spread(0.9)) +
 		fmt.Sprintf("- Revision of Diana: %s.\n", r.Revision) +
 		fmt.Sprintf("- Machine: %d cores, %s, %s. All clients and servers share the cores.\n", m.Cores, m.CPU, m.OS) +
 		fmt.Sprintf("- Versions: %s.\n", strings.Join(versions, ", ")) +

@@ -143,6 +143,20 @@ func timesBetter(ours, theirs *row, f figure) float64 {
 	return ratio(theirs, ours, f)
 }
 
+// spread returns the spread that the share q of all figures does not exceed.
+func (r *report) spread(q float64) float64 {
+	spreads := []float64{0}
+	for _, m := range r.Rows {
+		for _, s := range m.Figures {
+			if s.Median != 0 && len(s.Rounds) > 1 {
+				spreads = append(spreads, s.spread())
+			}
+		}
+	}
+	slices.Sort(spreads)
+	return spreads[int(q*float64(len(spreads)-1))]
+}
+
 // save writes the report as JSON, one row to a line.
 func (r *report) save(file string) error {
 	text, err := json.Marshal(r)
