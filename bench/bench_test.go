@@ -120,3 +120,23 @@ func TestRatio(t *testing.T) {
 		t.Errorf("ratio to nothing %v, want 0", got)
 	}
 }
+
+// Only a complete run replaces the published report.
+func TestFile(t *testing.T) {
+	for _, tc := range []struct {
+		args      []string
+		published bool
+	}{
+		{nil, true},
+		{[]string{"-run", "all", "-rounds", "7"}, true},
+		{[]string{"-rounds", "3"}, false},
+		{[]string{"-quick"}, false},
+		{[]string{"-run", "global"}, false},
+		{[]string{"-json", "figures.json"}, false},
+	} {
+		_, file, err := newRun(tc.args, t.Output())
+		if err != nil || (file == publishedReport) != tc.published {
+			t.Errorf("%q writes %s, %v", tc.args, file, err)
+		}
+	}
+}

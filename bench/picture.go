@@ -15,10 +15,10 @@ import (
 // which follows the reader's colour scheme, and needs neither scripts nor fonts.
 
 const (
-	pictureWidth = 1070
+	pictureWidth = 1100
 	lineHeight   = 22
 	plotTop      = 66
-	plotLeft     = 490
+	plotLeft     = 525
 	plotWidth    = 330
 
 	lowestRatio, highestRatio = 0.05, 1000.0 // dots beyond are drawn at the edge
