@@ -66,14 +66,14 @@ vulnerabilities:
 fuzz:
 	@set -e; for f in $(FUZZ); do echo "== $$f"; go test -run '^$$' -fuzz "^$${f#*:}$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1000x ./$${f%%:*}; done
 
-## bench: Diana, its rivals and floors side by side; BENCH='-run global' for a part of it
+## bench: measure Diana, its rivals and floors, and write docs/performance.{json,md,svg}; BENCH='-run global' measures a part and only prints it
 bench: deps
 	cd bench && go run . $(BENCH)
 
-## bench-quick: the same in less than a minute, to see that all is well
+## bench-quick: the same within a minute, to test the program; it writes no page
 bench-quick: deps
 	cd bench && go run . -quick $(BENCH)
 
-## page: the tables and pictures of docs/performance.md, from docs/performance.json
+## page: make the tables and the picture of docs/performance.md from docs/performance.json
 page:
 	cd bench && go run . page

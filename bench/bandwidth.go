@@ -15,30 +15,48 @@ import (
 	"time"
 )
 
-// What it costs to send slowly: a thousand clients ask at the same moment for an answer of a
-// megabyte each, which is sent at 100,000 bytes a second. Each server is a process of its
-// own, whose processor's time is set against the time that the answers take.
+// The group bandwidth measures the cost of sending slowly. A thousand clients request a response
+// of a megabyte each at the same moment, and the server sends each at 100,000 bytes a second.
+// Each server is a process of its own. Its processor time is divided by the duration.
 
 const (
 	slowRate = 100_000 // bytes a second
 
-	coreShare = "of a core" // that the server has kept busy, in per cent
-
-	slowedWorkload = "1,000 answers of 1 MB at once, at 100 kB a second each"
+	slowedWorkload = "1,000 responses of 1 MB at once, at 100 kB/s each"
 	slowedHandler  = "Diana's Handler"
 	slowedServe    = "diana serve"
 )
 
-func slowedSystems() []*httpSystem {
-	slowed := fmt.Sprintf("limits: [{url: /, bandwidth: %dk}]\n", slowRate/1000)
-	return []*httpSystem{
-		{slowedWorkload, slowedHandler, diana, true, slowedCommand(slowed), nil},
-		{slowedWorkload, slowedServe, diana, false, dianaCommand(slowed), nil},
-		{slowedWorkload, "nginx, limit_rate", rival, false, nginxCommand(fmt.Sprintf("%s proxy_max_temp_file_size 0; limit_rate %d;", nginxPlain, slowRate)), nil},
+var (
+	coreShare   = figure{name: "of a core", format: percentText} // that the server kept busy
+	slowedP50   = figure{name: "p50", format: secondsText, better: neither}
+	slowedWorst = figure{name: "slowest", format: secondsText, better: neither}
+)
+
+func bandwidthGroup() group {
+	near := bound{"10 s ± 3 %", func(m measured) bool { return m.value >= 9.7 && m.value <= 10.3 }}
+	return group{
+		name: "bandwidth", title: slowedWorkload, measure: measureBandwidth, needs: bandwidthNeeds,
+		figures: []figure{slowedP50, slowedWorst, coreShare},
+		lines: []line{
+			compare("Handler: p50", slowedWorkload, slowedP50, slowedHandler).must("B1", near),
+			compare("Handler: share of a core", slowedWorkload, coreShare, slowedHandler).must("B2", atMost(coreShare, 10)),
+			compare("diana serve: p50", slowedWorkload, slowedP50, slowedServe).must("B1", near),
+			compare("diana serve: share of a core", slowedWorkload, coreShare, slowedServe, bestRival).must("B2", atMost(coreShare, 10)),
+		},
 	}
 }
 
-// slowedCommand is a server of this program with a configuration of Diana in front.
+func slowedSystems() []*httpSystem {
+	slowed := fmt.Sprintf("limits: [{url: /, bandwidth: %dk}]\n", slowRate/1000)
+	return []*httpSystem{
+		{slowedWorkload, slowedHandler, "no upstream", diana, true, slowedCommand(slowed), nil},
+		{slowedWorkload, slowedServe, "", diana, false, dianaCommand(slowed), nil},
+		{slowedWorkload, "nginx, limit_rate", "", rival, false, nginxCommand(fmt.Sprintf("%s proxy_max_temp_file_size 0; limit_rate %d;", nginxPlain, slowRate)), nil},
+	}
+}
+
+// slowedCommand is a server in this program with Diana's Handler in front.
 func slowedCommand(config string) commander {
 	return func(y *yard, address string) ([]string, error) {
 		file, err := y.file("diana.yaml", config)
@@ -63,12 +81,14 @@ func (r *run) bandwidth(ctx context.Context, y *yard) error {
 	if err != nil {
 		return err
 	}
-	if r.quick { // an answer takes seconds
-		once := *r
-		once.rounds = 1
-		r = &once
+	if r.quick { // a response takes seconds
+		r = r.once()
 	}
-	r.note("  %s", slowedWorkload)
+	workload := slowedWorkload
+	if r.quick {
+		workload = "a shorter bandwidth workload" // which no target is for
+	}
+	r.note("  %s", workload)
 	clients, size := r.count(1000, 1000), r.count(1_000_000, 150_000)
 	return r.interleave(ctx, len(systems), func(_, i int) error {
 		s := systems[i]
@@ -77,9 +97,9 @@ func (r *run) bandwidth(ctx context.Context, y *yard) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		m := r.row(s.workload, s.name, s.kind)
-		m.add(p50, times[len(times)/2].Seconds())
-		m.add(slowest, times[len(times)-1].Seconds())
+		m := r.working(workload, s.name, s.work, s.kind)
+		m.add(slowedP50, times[len(times)/2].Seconds())
+		m.add(slowedWorst, times[len(times)-1].Seconds())
 		if busy := processTime(s.server.PID) - before; busy > 0 {
 			m.add(coreShare, 100*busy/times[len(times)-1].Seconds())
 		}
@@ -87,8 +107,8 @@ func (r *run) bandwidth(ctx context.Context, y *yard) error {
 	})
 }
 
-// fetchAtOnce has so many clients ask at once for an answer of so many bytes, each over a
-// connection of its own, and returns how long they took, in order.
+// fetchAtOnce lets clients request a response at once, each on a connection of its own. It
+// returns the sorted durations. size is in bytes.
 func fetchAtOnce(ctx context.Context, address string, clients, size int) ([]time.Duration, error) {
 	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: clients}
 	defer transport.CloseIdleConnections()
@@ -117,25 +137,4 @@ func fetchAtOnce(ctx context.Context, address string, clients, size int) ([]time
 	wg.Wait()
 	slices.Sort(times)
 	return times, errors.Join(failures...)
-}
-
-func bandwidthTargets() []target {
-	judge := func(system, figure string, met func(float64) bool, text func(float64) string) func(*report) (string, bool, bool) {
-		return func(r *report) (string, bool, bool) {
-			m := r.find(slowedWorkload, system)
-			if m == nil || m.Figures[figure] == nil || r.Quick {
-				return "", false, false
-			}
-			v := m.Figures[figure].Median
-			return text(v), met(v), true
-		}
-	}
-	near := func(v float64) bool { return v >= 9.7 && v <= 10.3 }
-	var list []target
-	for _, system := range []string{slowedHandler, slowedServe} {
-		list = append(list,
-			target{"B1", "1 MB at 100 kB a second, 1,000 at once: 10 s ± 3 %, " + system, judge(system, p50, near, secondsText)},
-			target{"B2", "1,000 such answers at once: less than 10 % of a core, " + system, judge(system, coreShare, atMost(10), percentText)})
-	}
-	return list
 }

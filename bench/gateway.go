@@ -12,65 +12,80 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// What is measured of the gateway, through the network of this machine: wrk asks over 64
-// connections, again and again, and each server is a process of its own. Besides what wrk
-// sees there is the processor's time that the server has used, which says more where wrk
-// and the upstream want the same cores.
+// The group gateway measures servers over the loopback network. wrk sends requests on 64
+// connections, and each server is a process of its own. The processor time of that process
+// matters beside the rate, because wrk and the upstream use the same cores.
 //
-// All write a line of a log for what they pass on, to nowhere, and none for what they
-// refuse.
+// Every server logs each forwarded request to /dev/null, and logs no refusal.
 
-// The figures of this group, besides p50 and p99.
-const (
-	requestRate = "requests/s"
-	serverTime  = "CPU/request" // of the server's process
+var (
+	requestRate = figure{name: "requests/s", format: perSecondText, better: more}
+	serverTime  = figure{name: "CPU/request", format: secondsText} // of the server's process
 )
 
-// The names of those that targets speak of.
+// The names that lines mention.
 const (
-	passedWorkload  = "a gateway passes on, 64 connections"
-	refusedByServer = "a gateway refuses, 64 connections"
+	forwardWorkload = "a gateway forwards, 64 connections"
+	refuseWorkload  = "a gateway refuses, 64 connections"
 
 	dianaServe = "diana serve, 3 rules"
 	plainProxy = "the same reverse proxy without Diana"
 	bare503    = "bare handler that answers 503"
+	bareCopy   = "bare handler that sends Diana's answer"
+	nginxThree = "nginx, 3 limit_req"
 )
 
-// httpSystem is one who is measured.
+func gatewayGroup() group {
+	return group{
+		name: "gateway", title: "As a gateway", measure: measureGateway, needs: gatewayNeeds,
+		figures: []figure{requestRate, p50, p99, serverTime},
+		lines: []line{
+			compare("requests/s forwarded", forwardWorkload, requestRate, dianaServe, plainProxy).must("M3", ratioAtLeast(0.97)),
+			compare("the same", forwardWorkload, requestRate, dianaServe, bestRival),
+			compare("requests/s refused", refuseWorkload, requestRate, dianaServe, bareCopy).must("M3", ratioAtLeast(0.95)),
+			compare("the same", refuseWorkload, requestRate, dianaServe, bare503).must("M3", ratioAtLeast(0.85)),
+			compare("the same", refuseWorkload, requestRate, dianaServe, bestRival),
+			unmeasured("decisions over gRPC, and /check", "D1", "at least 2.5 x envoyproxy/ratelimit, 0.75 x a bare gRPC server; /check 0.85 x a bare handler"),
+		},
+	}
+}
+
+// httpSystem is a server to measure.
 type httpSystem struct {
 	workload string
 	name     string
+	work     string // see row
 	kind     kind
-	quick    bool // is part of a quick run
+	quick    bool // belongs to a quick run
 	command  commander
 
 	server *httpServer
 }
 
-// httpSystems has those next to each other that a target compares.
+// httpSystems lists systems that a target compares next to each other.
 func httpSystems() []*httpSystem {
 	return []*httpSystem{
-		{passedWorkload, dianaServe, diana, true, dianaCommand(rulesOf(1000, true)), nil},
-		{passedWorkload, plainProxy, floor, true, ownCommand("proxy"), nil},
-		{passedWorkload, "diana serve, no rules", diana, false, dianaCommand("limits: []\n"), nil},
-		{passedWorkload, "nginx, 3 limit_req", rival, false, nginxCommand(nginxPasses), nil},
-		{passedWorkload, "nginx without limit_req", floor, false, nginxCommand(nginxPlain), nil},
+		{forwardWorkload, dianaServe, "", diana, true, dianaCommand(rulesOf(1000, true)), nil},
+		{forwardWorkload, plainProxy, "", floor, true, ownCommand("proxy"), nil},
+		{forwardWorkload, "diana serve, no rules", "no rules", diana, false, dianaCommand("limits: []\n"), nil},
+		{forwardWorkload, nginxThree, "", rival, false, nginxCommand(nginxForwards), nil},
+		{forwardWorkload, "nginx without limit_req", "", floor, false, nginxCommand(nginxPlain), nil},
 
-		{refusedByServer, dianaServe, diana, true, dianaCommand(refusingRules), nil},
-		{refusedByServer, bare503, floor, true, ownCommand("503"), nil},
-		{refusedByServer, dianaServe + ", no RateLimit fields", diana, false, dianaCommand("response: {headers: false}\n" + refusingRules), nil},
-		{refusedByServer, "bare handler that sends Diana's answer", floor, false, likeDiana, nil},
-		{refusedByServer, "nginx, 3 limit_req", rival, false, nginxCommand(nginxRefuses), nil},
+		{refuseWorkload, dianaServe, "", diana, true, dianaCommand(refusingRules), nil},
+		{refuseWorkload, bare503, "", floor, true, ownCommand("503"), nil},
+		{refuseWorkload, dianaServe + ", no RateLimit fields", "", diana, false, dianaCommand("response: {headers: false}\n" + refusingRules), nil},
+		{refuseWorkload, bareCopy, "", floor, false, likeDiana, nil},
+		{refuseWorkload, nginxThree, "", rival, false, nginxCommand(nginxRefuses), nil},
 	}
 }
 
-// refusingRules let a device do one request a day.
+// refusingRules allow a device one request a day.
 const refusingRules = "limits: [{url: /, rules: [{rpu: 1000000000}, {actor: ip, rpu: 1000000000}, {actor: device, unit: day, rpu: 1}]}]\n"
 
-// gatewayPath is the path that is asked for, of which rulesOf has three rules.
+// gatewayPath is the path of all requests. In rulesOf it has three rules.
 var gatewayPath = fmt.Sprintf("/api/v%d/orders", urlAsked)
 
-// gatewayNeeds finds the programs that this group takes, before anything is measured.
+// gatewayNeeds returns an error if a program of this group is missing.
 func gatewayNeeds(r *run) error {
 	if _, err := exec.LookPath("wrk"); err != nil {
 		return missing("wrk")
@@ -100,10 +115,8 @@ func (r *run) gateway(ctx context.Context, y *yard) error {
 	if err != nil {
 		return err
 	}
-	if r.quick { // wrk knows no less than a second
-		once := *r
-		once.rounds = 1
-		r = &once
+	if r.quick { // wrk runs for a second at least
+		r = r.once()
 	} else {
 		r.note("  warming up")
 		for _, s := range systems {
@@ -112,14 +125,14 @@ func (r *run) gateway(ctx context.Context, y *yard) error {
 			}
 		}
 	}
-	r.note("  %s, and %s", passedWorkload, refusedByServer)
+	r.note("  %s, and %s", forwardWorkload, refuseWorkload)
 	return r.interleave(ctx, len(systems), func(_, i int) error {
 		s := systems[i]
 		got, err := wrk(ctx, y, s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		m := r.row(s.workload, s.name, s.kind)
+		m := r.working(s.workload, s.name, s.work, s.kind)
 		m.add(requestRate, got.requests/got.took.Seconds())
 		m.add(p50, got.p50.Seconds())
 		m.add(p99, got.p99.Seconds())
@@ -130,14 +143,14 @@ func (r *run) gateway(ctx context.Context, y *yard) error {
 	})
 }
 
-// wrkResult is what came of a second.
+// wrkResult is the result of one run of wrk.
 type wrkResult struct {
 	requests, refused float64
 	took, p50, p99    time.Duration
-	cpu               float64 // seconds of the server's
+	cpu               float64 // seconds of processor time of the server
 }
 
-// wrkScript makes what wrk has found out easy to read.
+// wrkScript prints the result in one line.
 const wrkScript = `
 function done(summary, latency)
   local e = summary.errors
@@ -146,8 +159,8 @@ function done(summary, latency)
 end
 `
 
-// wrk asks a server for a second. It is an error if the server does not answer as it is
-// meant to: what is quick then is not what was to be measured.
+// wrk sends requests to a server for a second. It returns an error if the server does not answer
+// as intended, because then the figures are of something else.
 func wrk(ctx context.Context, y *yard, s *httpSystem) (got wrkResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -164,19 +177,19 @@ func wrk(ctx context.Context, y *yard, s *httpSystem) (got wrkResult, err error)
 		return got, err
 	}
 	wrong := got.refused
-	if s.workload == refusedByServer {
+	if s.workload == refuseWorkload {
 		wrong = got.requests - got.refused
 	}
 	if got.requests == 0 || wrong > got.requests/100 || broken > 0 {
-		return got, fmt.Errorf("of %.0f requests %.0f were answered with an error, and %.0f not at all", got.requests, got.refused, broken)
+		return got, fmt.Errorf("of %.0f requests %.0f had an error status and %.0f had no answer", got.requests, got.refused, broken)
 	}
 	return got, nil
 }
 
-// httpServer is a server that runs.
+// httpServer is a running server.
 type httpServer struct {
 	*testproc.Process
 	address string
 }
 
-var errEnded = errors.New("it has ended")
+var errEnded = errors.New("the process has ended")

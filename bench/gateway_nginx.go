@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// nginx with limit_req has the same three rules: one for all, one by address, one by
-// device. A location must do something: what "return" answers is never limited.
+// nginx has the same three rules by limit_req: one for all requests, one by address, one by
+// device. Every location forwards, because nginx never limits what "return" answers.
 //
-// It runs as one process, which is what it would be with one worker, and ends with this
-// program. Its own limits of requests for a connection are lifted, as nobody else has
-// such.
+// nginx runs as one process, which equals one worker, and ends with this program. It has no limit
+// of requests on a connection, because the other servers have none either.
 
-// What nginx does in a location.
+// The directives of a location.
 const (
-	nginxPlain   = "access_log /dev/null;"
-	nginxPasses  = nginxPlain + " limit_req zone=all burst=100000 nodelay; limit_req zone=ip burst=100000 nodelay; limit_req zone=device burst=100000 nodelay;"
-	nginxRefuses = "access_log off; limit_req zone=all burst=100000 nodelay; limit_req zone=ip burst=100000 nodelay; limit_req zone=refused;"
+	nginxPlain    = "access_log /dev/null;"
+	nginxForwards = nginxPlain + " limit_req zone=all burst=100000 nodelay; limit_req zone=ip burst=100000 nodelay; limit_req zone=device burst=100000 nodelay;"
+	nginxRefuses  = "access_log off; limit_req zone=all burst=100000 nodelay; limit_req zone=ip burst=100000 nodelay; limit_req zone=refused;"
 )
 
 const nginxConfig = `
@@ -53,9 +52,9 @@ http {
 }
 `
 
-// nginxProgram returns where nginx is, "" if it is not.
+// nginxProgram returns the path of nginx, or "".
 func nginxProgram() string {
-	for _, name := range []string{"nginx", "/usr/sbin/nginx"} { // where only root looks
+	for _, name := range []string{"nginx", "/usr/sbin/nginx"} { // the second is often only in root's PATH
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}

@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// serverCommand is the hidden subcommand that is a server:
+// serverCommand is a hidden subcommand that serves:
 //
 //	bench http-server ADDRESS upstream|proxy|503|copy|bytes URL|FILE
 const serverCommand = "http-server"
@@ -32,13 +32,13 @@ const serverCommand = "http-server"
 // runServer serves until ctx ends.
 func runServer(ctx context.Context, args []string) error {
 	if len(args) != 3 {
-		return usageError{fmt.Errorf("%s: expected an address, what to be, and a URL or a file", serverCommand)}
+		return usageError{fmt.Errorf("%s: expected an address, a kind of server, and a URL or a file", serverCommand)}
 	}
 	h, err := serverHandler(ctx, args[1], args[2])
 	if err != nil {
 		return err
 	}
-	// As the gateway's, see cmd/diana/gateway.go.
+	// The same settings as in cmd/diana/gateway.go.
 	s := &http.Server{
 		Addr:              args[0],
 		Handler:           h,
@@ -66,7 +66,7 @@ func serverHandler(ctx context.Context, what, other string) (http.Handler, error
 		h, _, err := openHandler(ctx, string(text), http.HandlerFunc(sendBytes))
 		return h, err
 	case "upstream":
-		body := []byte("What stands behind the gateway answers a few words.\n")
+		body := []byte("The upstream answers a few words.\n")
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }), nil
 	case "503":
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }), nil
@@ -77,14 +77,14 @@ func serverHandler(ctx context.Context, what, other string) (http.Handler, error
 		if err != nil {
 			return nil, err
 		}
-		return passOn(u, slog.New(slog.NewTextHandler(os.Stderr, nil))), nil
+		return forward(u, slog.New(slog.NewTextHandler(os.Stderr, nil))), nil
 	}
 	return nil, usageError{fmt.Errorf("%s: unknown %q", serverCommand, what)}
 }
 
-// sendBytes answers as many bytes as it is asked for, without a copy of them for each.
+// sendBytes sends the number of bytes that the query asks for, from shared memory.
 func sendBytes(w http.ResponseWriter, r *http.Request) {
-	n, _ := strconv.Atoi(r.URL.Query().Get("bytes")) // 0 if it is not asked
+	n, _ := strconv.Atoi(r.URL.Query().Get("bytes")) // 0 without a number
 	n = min(n, len(megabyte))
 	w.Header().Set("Content-Length", strconv.Itoa(n))
 	_, _ = w.Write(megabyte[:n])
@@ -92,10 +92,9 @@ func sendBytes(w http.ResponseWriter, r *http.Request) {
 
 var megabyte = bytes.Repeat([]byte("0123456789"), 100_000)
 
-// copyRefusal returns a handler that answers all what another server answers when it
-// refuses.
+// copyRefusal returns a handler that sends another server's refusal.
 func copyRefusal(other string) (http.Handler, error) {
-	for range 10 { // it lets something pass first
+	for range 10 { // the other server allows some requests first
 		refused, err := refusalOf(other)
 		if refused != nil || err != nil {
 			return refused, err
@@ -104,13 +103,13 @@ func copyRefusal(other string) (http.Handler, error) {
 	return nil, fmt.Errorf("%s refuses nothing", other)
 }
 
-// refusalOf asks a server, and returns nil if it does not refuse.
+// refusalOf sends a request to a server. It returns nil if the server does not refuse.
 func refusalOf(other string) (http.Handler, error) {
 	answer, err := http.Get(other)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = answer.Body.Close() }() // all of it has been read, or that has failed
+	defer func() { _ = answer.Body.Close() }() // nothing is lost
 	body, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusServiceUnavailable {
 		return nil, err
@@ -126,11 +125,11 @@ func refusalOf(other string) (http.Handler, error) {
 	}), nil
 }
 
-// passOn is cmd/diana's way to an upstream without the limiter, see its chain in
-// gateway.go: the settings of newProxy and newTransport, an ID for each request, the same
-// line in the log, and the same fields to the upstream. What it does for rare requests, such
-// as WebSockets, is left out where an ordinary one does not pay for it.
-func passOn(upstream *url.URL, logger *slog.Logger) http.Handler {
+// forward does what cmd/diana does without its limiter, see the chain in its gateway.go: the
+// settings of newProxy and newTransport, an ID for each request, the same log line, and the same
+// fields to the upstream. It omits what only rare requests need, such as WebSockets, if an
+// ordinary request does not pay for it.
+func forward(upstream *url.URL, logger *slog.Logger) http.Handler {
 	reverse := &httputil.ReverseProxy{
 		Transport: &http.Transport{
 			DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
@@ -150,7 +149,7 @@ func passOn(upstream *url.URL, logger *slog.Logger) http.Handler {
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			pr.Out.Trailer = pr.In.Trailer
 			pr.Out.Header.Set(idField, idOf(pr.In))
-			for field := range pr.Out.Header { // none that tells where the request came from
+			for field := range pr.Out.Header { // drops all fields about the client
 				name := strings.ToLower(strings.ReplaceAll(field, "_", "-"))
 				if strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip" {
 					delete(pr.Out.Header, field)
@@ -170,7 +169,7 @@ func passOn(upstream *url.URL, logger *slog.Logger) http.Handler {
 		start := time.Now()
 		counted := &countingWriter{ResponseWriter: w}
 		proxy(counted, r)
-		peer, _ := netip.ParseAddrPort(r.RemoteAddr) // it is one
+		peer, _ := netip.ParseAddrPort(r.RemoteAddr) // net/http sets a valid one
 		logger.LogAttrs(r.Context(), slog.LevelInfo, "request",
 			slog.String("method", r.Method),
 			slog.String("path", r.URL.EscapedPath()),
@@ -189,7 +188,7 @@ func passOn(upstream *url.URL, logger *slog.Logger) http.Handler {
 	})
 }
 
-// idField names a request in logs.
+// idField identifies a request in logs.
 const idField = "X-Request-Id"
 
 type idKey struct{}
@@ -199,7 +198,7 @@ func idOf(r *http.Request) string {
 	return id
 }
 
-// keptFields puts back what ReverseProxy may have cleared.
+// keptFields restores fields that ReverseProxy may have removed.
 type keptFields struct {
 	http.ResponseWriter
 	kept http.Header
@@ -208,7 +207,7 @@ type keptFields struct {
 // Unwrap is for http.ResponseController.
 func (w *keptFields) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader puts back what is gone.
+// WriteHeader restores the missing fields.
 func (w *keptFields) WriteHeader(status int) {
 	h := w.Header()
 	for field, values := range w.kept {
@@ -219,7 +218,7 @@ func (w *keptFields) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// countingWriter remembers what a line of the log tells.
+// countingWriter records what the log line contains.
 type countingWriter struct {
 	http.ResponseWriter
 	status int
@@ -229,7 +228,7 @@ type countingWriter struct {
 // Unwrap is for http.ResponseController.
 func (w *countingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader remembers the status.
+// WriteHeader records the status.
 func (w *countingWriter) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)
@@ -241,10 +240,10 @@ func (w *countingWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// proxyBuffers lends the memory through which answers are copied.
+// proxyBuffers holds the buffers with which the proxy copies responses.
 type proxyBuffers struct{ pool sync.Pool }
 
-// Get lends a buffer.
+// Get returns a buffer.
 func (b *proxyBuffers) Get() []byte {
 	if p, ok := b.pool.Get().(*[32 << 10]byte); ok {
 		return p[:]
@@ -252,5 +251,5 @@ func (b *proxyBuffers) Get() []byte {
 	return make([]byte, 32<<10)
 }
 
-// Put takes it back.
+// Put returns a buffer to the pool.
 func (b *proxyBuffers) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }

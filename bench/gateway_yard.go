@@ -17,18 +17,18 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// yard is where servers are started. They end with it.
+// yard holds the servers of a group. They end with it.
 type yard struct {
 	*host
 	dir      string
 	script   string // for wrk
 	self     string // this program
-	diana    string // the program that is measured
-	upstream string // URL of what stands behind the gateways
+	diana    string // the program to measure
+	upstream string // URL of the server behind the gateways
 	files    int
 }
 
-// inYard has something measured in a yard of its own.
+// inYard calls measure with a new yard.
 func inYard(ctx context.Context, measure func(context.Context, *yard) error) (err error) {
 	y := &yard{host: &host{}}
 	defer y.close()
@@ -38,7 +38,7 @@ func inYard(ctx context.Context, measure func(context.Context, *yard) error) (er
 	return err
 }
 
-// startAll starts the servers of those that are measured, and returns these.
+// startAll starts the servers, in a quick run only some, and returns their systems.
 func (y *yard) startAll(all []*httpSystem, quick bool) (systems []*httpSystem, err error) {
 	for _, s := range all {
 		if quick && !s.quick {
@@ -52,10 +52,10 @@ func (y *yard) startAll(all []*httpSystem, quick bool) (systems []*httpSystem, e
 	return systems, nil
 }
 
-// commander returns the program, with its arguments, that serves at an address.
+// commander returns the program that serves at an address, with its arguments.
 type commander func(y *yard, address string) ([]string, error)
 
-// prepare builds Diana and starts the upstream, which is a server of this program.
+// prepare builds Diana and starts the upstream, which is this program.
 func (y *yard) prepare(ctx context.Context, upstream string) (err error) {
 	if y.self, err = os.Executable(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (y *yard) prepare(ctx context.Context, upstream string) (err error) {
 	}
 	y.diana = filepath.Join(y.dir, "diana")
 	if out, err := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "cmd", "diana"), "build", "-o", y.diana, ".").CombinedOutput(); err != nil {
-		return fmt.Errorf("building diana, which must be done in the folder bench: %w\n%s", err, out)
+		return fmt.Errorf("building diana (run this in the folder bench): %w\n%s", err, out)
 	}
 	behind, err := y.start(ownCommand(upstream))
 	if err != nil {
@@ -76,7 +76,7 @@ func (y *yard) prepare(ctx context.Context, upstream string) (err error) {
 	return nil
 }
 
-// file writes a file that no other one is called like.
+// file writes a file under a unique name.
 func (y *yard) file(name, text string) (string, error) {
 	y.files++
 	path := filepath.Join(y.dir, strconv.Itoa(y.files)+"-"+name)
@@ -94,7 +94,7 @@ func (y *yard) start(command commander) (*httpServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	y.Cleanup(func() { _ = p.Kill() }) // it ends with this program at the latest
+	y.Cleanup(func() { _ = p.Kill() }) // in any case it ends with this program
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
 	err = testproc.Poll(testproc.Patience, func() error {
 		if p.HasEnded() {
@@ -102,7 +102,7 @@ func (y *yard) start(command commander) (*httpServer, error) {
 		}
 		answer, err := client.Get("http://" + address + gatewayPath)
 		if err == nil {
-			_ = answer.Body.Close() // nothing depends on it
+			_ = answer.Body.Close() // nothing is lost
 		}
 		return err
 	})
@@ -123,17 +123,17 @@ func dianaCommand(config string) commander {
 	}
 }
 
-// ownCommand is a server that this program is itself.
+// ownCommand is a server in this program.
 func ownCommand(what string) commander {
 	return func(y *yard, address string) ([]string, error) {
 		return []string{y.self, serverCommand, address, what, y.upstream}, nil
 	}
 }
 
-// likeDiana is a server that refuses in the same words as the gateway that refuses.
+// likeDiana is a server that sends the same refusal as the gateway.
 func likeDiana(y *yard, address string) ([]string, error) {
 	for _, s := range httpSystems() {
-		if s.workload != refusedByServer || s.name != dianaServe {
+		if s.workload != refuseWorkload || s.name != dianaServe {
 			continue
 		}
 		server, err := y.start(s.command)
@@ -145,25 +145,12 @@ func likeDiana(y *yard, address string) ([]string, error) {
 	return nil, nil
 }
 
-// versionOf returns what a program says of its version in its first line, as the word
-// that has a point in it.
-func versionOf(program, flag string) string {
-	out, _ := exec.Command(program, flag).CombinedOutput() // wrk fails when it is asked this
-	line, _, _ := strings.Cut(string(out), "\n")
-	for _, word := range strings.Fields(line) {
-		if strings.Contains(word, ".") {
-			return word
-		}
-	}
-	return ""
-}
-
-// read reads what wrkScript prints.
+// read parses what wrkScript prints.
 func (got *wrkResult) read(out string, broken *float64) error {
 	_, line, ok := strings.Cut(out, "result\t")
 	var took, half, most float64 // microseconds
 	if _, err := fmt.Sscan(line, &got.requests, &got.refused, broken, &took, &half, &most); err != nil || !ok {
-		return fmt.Errorf("wrk said %q", out)
+		return fmt.Errorf("wrk printed %q", out)
 	}
 	duration := func(us float64) time.Duration { return time.Duration(us * float64(time.Microsecond)) }
 	got.took, got.p50, got.p99 = duration(took), duration(half), duration(most)

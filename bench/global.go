@@ -8,65 +8,72 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// What is measured with Redis: callers that ask again as soon as they are answered, for
-// keys of which each may have 100 a second. All have the same Redis, on this machine,
-// and one after another have it for themselves, empty.
+// The group global measures decisions with Redis. Each caller asks again as soon as it has its
+// answer, and each key may have 100 requests a second. All systems use the same Redis on this
+// machine, one after another, and each finds it empty.
 //
-// Rivals wait for Redis as long as it takes and ask once, as Diana does: else what is
-// measured under load is also how often they ask again.
+// The rivals wait for Redis with the same timeout as Diana and do not retry. Otherwise the
+// figures under load would count retries.
 
 const (
-	perSecond = 100        // of each key
-	allLimit  = 10_000_000 // a second, of everyone together, where there are three rules
+	perSecond = 100        // for each key
+	allLimit  = 10_000_000 // a second, for all keys together
 	patience  = 5 * time.Second
 )
 
-// The figures of this group.
-const (
-	decisionRate = "decisions/s"
-	p50          = "p50"
-	p99          = "p99"
-	redisTime    = "Redis' CPU" // for a decision
-	failures     = "errors"
+var (
+	decisionRate = figure{name: "decisions/s", format: perSecondText, better: more}
+	p50          = figure{name: "p50", format: secondsText}
+	p99          = figure{name: "p99", format: secondsText}
+	redisTime    = figure{name: "Redis' CPU", format: secondsText} // for a decision
+	failures     = figure{name: "errors", format: plainText}
 )
 
-// globalSystem is one who is measured.
+// globalSystem is a system to measure.
 type globalSystem struct {
 	name  string
 	kind  kind
+	work  string       // see row
 	asker func() asker // for one caller
-	three bool         // can be asked for three rules
-	line  string       // of a picture, if there are ever more of it
+	three bool         // supports three rules
 	close func()
 }
 
-// asker asks for decisions, for one caller. Whether they are refusals does not matter
-// here: what is right is judged by others.
+// asker asks for decisions on behalf of one caller. It does not say whether they are refusals,
+// because only their cost matters here.
 type asker interface {
-	// plenty asks by one rule, for everyone together, that is never used up.
+	// plenty asks by one rule for all keys together, whose limit nobody reaches.
 	plenty(ctx context.Context) error
 
-	// one asks by one rule, for a key.
+	// one asks by one rule for a key.
 	one(ctx context.Context, key string) error
 
-	// three asks by three rules: one for everyone, one for an account, one for a device.
+	// three asks by three rules: for all keys together, for an account and for a device.
 	three(ctx context.Context, account, device string) error
 }
 
-// The names of those that targets speak of.
+// The names of systems that lines mention.
 const (
-	dianaStore     = "Diana redisstore"
-	dianaLimiter   = "Diana Limiter"
-	redisRateName  = "redis_rate"
-	evalshaRueidis = "EVALSHA each, rueidis"
+	dianaStore         = "Diana redisstore"
+	redisRateName      = "redis_rate"
+	redisRatePipelined = "redis_rate, AutoPipeline"
+	evalshaRueidis     = "EVALSHA each, rueidis"
 )
 
-// globalOpener opens one that is measured, with a client of its own.
+func globalGroup() group {
+	return group{
+		name: "global", title: "With Redis", lines: globalLines(), measure: measureGlobal,
+		figures: []figure{decisionRate, p50, p99, redisTime, requestCalls, allowed, promised, offered, refusals, refusalCalls, failures},
+	}
+}
+
+// globalOpener opens a system with a client of its own.
 type globalOpener func(context.Context, *redistest.Server) (*globalSystem, error)
 
-// openGlobal opens all who are measured, each with a client of its own.
+// openGlobal opens all systems.
 func openGlobal(ctx context.Context, s *redistest.Server) (systems []*globalSystem, err error) {
 	for _, open := range []globalOpener{
 		openRedisstore, openGlobalLimiter,
@@ -93,8 +100,8 @@ func closeGlobal(systems []*globalSystem) {
 type globalLoad struct {
 	name    string
 	callers int
-	rules   int  // 0: the one that is never used up
-	quick   bool // is part of a quick run
+	rules   int  // 0 means the rule whose limit nobody reaches
+	quick   bool // belongs to a quick run
 	actors  *population
 
 	accounts *population // with three rules: a tenth as many as there are devices
@@ -128,7 +135,7 @@ func globalLoads(devices int) (loads []globalLoad) {
 	} {
 		for _, callers := range []int{1, 32, 256} {
 			if w.rules == 0 && callers != 256 {
-				continue // alone a hot key is a key like others
+				continue // a few callers do not make a key hot
 			}
 			l := w
 			l.name, l.callers = globalName(w.name, callers), callers
@@ -150,7 +157,7 @@ func measureGlobal(ctx context.Context, r *run) error {
 		return err
 	}
 	err = measureOpen(ctx, r, server, systems)
-	closeGlobal(systems) // or they would go on asking whether Redis is there
+	closeGlobal(systems) // because they would keep checking whether Redis is up
 	if err == nil {
 		err = measureRefused(ctx, r, server)
 	}
@@ -160,7 +167,7 @@ func measureGlobal(ctx context.Context, r *run) error {
 	return err
 }
 
-// measureOpen measures what all do who are open.
+// measureOpen measures all systems while they are open.
 func measureOpen(ctx context.Context, r *run, server *redistest.Server, systems []*globalSystem) error {
 	for _, l := range globalLoads(r.count(million, million)) {
 		if r.quick && !l.quick {
@@ -173,19 +180,7 @@ func measureOpen(ctx context.Context, r *run, server *redistest.Server, systems 
 	return measureAlone(ctx, r, server, systems)
 }
 
-// settled asks until there is an answer, for five seconds at most. A store of Diana finds out
-// by a call that fails that its Redis was emptied.
-func settled(ctx context.Context, ask func() error) error {
-	for end := time.Now().Add(5 * time.Second); ; {
-		err := ask()
-		if err == nil || ctx.Err() != nil || time.Now().After(end) {
-			return err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-// measure has all systems do the workload.
+// measure measures the workload with all systems.
 func (l *globalLoad) measure(ctx context.Context, r *run, server *redistest.Server, systems []*globalSystem) error {
 	r.note("  %s", l.name)
 	return r.interleave(ctx, len(systems), func(_, i int) error {
@@ -197,11 +192,11 @@ func (l *globalLoad) measure(ctx context.Context, r *run, server *redistest.Serv
 			return err
 		}
 		ask := s.asker()
-		if err := settled(ctx, func() error { return ask.plenty(ctx) }); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+		if err := testproc.Poll(patience, func() error { return ask.plenty(ctx) }); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err) // after an error a redisstore knows that Redis was emptied
 		}
-		// Connections are made, scripts become known, and the burst is used up; with errors,
-		// if it is throttled that many callers ask for one key.
+		// The warm-up opens connections, loads scripts and uses up the bursts. throttled fails
+		// while many callers ask for one new key.
 		for range r.count(10, 5) {
 			if l.drive(ctx, s, r.span(50*time.Millisecond, 25*time.Millisecond)).errors == 0 {
 				break
@@ -210,10 +205,10 @@ func (l *globalLoad) measure(ctx context.Context, r *run, server *redistest.Serv
 		before := processTime(server.PID())
 		got := l.drive(ctx, s, r.span(250*time.Millisecond, 80*time.Millisecond))
 		cpu := processTime(server.PID()) - before
-		if got.latencies.n == 0 && !r.tiny { // a moment is too short for throttled
+		if got.latencies.n == 0 && !r.tiny { // throttled needs longer than a test takes
 			return fmt.Errorf("%s decided nothing: %w", s.name, got.err)
 		}
-		m := r.row(l.name, s.name, s.kind)
+		m := r.working(l.name, s.name, s.work, s.kind)
 		m.add(decisionRate, got.rate())
 		m.add(p50, got.latencies.quantile(0.50).Seconds())
 		m.add(p99, got.latencies.quantile(0.99).Seconds())

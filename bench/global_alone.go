@@ -7,24 +7,26 @@ import (
 	"fmt"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// A lone request: nobody else asks, and everyone is asked in turn, request by request,
-// as a span of time that is bad for one would decide a comparison of microseconds.
+// A lone request has no concurrent requests. The systems take turns request by request, because
+// these times differ by microseconds and a bad moment of the machine should affect all systems.
 
 const (
-	aloneWorkload = "a lone request, asked in turn"
+	aloneWorkload = "a lone request"
 
 	bareOne    = "EVALSHA, rueidis"
 	dianaOne   = dianaStore + ", 1 rule"
 	dianaThree = dianaStore + ", 3 rules"
-
-	requestCalls = "calls/request" // that Redis sees
 )
+
+var requestCalls = figure{name: "calls/request", format: plainText} // of scripts in Redis
 
 // aloneSystem is one way to ask.
 type aloneSystem struct {
 	name string
+	work string
 	kind kind
 	ask  func(ctx context.Context, account, device string) error
 }
@@ -37,7 +39,7 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 	}
 	defer client.Close()
 	empty := rueidisAsker{client, shaOf(emptyScript)}
-	alone := []aloneSystem{{"EVALSHA of an empty script, rueidis", floor, func(ctx context.Context, account, _ string) error {
+	alone := []aloneSystem{{"EVALSHA of an empty script, rueidis", "", floor, func(ctx context.Context, account, _ string) error {
 		return empty.one(ctx, account)
 	}}}
 	add := func(name, system string, rules int) {
@@ -50,7 +52,7 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 			if rules == 1 {
 				ask = func(ctx context.Context, account, _ string) error { return a.one(ctx, account) }
 			}
-			alone = append(alone, aloneSystem{name, s.kind, ask})
+			alone = append(alone, aloneSystem{name, fmt.Sprintf("rules: %d", rules), s.kind, ask})
 		}
 	}
 	add(dianaOne, dianaStore, 1)
@@ -64,7 +66,7 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 
 	actors := uniform(r.count(million, million)).stream(0)
 	for _, s := range alone {
-		if err := settled(ctx, func() error { return s.ask(ctx, actors.next(), actors.next()) }); err != nil {
+		if err := testproc.Poll(patience, func() error { return s.ask(ctx, actors.next(), actors.next()) }); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
@@ -76,7 +78,7 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 			}
 			account, device := actors.next(), actors.next()
 			for k := range alone {
-				i := (n + k) % len(alone) // so that none is always behind the same one
+				i := (n + k) % len(alone) // so that no system always follows the same one
 				s := alone[i]
 				took := stopwatch()
 				if err := s.ask(ctx, account, device); err != nil {
@@ -86,7 +88,7 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 			}
 		}
 		for i, s := range alone {
-			m := r.row(aloneWorkload, s.name, s.kind)
+			m := r.working(aloneWorkload, s.name, s.work, s.kind)
 			m.add(p50, latencies[i].quantile(0.50).Seconds())
 			m.add(p99, latencies[i].quantile(0.99).Seconds())
 		}
@@ -101,7 +103,7 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 	return nil
 }
 
-// callsOf returns how many scripts Redis runs for a request.
+// callsOf returns the number of scripts that Redis runs for a request.
 func callsOf(ctx context.Context, server *redistest.Server, actors *stream, s aloneSystem) (float64, error) {
 	const requests = 500
 	before, err := scriptCalls(server)

@@ -4,41 +4,30 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"time"
 
 	dianalib "github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/redisstore"
 )
 
-// openRedisstore is Diana's store in Redis alone: what is comparable to the rivals,
-// which are given a key and a limit.
+// openRedisstore is Diana's store in Redis. It is comparable to the rivals, because the caller
+// hands it a key and a limit.
 func openRedisstore(ctx context.Context, s *redistest.Server) (*globalSystem, error) {
-	store, err := redisstore.Open(redisstore.Options{URL: s.URL(), Timeout: patience, Prefix: "store"})
+	store, err := openStore(ctx, s.URL(), "store")
 	if err != nil {
 		return nil, err
-	}
-	if err := await(ctx, store.Up); err != nil {
-		store.Close()
-		return nil, fmt.Errorf("redisstore: %w", err)
 	}
 	var counters []limit.Counters
 	for _, r := range []struct {
 		name string
 		n    int64
 	}{{"one", perSecond}, {"all", allLimit}, {"account", perSecond}, {"device", perSecond}} {
-		m, err := limit.TokenBucket().New(limit.Limit{N: r.n, Unit: time.Second})
+		c, err := countersOf(store, r.name, limit.TokenBucket(), limit.Limit{N: r.n, Unit: time.Second})
 		if err != nil {
-			return nil, err
-		}
-		c, err := store.Counters(r.name, m)
-		if err != nil {
+			store.Close()
 			return nil, err
 		}
 		counters = append(counters, c)
@@ -80,8 +69,8 @@ func (a *storeAsker) three(ctx context.Context, account, device string) error {
 	return err
 }
 
-// openGlobalLimiter is the whole of Diana: rules are found and keys made, and counters
-// are kept in this process too, for the case that Redis fails.
+// openGlobalLimiter is the complete Diana: it finds the rules, makes keys, and also keeps
+// counters in this process in case Redis fails.
 func openGlobalLimiter(ctx context.Context, s *redistest.Server) (*globalSystem, error) {
 	l, err := openLimiter(ctx, fmt.Sprintf(`
 redis: {url: %q, timeout: 5s, prefix: limiter}
@@ -102,7 +91,7 @@ limits:
 	}
 	return &globalSystem{
 		name: dianaLimiter, kind: diana, three: true,
-		close: func() { _ = l.Close() }, // it has nothing to lose
+		close: func() { closeLimiter(l) },
 		asker: func() asker { return &limiterAsker{l, map[string]string{}} },
 	}, nil
 }
@@ -125,41 +114,6 @@ func (a *limiterAsker) three(ctx context.Context, account, device string) error 
 }
 
 func (a *limiterAsker) take(ctx context.Context, path string) error {
-	d, err := a.limiter.Take(ctx, dianalib.Request{Path: path, Actors: a.actors})
-	degraded := d.Degraded
-	d.Done()
-	if err == nil && degraded {
-		err = errors.New("judged without Redis")
-	}
+	_, err := takeActors(ctx, a.limiter, path, a.actors)
 	return err
-}
-
-// openLimiter returns a Limiter that has found its Redis, if it has one.
-func openLimiter(ctx context.Context, text string) (*dianalib.Limiter, error) {
-	c, err := config.Parse("bench", []byte(text))
-	if err != nil {
-		return nil, err
-	}
-	l, err := dianalib.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}.New(c)
-	if err != nil {
-		return nil, err
-	}
-	if err := await(ctx, func() bool { return !l.Status().Degraded }); err != nil {
-		_ = l.Close() // the other error says more
-		return nil, fmt.Errorf("limiter: %w", err)
-	}
-	return l, nil
-}
-
-// await waits until something is so.
-func await(ctx context.Context, so func() bool) error {
-	for end := time.Now().Add(patience); !so(); time.Sleep(time.Millisecond) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if time.Now().After(end) {
-			return errors.New("no answer from Redis")
-		}
-	}
-	return nil
 }

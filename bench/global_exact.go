@@ -15,12 +15,11 @@ import (
 
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
-	"github.com/diana-limiter/diana/redisstore"
 )
 
-// Exactness: three processes, each with 256 callers, use up one limit together. This
-// program starts itself three times for that. The limit is for a day, so that time
-// gives nothing back meanwhile, but for a token of the bucket every 17 seconds.
+// Exactness: three processes, each with 256 callers, use up one limit together. This program
+// starts itself three times for that. The limit is for a day, so nothing becomes available
+// again meanwhile, except one token of the bucket every 17 seconds.
 
 const (
 	exactWorkload  = "3 processes, 256 callers each"
@@ -30,22 +29,24 @@ const (
 	gatewayCallers = 256
 	gatewayAsks    = 30 // by each caller
 	exactLimit     = 5000
-
-	admitted = "admitted"
-	promised = "promised"
-	offered  = "offered"
-	refilled = "refilled" // at most, by time
 )
 
-// exactly are the algorithms that promise a number.
-func exactly() []limit.Algorithm {
+var (
+	allowed  = figure{name: "allowed", format: plainText, better: neither}
+	promised = figure{name: "promised", format: plainText, better: neither}
+	offered  = figure{name: "offered", format: plainText, better: neither}
+	refilled = figure{name: "refilled", format: plainText, better: neither} // at most, meanwhile
+)
+
+// exactAlgorithms returns the algorithms that promise an exact number.
+func exactAlgorithms() []limit.Algorithm {
 	return []limit.Algorithm{limit.FixedWindow(), limit.TokenBucket(), limit.SlidingWindow(), limit.SlidingLog()}
 }
 
 func measureExact(ctx context.Context, r *run, server *redistest.Server) error {
 	r.note("  %s", exactWorkload)
 	for range r.count(r.rounds, 1) {
-		for _, a := range exactly() {
+		for _, a := range exactAlgorithms() {
 			if err := r.exact(ctx, server, a); err != nil {
 				return fmt.Errorf("%s: %w", a.Name(), err)
 			}
@@ -54,7 +55,7 @@ func measureExact(ctx context.Context, r *run, server *redistest.Server) error {
 	return nil
 }
 
-// exact has the processes use up the limit of one algorithm.
+// exact lets the processes use up the limit of one algorithm.
 func (r *run) exact(ctx context.Context, server *redistest.Server, a limit.Algorithm) error {
 	day := time.Now().UTC().YearDay()
 	if _, err := server.Do("FLUSHALL", "SYNC"); err != nil {
@@ -65,11 +66,11 @@ func (r *run) exact(ctx context.Context, server *redistest.Server, a limit.Algor
 	if err != nil {
 		return err
 	}
-	if time.Now().UTC().YearDay() != day { // a new day, a new limit
+	if time.Now().UTC().YearDay() != day { // midnight began a new limit
 		return r.exact(ctx, server, a)
 	}
 	m := r.row(exactWorkload, a.Name(), diana)
-	m.add(admitted, float64(counts.admitted))
+	m.add(allowed, float64(counts.allowed))
 	m.add(promised, exactLimit)
 	m.add(offered, gateways*gatewayCallers*gatewayAsks)
 	m.add(failures, float64(counts.errors))
@@ -81,16 +82,16 @@ func (r *run) exact(ctx context.Context, server *redistest.Server, a limit.Algor
 	return nil
 }
 
-// gatewayCount is what came of a gateway's requests.
-type gatewayCount struct{ admitted, errors int64 }
+// gatewayCount counts the requests of a gateway.
+type gatewayCount struct{ allowed, errors int64 }
 
-// gatewayCounts starts the processes, has them ask at the same time, and adds up.
+// gatewayCounts starts the processes, lets them ask at the same time, and adds their counts.
 func gatewayCounts(ctx context.Context, server *redistest.Server, a limit.Algorithm) (sum gatewayCount, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return sum, err
 	}
-	ctx, cancel := context.WithCancel(ctx) // ends those that are left when one fails
+	ctx, cancel := context.WithCancel(ctx) // ends the other processes if one fails
 	defer cancel()
 	type gateway struct {
 		*exec.Cmd
@@ -101,7 +102,7 @@ func gatewayCounts(ctx context.Context, server *redistest.Server, a limit.Algori
 	defer func() {
 		cancel()
 		for _, g := range all {
-			_ = g.Wait() // what it said is what counts
+			_ = g.Wait() // its output is what counts
 		}
 	}()
 	for range gateways {
@@ -122,7 +123,7 @@ func gatewayCounts(ctx context.Context, server *redistest.Server, a limit.Algori
 	}
 	for _, g := range all {
 		if line, err := g.out.ReadString('\n'); err != nil {
-			return sum, fmt.Errorf("a gateway said %q: %w", line, err)
+			return sum, fmt.Errorf("a gateway printed %q: %w", line, err)
 		}
 	}
 	for _, g := range all {
@@ -136,36 +137,33 @@ func gatewayCounts(ctx context.Context, server *redistest.Server, a limit.Algori
 			return sum, err
 		}
 		var c gatewayCount
-		if _, err := fmt.Sscan(line, &c.admitted, &c.errors); err != nil {
-			return sum, fmt.Errorf("a gateway said %q: %w", line, err)
+		if _, err := fmt.Sscan(line, &c.allowed, &c.errors); err != nil {
+			return sum, fmt.Errorf("a gateway printed %q: %w", line, err)
 		}
-		sum.admitted += c.admitted
+		sum.allowed += c.allowed
 		sum.errors += c.errors
 	}
 	return sum, nil
 }
 
-// runGateway is one of the processes. It says when it is ready, begins when it is told
-// to, and says how many requests were admitted and how many failed.
+// runGateway is one of the processes. It prints a line when it is ready, begins when it reads a
+// line, and prints how many requests were allowed and how many failed.
 func runGateway(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 2 {
 		return usageError{fmt.Errorf("%s: expected the URL of Redis and an algorithm", gatewayCommand)}
 	}
-	store, err := redisstore.Open(redisstore.Options{URL: args[0], Timeout: patience})
+	store, err := openStore(ctx, args[0], "")
 	if err != nil {
 		return err
 	}
 	defer store.Close()
 	var counters limit.Counters
-	for _, a := range exactly() {
+	for _, a := range exactAlgorithms() {
 		if a.Called(args[1]) {
-			if counters, err = dayCounters(store, a, limit.Limit{N: exactLimit, Unit: 24 * time.Hour}); err != nil {
+			if counters, err = countersOf(store, a.Name(), a, limit.Limit{N: exactLimit, Unit: 24 * time.Hour}); err != nil {
 				return err
 			}
 		}
-	}
-	if err := await(ctx, store.Up); err != nil {
-		return err
 	}
 	if _, err := io.WriteString(out, "ready\n"); err != nil {
 		return err
@@ -173,7 +171,7 @@ func runGateway(ctx context.Context, args []string, in io.Reader, out io.Writer)
 	if _, err := bufio.NewReader(in).ReadString('\n'); err != nil {
 		return err
 	}
-	var admitted, failed atomic.Int64
+	var allowed, failed atomic.Int64
 	var done sync.WaitGroup
 	for range gatewayCallers {
 		done.Go(func() {
@@ -183,12 +181,12 @@ func runGateway(ctx context.Context, args []string, in io.Reader, out io.Writer)
 				case err != nil:
 					failed.Add(1)
 				case ok:
-					admitted.Add(1)
+					allowed.Add(1)
 				}
 			}
 		})
 	}
 	done.Wait()
-	_, err = fmt.Fprintln(out, admitted.Load(), failed.Load())
+	_, err = fmt.Fprintln(out, allowed.Load(), failed.Load())
 	return err
 }

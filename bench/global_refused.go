@@ -10,25 +10,26 @@ import (
 
 	dianalib "github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/redisstore"
 )
 
-// A refused actor: one gateway has let an actor use up what it may in an hour, and now
-// the actor asks another gateway, on and on. No answer but a refusal is possible for
-// minutes, so after the first one Redis need not be asked.
+// A refused actor has used up its limit for an hour at one gateway, and now asks another
+// gateway again and again. The answer can only be a refusal for minutes, so after the first
+// refusal the gateway need not ask Redis.
 
-const (
-	refusedWorkload = "a refused actor, 32 callers"
+const refusedWorkload = "a refused actor, 32 callers"
 
-	refusals     = "refusals"
-	refusalCalls = "calls" // that Redis has seen meanwhile, with those by which gateways tell that they live
+var (
+	refusals     = figure{name: "refusals", format: plainText, better: neither}
+	refusalCalls = figure{name: "calls", format: plainText} // of scripts in Redis meanwhile, heartbeats included
 )
 
-// refuser is two gateways that count together.
+// refuser is two gateways that share one limit.
 type refuser struct {
 	name  string
-	ask   [2]func() func(context.Context) (allowed bool, err error) // of each gateway, for one caller
+	ask   [2]func() func(context.Context) (allowed bool, err error) // one for each gateway; the result serves one caller
 	close func()
 }
 
@@ -55,7 +56,7 @@ func (g *refuser) measure(ctx context.Context, r *run, server *redistest.Server)
 	use := g.ask[0]()
 	for i := range g.ask {
 		ask := g.ask[i]()
-		if err := settled(ctx, func() error { _, err := ask(ctx); return err }); err != nil {
+		if err := testproc.Poll(patience, func() error { _, err := ask(ctx); return err }); err != nil {
 			return err
 		}
 	}
@@ -75,7 +76,7 @@ func (g *refuser) measure(ctx context.Context, r *run, server *redistest.Server)
 			return func() error {
 				allowed, err := ask(ctx)
 				if err == nil && allowed {
-					err = fmt.Errorf("allowed, over the limit")
+					err = errors.New("allowed over the limit")
 				}
 				return err
 			}
@@ -104,16 +105,13 @@ func refusingStores(ctx context.Context, s *redistest.Server) (*refuser, error) 
 		}
 	}
 	for i := range g.ask {
-		store, err := redisstore.Open(redisstore.Options{URL: s.URL(), Timeout: patience})
+		store, err := openStore(ctx, s.URL(), "")
 		if err != nil {
 			g.close()
 			return nil, err
 		}
 		stores = append(stores, store)
-		counters, err := dayCounters(store, limit.TokenBucket(), limit.Limit{N: 10, Unit: time.Hour})
-		if err == nil {
-			err = await(ctx, store.Up)
-		}
+		counters, err := countersOf(store, "hour", limit.TokenBucket(), limit.Limit{N: 10, Unit: time.Hour})
 		if err != nil {
 			g.close()
 			return nil, err
@@ -126,21 +124,12 @@ func refusingStores(ctx context.Context, s *redistest.Server) (*refuser, error) 
 	return g, nil
 }
 
-// dayCounters returns a store's counters of one limit.
-func dayCounters(store *redisstore.Store, a limit.Algorithm, l limit.Limit) (limit.Counters, error) {
-	m, err := a.New(l)
-	if err != nil {
-		return nil, err
-	}
-	return store.Counters(a.Name(), m)
-}
-
 func refusingLimiters(ctx context.Context, s *redistest.Server) (*refuser, error) {
 	g := &refuser{name: dianaLimiter}
 	var limiters []*dianalib.Limiter
 	g.close = func() {
 		for _, l := range limiters {
-			_ = l.Close() // it has nothing to lose
+			closeLimiter(l)
 		}
 	}
 	for i := range g.ask {
@@ -156,16 +145,8 @@ limits:
 		}
 		limiters = append(limiters, l)
 		g.ask[i] = func() func(context.Context) (bool, error) {
-			request := dianalib.Request{Path: "/", Actors: map[string]string{"account": "refused"}}
-			return func(ctx context.Context) (bool, error) {
-				d, err := l.Take(ctx, request)
-				allowed := d.Allowed
-				if err == nil && d.Degraded {
-					err = errors.New("judged without Redis")
-				}
-				d.Done()
-				return allowed, err
-			}
+			actors := map[string]string{"account": "refused"}
+			return func(ctx context.Context) (bool, error) { return takeActors(ctx, l, "/", actors) }
 		}
 	}
 	return g, nil

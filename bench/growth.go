@@ -13,24 +13,50 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
-// How the cost of a decision grows with what there is much of: URLs that have rules,
-// actors that are remembered, gateways that share one Redis. What does not depend on it
-// is a level line.
+// The group growth measures how the cost of a decision grows with the number of URLs, of keys,
+// and of gateways that share one Redis.
 
 const (
 	growingURLs     = "more URLs, 1 thread"
 	growingKeys     = "more keys, uniform, 1 thread"
-	growingGateways = "more gateways on one Redis"
+	growingGateways = "more gateways"
+
+	oneURL   = "one URL, 3 rules"
+	everyURL = "every URL, 1 rule each"
 )
 
-// linePoint returns the row of a line where what grows has a size.
-func (r *run) linePoint(workload, line string, k kind, size int, what string) *row {
-	m := r.row(workload, fmt.Sprintf("%s, %s: %s", line, what, sizeText(size)), k)
-	m.Line, m.Size = line, size
-	return m
+func growthGroup() group {
+	urls := func(system string, n int) string { return sized(system, "URLs", n) }
+	keys := func(n int) string { return sized(dianaMemory, "keys", n) }
+	gateways := func(n int) string { return sized(dianaStore, "gateways", n) }
+	hot, many := growingGateways+", "+globalName(plentyWorkload, 256), growingGateways+", "+globalName(uniformWorkload, 256)
+	return group{
+		name: "growth", title: "Growth", measure: measureGrowth,
+		figures: []figure{nsDecision, allocs, decisionRate, p50, p99, redisTime, failures},
+		lines: []line{
+			compare("one of 10,000 URLs, beside one of 10", growingURLs, nsDecision, urls(oneURL, 10_000), urls(oneURL, 10)),
+			compare("all of 10,000 URLs in turn, beside all of 10", growingURLs, nsDecision, urls(everyURL, 10_000), urls(everyURL, 10)),
+			compare("10 M keys, beside 1 k", growingKeys, nsDecision, keys(10*million), keys(1000)),
+			compare("16 gateways, hot key: decisions/s, beside 1", hot, decisionRate, gateways(16), gateways(1)),
+			compare("the same, beside 16 of the best rival", hot, decisionRate, gateways(16), bestRival),
+			compare("16 gateways, 1 M keys: decisions/s, beside 1", many, decisionRate, gateways(16), gateways(1)),
+			compare("the same, beside 16 of the best rival", many, decisionRate, gateways(16), bestRival),
+			unmeasured("applying a configuration", "R1", "10,000 entries in 150 ms of processor time, 100,000 in 2 s and 200 MB, p99 of requests unchanged"),
+		},
+	}
 }
 
-// sizeText is short.
+// sized makes the name of a system at one size.
+func sized(system, what string, n int) string {
+	return fmt.Sprintf("%s, %s: %s", system, what, sizeText(n))
+}
+
+// sizedRow returns the row of a system at one size.
+func (r *run) sizedRow(workload, system, what string, n int, k kind) *row {
+	return r.working(workload, sized(system, what, n), sizeText(n), k)
+}
+
+// sizeText abbreviates thousands and millions.
 func sizeText(n int) string {
 	switch {
 	case n >= million && n%million == 0:
@@ -43,9 +69,7 @@ func sizeText(n int) string {
 
 func measureGrowth(ctx context.Context, r *run) error {
 	if r.quick {
-		once := *r
-		once.rounds = 1
-		r = &once
+		r = r.once()
 	}
 	for _, measure := range []func(context.Context, *run) error{growURLs, growKeys} {
 		if err := measure(ctx, r); err != nil {
@@ -55,7 +79,7 @@ func measureGrowth(ctx context.Context, r *run) error {
 	return growGateways(ctx, r)
 }
 
-// onOneThread measures decisions.
+// onOneThread measures decisions on one thread.
 func (r *run) onOneThread(m *row, l *localLimiter, actors *population) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	runtime.GC()
@@ -64,15 +88,15 @@ func (r *run) onOneThread(m *row, l *localLimiter, actors *population) {
 	m.add(allocs, allocated)
 }
 
-// growURLs asks for one URL, which has three rules, and for all of them, which have one
-// each: then what finds them has left the processor's caches.
+// growURLs asks for one URL, which has three rules, and then for all URLs in turn, which have one
+// rule each. The latter takes the URLs out of the processor's caches.
 func growURLs(ctx context.Context, r *run) error {
 	r.note("  %s", growingURLs)
 	sizes := []int{10, 100, 1000, 10_000}
 	var limiters []*dianalib.Limiter
 	defer func() {
 		for _, l := range limiters {
-			_ = l.Close() // it has nothing to lose
+			closeLimiter(l)
 		}
 	}()
 	for _, urls := range sizes {
@@ -86,21 +110,21 @@ func growURLs(ctx context.Context, r *run) error {
 	for i, urls := range sizes {
 		every = append(every, make([]int, urls))
 		for k := range urls {
-			every[i][k] = (k * 7919) % urls // a prime: neighbours are not asked for in turn
+			every[i][k] = (k * 7919) % urls // a prime step, so that neighbours do not follow each other
 		}
 		for decide, k := urlDecisions(limiters[i], every[i]).decider(), 0; k < urls; k++ {
-			decide("") // makes the counters, of which a table may have to grow
+			decide("") // makes the counters, for which a table may grow
 		}
 	}
 	return r.interleave(ctx, len(sizes), func(_, i int) error {
 		one := urlDecisions(limiters[i], []int{urlAsked})
-		r.onOneThread(r.linePoint(growingURLs, "one URL, 3 rules", diana, sizes[i], "URLs"), one, hotKey())
-		r.onOneThread(r.linePoint(growingURLs, "every URL, 1 rule each", diana, sizes[i], "URLs"), urlDecisions(limiters[i], every[i]), hotKey())
+		r.onOneThread(r.sizedRow(growingURLs, oneURL, "URLs", sizes[i], diana), one, hotKey())
+		r.onOneThread(r.sizedRow(growingURLs, everyURL, "URLs", sizes[i], diana), urlDecisions(limiters[i], every[i]), hotKey())
 		return nil
 	})
 }
 
-// urlDecisions asks for URLs of rulesOf in turn.
+// urlDecisions asks a Limiter for URLs of rulesOf in turn.
 func urlDecisions(l *dianalib.Limiter, urls []int) *localLimiter {
 	paths := make([]string, len(urls))
 	for i, n := range urls {
@@ -111,19 +135,16 @@ func urlDecisions(l *dianalib.Limiter, urls []int) *localLimiter {
 		request.Header.Set("X-Device-Id", "0a1b2c3d")
 		ctx, next := context.Background(), 0
 		return func(string) bool {
-			d, err := l.Take(ctx, dianalib.Request{Method: request.Method, Path: paths[next], HTTP: request})
+			allowed, err := takeHTTP(ctx, l, request, paths[next])
 			if next++; next == len(paths) {
 				next = 0
 			}
-			allowed := d.Allowed
-			d.Done()
 			return allowed && err == nil
 		}
 	}}
 }
 
-// growKeys asks for keys that are all known. The floor draws them, hashes them and reads
-// the clock.
+// growKeys asks for known keys. The floor draws a key, hashes it and reads the clock.
 func growKeys(ctx context.Context, r *run) error {
 	r.note("  %s", growingKeys)
 	sizes := []int{1000, 10_000, 100_000, million, 10 * million}
@@ -144,7 +165,7 @@ func growKeys(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		r.onOneThread(r.linePoint(growingKeys, keyFloor, floor, n, "keys"), clock, actors[i])
+		r.onOneThread(r.sizedRow(growingKeys, keyFloor, "keys", n, floor), clock, actors[i])
 		l, err := openMemstore(usual, n)
 		if err != nil {
 			return err
@@ -153,14 +174,13 @@ func growKeys(ctx context.Context, r *run) error {
 		for decide, k := l.decider(), 0; k < n; k++ {
 			decide(keys.at(k))
 		}
-		r.onOneThread(r.linePoint(growingKeys, dianaMemory, diana, n, "keys"), l, actors[i])
+		r.onOneThread(r.sizedRow(growingKeys, dianaMemory, "keys", n, diana), l, actors[i])
 		return nil
 	})
 }
 
-// growGateways has 256 callers ask, spread over more and more gateways: the fewer a
-// gateway has, the less there is for it to gather. The gateways are stores in this
-// process, each with connections of its own.
+// growGateways spreads 256 callers over more and more gateways. With fewer callers a gateway makes
+// smaller batches. The gateways are stores in this process, each with its own connections.
 func growGateways(ctx context.Context, r *run) error {
 	server, stop, err := r.startRedis()
 	if err != nil {
@@ -190,15 +210,11 @@ func growGateways(ctx context.Context, r *run) error {
 		if err := l.measure(ctx, r, server, fleets); err != nil {
 			return err
 		}
-		for i, f := range fleets {
-			m := r.report.find(l.name, f.name)
-			m.Line, m.Size = f.line, sizes[i/2]
-		}
 	}
 	return nil
 }
 
-// openFleet opens as many of one kind, which callers share evenly.
+// openFleet opens n systems of one kind. Callers are spread evenly over them.
 func openFleet(ctx context.Context, server *redistest.Server, open globalOpener, n int) (*globalSystem, error) {
 	var all []*globalSystem
 	for range n {
@@ -211,7 +227,7 @@ func openFleet(ctx context.Context, server *redistest.Server, open globalOpener,
 	}
 	next := 0
 	return &globalSystem{
-		name: fmt.Sprintf("%s, gateways: %d", all[0].name, n), line: all[0].name, kind: all[0].kind, three: true,
+		name: sized(all[0].name, "gateways", n), kind: all[0].kind, work: sizeText(n), three: true,
 		asker: func() asker {
 			next++
 			return all[next%n].asker()

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// histogram counts durations. A bucket is at most 1/32 of what it holds wide, so that
-// what is read from it is at most 3 % off. It is not safe for concurrent use.
+// histogram counts durations. The width of a bucket is at most 1/32 of its durations, so a
+// quantile is at most 3 % off. A histogram is not safe for concurrent use.
 type histogram struct {
 	n       int64
 	longest time.Duration
 	buckets [40 << fine]uint32
 }
 
-const fine = 5 // 2 to this many buckets for each doubling
+const fine = 5 // each doubling has 2 to this power buckets
 
 func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 0))
@@ -49,7 +49,7 @@ func (h *histogram) merge(other *histogram) {
 	}
 }
 
-// quantile returns the duration that the part q of all does not exceed.
+// quantile returns the duration that the share q of all durations does not exceed.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := int64(q * float64(h.n))
 	for i, n := range h.buckets {

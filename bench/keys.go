@@ -11,8 +11,8 @@ import (
 
 const million = 1_000_000
 
-// names are keys, one behind the other in one text. A slice of strings would be more for the
-// garbage collector to look at than all that is measured, and make it late.
+// names holds keys one after another in one text. With a slice of strings the garbage collector
+// would mostly scan the keys.
 type names string
 
 const nameLength = len("account-00000000")
@@ -38,19 +38,18 @@ func (n names) len() int { return len(n) / nameLength }
 
 func (n names) at(i int) string { return string(n[i*nameLength : (i+1)*nameLength]) }
 
-// population is who asks in a workload, and how often each of them. It is drawn in
-// advance and the keys lie in memory in the order in which they were drawn: a server has
-// just read the key of a request, and does not fetch it from afar. All who are measured
-// get the same draws.
+// population holds the keys of a workload in the order of the requests. They are drawn in advance
+// and lie in memory in that order, because a server has just read the key of a request and finds
+// it in its caches. All systems get the same draws.
 type population struct{ drawn names }
 
-// draws returns how many are drawn of n. Then they begin anew.
+// draws returns room for the draws from n keys. A stream repeats them.
 func draws(n int) []int { return make([]int, min(1<<20, 2*n)) }
 
-// hotKey is one who asks all the time.
+// hotKey is a single key.
 func hotKey() *population { return &population{namesOf([]int{0})} }
 
-// uniform is n of whom all are equally likely to ask.
+// uniform draws each of n keys with the same probability.
 func uniform(n int) *population {
 	random := rand.New(rand.NewPCG(1, 1))
 	numbers := draws(n)
@@ -60,7 +59,7 @@ func uniform(n int) *population {
 	return &population{namesOf(numbers)}
 }
 
-// zipf is n of whom the k-th asks in proportion to k to the power of -s.
+// zipf draws the k-th of n keys in proportion to k to the power of -s.
 func zipf(n int, s float64) *population {
 	sums, sum := make([]float64, n), 0.0
 	for i := range sums {
@@ -76,13 +75,13 @@ func zipf(n int, s float64) *population {
 	return &population{namesOf(numbers)}
 }
 
-// stream is what one caller draws.
+// stream holds the draws of one caller.
 type stream struct {
 	drawn names
 	at    int
 }
 
-// stream returns caller i's draws, which are the same whenever it is called.
+// stream returns the draws of caller i, which are always the same.
 func (p *population) stream(i int) *stream {
 	return &stream{p.drawn, rand.New(rand.NewPCG(2, uint64(i))).IntN(p.drawn.len())}
 }

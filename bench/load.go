@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// load is what a number of callers got that asked again as soon as they were answered.
+// load is the result of concurrent callers that ask again as soon as they have an answer.
 type load struct {
 	callers   int
 	took      time.Duration
 	latencies histogram
 	errors    int64
-	err       error // one of them
+	err       error // one of the errors
 }
 
-// rate returns the answers a second.
+// rate returns the number of answers a second.
 func (l *load) rate() float64 { return float64(l.latencies.n) / l.took.Seconds() }
 
-// drive has so many callers ask for so long. caller makes what caller i asks by. An
-// answer that is an error counts as none. Everyone asks once at least.
+// drive lets callers ask for a duration. caller returns the function by which caller i asks. An
+// error does not count as an answer. Every caller asks at least once.
 //
-// The time is the same for all and not the number of questions, as systems are measured
-// here of which one does twenty times as many as another.
+// The duration is fixed and not the number of requests, because one system may answer twenty
+// times as many as another.
 func drive(callers int, d time.Duration, caller func(i int) (ask func() error)) *load {
 	l := &load{callers: callers}
 	var mu sync.Mutex
@@ -38,7 +38,7 @@ func drive(callers int, d time.Duration, caller func(i int) (ask func() error)) 
 			var errors int64
 			var failure error
 			<-begin
-			// One clock reading a question: an answer's time is the next question's.
+			// The time of an answer is also the time of the next request, which saves a clock reading.
 			for last, ended := time.Now(), false; !ended; ended = stop.Load() {
 				err := ask()
 				now := time.Now()

@@ -6,45 +6,43 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/diana-limiter/diana/limit"
 )
 
-// What is measured in one process: how long a decision takes, for the same keys and as
-// often for everyone. A time is the run's divided by the number of decisions, so on two
-// threads it halves if they do not hinder each other.
+// The local groups measure decisions within one process. All systems decide for the same keys,
+// equally often. A time is the duration of the run divided by the number of decisions, so two
+// threads halve it if they do not hinder each other.
 
-// quota is a limit: n at once, and n in each span.
+// quota allows n at once, and n in each period.
 type quota struct {
 	n   int64
 	per time.Duration
 }
 
-// The quotas are such that everyone can keep them, also who counts in whole nanoseconds.
+// Every system can keep these quotas, even one that counts whole nanoseconds.
 var (
-	usual   = quota{6000, time.Minute}                 // windows of a second would be cleared all the time
-	endless = quota{1_000_000_000, 1000 * time.Second} // is not used up while it is measured
-	nothing = quota{1, 24 * time.Hour}                 // refuses all but the first
+	usual   = quota{6000, time.Minute}                 // with a window of a second some systems would clear windows all the time
+	endless = quota{1_000_000_000, 1000 * time.Second} // lasts for a whole measurement
+	nothing = quota{1, 24 * time.Hour}                 // refuses everything but the first request
 )
 
-// step returns how long it takes until one more is allowed.
+// step returns the time after which one more request is allowed.
 func (q quota) step() time.Duration { return q.per / time.Duration(q.n) }
 
-// localSystem is one who is measured.
+// localSystem is a system to measure.
 type localSystem struct {
 	name string
 	kind kind
+	work string // see row
 
-	// open returns a limiter with a quota for each key, made for so many keys.
+	// open returns a limiter with a quota for each key and room for that many keys.
 	open func(q quota, keys int) (*localLimiter, error)
 }
 
-// localLimiter is a limiter that is open.
+// localLimiter is an open limiter.
 type localLimiter struct {
-	decider func() func(key string) (allowed bool) // makes what one goroutine asks by
+	decider func() func(key string) (allowed bool) // returns a function for one goroutine
 	close   func()                                 // may be nil
 }
 
@@ -54,32 +52,33 @@ func (l *localLimiter) end() {
 	}
 }
 
-// The names of those that targets speak of.
+// The names of systems that lines mention.
 const (
-	dianaMemory = "Diana memstore"
-	xTimeName   = "x/time/rate in a sync.Map"
-	casFloor    = "clock and compare-and-swap"
-	keyFloor    = "the key, its hash and the clock"
+	dianaMemory  = "Diana memstore"
+	dianaLimiter = "Diana Limiter"
+	xTimeName    = "x/time/rate in a sync.Map"
+	casFloor     = "clock and compare-and-swap"
+	keyFloor     = "the key, its hash and the clock"
 )
 
-// The figures of this group.
-const (
-	nsDecision = "ns"
-	allocs     = "allocs"
+var (
+	nsDecision = figure{name: "ns", format: nsText}
+	allocs     = figure{name: "allocs", format: fewText}
 )
+
+// fewText ignores fractions, such as the few allocations of the measurement itself.
+func fewText(v float64) string {
+	if v < 0.01 {
+		return "0"
+	}
+	return plainText(v)
+}
 
 func localSystems() []localSystem {
-	return []localSystem{
-		{dianaMemory, diana, openMemstore},
-		{"Diana Limiter", diana, openLocalLimiter},
-		{xTimeName, rival, openXTime},
-		{"juju/ratelimit in a sync.Map", rival, openJuju},
-		{"go-limiter", rival, openGoLimiter},
-		{"throttled", rival, openThrottledLocal},
-		{"ulule", rival, openUluleLocal},
-		{"tollbooth", rival, openTollbooth},
-		{"httprate's local counter", rival, openHTTPRate},
-	}
+	return append([]localSystem{
+		{name: dianaMemory, kind: diana, open: openMemstore},
+		{name: dianaLimiter, kind: diana, open: openLocalLimiter},
+	}, localRivals()...)
 }
 
 // threadsName makes the name of a workload.
@@ -100,8 +99,14 @@ const (
 	localTen     = "10 M keys, uniform"
 )
 
+func localGroup() group {
+	return group{
+		name: "local", title: "In one process", lines: localLines(), measure: measureLocal,
+		figures: []figure{nsDecision, allocs, slowest, bytesKey, gcTime},
+	}
+}
+
 func measureLocal(ctx context.Context, r *run) error {
-	// What is measured on one thread has the machine's other ones for nothing else.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for _, measure := range []func(context.Context, *run) error{measureHot, measureMillion, measureTenMillion} {
 		if err := measure(ctx, r); err != nil {
@@ -112,7 +117,9 @@ func measureLocal(ctx context.Context, r *run) error {
 }
 
 func measureHot(ctx context.Context, r *run) error {
-	systems := append(localSystems(), localSystem{"the clock", floor, openClock}, localSystem{casFloor, floor, openCompareAndSwap})
+	systems := append(localSystems(),
+		localSystem{name: "the clock", kind: floor, open: openClock},
+		localSystem{name: casFloor, kind: floor, open: openCompareAndSwap})
 	for _, w := range []struct {
 		name string
 		quota
@@ -135,24 +142,22 @@ func measureHot(ctx context.Context, r *run) error {
 	return nil
 }
 
-// measureMillion measures what a million keys cost, and decisions for them when they are
-// known. Each limiter is alone in memory meanwhile: another's million keys would keep
-// the garbage collector busy.
+// measureMillion measures the cost of a million keys, and then decisions for known keys. Only
+// one limiter at a time is in memory, because the keys of another one would keep the garbage
+// collector busy.
 func measureMillion(ctx context.Context, r *run) error {
 	r.note("  %s", fillingName(1))
 	size := r.count(million, million) // a test has fewer
 	even, skewed, keys := uniform(size), zipf(size, 0.99), all(size)
 	calls := r.count(500_000, 200_000)
-	systems := append(localSystems(), localSystem{onlyClock, floor, openNothing})
+	systems := append(localSystems(), localSystem{name: onlyClock, kind: floor, open: openNothing})
 	if r.quick { // a round takes a second for each system
-		once := *r
-		once.rounds = 1
-		r = &once
+		r = r.once()
 	}
 	err := r.fill(ctx, 1, keys, systems, func(s *localSystem, l *localLimiter) {
 		if s.kind == floor {
-			s = &localSystem{keyFloor, floor, openClock}
-			l, _ = s.open(usual, size) // it fails never
+			s = &localSystem{name: keyFloor, kind: floor, open: openClock}
+			l, _ = s.open(usual, size) // never fails
 		}
 		r.timed(localUniform, s, l, calls, even)
 		r.timed(localZipf, s, l, calls, skewed)
@@ -160,11 +165,7 @@ func measureMillion(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	var others []localSystem
-	for _, a := range []limit.Algorithm{limit.FixedWindow(), limit.LeakyBucket(), limit.SlidingWindow()} {
-		others = append(others, memstoreOf(a))
-	}
-	if err := r.fill(ctx, 1, keys, others, func(*localSystem, *localLimiter) {}); err != nil || r.quick && !r.tiny {
+	if err := r.fill(ctx, 1, keys, otherMemstores(), func(*localSystem, *localLimiter) {}); err != nil || r.quick && !r.tiny {
 		return err
 	}
 	r.note("  %s", localRefused)
@@ -184,14 +185,18 @@ func measureMillion(ctx context.Context, r *run) error {
 	})
 }
 
-// measureTenMillion is measureMillion for ten. It is not part of a quick run.
+// measureTenMillion does for ten million keys what measureMillion does for one. A quick run
+// omits it.
 func measureTenMillion(ctx context.Context, r *run) error {
 	if r.quick {
 		return nil
 	}
 	r.note("  %s", fillingName(10))
 	even, keys := uniform(10*million), all(10*million)
-	ours := []localSystem{{dianaMemory, diana, openMemstore}, {onlyClock, floor, openNothing}}
+	ours := []localSystem{
+		{name: dianaMemory, kind: diana, open: openMemstore},
+		{name: onlyClock, kind: floor, open: openNothing},
+	}
 	return r.fill(ctx, 10, keys, ours, func(s *localSystem, l *localLimiter) {
 		if s.kind == diana {
 			r.timed(localTen, s, l, 500_000, even)
@@ -199,19 +204,20 @@ func measureTenMillion(ctx context.Context, r *run) error {
 	})
 }
 
-// measureHuge is measureTenMillion for the rivals, a group by itself: ten million keys of
-// one take half a minute and gigabytes. So each is filled once, and then asked as often as
-// there are rounds. It stands in the tables of the local group, beside Diana.
+func hugeGroup() group { return group{name: "huge", measure: measureHuge} }
+
+// measureHuge measures the rivals with ten million keys. It is a group of its own because ten
+// million keys of one rival take half a minute and gigabytes. Each rival is filled once and
+// asked once a round. Its rows stand in the group local, beside Diana.
 func measureHuge(ctx context.Context, r *run) error {
 	if r.quick {
 		return nil
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	even, keys := uniform(10*million), all(10*million)
-	once := *r
-	once.rounds, once.group = 1, "local"
-	rivals := slices.DeleteFunc(localSystems(), func(s localSystem) bool { return s.kind != rival })
-	return once.fill(ctx, 10, keys, rivals, func(s *localSystem, l *localLimiter) {
+	once := r.once()
+	once.group = "local"
+	return once.fill(ctx, 10, keys, localRivals(), func(s *localSystem, l *localLimiter) {
 		for range r.rounds {
 			once.timed(localTen, s, l, 500_000, even)
 		}
@@ -228,7 +234,7 @@ func (r *run) timed(workload string, s *localSystem, l *localLimiter, calls int,
 	}
 }
 
-// decisions returns how long a decision takes, in nanoseconds, and how many allocations.
+// decisions returns the nanoseconds and the allocations of a decision.
 func decisions(threads, calls int, l *localLimiter, actors *population) (ns, allocated float64) {
 	runtime.GOMAXPROCS(threads)
 	begin := make(chan struct{})
@@ -237,10 +243,10 @@ func decisions(threads, calls int, l *localLimiter, actors *population) (ns, all
 	for i := range threads {
 		done.Go(func() {
 			decide, keys := l.decider(), actors.stream(i)
-			decide(keys.next()) // what a goroutine allocates once
+			decide(keys.next()) // includes what a goroutine allocates once
 			ready.Done()
 			<-begin
-			if keys.drawn.len() == 1 { // drawing is a part of what is measured here
+			if keys.drawn.len() == 1 { // drawing one key again and again would be part of the time
 				key := keys.next()
 				for range calls / threads {
 					decide(key)

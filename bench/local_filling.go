@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// What keys cost: the bytes that are kept for each, without the keys' own text, which is
-// there before; the time of a full garbage collection over what it was before; and the
-// slowest single decision while all the keys come for the first time.
+// The cost of keys: the bytes for each key, without its text, which exists anyway; the time
+// that the keys add to a full garbage collection; and the slowest single decision while all
+// keys appear for the first time.
 
-const (
-	bytesKey = "bytes/key"
-	gcTime   = "full GC, more" // than without the keys
-	slowest  = "slowest"       // decision
-
-	onlyClock = "nothing, for 250 ns"
+var (
+	bytesKey = figure{name: "bytes/key", format: plainText}
+	gcTime   = figure{name: "added to a full GC", format: secondsText}
+	slowest  = figure{name: "slowest", format: secondsText} // decision
 )
+
+const onlyClock = "nothing, for 250 ns"
 
 func fillingName(millions int) string { return fmt.Sprintf("filling with %d M keys", millions) }
 
-// fill has each of the systems see all the keys, and then does more with it.
+// fill lets each system decide once for every key, and then calls the function then.
 func (r *run) fill(ctx context.Context, millions int, keys names, systems []localSystem, then func(*localSystem, *localLimiter)) error {
 	return r.interleave(ctx, len(systems), func(_, i int) error {
 		s := &systems[i]
@@ -34,7 +34,7 @@ func (r *run) fill(ctx context.Context, millions int, keys names, systems []loca
 			return err
 		}
 		defer l.end()
-		m := r.row(fillingName(millions), s.name, s.kind)
+		m := r.working(fillingName(millions), s.name, s.work, s.kind)
 		decide, longest := l.decider(), time.Duration(0)
 		took := stopwatch()
 		for last, i := took(), 0; i < keys.len(); i++ {
@@ -54,9 +54,9 @@ func (r *run) fill(ctx context.Context, millions int, keys names, systems []loca
 	})
 }
 
-// heap returns how much memory is in use, and how long a full garbage collection takes
-// now, the shortest of some. It goes on until no more memory becomes free: what a
-// finalizer still holds, as of ulule's store, would count as the next one's.
+// heap returns the memory in use, and the shortest of some full garbage collections. It collects
+// until no more memory becomes free. Otherwise memory that a finalizer still holds, such as
+// that of ulule's store, would count for the next system.
 func heap() (bytes uint64, gc time.Duration) {
 	for i := range 10 {
 		took := stopwatch()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// openClock is what everyone must do: hash the key and read the clock.
+// openClock does what every limiter must do: hash the key and read the clock.
 func openClock(quota, int) (*localLimiter, error) {
 	start, seed := time.Now(), maphash.MakeSeed()
 	return &localLimiter{decider: func() func(string) bool {
@@ -18,8 +18,8 @@ func openClock(quota, int) (*localLimiter, error) {
 	}}, nil
 }
 
-// openCompareAndSwap is a token bucket for all keys together that is one moment, and as
-// little as one can be: the clock, a comparison, and one atomic step if it is allowed.
+// openCompareAndSwap is the least possible token bucket, one for all keys together: a clock
+// reading, a comparison, and one atomic operation if the request is allowed.
 func openCompareAndSwap(q quota, _ int) (*localLimiter, error) {
 	start := time.Now()
 	step, full := q.step().Nanoseconds(), q.per.Nanoseconds()
@@ -41,8 +41,8 @@ func openCompareAndSwap(q quota, _ int) (*localLimiter, error) {
 	}}, nil
 }
 
-// openNothing does nothing for about as long as others work: what the system lets
-// a thread wait in that time is not theirs.
+// openNothing does nothing for about the time of a decision. It shows how long the operating
+// system suspends a thread meanwhile.
 func openNothing(quota, int) (*localLimiter, error) {
 	return &localLimiter{decider: func() func(string) bool {
 		return func(string) bool {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
 
-// Bench measures Diana, its rivals and the floors under them side by side, interleaved
-// in one run, and judges the targets of each group by what it has measured.
+// Bench measures Diana, its rivals and the floors side by side, interleaved in one run.
 //
-//	bench [-run local,huge,middleware,global,gateway,bandwidth,worst,growth] [-quick] [-rounds n] [-json file]
+//	bench [-run groups] [-quick] [-rounds n] [-json file]
 //	bench page [file]
 //
-// What it prints is a table for reading; the same goes to a file as JSON. It starts the
-// Redis and the web servers that it needs by itself. It exits with 0 whatever the figures are, with 1 if
-// something could not be measured, and with 2 if it was called in a wrong way.
+// It prints every figure and the targets that Diana meets or misses, and writes the figures to
+// a file as JSON. A complete run writes docs/performance.json, docs/performance.md and
+// docs/performance.svg. Any other run writes a file in results/. The command page makes
+// the page and its picture from an existing file.
 //
-// bench page makes the tables and pictures of docs/performance.md from such a file.
+// The program starts the Redis and the web servers that it needs. It exits with 0 whatever
+// the figures are, with 1 if it could not measure something, and with 2 if its arguments are
+// wrong.
 //
-// The files: run.go holds what a run consists of, report.go what was measured, table.go
-// how it is printed, page.go how it is published, targets.go what Diana must reach. Each
-// group has a file that says what is measured (bandwidth.go, gateway.go, global.go, growth.go, local.go,
-// middleware.go, worst.go), and files named after it and the one measured (global_ulule.go).
+// A group is one file that measures something and one line in allGroups. Files whose names
+// begin with the name of a group belong to it. diana.go holds the calls to Diana's API.
 package main
 
 import (
@@ -33,20 +33,33 @@ import (
 	"time"
 )
 
+// group is a set of measurements, and a table of the page.
+type group struct {
+	name    string   // as -run takes it
+	title   string   // of its table; "" if its rows belong to the table of another group
+	figures []figure // in the order in which they are printed
+	lines   []line   // of its table
+	measure func(context.Context, *run) error
+	needs   func(*run) error // returns an error if a program is missing; may be nil
+}
+
+func allGroups() []group {
+	return []group{
+		localGroup(),
+		hugeGroup(),
+		middlewareGroup(),
+		globalGroup(),
+		gatewayGroup(),
+		bandwidthGroup(),
+		worstGroup(),
+		growthGroup(),
+	}
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
-	var err error
-	switch command, args := subcommand(os.Args[1:]); command {
-	case gatewayCommand:
-		err = runGateway(ctx, args, os.Stdin, os.Stdout)
-	case serverCommand:
-		err = runServer(ctx, args)
-	case pageCommand:
-		err = runPage(args, os.Stdout)
-	default:
-		err = bench(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	}
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	err := command(ctx, os.Args[1:])
 	stop()
 	var wrong usageError
 	switch {
@@ -60,34 +73,44 @@ func main() {
 	}
 }
 
-// subcommand returns the first word and the rest, if there is a word.
-func subcommand(args []string) (string, []string) {
-	if len(args) == 0 {
-		return "", nil
+// command runs a subcommand, or a measurement if there is none.
+func command(ctx context.Context, args []string) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case gatewayCommand:
+			return runGateway(ctx, args[1:], os.Stdin, os.Stdout)
+		case serverCommand:
+			return runServer(ctx, args[1:])
+		case pageCommand:
+			return runPage(args[1:], os.Stdout)
+		}
 	}
-	return args[0], args[1:]
+	return bench(ctx, args, os.Stdout, os.Stderr)
 }
 
-// usageError is a wrong way to call the program.
+// usageError is a mistake in the arguments.
 type usageError struct{ error }
 
-// bench is the program without the process around it.
+// bench measures what the arguments ask for.
 func bench(ctx context.Context, args []string, out, notes io.Writer) error {
 	r, file, err := newRun(args, notes)
 	if err != nil {
 		return err
 	}
-	return r.measure(ctx, out, file)
+	if err := r.measure(ctx, out, file); err != nil || file != publishedReport {
+		return err
+	}
+	return runPage(nil, out)
 }
 
-// newRun reads the command line, and returns the name of the JSON file too.
+// newRun parses the arguments. It also returns the name of the file for the figures.
 func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(notes)
-	names := f.String("run", "all", "which groups: "+strings.Join(groupNames(), ", ")+"; several with commas")
-	quick := f.Bool("quick", false, "less, in less than a minute: to see that all is well, not to be quoted")
-	rounds := f.Int("rounds", 0, "how many rounds; 0 is 5, or 3 with -quick")
-	f.StringVar(&file, "json", "", "file to write (default results/TIME.json)")
+	names := f.String("run", "all", "groups to measure, separated by commas: "+strings.Join(groupNames(), ", "))
+	quick := f.Bool("quick", false, "measure less, within a minute: to test the program, not to quote the figures")
+	rounds := f.Int("rounds", 0, "number of rounds; 0 means 5, or 3 with -quick")
+	f.StringVar(&file, "json", "", "`file` for the figures (default docs/performance.json for a complete run, else results/TIME.json)")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return nil, "", err
@@ -99,42 +122,26 @@ func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
 		return nil, "", usageError{fmt.Errorf("-rounds is %d, expected 1 or more", *rounds)}
 	}
 	r = &run{quick: *quick, rounds: *rounds, notes: notes}
-	switch {
-	case r.rounds > 0:
-	case r.quick:
-		r.rounds = 3
-	default:
-		r.rounds = 5
+	if r.rounds == 0 {
+		r.rounds = fullRounds
+		if r.quick {
+			r.rounds = 3
+		}
 	}
 	if r.groups, err = chooseGroups(*names); err != nil {
 		return nil, "", usageError{err}
 	}
-	now := time.Now()
+	r.report = &report{
+		At: time.Now(), Command: strings.Join(append([]string{"bench"}, args...), " "),
+		Revision: revision(), Machine: thisMachine(), Rounds: r.rounds, Quick: r.quick,
+	}
+	if file == "" && r.complete() {
+		file = publishedReport
+	}
 	if file == "" {
-		file = filepath.Join("results", now.UTC().Format("20060102-150405")+".json")
+		file = filepath.Join("results", r.report.At.UTC().Format("20060102-150405")+".json")
 	}
-	r.report = &report{At: now, Command: strings.Join(append([]string{"bench"}, args...), " "), Machine: thisMachine(), Rounds: r.rounds, Quick: r.quick}
 	return r, file, nil
-}
-
-// group is measurements that belong together.
-type group struct {
-	name    string
-	measure func(context.Context, *run) error
-	needs   func(*run) error // finds what it takes; nil: nothing that is not sure to be there
-}
-
-func allGroups() []group {
-	return []group{
-		{"local", measureLocal, nil},
-		{"huge", measureHuge, nil},
-		{"middleware", measureMiddleware, nil},
-		{"global", measureGlobal, nil},
-		{"gateway", measureGateway, gatewayNeeds},
-		{"bandwidth", measureBandwidth, bandwidthNeeds},
-		{"worst", measureWorst, nil},
-		{"growth", measureGrowth, nil},
-	}
 }
 
 func groupNames() (names []string) {

@@ -11,28 +11,30 @@ import (
 	"strings"
 )
 
-// What is measured of the middleware: what a request takes that is let pass, over what
-// the handler behind takes alone. There is no network, and one thread.
+// The group middleware measures what an allowed request costs beyond the bare handler, on one
+// thread and without a network.
 
-// The figures of this group: what it is more than the bare handler.
-const (
-	nsOver     = "ns over bare"
-	allocsOver = "allocs over"
-	bytesOver  = "bytes over"
+var (
+	nsOver     = figure{name: "ns over bare", format: nsText}
+	allocsOver = figure{name: "allocs over", format: fewText}
+	bytesOver  = figure{name: "bytes over", format: plainText}
 
-	requestTime, requestAllocs, requestBytes = "request", "request's allocs", "request's bytes" // all told
+	// Of the complete request.
+	requestTime   = figure{name: "request", format: nsText, better: neither}
+	requestAllocs = figure{name: "request's allocs", format: plainText, better: neither}
+	requestBytes  = figure{name: "request's bytes", format: plainText, better: neither}
 )
 
-// The names of those that targets speak of.
+// The names that lines mention.
 const (
-	middlewareWorkload = "a request that is let pass"
+	middlewareWorkload = "an allowed request"
 
 	dianaOneRule  = "Diana, 1 rule by IP, 1 URL, RateLimit fields"
 	bareHandler   = "bare handler"
 	fieldsHandler = "bare handler that sets two fields"
 )
 
-// dianaHandler makes the name of Diana's, of so many URLs.
+// dianaHandler makes the name of a handler with three rules and that many URLs.
 func dianaHandler(urls int, fields bool) string {
 	name := fmt.Sprintf("Diana, 3 rules, %d URLs", urls)
 	if fields {
@@ -41,11 +43,45 @@ func dianaHandler(urls int, fields bool) string {
 	return name
 }
 
-// middleware is one who is measured.
+// middleware is a handler to measure.
 type middleware struct {
 	name string
+	work string // see row
 	kind kind
 	http.Handler
+}
+
+func middlewareGroup() group {
+	plain, fields, one := dianaHandler(1000, false), dianaHandler(1000, true), middlewareWorkload
+	return group{
+		name: "middleware", title: "As middleware", measure: measureMiddleware,
+		figures: []figure{nsOver, requestTime, allocsOver, bytesOver},
+		lines: []line{
+			compare("1 rule by IP, RateLimit fields, over the bare handler", one, nsOver, dianaOneRule, bestRival),
+			compare("3 rules, 1,000 URLs, over the bare handler", one, nsOver, plain).must("M1", atMost(nsOver, 560)),
+			compare("the same: allocations", one, allocsOver, plain).must("M1", atMost(allocsOver, 0)),
+			custom("the same with fields, over a handler that sets two fields", measureFields).must("M1", atMost(nsOver, 600)),
+			compare("the same: allocations over the bare handler", one, allocsOver, fields).must("M1", atMost(allocsOver, 4)),
+			compare("10,000 URLs beside 10", one, nsOver, dianaHandler(10_000, false), dianaHandler(10, false)).must("M2", ratioAtMost(1.3)),
+			compare("the same with fields", one, nsOver, dianaHandler(10_000, true), dianaHandler(10, true)).must("M2", ratioAtMost(1.3)),
+		},
+	}
+}
+
+// measureFields compares the handler that sends RateLimit fields with one that sets two fields,
+// round by round.
+func measureFields(r *report) (m measured, ok bool) {
+	ours, theirs := r.find(middlewareWorkload, dianaHandler(1000, true)).of(nsOver), r.find(middlewareWorkload, fieldsHandler).of(nsOver)
+	if ours == nil || theirs == nil {
+		return m, false
+	}
+	var over []float64
+	for i, ns := range ours.Rounds {
+		over = append(over, ns-theirs.Rounds[i])
+	}
+	m.value = median(over)
+	m.diana = nsText(m.value)
+	return m, true
 }
 
 func measureMiddleware(ctx context.Context, r *run) error {
@@ -58,9 +94,9 @@ func measureMiddleware(ctx context.Context, r *run) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	err = r.interleave(ctx, len(handlers), func(_, i int) error {
 		h := &handlers[i]
-		passing(h, r.count(5_000, 2_000)) // what is allocated once
-		ns, allocated, bytes := passing(h, r.count(200_000, 20_000))
-		m := r.row(middlewareWorkload, h.name, h.kind)
+		serveAllowed(h, r.count(5_000, 2_000)) // includes what the handler allocates once
+		ns, allocated, bytes := serveAllowed(h, r.count(200_000, 20_000))
+		m := r.working(middlewareWorkload, h.name, h.work, h.kind)
 		m.add(requestTime, ns)
 		m.add(requestAllocs, allocated)
 		m.add(requestBytes, bytes)
@@ -75,25 +111,25 @@ func measureMiddleware(ctx context.Context, r *run) error {
 		if m == bare {
 			continue
 		}
-		for total, over := range map[string]string{requestTime: nsOver, requestAllocs: allocsOver, requestBytes: bytesOver} {
-			for i, v := range m.Figures[total].Rounds {
-				m.add(over, v-bare.Figures[total].Rounds[i])
+		for _, f := range []struct{ total, over figure }{{requestTime, nsOver}, {requestAllocs, allocsOver}, {requestBytes, bytesOver}} {
+			for i, v := range m.of(f.total).Rounds {
+				m.add(f.over, v-bare.of(f.total).Rounds[i])
 			}
 		}
 	}
 	return nil
 }
 
-// passing returns what a request takes that is let pass.
-func passing(h http.Handler, requests int) (ns, allocated, bytes float64) {
+// serveAllowed returns the cost of an allowed request.
+func serveAllowed(h http.Handler, requests int) (ns, allocated, bytes float64) {
 	request := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/api/v%d/orders", urlAsked), nil)
 	request.Header.Set("X-Device-Id", "0a1b2c3d")
-	return serving(h, request, requests)
+	return serve(h, request, requests)
 }
 
-// serving returns what a request takes. The time is the median of short slices, as it is
-// small beside what else a machine does now and then.
-func serving(h http.Handler, request *http.Request, requests int) (ns, allocated, bytes float64) {
+// serve returns the cost of a request. The time is the median of short slices, because other
+// activity of the machine would dominate a mean.
+func serve(h http.Handler, request *http.Request, requests int) (ns, allocated, bytes float64) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	var times []float64
@@ -109,7 +145,7 @@ func serving(h http.Handler, request *http.Request, requests int) (ns, allocated
 	return median(times), float64(after.Mallocs-before.Mallocs) / float64(requests), float64(after.TotalAlloc-before.TotalAlloc) / float64(requests)
 }
 
-// openMiddleware opens all who are measured.
+// openMiddleware opens all handlers.
 func openMiddleware(ctx context.Context) (handlers []middleware, stop func(), err error) {
 	bare := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	var stops []func()
@@ -118,23 +154,23 @@ func openMiddleware(ctx context.Context) (handlers []middleware, stop func(), er
 			s()
 		}
 	}
-	add := func(name, text string) {
+	add := func(name, work, text string) {
 		if err != nil {
 			return
 		}
 		var h http.Handler
 		var end func()
 		if h, end, err = openHandler(ctx, text, bare); err == nil {
-			handlers = append(handlers, middleware{name, diana, h})
+			handlers = append(handlers, middleware{name, work, diana, h})
 			stops = append(stops, end)
 		}
 	}
 	for _, urls := range []int{1000, 10, 10_000} {
 		for _, fields := range []bool{false, true} {
-			add(dianaHandler(urls, fields), rulesOf(urls, fields))
+			add(dianaHandler(urls, fields), "3 rules", rulesOf(urls, fields))
 		}
 	}
-	add(dianaOneRule, "limits: [{url: /, rules: [{actor: ip, rpu: 1000000000}]}]")
+	add(dianaOneRule, "", "limits: [{url: /, rules: [{actor: ip, rpu: 1000000000}]}]")
 	if err != nil {
 		stop()
 		return nil, nil, err
@@ -147,20 +183,20 @@ func openMiddleware(ctx context.Context) (handlers []middleware, stop func(), er
 		}
 		handlers = append(handlers, h)
 	}
-	// Two fields are at least this, whoever sets them: the recorder makes room for them, and
-	// copies them when the answer begins.
+	// Any handler pays this for two fields, because the recorder allocates room for them and copies
+	// them when the response begins.
 	fields := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Ratelimit-Policy"] = []string{"policy"}
 		w.Header()["Ratelimit"] = []string{"left"}
 		bare(w, r)
 	})
-	return append(handlers, middleware{fieldsHandler, floor, fields}, middleware{bareHandler, floor, bare}), stop, nil
+	return append(handlers, middleware{name: fieldsHandler, kind: floor, Handler: fields}, middleware{name: bareHandler, kind: floor, Handler: bare}), stop, nil
 }
 
-// urlAsked is the one of the URLs that requests are for.
+// urlAsked is the number of the URL that requests are for.
 const urlAsked = 5
 
-// rulesOf is a configuration of so many URLs, of which one has three rules.
+// rulesOf returns a configuration with that many URLs. One URL has three rules.
 func rulesOf(urls int, fields bool) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "response: {headers: %v}\nlimits:\n", fields)
@@ -172,13 +208,4 @@ func rulesOf(urls int, fields bool) string {
 		fmt.Fprintf(&text, "- {url: /api/v%d/orders, rules: [{rpu: 1000000000}%s]}\n", i, more)
 	}
 	return text.String()
-}
-
-// openHandler returns a handler with Diana before it.
-func openHandler(ctx context.Context, text string, next http.Handler) (http.Handler, func(), error) {
-	l, err := openLimiter(ctx, text)
-	if err != nil {
-		return nil, nil, err
-	}
-	return l.Handler(next), func() { _ = l.Close() }, nil // it has nothing to lose
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/throttled/throttled/v2/store/memstore"
 )
 
-// The rivals have one rule, by the client's address, and set their fields, as they do
-// when they are used as their documentation shows.
+// Each rival has one rule by the client's address and sets its fields, as its documentation
+// shows.
 
 func openHTTPRateHandler(next http.Handler) (middleware, error) {
 	byAddress := func(r *http.Request) (string, error) {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
 		return httprate.CanonicalizeIP(host), err
 	}
-	return middleware{"httprate, 1 rule by IP", rival, httprate.LimitBy(math.MaxInt32, time.Minute, byAddress)(next)}, nil
+	return middleware{"httprate, 1 rule by IP", "", rival, httprate.LimitBy(math.MaxInt32, time.Minute, byAddress)(next)}, nil
 }
 
 func openThrottledHandler(next http.Handler) (middleware, error) {
@@ -35,10 +35,10 @@ func openThrottledHandler(next http.Handler) (middleware, error) {
 		return middleware{}, err
 	}
 	h := throttled.HTTPRateLimiterCtx{RateLimiter: limiter, VaryBy: &throttled.VaryBy{RemoteAddr: true}}
-	return middleware{"throttled, 1 rule by IP", rival, h.RateLimit(next)}, nil
+	return middleware{"throttled, 1 rule by IP", "", rival, h.RateLimit(next)}, nil
 }
 
 func openTollboothHandler(next http.Handler) (middleware, error) {
 	limiter := tollbooth.NewLimiter(1_000*million, nil).SetIPLookups([]string{"RemoteAddr"})
-	return middleware{"tollbooth, 1 rule by IP", rival, tollbooth.LimitHandler(limiter, next)}, nil
+	return middleware{"tollbooth, 1 rule by IP", "", rival, tollbooth.LimitHandler(limiter, next)}, nil
 }

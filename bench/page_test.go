@@ -13,17 +13,16 @@ import (
 	"testing"
 )
 
-// The page and the pictures are what the program makes of the report beside them.
+// The page and the picture in this repository belong to the report beside them.
 func TestPage(t *testing.T) {
 	files, err := published(publishedReport)
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := strings.TrimSuffix(publishedReport, ".json")
-	page := string(files[base+".md"])
+	page := string(files[strings.TrimSuffix(publishedReport, ".json")+".md"])
 	for name, want := range files {
 		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is not made of %s (%v): go run . page", name, publishedReport, err)
+			t.Errorf("%s does not belong to %s (%v): run make page", name, publishedReport, err)
 		}
 		if filepath.Ext(name) != ".svg" {
 			continue
@@ -31,17 +30,8 @@ func TestPage(t *testing.T) {
 		if err := wellFormed(want); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if !strings.Contains(page, "](performance/"+filepath.Base(name)+")") {
+		if !strings.Contains(page, "]("+filepath.Base(name)+")") {
 			t.Errorf("%s is not on the page", name)
-		}
-	}
-	there, err := filepath.Glob(filepath.Join(base, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range there {
-		if files[name] == nil {
-			t.Errorf("nobody makes %s", name)
 		}
 	}
 }
@@ -72,8 +62,8 @@ func TestFillPage(t *testing.T) {
 	}
 }
 
-// A rival that is better is said to be, and one that is not is not.
-func TestSlowerBlock(t *testing.T) {
+// The page names a rival that is better, and no other.
+func TestBetterBlock(t *testing.T) {
 	r := &run{report: &report{}, group: "local"}
 	for name, ns := range map[string]float64{dianaMemory: 30, "slow": 40, "fast": 20, "as fast": 29.5} {
 		k := rival
@@ -82,14 +72,15 @@ func TestSlowerBlock(t *testing.T) {
 		}
 		r.row("hot", name, k).add(nsDecision, ns)
 	}
-	got := r.report.slowerBlock()
-	if !strings.Contains(got, "| fast: 20 ns |") {
-		t.Errorf("%q does not name who is faster, or others too", got)
+	r.working("hot", "less work", "none", rival).add(nsDecision, 10)
+	got := r.report.betterBlock()
+	if !strings.Contains(got, "| ns: 20 ns (fast), **30 ns (Diana memstore)** |") {
+		t.Errorf("%q does not name the faster rival, or names others too", got)
 	}
 }
 
-// What is sent slowly is not better for being there too soon.
-func TestPacedIsNotSlower(t *testing.T) {
+// A response that is paced is not better for ending too soon.
+func TestPacedIsNotBetter(t *testing.T) {
 	r := &run{report: &report{}, group: "bandwidth"}
 	for name, figures := range map[string][2]float64{slowedServe: {10, 20}, "soon": {8, 30}, "light": {10, 15}} {
 		k := rival
@@ -97,13 +88,38 @@ func TestPacedIsNotSlower(t *testing.T) {
 			k = diana
 		}
 		m := r.row(slowedWorkload, name, k)
-		m.add(p50, figures[0])
+		m.add(slowedP50, figures[0])
 		m.add(coreShare, figures[1])
 	}
-	if got := r.report.slowerBlock(); strings.Contains(got, "soon") || !strings.Contains(got, "| light: 15 % |") {
-		t.Errorf("%q names who is too soon, or does not name who takes less of a core", got)
+	if got := r.report.betterBlock(); strings.Contains(got, "soon") || !strings.Contains(got, "15 % (light)") {
+		t.Errorf("%q names the rival that ends too soon, or omits the one that takes less of a core", got)
 	}
-	if got := r.report.tablesBlock("bandwidth"); strings.Contains(got, "times better") {
-		t.Errorf("%q compares", got)
+}
+
+// A ratio to a rival says how many times better Diana is, and a ratio to a floor is a quotient.
+func TestVerdict(t *testing.T) {
+	r := &run{report: &report{}, group: "local"}
+	for _, s := range []struct {
+		name string
+		kind kind
+		ns   float64
+	}{{"Diana", diana, 20}, {"rival", rival, 60}, {"slow rival", rival, 80}, {"floor", floor, 10}} {
+		r.row("hot", s.name, s.kind).add(nsDecision, s.ns)
+	}
+	for _, tc := range []struct {
+		line line
+		want string
+	}{
+		{compare("", "hot", nsDecision, "Diana", bestRival).must("A", ratioAtLeast(3)), "20 ns, 60 ns, rival, 3 x, met"},
+		{compare("", "hot", nsDecision, "Diana", "slow rival").must("A", ratioAtLeast(4.1)), "20 ns, 80 ns, slow rival, 4 x, missed"},
+		{compare("", "hot", nsDecision, "Diana", "floor").must("A", ratioAtMost(2)), "20 ns, 10 ns, floor, 2 x, met"},
+		{compare("", "hot", nsDecision, "Diana").must("A", atMost(nsDecision, 19)), "20 ns, , , missed"},
+		{compare("", "cold", nsDecision, "Diana", bestRival).must("A", ratioAtLeast(3)), "-, , , not measured"},
+		{compare("", "hot", nsDecision, "Diana", bestRival), "20 ns, 60 ns, rival, 3 x, "},
+	} {
+		cells := tc.line.cells(r.report)
+		if got := strings.Join(append(cells[1:4:4], cells[5]), ", "); got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
-// startRedis starts a Redis server on a free port of this machine, as a process of its
-// own. It ends by stop, or with this program.
+// startRedis starts a Redis server as a process of its own, on a free port of this machine. The
+// server ends by stop or with this program.
 func (r *run) startRedis() (s *redistest.Server, stop func(), err error) {
 	h := &host{}
 	err = caught(func() {
@@ -26,7 +26,7 @@ func (r *run) startRedis() (s *redistest.Server, stop func(), err error) {
 	return s, h.close, nil
 }
 
-// scriptCalls returns how many scripts clients have had the server run.
+// scriptCalls returns the number of scripts that the server has run for clients.
 func scriptCalls(s *redistest.Server) (n int, err error) {
 	err = caught(func() {
 		calls := s.Calls()
@@ -35,17 +35,17 @@ func scriptCalls(s *redistest.Server) (n int, err error) {
 	return n, err
 }
 
-// host is to package redistest what a test is to it otherwise. A method of testing.TB
-// that is not here would panic.
+// host stands for the test that package redistest expects. A method of testing.TB that host does
+// not define panics.
 type host struct {
 	testing.TB
 	cleanups []func()
 }
 
-// hostError is what would fail the test.
+// hostError is an error that would fail the test.
 type hostError struct{ error }
 
-// caught returns what f panicked with, if that is a hostError.
+// caught calls f and returns the hostError that f panics with, if any.
 func caught(f func()) (err error) {
 	defer func() {
 		switch e := recover().(type) {
@@ -75,11 +75,11 @@ func (h *host) TempDir() string {
 	if err != nil {
 		panic(hostError{err})
 	}
-	h.Cleanup(func() { _ = os.RemoveAll(dir) }) // if it stays, it lies where such things do
+	h.Cleanup(func() { _ = os.RemoveAll(dir) }) // a remaining folder does no harm
 	return dir
 }
 
-// close ends what was started, the last first.
+// close calls the cleanups, the last one first.
 func (h *host) close() {
 	for len(h.cleanups) > 0 {
 		last := h.cleanups[len(h.cleanups)-1]

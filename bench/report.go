@@ -3,45 +3,26 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
-// report is all that a run has measured.
+// report is everything that a run measures. It is saved as JSON.
 type report struct {
-	At      time.Time `json:"at"`
-	Command string    `json:"command"`
-	Took    float64   `json:"took,omitempty"` // seconds
-	Machine machine   `json:"machine"`
-	Rounds  int       `json:"rounds"`
-	Quick   bool      `json:"quick"`
-	Rows    []*row    `json:"rows"`
-	Targets []verdict `json:"targets"`
-}
-
-// machine is what the figures depend on.
-type machine struct {
-	CPU   string `json:"cpu"`
-	Cores int    `json:"cores"`
-	OS    string `json:"os"`
-	Go    string `json:"go"`
-	Redis string `json:"redis,omitempty"`
-	Wrk   string `json:"wrk,omitempty"`
-	Nginx string `json:"nginx,omitempty"`
-	Load  string `json:"load,omitempty"` // of the last 1, 5 and 15 minutes when the run began
-
-	// Others is which part of the cores programs have had that are no part of the run, in
-	// per cent. 0 if that is not known.
-	Others float64 `json:"others,omitempty"`
+	At       time.Time `json:"at"`
+	Command  string    `json:"command"`
+	Revision string    `json:"revision,omitempty"` // of Diana, as Git describes it
+	Took     float64   `json:"took,omitempty"`     // seconds
+	Machine  machine   `json:"machine"`
+	Rounds   int       `json:"rounds"`
+	Quick    bool      `json:"quick"`
+	Rows     []*row    `json:"rows"`
 }
 
 // kind says what a row is to Diana.
@@ -50,35 +31,34 @@ type kind string
 const (
 	diana kind = "diana"
 	rival kind = "rival"
-	floor kind = "floor" // what the machine, or Redis, takes at least
+	floor kind = "floor" // less work than a limiter's
 )
 
-// row is what one system did in one workload.
+// row holds the figures of one system in one workload.
 type row struct {
 	Group    string             `json:"group"`
-	Workload string             `json:"workload"` // no two groups have the same
+	Workload string             `json:"workload"` // unique among all groups
 	System   string             `json:"system"`
 	Kind     kind               `json:"kind"`
-	Line     string             `json:"line,omitempty"` // of a picture, if something grows
-	Size     int                `json:"size,omitempty"` // of what grows
+	Work     string             `json:"work,omitempty"` // rows of one workload are alike only if they do the same work
 	Figures  map[string]*series `json:"figures"`
 }
 
-// series is one figure of a row, round by round.
+// series holds the values of one figure, round by round.
 type series struct {
 	Median float64   `json:"median"`
 	Rounds []float64 `json:"rounds"`
 }
 
 func (s *series) add(v float64) {
-	if v != math.Trunc(v) { // more digits mean nothing, and are written to a file
+	if v != math.Trunc(v) { // further digits are noise and make the file larger
 		v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64)
 	}
 	s.Rounds = append(s.Rounds, v)
 	s.Median = median(s.Rounds)
 }
 
-// spread returns how far the rounds lie apart, as a part of the median.
+// spread returns the distance between the lowest and the highest round, divided by the median.
 func (s *series) spread() float64 {
 	if s.Median == 0 {
 		return 0
@@ -94,7 +74,23 @@ func median(values []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// find returns a row, nil if there is none.
+// add adds the value of one round.
+func (m *row) add(f figure, v float64) {
+	if m.Figures[f.name] == nil {
+		m.Figures[f.name] = &series{}
+	}
+	m.Figures[f.name].add(v)
+}
+
+// of returns the values of a figure, or nil if the row has none. The row may be nil.
+func (m *row) of(f figure) *series {
+	if m == nil {
+		return nil
+	}
+	return m.Figures[f.name]
+}
+
+// find returns a row, or nil.
 func (r *report) find(workload, system string) *row {
 	for _, m := range r.Rows {
 		if m.Workload == workload && m.System == system {
@@ -104,60 +100,72 @@ func (r *report) find(workload, system string) *row {
 	return nil
 }
 
-// add notes a figure of one round.
-func (m *row) add(figure string, v float64) {
-	if m.Figures[figure] == nil {
-		m.Figures[figure] = &series{}
+// workloads returns the rows of each workload: first Diana, then the rivals, then the floors.
+func (r *report) workloads() (all [][]*row) {
+	at := map[string]int{}
+	for _, m := range r.Rows {
+		if _, ok := at[m.Workload]; !ok {
+			at[m.Workload] = len(all)
+			all = append(all, nil)
+		}
+		all[at[m.Workload]] = append(all[at[m.Workload]], m)
 	}
-	m.Figures[figure].add(v)
+	order := []kind{diana, rival, floor}
+	for _, rows := range all {
+		slices.SortStableFunc(rows, func(a, b *row) int {
+			return slices.Index(order, a.Kind) - slices.Index(order, b.Kind)
+		})
+	}
+	return all
 }
 
-// ratio returns a figure of one row divided by that of another: the median over the
-// rounds, as what disturbs the machine disturbs all who are measured in a round. It is
-// 0 if one of them is missing.
-func ratio(a, b *row, figure string) float64 {
-	if a == nil || b == nil || a.Figures[figure] == nil || b.Figures[figure] == nil {
+// ratio returns a figure of one row divided by that of another: the median over the rounds,
+// because a disturbance affects all systems of a round. It returns 0 if a figure is missing.
+func ratio(a, b *row, f figure) float64 {
+	x, y := a.of(f), b.of(f)
+	if x == nil || y == nil {
 		return 0
 	}
-	x, y := a.Figures[figure].Rounds, b.Figures[figure].Rounds
 	var ratios []float64
-	for i := range min(len(x), len(y)) {
-		if y[i] != 0 {
-			ratios = append(ratios, x[i]/y[i])
+	for i := range min(len(x.Rounds), len(y.Rounds)) {
+		if y.Rounds[i] != 0 {
+			ratios = append(ratios, x.Rounds[i]/y.Rounds[i])
 		}
 	}
 	return median(ratios)
 }
 
-// save writes the report as JSON, a row or a target in a line.
+// timesBetter returns how many times better one row is than another.
+func timesBetter(ours, theirs *row, f figure) float64 {
+	if f.better == more {
+		return ratio(ours, theirs, f)
+	}
+	return ratio(theirs, ours, f)
+}
+
+// spread returns the spread that the share q of all figures does not exceed.
+func (r *report) spread(q float64) float64 {
+	spreads := []float64{0}
+	for _, m := range r.Rows {
+		for _, s := range m.Figures {
+			if s.Median != 0 && len(s.Rounds) > 1 {
+				spreads = append(spreads, s.spread())
+			}
+		}
+	}
+	slices.Sort(spreads)
+	return spreads[int(q*float64(len(spreads)-1))]
+}
+
+// save writes the report as JSON, one row to a line.
 func (r *report) save(file string) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	for _, begin := range []string{`{"group":`, `{"id":`} {
-		text = bytes.ReplaceAll(text, []byte(begin), []byte("\n"+begin))
-	}
+	text = bytes.ReplaceAll(text, []byte(`{"group":`), []byte("\n"+`{"group":`))
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(file, append(text, '\n'), 0o644)
-}
-
-// thisMachine tells what it can find out.
-func thisMachine() machine {
-	m := machine{CPU: runtime.GOARCH, Cores: runtime.NumCPU(), OS: runtime.GOOS, Go: runtime.Version()}
-	if f, err := os.Open("/proc/cpuinfo"); err == nil {
-		defer f.Close()
-		for lines := bufio.NewScanner(f); lines.Scan(); {
-			if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
-				m.CPU = strings.TrimLeft(name, "\t :")
-				break
-			}
-		}
-	}
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.Load = strings.Join(strings.Fields(string(load))[:3], " ")
-	}
-	return m
 }

@@ -10,15 +10,30 @@ import (
 	"time"
 )
 
+// fullRounds is the number of rounds of a run whose figures may be published.
+const fullRounds = 5
+
 // run is one run of the program.
 type run struct {
 	groups []group
-	group  string // that is being measured
+	group  string // the name of the group under way
 	rounds int
 	quick  bool
-	tiny   bool // a test, which needs no figures
+	tiny   bool // a test, which ignores the figures
 	report *report
 	notes  io.Writer
+}
+
+// complete reports whether the figures may be published.
+func (r *run) complete() bool {
+	return len(r.groups) == len(allGroups()) && !r.quick && r.rounds >= fullRounds
+}
+
+// once returns a run with a single round, for what takes long.
+func (r *run) once() *run {
+	once := *r
+	once.rounds = 1
+	return &once
 }
 
 // measure measures all groups, prints the report and writes it to a file.
@@ -44,7 +59,6 @@ func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	}
 	r.report.Took = time.Since(r.report.At).Round(time.Second).Seconds()
 	r.report.Machine.Others = machineTime().othersSince(before)
-	r.report.Targets = judge(r.report)
 	if err := r.report.print(out); err != nil {
 		return err
 	}
@@ -55,12 +69,12 @@ func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	return nil
 }
 
-// note tells whoever waits what is going on.
+// note writes a line of progress.
 func (r *run) note(format string, args ...any) {
-	_, _ = fmt.Fprintf(r.notes, format+"\n", args...) // nothing depends on it
+	_, _ = fmt.Fprintf(r.notes, format+"\n", args...) // progress is optional
 }
 
-// span returns for how long something is measured.
+// span returns how long to measure.
 func (r *run) span(full, quick time.Duration) time.Duration {
 	switch {
 	case r.tiny:
@@ -71,7 +85,7 @@ func (r *run) span(full, quick time.Duration) time.Duration {
 	return full
 }
 
-// count returns how often something is measured.
+// count returns how many times to measure.
 func (r *run) count(full, quick int) int {
 	switch {
 	case r.tiny:
@@ -82,8 +96,8 @@ func (r *run) count(full, quick int) int {
 	return full
 }
 
-// interleave has every one of n measured once in each round. Each round begins with
-// another, so that none is always measured after the same one.
+// interleave measures each of n systems once a round. Each round begins with another system,
+// so that no system always follows the same one.
 func (r *run) interleave(ctx context.Context, n int, measure func(round, i int) error) error {
 	for round := range r.rounds {
 		for k := range n {
@@ -98,7 +112,7 @@ func (r *run) interleave(ctx context.Context, n int, measure func(round, i int) 
 	return nil
 }
 
-// row returns a row of the report, which is made if there is none.
+// row returns a row of the report. It adds the row if there is none.
 func (r *run) row(workload, system string, k kind) *row {
 	m := r.report.find(workload, system)
 	if m == nil {
@@ -108,7 +122,15 @@ func (r *run) row(workload, system string, k kind) *row {
 	return m
 }
 
-// stopwatch notes how long something takes.
+// working returns row with the work that the system does, where not all systems of a workload
+// do the same.
+func (r *run) working(workload, system, work string, k kind) *row {
+	m := r.row(workload, system, k)
+	m.Work = work
+	return m
+}
+
+// stopwatch returns a function that returns the time since.
 func stopwatch() func() time.Duration {
 	begin := time.Now()
 	return func() time.Duration { return time.Since(begin) }

@@ -9,22 +9,47 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
-
-	"github.com/diana-limiter/diana/internal/paths"
 )
 
-// What the requests cost that are dearest to refuse, beside an ordinary one: paths of many
-// readings, long chains of proxies, many cookies and parameters. There is no network, and one
-// thread. Each is as long as Diana accepts, or as a header of 64 KiB holds.
+// The group worst measures the refusals that cost most, beside an ordinary one: paths with many
+// readings, long chains of proxies, many cookies and parameters. Each request is as long as
+// Diana accepts, or as a header of 64 KiB allows. There is one thread and no network.
 
 const (
-	worstWorkload = "a request that is refused, the dearest of each kind"
-
-	nsRefusal   = "ns a refusal"
-	ordinaryOne = "Diana, an ordinary request"
+	worstWorkload = "refusing the worst request of each kind"
+	ordinaryOne   = "Diana, an ordinary request"
 )
 
-// worstRules refuse every request, after three rules have looked for who makes it.
+var nsRefusal = figure{name: "time of a refusal", format: func(ns float64) string { return secondsText(ns / 1e9) }}
+
+func worstGroup() group {
+	return group{
+		name: "worst", title: "Refusing the worst requests", measure: measureWorst,
+		figures: []figure{nsRefusal},
+		lines: []line{
+			worstOf("the worst path of 1 KiB", pathOf(1<<10), atMost(nsRefusal, 20_000)),
+			worstOf("the worst path of 8 KiB", pathOf(maxPath), atMost(nsRefusal, 100_000)),
+			worstOf("the worst request of any kind", "Diana, ", atMost(nsRefusal, 100_000)),
+		},
+	}
+}
+
+// worstOf makes a line for the slowest of all requests whose names begin with prefix.
+func worstOf(what, prefix string, b bound) line {
+	return custom(what, func(r *report) (m measured, ok bool) {
+		for _, w := range r.Rows {
+			if s := w.of(nsRefusal); s != nil && strings.HasPrefix(w.System, prefix) && s.Median > m.value {
+				m.value, ok = s.Median, true
+			}
+		}
+		m.diana = nsRefusal.format(m.value)
+		return m, ok
+	}).must("P1", b)
+}
+
+func pathOf(size int) string { return fmt.Sprintf("Diana, a path of %d bytes: ", size) }
+
+// worstRules refuse every request, after three rules have looked for its actor.
 const worstRules = `
 identity: {trusted_proxies: [10.0.0.0/8]}
 limits:
@@ -33,15 +58,15 @@ limits:
 - {url: '/a/{x}/b', rules: [{rpu: 1000000000}]}
 `
 
-// dearest is a kind of request.
-type dearest struct {
+// worstRequest is a kind of request.
+type worstRequest struct {
 	name    string
 	request *http.Request
 }
 
-// dearestRequests returns the dearest of each kind that was found by BenchmarkWorst and
-// BenchmarkWorstPath of package rule.
-func dearestRequests() []dearest {
+// worstRequests returns the worst request of each kind that benchmarks of package rule have
+// found.
+func worstRequests() []worstRequest {
 	filled := func(text string, size int) string { return strings.Repeat(text, size/len(text)) }
 	request := func(target string, fields ...string) *http.Request {
 		r := httptest.NewRequest(http.MethodGet, target, nil)
@@ -51,36 +76,33 @@ func dearestRequests() []dearest {
 		}
 		return r
 	}
-	pathsOf := func(size int) []dearest {
-		const most = paths.MaxSegments - 2
+	paths := func(size int) []worstRequest {
+		const most = maxSegments - 2
 		long := func(text string, segments int) *http.Request {
 			path := "/" + strings.Repeat(text, min(size/len(text), most/segments))
 			return request(path + strings.Repeat("A", max(size-len(path), 0)))
 		}
-		return []dearest{
-			{fmt.Sprintf("a path of %d bytes: slashes", size), long("/", 1)},
-			{fmt.Sprintf("a path of %d bytes: parameters", size), long("a;/", 1)},
-			{fmt.Sprintf("a path of %d bytes: encoded slashes", size), long("a%2F", 1)},
-			{fmt.Sprintf("a path of %d bytes: encoded twice", size), long("%2561%255Ca;/", 2)},
-			{fmt.Sprintf("a path of %d bytes: up and down", size), long("a;/../", 2)},
+		return []worstRequest{
+			{pathOf(size) + "slashes", long("/", 1)},
+			{pathOf(size) + "parameters", long("a;/", 1)},
+			{pathOf(size) + "encoded slashes", long("a%2F", 1)},
+			{pathOf(size) + "encoded twice", long("%2561%255Ca;/", 2)},
+			{pathOf(size) + "up and down", long("a;/../", 2)},
 		}
 	}
 	const header = 60 << 10
-	all := []dearest{{ordinaryOne, request("/a/b/c?key=x", "X-Key", "0a1b2c3d", "Cookie", "sid=0a1b2c3d")}}
-	for _, d := range append(append(pathsOf(1<<10), pathsOf(paths.MaxLength)...), []dearest{
-		{"X-Forwarded-For, trusted proxies", request("/", "X-Forwarded-For", filled("10.0.0.1,", header))},
-		{"cookies", request("/", "Cookie", filled("sib=0123456789012345678901;", header))},
-		{"cookies of the name", request("/", "Cookie", filled("sid=0123456789012345678901;", 250*27))},
-		{"a cookie, encoded", request("/", "Cookie", "sid="+filled("%41", 4000))},
-		{"parameters", request("/?" + filled("kex=0123456789012345678901&", header))},
-		{"parameters of the name", request("/?" + filled("key=0123456789012345678901&", 250*27))},
-		{"a parameter, encoded", request("/?key=" + filled("%41", 4000))},
-		{"a field", request("/", "X-Key", filled("x", 4000))},
-	}...) {
-		d.name = "Diana, " + d.name
-		all = append(all, d)
-	}
-	return all
+	all := []worstRequest{{ordinaryOne, request("/a/b/c?key=x", "X-Key", "0a1b2c3d", "Cookie", "sid=0a1b2c3d")}}
+	all = append(append(all, paths(1<<10)...), paths(maxPath)...)
+	return append(all, []worstRequest{
+		{"Diana, X-Forwarded-For, trusted proxies", request("/", "X-Forwarded-For", filled("10.0.0.1,", header))},
+		{"Diana, cookies", request("/", "Cookie", filled("sib=0123456789012345678901;", header))},
+		{"Diana, cookies of the name", request("/", "Cookie", filled("sid=0123456789012345678901;", 250*27))},
+		{"Diana, a cookie, encoded", request("/", "Cookie", "sid="+filled("%41", 4000))},
+		{"Diana, parameters", request("/?" + filled("kex=0123456789012345678901&", header))},
+		{"Diana, parameters of the name", request("/?" + filled("key=0123456789012345678901&", 250*27))},
+		{"Diana, a parameter, encoded", request("/?key=" + filled("%41", 4000))},
+		{"Diana, a field", request("/", "X-Key", filled("x", 4000))},
+	}...)
 }
 
 func measureWorst(ctx context.Context, r *run) error {
@@ -90,7 +112,7 @@ func measureWorst(ctx context.Context, r *run) error {
 		return err
 	}
 	defer stop()
-	requests := dearestRequests()
+	requests := worstRequests()
 	for _, d := range requests {
 		w := httptest.NewRecorder()
 		if h.ServeHTTP(w, d.request); w.Code != http.StatusServiceUnavailable {
@@ -99,19 +121,8 @@ func measureWorst(ctx context.Context, r *run) error {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	return r.interleave(ctx, len(requests), func(_, i int) error {
-		ns, _, _ := serving(h, requests[i].request, max(r.count(20_000, 2_000), 20))
+		ns, _, _ := serve(h, requests[i].request, max(r.count(20_000, 2_000), 20))
 		r.row(worstWorkload, requests[i].name, diana).add(nsRefusal, ns)
 		return nil
 	})
-}
-
-func worstTargets() (all []target) {
-	for _, d := range dearestRequests()[1:] {
-		most := 100_000.0
-		if strings.Contains(d.name, "1024") {
-			most = 20_000
-		}
-		all = append(all, target{"W1", fmt.Sprintf("%s: at most %.0f µs", strings.TrimPrefix(d.name, "Diana, "), most/1000), judgeMost(worstWorkload, d.name, nsRefusal, most)})
-	}
-	return all
 }

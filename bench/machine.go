@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// machine is what the figures depend on.
+type machine struct {
+	CPU   string `json:"cpu"`
+	Cores int    `json:"cores"`
+	OS    string `json:"os"`
+	Go    string `json:"go"`
+	Redis string `json:"redis,omitempty"`
+	Wrk   string `json:"wrk,omitempty"`
+	Nginx string `json:"nginx,omitempty"`
+	Load  string `json:"load,omitempty"` // of the last 1, 5 and 15 minutes when the run began
+
+	// Others is the share of the cores that programs outside the run used, in per cent.
+	// It is 0 if the system does not say.
+	Others float64 `json:"others,omitempty"`
+}
+
+// thisMachine returns what it can find out about the machine.
+func thisMachine() machine {
+	m := machine{CPU: runtime.GOARCH, Cores: runtime.NumCPU(), OS: runtime.GOOS, Go: runtime.Version()}
+	if f, err := os.Open("/proc/cpuinfo"); err == nil {
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
+				m.CPU = strings.TrimLeft(name, "\t :")
+				break
+			}
+		}
+	}
+	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m.Load = strings.Join(strings.Fields(string(load))[:3], " ")
+	}
+	return m
+}
+
+// revision returns the revision of Diana, or "" outside of a Git repository.
+func revision() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// versionOf returns the version that a program prints in its first line: the word with a dot.
+func versionOf(program, flag string) string {
+	out, _ := exec.Command(program, flag).CombinedOutput() // wrk prints its version and fails
+	line, _, _ := strings.Cut(string(out), "\n")
+	for _, word := range strings.Fields(line) {
+		if strings.Contains(word, ".") {
+			return word
+		}
+	}
+	return ""
+}
+
+// Linux reports processor time in /proc, in hundredths of a second. On other systems every
+// processor time is 0.
+
+// processTime returns the processor time of a process in seconds.
+func processTime(pid int) float64 {
+	times := processTimes(strconv.Itoa(pid))
+	return times[0] + times[1]
+}
+
+// processTimes returns the time of a process in its own code and in the kernel, and then the
+// same of its children that have ended.
+func processTimes(pid string) (seconds [4]float64) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%s/stat", pid))
+	if err != nil {
+		return seconds
+	}
+	// number (name) state ...
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	for i := range seconds {
+		if 11+i < len(fields) {
+			seconds[i], _ = hundredths(fields[11+i])
+		}
+	}
+	return seconds
+}
+
+func hundredths(text string) (float64, error) {
+	n, err := strconv.ParseFloat(text, 64)
+	return n / 100, err
+}
+
+// spent is how busy a machine has been.
+type spent struct{ all, busy, own float64 }
+
+// machineTime returns the processor time since the machine started: all of it, the busy part,
+// and the part of this program with its children that have ended.
+func machineTime() (s spent) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return s
+	}
+	line, _, _ := strings.Cut(string(stat), "\n")
+	// cpu user nice system idle iowait irq softirq steal
+	for i, field := range strings.Fields(line) {
+		if v, err := hundredths(field); err == nil && 1 <= i && i <= 8 {
+			s.all += v
+			if i != 4 && i != 5 {
+				s.busy += v
+			}
+		}
+	}
+	for _, v := range processTimes("self") {
+		s.own += v
+	}
+	return s
+}
+
+// othersSince returns the share of the machine that other programs used since before, in per
+// cent.
+func (s spent) othersSince(before spent) float64 {
+	if s.all <= before.all {
+		return 0
+	}
+	others := (s.busy - before.busy) - (s.own - before.own)
+	return 100 * max(others, 0) / (s.all - before.all)
+}
