@@ -9,7 +9,7 @@ FUZZTIME ?= 30000x
 FUZZ := rule:FuzzParseWho rule:FuzzPath rule:FuzzForwardedFor rule:FuzzCookie rule:FuzzQuery rule:FuzzField config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields
 
 # The files and folders whose prose is checked. In the end it is every package and document.
-PROSE ?= Makefile .golangci.yml scripts tools/vale
+PROSE ?= DESIGN.md CONTRIBUTING.md CHANGELOG.md docs/algorithms.md docs/configuration.md docs/extending.md docs/operating.md docs/decisions Makefile .golangci.yml scripts tools/vale
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
