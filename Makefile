@@ -43,8 +43,7 @@ lint: prose
 
 ## prose: documents and comments are plain English; PROSE='rule docs/replay.md' for other files
 prose:
-	@tools/vale/check
-	@tools/vale/prose $(PROSE)
+	@cd tools/vale && GOWORK=off go test . && GOWORK=off go run . -C $(CURDIR) $(PROSE)
 
 ## tidy: go.mod and go.sum list the dependencies in use and no others
 tidy:

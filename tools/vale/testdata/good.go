@@ -7,3 +7,12 @@ package a
 func Take() {}
 
 var judge int // the index of the current rule
+
+// T has comments behind its fields, and each is a sentence of its own.
+type T struct {
+	A int // the first of the fields, which has a rather long comment for a field
+	B int // the second of the fields, which has a rather long comment for a field
+	C int // the third of the fields, which has a rather long comment for a field
+}
+
+const url = "http://example.com" // "
