@@ -39,7 +39,7 @@ deps:
 ## lint: formatting, vet, the linters in .golangci.yml, and prose
 lint: prose
 	@unformatted=$$(gofmt -l $(MODULES)); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(MODULES) tools/vale; do echo "== $$m"; (cd $$m && { [ $$m != tools/vale ] || export GOWORK=off; } && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 ## prose: documents and comments are plain English; PROSE='rule docs/replay.md' for other files
 prose:

@@ -40,7 +40,7 @@ func check(folder string, paths []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(temp)
+	defer func() { _ = os.RemoveAll(temp) }()
 	for _, p := range paths {
 		if err := extract(folder, p, temp); err != nil {
 			return "", err
