@@ -1,21 +1,24 @@
-# Everything is run from here. `make check` is all that CI runs.
+# Every check runs from this file. CI runs "make check".
 
 MODULES := . source/etcd source/etcd/etcdtest prometheus cmd/diana bench examples/extension
-# A number of inputs and not a time: a fuzz run that a time ends can fail with "context
-# deadline exceeded" and no finding, when its workers are late to hear of it.
+# FUZZTIME is a number of inputs. With a time limit, a fuzz run can fail without a finding, because
+# its workers notice the end too late and report "context deadline exceeded".
 FUZZTIME ?= 30000x
 
 # package:target of every fuzz test
 FUZZ := rule:FuzzParseWho internal/plan:FuzzPath internal/plan:FuzzForwardedFor internal/actors:FuzzCookie internal/actors:FuzzQuery internal/plan:FuzzField config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead
 
+# The files and folders whose prose is checked. In the end it is every package and document.
+PROSE ?= DESIGN.md CONTRIBUTING.md CHANGELOG.md docs/algorithms.md docs/configuration.md docs/extending.md docs/operating.md docs/decisions Makefile .golangci.yml scripts tools/vale
+
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
-.PHONY: test check compat deps lint tidy build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
+.PHONY: test check compat deps lint prose tidy build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
 .DEFAULT_GOAL := test
 
-## test: all tests of all modules, under the race detector, and without it what it cannot count or would slow down
+## test: all tests of all modules under the race detector; without it the tests that it would distort or slow down
 test: deps
-	@command -v consul >/dev/null || echo "There is no consul on PATH: only the fake of it is tested"
+	@command -v consul >/dev/null || echo "consul is not on PATH: only the fake of it is tested"
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
 	go test -timeout 20m -run 'Alloc|BytesPerKey|Flood|Model' . ./limit ./memstore ./rate ./redisstore ./internal/plan
 	go test -run 'AllSpellings|PlainPaths' ./internal/plan -length 6
@@ -33,16 +36,20 @@ compat:
 deps:
 	@scripts/deps
 
-## lint: formatting, vet and the list of linters in .golangci.yml
-lint:
+## lint: formatting, vet, the linters in .golangci.yml, and prose
+lint: prose
 	@unformatted=$$(gofmt -l $(MODULES)); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(MODULES) tools/vale; do echo "== $$m"; (cd $$m && { [ $$m != tools/vale ] || export GOWORK=off; } && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
-## tidy: go.mod and go.sum say what is used, no more
+## prose: documents and comments are plain English; PROSE='rule docs/replay.md' for other files
+prose:
+	@cd tools/vale && GOWORK=off go test . && GOWORK=off go run . -C $(CURDIR) $(PROSE)
+
+## tidy: go.mod and go.sum list the dependencies in use and no others
 tidy:
-	@set -e; for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy -diff); done
+	@set -e; for m in $(MODULES) tools/vale; do (cd $$m && GOWORK=off go mod tidy -diff); done
 
-## build386: no place relies on 64-bit integers
+## build386: no code relies on 64-bit integers
 build386:
 	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rate ./rule ./internal/plan ./internal/actors ./memstore ./config ./replay ./client
 
@@ -50,15 +57,15 @@ build386:
 outside: deps
 	@scripts/outside
 
-## clean-clone: building and go doc change nothing in a fresh clone of what is committed
+## clean-clone: building and go doc change nothing in a fresh clone of the commit
 clean-clone:
 	@scripts/clean $(MODULES)
 
-## verify: the downloaded dependencies are what go.sum says; what is not downloaded is not looked at
+## verify: the downloaded dependencies match go.sum; dependencies that are not downloaded are skipped
 verify:
-	@set -e; for m in $(MODULES) tools; do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+	@set -e; for m in $(MODULES) tools tools/vale; do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
 
-## vulnerabilities: none is known of what the modules use, where the database can be reached
+## vulnerabilities: the modules use no code with a known vulnerability; skipped without access to the database
 vulnerabilities:
 	@scripts/vulnerabilities $(MODULES)
 
