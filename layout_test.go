@@ -22,30 +22,31 @@ var layout = []struct {
 	imports string
 }{
 	// Programs.
-	{"cmd/diana", ". client config config/diff memstore redisstore replay rule source source/etcd " +
-		"internal/names internal/paths internal/plan cmd/diana/internal/accesslog cmd/diana/internal/simulate cmd/diana/internal/trial"},
+	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd " +
+		"internal/names internal/paths internal/plan cmd/diana/internal/accesslog cmd/diana/internal/simulate prometheus"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
-	{"cmd/diana/internal/trial", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
 	{"cmd/diana/internal/accesslog", ""},
 	{"cmd/diana/compat", ""},
 	{"examples/extension", ". config limit rule source"},
 	{"bench", ". config limit memstore redisstore rule internal/paths internal/redistest internal/testproc"},
 
-	// A limiter in a client.
-	{"client", ". internal/actors internal/fields"},
+	// Uses of the limiter.
+	{"prometheus", "."},
+	{"client", ". internal/actors internal/fields internal/waitqueue"},
 
 	// The limiter, and what it is made of.
 	{".", "config config/diff limit memstore redisstore rule source " +
-		"internal/decide internal/fields internal/follow internal/paths internal/plan internal/respond internal/top"},
-	{"internal/follow", "config config/diff source"},
-	{"internal/respond", "internal/fields internal/paths rule"},
-	{"internal/decide", "internal/plan internal/top limit rule"},
+		"internal/decide internal/fields internal/follow internal/plan internal/refusals internal/respond"},
+	{"internal/follow", "config source"},
+	{"internal/respond", "internal/fields internal/paths limit memstore rule"},
+	{"internal/decide", "internal/plan internal/refusals limit memstore redisstore rule"},
+	{"internal/refusals", "internal/plan internal/top rule"},
 	{"internal/plan", "internal/httptext internal/names internal/paths limit rule"},
 	{"internal/fields", "internal/httptext"},
 
 	// Stores, and other uses of stores.
-	{"rate", "limit memstore"},
-	{"memstore", "limit"},
+	{"rate", "internal/waitqueue limit memstore"},
+	{"memstore", "internal/waitqueue limit"},
 	{"redisstore", "limit"},
 	{"storetest", "limit replay"},
 	{"replay", "limit"},
@@ -66,11 +67,13 @@ var layout = []struct {
 	{"limit", ""},
 	{"internal/httptext", ""},
 	{"internal/top", ""},
+	{"internal/waitqueue", ""},
 
-	// Helpers of tests.
+	// Helpers of tests, and tools.
 	{"internal/etcdtest", "internal/testproc"},
 	{"internal/redistest", "internal/testproc"},
 	{"internal/testproc", ""},
+	{"tools/vale", ""},
 }
 
 const module = "github.com/diana-limiter/diana"
