@@ -122,9 +122,10 @@ type active struct {
 
 // limiter returns a Limiter with a configuration. o is filled.
 func (o Options) limiter(c *config.Config) (*Limiter, error) {
+	c = c.Filled(o.Vocabulary)
 	l := &Limiter{
 		options:     o,
-		local:       memstore.New(memstore.Options{Clock: o.Now}),
+		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now}),
 		redisErrors: map[string]int64{},
 		gateway:     redisstore.NewGateway(),
 	}
