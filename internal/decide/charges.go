@@ -3,9 +3,10 @@
 package decide
 
 import (
-	"github.com/diana-limiter/diana/internal/plan"
 	"slices"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/plan"
 
 	"github.com/diana-limiter/diana/limit"
 )

@@ -3,8 +3,9 @@
 package decide
 
 import (
-	"github.com/diana-limiter/diana/internal/plan"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/plan"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
