@@ -30,9 +30,9 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	if s.builtIn() {
 		return usagef("no %s here, expected --config with a file that names a configuration centre", usualFile)
 	}
-	local, err := s.load()
+	local, err := s.load(o)
 	if err != nil {
-		return o.faults(s, err)
+		return err
 	}
 	to, err := openRemote(local)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	}
 	o.printf("%s: %s, version %s\n", to.where, rules(n), next.Version)
 	if before, _, err := to.compose(to.where, held.Text); held.Exists && err == nil {
-		o.differences(before, next)
+		printDifferences(o, before, next)
 	}
 	return nil
 }

@@ -92,17 +92,17 @@ const mostBroken = 5
 // configs returns the configurations to evaluate the requests under.
 func (c *replayCommand) configs(o *output) ([]*config.Config, error) {
 	s := chosen(c.Config)
-	first, err := s.load()
+	first, err := s.load(o)
 	if err != nil {
-		return nil, o.faults(s, err)
+		return nil, err
 	}
 	both := []*config.Config{first}
 	if c.Against != "" {
-		second, err := o.load(c.Against)
+		second, err := settings{c.Against}.load(o)
 		if err != nil {
 			return nil, err
 		}
-		first, second = o.sameSettings(first, second)
+		first, second = sameSettings(o, first, second)
 		both = []*config.Config{first, second}
 	}
 	for _, loaded := range both {
