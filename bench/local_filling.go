@@ -24,7 +24,7 @@ const onlyClock = "nothing, for 250 ns"
 func fillingName(millions int) string { return fmt.Sprintf("filling with %d M keys", millions) }
 
 // fill lets each system decide once for every key, and then calls the function then.
-func (r *run) fill(ctx context.Context, millions int, keys names, systems []localSystem, then func(*localSystem, *localLimiter)) error {
+func fill(ctx context.Context, r *run, millions int, keys names, systems []localSystem, then func(*localSystem, *localLimiter)) error {
 	return r.interleave(ctx, len(systems), func(_, i int) error {
 		s := &systems[i]
 		runtime.GOMAXPROCS(2)

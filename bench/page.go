@@ -62,12 +62,12 @@ func published(file string) (map[string][]byte, error) {
 		return nil, err
 	}
 	page, err = fillPage(page, map[string]string{
-		"run": r.about(), "tables": r.tablesBlock(), "better": r.betterBlock(),
+		"run": about(r), "tables": tablesBlock(r), "better": betterBlock(r),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s.md: %w", base, err)
 	}
-	return map[string][]byte{base + ".md": page, base + ".svg": r.picture()}, nil
+	return map[string][]byte{base + ".md": page, base + ".svg": picture(r)}, nil
 }
 
 const (
@@ -98,7 +98,7 @@ func fillPage(page []byte, blocks map[string]string) ([]byte, error) {
 }
 
 // about says what was measured, when, on what, and how.
-func (r *report) about() string {
+func about(r *report) string {
 	m := r.Machine
 	args := strings.TrimSpace(strings.TrimPrefix(r.Command, "bench"))
 	command := "make bench"
@@ -125,7 +125,7 @@ func (r *report) about() string {
 var lineHead = []string{"Diana", "beside", "ratio", "target", ""}
 
 // tablesBlock returns the number of targets met, and a table for each group.
-func (r *report) tablesBlock() string {
+func tablesBlock(r *report) string {
 	var b strings.Builder
 	verdicts := map[string]int{}
 	for _, g := range allGroups() {
@@ -150,13 +150,13 @@ func (r *report) tablesBlock() string {
 
 // betterBlock lists every workload in which a rival that does the same work is better than
 // Diana by more than a twentieth.
-func (r *report) betterBlock() string {
+func betterBlock(r *report) string {
 	var lines [][]string
 	figures := figuresOfGroups()
 	for _, rows := range r.workloads() {
 		var behind []string
 		for _, f := range figures[rows[0].Group] {
-			behind = append(behind, r.behind(rows, f)...)
+			behind = append(behind, betterThan(r, rows, f)...)
 		}
 		if len(behind) > 0 {
 			lines = append(lines, []string{rows[0].Group + ": " + rows[0].Workload, strings.Join(behind, "; ")})
@@ -168,9 +168,9 @@ func (r *report) betterBlock() string {
 	return table([]string{"workload", "the best rival, and Diana"}, lines)
 }
 
-// behind compares the rows of a workload in one figure. It returns a text for each rival that is
+// betterThan compares the rows of a workload in one figure. It returns a text for each rival that is
 // the best for one or more rows of Diana, with these rows after it.
-func (r *report) behind(rows []*row, f figure) (texts []string) {
+func betterThan(r *report, rows []*row, f figure) (texts []string) {
 	if f.better == neither {
 		return nil
 	}

@@ -59,7 +59,7 @@ type dot struct {
 }
 
 // comparisons returns a line for each figure that a line of a table compares with rivals.
-func (r *report) comparisons() (all []comparison) {
+func comparisons(r *report) (all []comparison) {
 	seen := map[string]bool{}
 	for _, g := range allGroups() {
 		for _, l := range g.lines {
@@ -70,14 +70,14 @@ func (r *report) comparisons() (all []comparison) {
 			}
 			if best := r.best(ours, l.figure, alike); best != nil {
 				seen[name] = true
-				all = append(all, r.comparison(name, l.figure, ours, best))
+				all = append(all, newComparison(r, name, l.figure, ours, best))
 			}
 		}
 	}
 	return all
 }
 
-func (r *report) comparison(what string, f figure, ours, best *row) comparison {
+func newComparison(r *report, what string, f figure, ours, best *row) comparison {
 	c := comparison{what: what}
 	for _, m := range r.Rows {
 		d := dot{m.System, m.Kind, timesBetter(ours, m, f)}
@@ -93,9 +93,9 @@ func (r *report) comparison(what string, f figure, ours, best *row) comparison {
 }
 
 // picture returns the picture as SVG.
-func (r *report) picture() []byte {
+func picture(r *report) []byte {
 	const title = "How many times better Diana is than other systems"
-	all := r.comparisons()
+	all := comparisons(r)
 	bottom := plotTop + lineHeight*len(all)
 	var b bytes.Buffer
 	text := func(x float64, y int, class, anchor, text string) {

@@ -59,7 +59,7 @@ func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	}
 	r.report.Took = time.Since(r.report.At).Round(time.Second).Seconds()
 	r.report.Machine.Others = machineTime().othersSince(before)
-	if err := r.report.print(out); err != nil {
+	if err := printReport(r.report, out); err != nil {
 		return err
 	}
 	if err := r.report.save(file); err != nil {
