@@ -28,7 +28,7 @@ type measured struct {
 	diana, beside string
 
 	value float64 // Diana's figure
-	ratio float64 // 0 if nothing stands beside it
+	ratio float64 // 0 without another system beside it
 }
 
 // bound is what a target demands.

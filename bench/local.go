@@ -208,7 +208,7 @@ func hugeGroup() group { return group{name: "huge", measure: measureHuge} }
 
 // measureHuge measures the rivals with ten million keys. It is a group of its own because ten
 // million keys of one rival take half a minute and gigabytes. Each rival is filled once and
-// asked once a round. Its rows stand in the group local, beside Diana.
+// asked once a round. Its rows are in the group local, beside Diana.
 func measureHuge(ctx context.Context, r *run) error {
 	if r.quick {
 		return nil

@@ -9,9 +9,11 @@ import (
 	"time"
 )
 
-// The cost of keys: the bytes for each key, without its text, which exists anyway; the time
-// that the keys add to a full garbage collection; and the slowest single decision while all
-// keys appear for the first time.
+// The cost of keys has three figures:
+//
+//   - the bytes for each key, without its text, which exists anyway
+//   - the time that the keys add to a full garbage collection
+//   - the slowest single decision while all keys appear for the first time
 
 var (
 	bytesKey = figure{name: "bytes/key", format: plainText}

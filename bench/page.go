@@ -148,33 +148,38 @@ func tablesBlock(r *report) string {
 		met, met+missed, verdicts["not measured"]) + b.String()
 }
 
-// betterBlock lists every workload in which a rival that does the same work is better than
-// Diana by more than a twentieth.
+// betterBlock lists every workload and figure in which a rival that does the same work is better
+// than Diana by more than a twentieth.
 func betterBlock(r *report) string {
 	var lines [][]string
 	figures := figuresOfGroups()
 	for _, rows := range r.workloads() {
-		var behind []string
+		workload := rows[0].Group + ": " + rows[0].Workload
 		for _, f := range figures[rows[0].Group] {
-			behind = append(behind, betterThan(r, rows, f)...)
-		}
-		if len(behind) > 0 {
-			lines = append(lines, []string{rows[0].Group + ": " + rows[0].Workload, strings.Join(behind, "; ")})
+			for _, b := range betterThan(r, rows, f) {
+				lines = append(lines, []string{workload, f.name, named(b.rival, f), b.diana})
+				workload = "" // named once
+			}
 		}
 	}
 	if len(lines) == 0 {
 		return "None in this run.\n"
 	}
-	return table([]string{"workload", "the best rival, and Diana"}, lines)
+	return table([]string{"workload", "figure", "the best rival", "Diana"}, lines)
 }
 
-// betterThan compares the rows of a workload in one figure. It returns a text for each rival that is
-// the best for one or more rows of Diana, with these rows after it.
-func betterThan(r *report, rows []*row, f figure) (texts []string) {
+// better is a rival that is the best of a workload in a figure, and the figures of Diana.
+type better struct {
+	rival *row
+	diana string
+}
+
+// betterThan compares the rows of a workload in one figure. It returns each rival that is the best
+// for one or more rows of Diana.
+func betterThan(r *report, rows []*row, f figure) (all []better) {
 	if f.better == neither {
 		return nil
 	}
-	last := (*row)(nil)
 	for _, ours := range rows {
 		if ours.Kind != diana || ours.of(f) == nil {
 			continue
@@ -183,17 +188,17 @@ func betterThan(r *report, rows []*row, f figure) (texts []string) {
 		if !clearlyBetter(best, ours, f) {
 			continue
 		}
-		if best != last {
-			last = best
-			texts = append(texts, f.name+": "+named(best, f))
-		}
-		text := ", **" + named(ours, f) + "**"
+		text := "**" + named(ours, f) + "**"
 		if n := betterRivals(rows, ours, f); n > 1 {
 			text += fmt.Sprintf(" behind %d rivals", n)
 		}
-		texts[len(texts)-1] += text
+		if n := len(all); n > 0 && all[n-1].rival == best {
+			all[n-1].diana += ", " + text
+		} else {
+			all = append(all, better{best, text})
+		}
 	}
-	return texts
+	return all
 }
 
 // betterRivals returns the number of rivals that are clearly better.

@@ -74,7 +74,7 @@ func TestBetterBlock(t *testing.T) {
 	}
 	r.working("hot", "less work", "none", rival).add(nsDecision, 10)
 	got := betterBlock(r.report)
-	if !strings.Contains(got, "| ns: 20 ns (fast), **30 ns (Diana memstore)** |") {
+	if !strings.Contains(got, "| ns | 20 ns (fast) | **30 ns (Diana memstore)** |") {
 		t.Errorf("%q does not name the faster rival, or names others too", got)
 	}
 }
