@@ -18,7 +18,7 @@ type checkCommand struct {
 
 // Help is the end of what --help prints.
 func (checkCommand) Help() string {
-	return `Every error is printed as FILE:LINE:COLUMN: message. The exit status is 1 if there is an error; warnings do not change it.`
+	return `Diana prints every error as FILE:LINE:COLUMN: message. The exit status is 1 if there is an error; warnings do not change it.`
 }
 
 // Run checks every file, also after one that is not valid.

@@ -15,7 +15,7 @@ type diffCommand struct {
 
 // Help is the end of what --help prints.
 func (diffCommand) Help() string {
-	return `Either file may be a document of a configuration centre. If only one of them has settings, the rules alone are compared. The exit status is 1 if one is not valid.`
+	return `Either file may be a document of a configuration centre. If only one of them has settings, Diana compares only the rules. The exit status is 1 if a file is not valid.`
 }
 
 // Run prints one difference in each line.

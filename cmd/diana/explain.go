@@ -33,7 +33,7 @@ type explainCommand struct {
 
 // Help is the end of what --help prints.
 func (explainCommand) Help() string {
-	return `The request is not sent, and counted nowhere. --peek shows for each global rule how many more such requests it allows (REMAINING), and after how long more of them become available (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them.`
+	return `Diana does not send the request, and counts it nowhere. --peek shows for each global rule how many more such requests it allows now (REMAINING), and after which time it allows more (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them.`
 }
 
 // Run prints the rules in the order in which they evaluate the request.

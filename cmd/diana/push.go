@@ -12,13 +12,13 @@ import (
 
 // pushCommand writes a file to the configuration centre.
 type pushCommand struct {
-	Config string `placeholder:"FILE" help:"Configuration file that names the centre. Default: diana.yaml."`
-	File   string `arg:"" name:"file" help:"New document of the centre: entries, or limits alone."`
+	Config string `placeholder:"FILE" help:"Configuration file that names the configuration centre. Default: diana.yaml."`
+	File   string `arg:"" name:"file" help:"New document of the configuration centre: entries, or limits alone."`
 }
 
 // Help is the end of what --help prints.
 func (pushCommand) Help() string {
-	return `The file is validated first, and not written if it is not valid. The differences from the previous document are printed.`
+	return `Diana does not write a file that is not valid. It prints the differences from the previous document.`
 }
 
 // Run validates the file and writes it.

@@ -31,7 +31,7 @@ type resetCommand struct {
 
 // Help is the end of what --help prints.
 func (resetCommand) Help() string {
-	return `The actor may use the whole limit again. A global rule is reset in Redis. A local rule is counted by each gateway, so name the admin listener of each: --admin URL, with --admin-token.
+	return `The actor may use the whole limit again. Diana resets a global rule in Redis. Each gateway counts a local rule by itself, so name the admin listener of each: --admin URL, with --admin-token.
 
 The actor is a value (ann), or a key as diana explain, the log and /status print it (header:X-Account-Id=3:ann;). For a rule with several actors name each: --actor ip=192.0.2.1 --actor account=ann. For a rule with actor: all write --actor all.`
 }

@@ -22,7 +22,7 @@ type testCommand struct {
 
 // Help is the end of what --help prints.
 func (testCommand) Help() string {
-	return `A .replay file lists requests with their times and expected decisions, see docs/replay.md. Nothing is sent, and neither Redis nor a configuration centre is asked. The exit status is 1 if a file cannot be read or if a request has another decision.`
+	return `A .replay file lists requests with their times and expected decisions, see docs/replay.md. Diana sends nothing, and asks neither Redis nor a configuration centre. The exit status is 1 if a file cannot be read or if a request gets another decision.`
 }
 
 // Run runs every script, also after one that fails.

@@ -34,7 +34,7 @@ func readCombined(line string, names *Names, when *clock, e *Entry) (kind, strin
 	e.Whole = true
 	text, escaped, rest, ok := quoted(line[end+1:])
 	if !ok {
-		return broken, `expected a request such as "GET / HTTP/1.1" behind the time`
+		return broken, `expected a request such as "GET / HTTP/1.1" after the time`
 	}
 	if len(rest) < 4 || rest[0] != ' ' {
 		return broken, "expected a status after the request"

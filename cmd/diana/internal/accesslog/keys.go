@@ -50,7 +50,7 @@ var Keys = []struct {
 }
 
 // The messages of diana serve for requests that it answered and that it refused. A line on a refusal
-// stands for many requests, so it is not replayed.
+// is for many requests, so it is not replayed.
 const (
 	ownRequest = "request"
 	ownRefusal = "refusal"

@@ -210,7 +210,7 @@ func (s *seen) logNotes(files []accesslog.File) (notes []string) {
 		add("%d requests are not evaluated: the gateway would answer them before any rule, because their URL cannot be read or is too long.", s.answered)
 	}
 	if s.own > 0 {
-		add("The request lines of diana serve are requests that it allowed. Its refusal lines are not replayed, because each stands for many requests.")
+		add("The request lines of diana serve are requests that it allowed. Its refusal lines are not replayed, because each is for many requests.")
 	}
 	return notes
 }
