@@ -23,7 +23,7 @@ var (
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	var examples string
-	for _, file := range []string{"example_test.go", "rate/example_test.go", "client/example_test.go"} {
+	for _, file := range []string{"example_test.go", "rate/example_test.go", "client/example_test.go", "prometheus/example_test.go"} {
 		examples += unindent(string(mustRead(t, file)))
 	}
 	extension := map[string]string{} // by language

@@ -23,7 +23,7 @@ var layout = []struct {
 }{
 	// Programs.
 	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd " +
-		"internal/names internal/paths internal/plan cmd/diana/internal/accesslog cmd/diana/internal/simulate prometheus"},
+		"internal/names internal/plan internal/respond cmd/diana/internal/accesslog cmd/diana/internal/simulate prometheus"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
 	{"cmd/diana/internal/accesslog", ""},
 	{"cmd/diana/compat", ""},
