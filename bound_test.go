@@ -11,6 +11,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // bound is a configuration with a global rule of one algorithm, and one that nobody asks under.
@@ -73,7 +74,7 @@ func TestRedisIsBounded(t *testing.T) {
 				keys := fmt.Sprintf("algo: %s, unit: day, rpu: 20, on_error: %s", algo, onError)
 				r := redistest.Start(t)
 				l := limiter(t, fmt.Sprintf(bound, r.URL(), keys))
-				poll(t, connected(l))
+				testproc.Eventually(t, connected(l))
 				known := device("/flood", "known")
 				used := count(t, l, 5, known)
 				invent(t, l, invented)
@@ -107,7 +108,7 @@ limits:
 - {url: /failures, rules: [{actor: device, algo: W, unit: day, rpu: 2, scope: global, charge: [401], on_error: %[2]s}]}
 `
 			l := limiter(t, fmt.Sprintf(limits, r.URL(), onError))
-			poll(t, connected(l))
+			testproc.Eventually(t, connected(l))
 			take := func(path, id string, allowed bool) diana.Decision {
 				t.Helper()
 				d, err := l.Take(context.Background(), device(path, id))
@@ -124,7 +125,7 @@ limits:
 			// Redis learns of a release with the next call.
 			free := func(path, id string) {
 				t.Helper()
-				poll(t, func() bool { return ask(t, l, device(path, id)).Allowed })
+				testproc.Eventually(t, func() bool { return ask(t, l, device(path, id)).Allowed })
 			}
 
 			a, b := take("/slots", "a", true), take("/slots", "b", true)
@@ -137,7 +138,7 @@ limits:
 			release(take("/slots", "g", false))
 			release(take("/slots", "e", true)) // e has a second slot of its own
 			release(b, d, e, f)
-			poll(t, func() bool { return countersIn(t, r) == 0 })
+			testproc.Eventually(t, func() bool { return countersIn(t, r) == 0 })
 
 			a, b = take("/failures", "a", true), take("/failures", "b", true)
 			c, d = take("/failures", "c", true), take("/failures", "d", true) // share 2
@@ -163,7 +164,7 @@ func TestFloodedRedisGoesOn(t *testing.T) {
 	}
 	r := redistest.Start(t, "--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
 	l := limiter(t, fmt.Sprintf(bound, r.URL(), "algo: TB, unit: day, rpu: 20"))
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 	invent(t, l, 50_000)
 	s := l.Status()
 	if s.Degraded || s.Fallback > 0 || len(l.RedisErrors()) > 0 {

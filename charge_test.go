@@ -22,6 +22,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // answering returns a handler that answers with the status in the query.
@@ -258,7 +259,7 @@ func TestChargeOfHijacked(t *testing.T) {
 		_, _ = conn.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"))
 		_, _ = conn.Read(make([]byte, 100))
 		conn.Close()
-		poll(t, func() bool { return ask(t, l, diana.Request{}).Allowed == (charge == 401) })
+		testproc.Eventually(t, func() bool { return ask(t, l, diana.Request{}).Allowed == (charge == 401) })
 	}
 }
 
@@ -397,13 +398,13 @@ func TestChargeGlobal(t *testing.T) {
 		for range 10 {
 			for _, l := range all {
 				for range 3 { // what has been given back may be under way to Redis
-					poll(t, func() bool { return answer(l, path, 200) })
+					testproc.Eventually(t, func() bool { return answer(l, path, 200) })
 				}
 			}
 		}
 	}
 	for i := range 5 {
-		poll(t, func() bool { return answer(all[i%2], "/tb", 401) })
+		testproc.Eventually(t, func() bool { return answer(all[i%2], "/tb", 401) })
 	}
 	for _, l := range all {
 		if answer(l, "/tb", 401) {
@@ -416,7 +417,7 @@ func TestChargeGlobal(t *testing.T) {
 	r.Kill()
 	for _, l := range all {
 		ask(t, l, diana.Request{Path: "/"}) // finds out
-		poll(t, func() bool { return l.Status().Degraded })
+		testproc.Eventually(t, func() bool { return l.Status().Degraded })
 		if !ask(t, l, diana.Request{Path: "/"}).Allowed {
 			t.Error("successes count where Redis is out of reach")
 		}

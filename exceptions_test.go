@@ -14,6 +14,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 func account(id string) diana.Request {
@@ -288,7 +289,7 @@ func TestExceptionsInRedis(t *testing.T) {
 	r.Kill()
 	for _, l := range all {
 		ask(t, l, account("nobody"))
-		poll(t, func() bool { return l.Status().Degraded })
+		testproc.Eventually(t, func() bool { return l.Status().Degraded })
 	}
 	for id, share := range map[string]int{"ned": 50, "bob": 0} {
 		for i, n := range crowd(t, all, 8, 30, account(id)) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // gateways returns limiters that share a Redis, when it is in use by all.
@@ -28,7 +29,7 @@ func sharing(t *testing.T, n int, yaml string) (all []*diana.Limiter) {
 		all = append(all, limiter(t, yaml))
 	}
 	for _, l := range all {
-		poll(t, func() bool { s := l.Status(); return !s.Degraded && s.Gateways == n })
+		testproc.Eventually(t, func() bool { s := l.Status(); return !s.Degraded && s.Gateways == n })
 	}
 	return all
 }
@@ -119,7 +120,7 @@ func TestGlobal(t *testing.T) {
 	for i := range inside {
 		inside[i].Done()
 	}
-	poll(t, func() bool { return ask(t, all[2], diana.Request{Path: "/places"}).Allowed })
+	testproc.Eventually(t, func() bool { return ask(t, all[2], diana.Request{Path: "/places"}).Allowed })
 }
 
 // Redis goes and comes back. No request fails, and all gateways together allow no more than
@@ -153,7 +154,7 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 				ask(t, l, diana.Request{Path: "/"}) // finds out, and fails nobody
 			}
 			for _, l := range all {
-				poll(t, func() bool { return l.Status().Degraded })
+				testproc.Eventually(t, func() bool { return l.Status().Degraded })
 			}
 			// Each has a share of 100, of which it has used 40, and one more just now.
 			alone := crowd(t, all, 16, 20, diana.Request{Path: "/"})
@@ -167,10 +168,10 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 			}
 			fault.heal(r)
 			for _, l := range all {
-				poll(t, func() bool { return !l.Status().Degraded })
+				testproc.Eventually(t, func() bool { return !l.Status().Degraded })
 			}
 			// The status is told just before requests are. A day is too long for shares to hold.
-			poll(t, func() bool { return !ask(t, all[0], diana.Request{Path: "/closed"}).Degraded })
+			testproc.Eventually(t, func() bool { return !ask(t, all[0], diana.Request{Path: "/closed"}).Degraded })
 			used := 1 // which also cost / one
 			if fault.left == 0 {
 				used = 0
@@ -202,7 +203,7 @@ func TestShareIsNotNever(t *testing.T) {
 		t.Errorf("5 of 4, with Redis: allowed %v, RetryAfter %v", d.Allowed, d.RetryAfter)
 	}
 	r.Kill()
-	poll(t, func() bool { return asked("1").Degraded })
+	testproc.Eventually(t, func() bool { return asked("1").Degraded })
 	if d := asked("3"); d.Allowed || d.RetryAfter == 0 {
 		t.Errorf("3 of a share of 2: allowed %v, RetryAfter %v", d.Allowed, d.RetryAfter)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -302,10 +303,10 @@ func TestLeaverWithBody(t *testing.T) {
 				}
 			}
 		}()
-		poll(t, full)
+		testproc.Eventually(t, full)
 		leave()
 		<-gone
-		poll(t, func() bool { return !full() })
+		testproc.Eventually(t, func() bool { return !full() })
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -350,14 +351,14 @@ func TestFollowsTheFile(t *testing.T) {
 	version := l.Status().Config.Version
 
 	publish("2", "{url: /, rules: [{name: r, unit: hour, rpu: 5, algo: W, align: first}]}")
-	poll(t, func() bool { return l.Status().Config.Version != version })
+	testproc.Eventually(t, func() bool { return l.Status().Config.Version != version })
 	if got := count(t, l, 10, diana.Request{}); got != 2 {
 		t.Errorf("%d more allowed after the limit went from 3 to 5, want 2", got)
 	}
 	version = l.Status().Config.Version
 
 	publish("3", "{url: /, rules: [{name: r, unit: hour, rpu: many}]}")
-	poll(t, func() bool { return l.Reloads()[diana.Reload{Source: "file", Result: "error"}] == 1 })
+	testproc.Eventually(t, func() bool { return l.Reloads()[diana.Reload{Source: "file", Result: "error"}] == 1 })
 	if got := l.Status(); got.Config.Version != version || len(got.Rules) != 1 || got.Rules[0].Allowed != 5 {
 		t.Errorf("after a bad change: %+v", got)
 	}
@@ -375,7 +376,7 @@ func TestFollowsTheFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{url: /, rules: [{name: new, rpu: 1}]}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, func() bool { return l.Status().Rules[0].Name == "new" })
+	testproc.Eventually(t, func() bool { return l.Status().Rules[0].Name == "new" })
 }
 
 // A file that a reload has read, and that is then as it was before, is followed: the watcher
@@ -391,20 +392,8 @@ func TestFileGoesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.write("diana.yaml", text("old"))
-		poll(t, func() bool { return l.Status().Rules[0].Name == "old" })
+		testproc.Eventually(t, func() bool { return l.Status().Rules[0].Name == "old" })
 	}
-}
-
-// poll waits until something is so.
-func poll(t *testing.T, so func() bool) {
-	t.Helper()
-	for range 2000 {
-		if so() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("it did not happen within 20 s")
 }
 
 func TestOpenErrors(t *testing.T) {

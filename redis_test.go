@@ -18,6 +18,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -163,7 +164,7 @@ limits:
 - url: /
   rules: [{unit: day, rpu: 500, scope: global}]
 `, r.Addr(), password, r.CAFile())))
-			poll(t, func() bool { return strings.Contains(j.String(), "WRONGPASS") })
+			testproc.Eventually(t, func() bool { return strings.Contains(j.String(), "WRONGPASS") })
 			if got := count(t, l, 600, diana.Request{Path: "/"}); got != 500 || !l.Status().Degraded {
 				t.Errorf("%d passed without Redis, want 500", got)
 			}
@@ -201,16 +202,16 @@ redis: {url: "rediss://%s", username: gateway, password: "file:%s", tls: {ca: %s
 			t.Errorf("reload: %s, want %s", got, want)
 		}
 	}
-	poll(t, func() bool { return strings.Contains(j.String(), "certificate signed by unknown authority") })
+	testproc.Eventually(t, func() bool { return strings.Contains(j.String(), "certificate signed by unknown authority") })
 	f.write("ca.pem", string(mustRead(t, r.CAFile())))
 	reload("<nil>")
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 
 	r.Must("ACL", "SETUSER", "gateway", "resetpass", ">second")
 	r.Must("CLIENT", "KILL", "USER", "gateway")
-	poll(t, func() bool { return l.Status().Degraded })
+	testproc.Eventually(t, func() bool { return l.Status().Degraded })
 	f.write("password", "second")
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 
 	// What cannot be read refuses the configuration that names it, and the old goes on.
 	f.write("password", "")
@@ -269,7 +270,7 @@ func TestRefusedRedis(t *testing.T) {
 		d.Done()
 		return err == nil && !d.Degraded
 	}
-	poll(t, inRedis)
+	testproc.Eventually(t, inRedis)
 
 	f.write("diana.yaml", text(to, "here"))
 	if err := l.Reload(); err == nil || !strings.Contains(err.Error(), "no script") {
@@ -278,7 +279,7 @@ func TestRefusedRedis(t *testing.T) {
 	if !inRedis() {
 		t.Error("degraded by a configuration that was refused")
 	}
-	poll(t, func() bool { return clients(to) == 0 })
+	testproc.Eventually(t, func() bool { return clients(to) == 0 })
 	if !inRedis() || clients(from) == 0 {
 		t.Error("degraded later by a configuration that was refused")
 	}
@@ -287,13 +288,13 @@ func TestRefusedRedis(t *testing.T) {
 	if err := l.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, inRedis)
-	poll(t, func() bool { return clients(from) == 0 })
+	testproc.Eventually(t, inRedis)
+	testproc.Eventually(t, func() bool { return clients(from) == 0 })
 	if clients(to) == 0 {
 		t.Error("no connection to the new Redis")
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, func() bool { return clients(to) == 0 })
+	testproc.Eventually(t, func() bool { return clients(to) == 0 })
 }

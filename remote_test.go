@@ -18,6 +18,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // followed is a Limiter that follows a key in a real Redis as its configuration centre.
@@ -94,7 +95,7 @@ func (f *followed) put(rule string, rpu int) {
 // want waits until the rule is in force, and it is for that reason.
 func (f *followed) want(rule, reason string) {
 	f.Helper()
-	poll(f.T, func() bool {
+	testproc.Eventually(f.T, func() bool {
 		s := f.Status()
 		return s.Rules[0].Name == rule && strings.Contains(s.Config.Reason, reason)
 	})
@@ -114,17 +115,17 @@ func TestCentreWins(t *testing.T) {
 		t.Fatalf("%d allowed, want 3", got)
 	}
 	f.put("remote", 5)
-	poll(t, func() bool { return f.Config().Limits[0].Rules[0].Limit.N == 5 })
+	testproc.Eventually(t, func() bool { return f.Config().Limits[0].Rules[0].Limit.N == 5 })
 	if got := count(t, f.Limiter, 10, diana.Request{}); got != 2 {
 		t.Errorf("%d more after the limit went from 3 to 5, want 2", got)
 	}
-	poll(t, func() bool { return f.log.count(`rule \"remote\": rpu 3 → 5`) == 1 }) // a moment after it is in force
+	testproc.Eventually(t, func() bool { return f.log.count(`rule \"remote\": rpu 3 → 5`) == 1 }) // a moment after it is in force
 
 	// Bad documents change nothing, and are told once.
 	version := f.Status().Config.Version
 	for i, bad := range []string{"{url: /, rules: [{rpu: many}]}", "", "\xff\xfe", strings.Repeat("#", 5<<20), "redis: {}"} {
 		f.redis.Must("SET", key, bad)
-		poll(t, func() bool { return f.Reloads()[diana.Reload{Source: "redis", Result: "error"}] == int64(i+1) })
+		testproc.Eventually(t, func() bool { return f.Reloads()[diana.Reload{Source: "redis", Result: "error"}] == int64(i+1) })
 		s := f.Status().Config
 		if s.Version != version || s.Remote == nil || s.Remote.Refused == "" || !strings.Contains(s.Reason, "not valid") {
 			t.Errorf("%.20q: %+v", bad, s)
@@ -133,7 +134,7 @@ func TestCentreWins(t *testing.T) {
 
 	// The settings of the local file go on to count, its limits do not.
 	f.local("remote: {url: %q, snapshot: %q}\nresponse: {status: 429}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url(), f.snapshot)
-	poll(t, func() bool { return f.Config().Response.Status == 429 })
+	testproc.Eventually(t, func() bool { return f.Config().Response.Status == 429 })
 	f.want("remote", "not valid")
 
 	f.redis.Must("DEL", key)
@@ -150,7 +151,7 @@ func TestCentreWins(t *testing.T) {
 	// Another centre, and none.
 	f.redis.Must("SET", "other", "{url: /, rules: [{name: other, rpu: 1}]}")
 	f.local("remote: {url: %q}", strings.TrimSuffix(f.url(), key)+"other")
-	poll(t, func() bool { return f.Status().Rules[0].Name == "other" })
+	testproc.Eventually(t, func() bool { return f.Status().Rules[0].Name == "other" })
 	f.local("{url: /, rules: [{name: local, rpu: 1}]}")
 	f.want("local", "no configuration centre")
 	f.redis.Must("SET", "other", "{url: /, rules: [{name: not heard, rpu: 1}]}")
@@ -171,13 +172,13 @@ func TestCentreGoesAndComesBack(t *testing.T) {
 			f := follow(t, func(f *followed) { f.put("remote", 3) })
 			f.want("remote", "wins over")
 			fault.harm(f.redis)
-			poll(t, func() bool { return !f.Status().Config.Remote.Reached })
+			testproc.Eventually(t, func() bool { return !f.Status().Config.Remote.Reached })
 			f.want("remote", "out of reach")
 			fault.heal(f.redis)
 			if name == "killed" { // it has forgotten everything
 				f.want("local", "has no document")
 			}
-			poll(t, func() bool { return f.Status().Config.Remote.Reached })
+			testproc.Eventually(t, func() bool { return f.Status().Config.Remote.Reached })
 			f.put("new", 1)
 			f.want("new", "wins over")
 			if a, b := f.log.count("centre is out of reach"), f.log.count("centre is within reach"); a != 1 || b != 1 {
@@ -196,9 +197,9 @@ func TestCentreIsDownAndAskedInAnotherWay(t *testing.T) {
 	f := follow(t, func(f *followed) { f.put("remote", 3) })
 	f.want("remote", "wins over")
 	f.redis.Freeze()
-	poll(t, func() bool { return !f.Status().Config.Remote.Reached })
+	testproc.Eventually(t, func() bool { return !f.Status().Config.Remote.Reached })
 	f.local("remote: {url: %q}\nresponse: {status: 429}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url())
-	poll(t, func() bool { return f.Config().Response.Status == 429 })
+	testproc.Eventually(t, func() bool { return f.Config().Response.Status == 429 })
 	f.want("remote", "out of reach")
 
 	// What another centre holds is not known by that.
@@ -336,7 +337,7 @@ func TestCentreIsHeardLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.put("new", 1)
-	poll(t, func() bool { return strings.Contains(f.Status().Config.Remote.Refused, "redis.password") })
+	testproc.Eventually(t, func() bool { return strings.Contains(f.Status().Config.Remote.Refused, "redis.password") })
 	f.want("remote", "last good document")
 	dir.write("password", "x")
 	if err := f.Reload(); err != nil {
@@ -427,12 +428,12 @@ func TestCentreAlone(t *testing.T) {
 		t.Errorf("told %d times, want once", n)
 	}
 	f.put("remote", 3)
-	poll(t, func() bool { return len(f.Status().Rules) == 1 })
+	testproc.Eventually(t, func() bool { return len(f.Status().Rules) == 1 })
 	if n := f.log.count("nothing is limited"); n != 1 {
 		t.Errorf("told %d times, want once", n)
 	}
 	f.redis.Must("DEL", key)
-	poll(t, func() bool { return f.log.count("nothing is limited") == 2 })
+	testproc.Eventually(t, func() bool { return f.log.count("nothing is limited") == 2 })
 }
 
 // A snapshot takes the place of nothing else, nor does its end remove anything else.
@@ -454,7 +455,7 @@ func TestSnapshotIsNothingElse(t *testing.T) {
 			f.want("remote", "wins over")
 			f.redis.Must("DEL", key)
 			f.want("local", "has no document")
-			poll(t, func() bool { return f.log.count("is not a snapshot") == 2 })
+			testproc.Eventually(t, func() bool { return f.log.count("is not a snapshot") == 2 })
 			if _, err := os.Stat(f.snapshot); err != nil || string(mustRead(t, f.file)) != before {
 				t.Errorf("%v, and the configuration is\n%s", err, mustRead(t, f.file))
 			}
@@ -530,12 +531,12 @@ func TestLastReloadOfTwoFiles(t *testing.T) {
 	}
 	defer l.Close()
 	write(local, good+"bogus: 1\n")
-	poll(t, func() bool { return !l.Status().Config.LastReloadSuccessful })
+	testproc.Eventually(t, func() bool { return !l.Status().Config.LastReloadSuccessful })
 	write(document, "limits: [{url: /, rules: [{name: second, rpu: 1}]}]")
-	poll(t, func() bool { return l.Status().Rules[0].Name == "second" })
+	testproc.Eventually(t, func() bool { return l.Status().Rules[0].Name == "second" })
 	if l.Status().Config.LastReloadSuccessful {
 		t.Error("the last reload counts as successful while the local file is not valid")
 	}
 	write(local, good)
-	poll(t, func() bool { return l.Status().Config.LastReloadSuccessful })
+	testproc.Eventually(t, func() bool { return l.Status().Config.LastReloadSuccessful })
 }

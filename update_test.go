@@ -15,6 +15,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -182,12 +183,12 @@ func TestUpdateOfRedis(t *testing.T) {
 	}
 	for _, r := range []*redistest.Server{to, from} {
 		update(t, l, text(r))
-		poll(t, connected(l)) // at once, unless the machine is busy
+		testproc.Eventually(t, connected(l)) // at once, unless the machine is busy
 		if d := ask(t, l, diana.Request{}); d.Degraded || !d.Allowed {
 			t.Errorf("%+v", d)
 		}
 	}
-	poll(t, func() bool { return clients(to) == 0 })
+	testproc.Eventually(t, func() bool { return clients(to) == 0 })
 
 	// While Update waits for a Redis that does not answer, the old one decides.
 	to.Freeze()
@@ -207,7 +208,7 @@ func TestUpdateOfRedis(t *testing.T) {
 		t.Error("a Redis that does not answer has decided")
 	}
 	to.Thaw()
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 }
 
 // What a file says is not overruled by Update, and nothing changes after Close.

@@ -20,6 +20,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // An event is what became of a request, and when.
@@ -519,10 +520,10 @@ func TestWaitWithBody(t *testing.T) {
 			t.Errorf("answered with %d, want it to wait", answer.StatusCode)
 		}
 	}()
-	poll(t, func() bool { return !l.Idle() })
+	testproc.Eventually(t, func() bool { return !l.Idle() })
 	leave()
 	<-gone
-	poll(t, l.Idle)
+	testproc.Eventually(t, l.Idle)
 }
 
 // A global rule: those who wait, in any gateway, get what the others leave, and not more.
@@ -645,7 +646,7 @@ func TestWaitRedisGoes(t *testing.T) {
 	ask(t, l, diana.Request{Path: "/"})
 	done := make(chan []int)
 	go func() { done <- crowd(t, []*diana.Limiter{l}, 50, 1, diana.Request{Path: "/"}) }()
-	poll(t, func() bool { return !l.Idle() })
+	testproc.Eventually(t, func() bool { return !l.Idle() })
 	r.Kill()
 	if got := <-done; got[0] != 50 {
 		t.Errorf("%d passed, want all 50", got[0])
@@ -676,7 +677,7 @@ func TestWaitForWhatRedisRefuses(t *testing.T) {
 		}
 		d.Done()
 	})
-	poll(t, func() bool { return l.Status().Keys == 2 }) // it has taken what there is under /x
+	testproc.Eventually(t, func() bool { return l.Status().Keys == 2 }) // it has taken what there is under /x
 	wg.Go(func() {
 		d, err := l.Take(ctx, device("/x", "b"))
 		if err != nil || !d.Allowed {
@@ -685,7 +686,7 @@ func TestWaitForWhatRedisRefuses(t *testing.T) {
 		d.Done()
 		leave()
 	})
-	poll(t, func() bool { return !l.Idle() })
+	testproc.Eventually(t, func() bool { return !l.Idle() })
 	r.Thaw()
 	wg.Wait()
 }
@@ -705,7 +706,7 @@ func TestWaitRefusedByTheShare(t *testing.T) {
 		d, _ := l.Take(ctx, diana.Request{})
 		d.Done()
 	})
-	poll(t, func() bool { return !l.Idle() })
+	testproc.Eventually(t, func() bool { return !l.Idle() })
 	d, err := l.Take(t.Context(), diana.Request{}) // behind the one that waits
 	if err != nil || d.Allowed || !d.Verdicts[0].Refused() {
 		t.Errorf("%v, %+v", err, d.Verdicts)

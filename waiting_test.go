@@ -13,6 +13,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // queueing is requests that wait, until they leave.
@@ -133,7 +134,7 @@ func TestWaitingInRedis(t *testing.T) {
 			d.Done()
 		})
 	}
-	poll(t, func() bool { return l.Waiting() == 2 })
+	testproc.Eventually(t, func() bool { return l.Waiting() == 2 })
 	leave()
 	wg.Wait()
 	if n := l.Waiting(); n != 0 {
