@@ -55,6 +55,9 @@ func (e *Evaluation) peek(ctx context.Context, now int64) error {
 		}
 		e.delayed = max(e.delayed, c.wait())
 	}
+	if !e.allowed {
+		e.delayed = 0
+	}
 	return nil
 }
 
