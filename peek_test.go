@@ -15,6 +15,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -245,5 +246,80 @@ func TestPeekInRedis(t *testing.T) {
 	}
 	for i := range inside {
 		inside[i].Done()
+	}
+}
+
+// Without Redis, Peek decides as on_error says, as Take does.
+func TestPeekWithoutRedis(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	l := gateways(t, 1, r.URL(), "500ms", `
+- url: /share
+  rules: [{name: share, unit: day, rpu: 3, algo: SL, scope: global}]
+- url: /local
+  rules: [{name: local, unit: day, rpu: 3, algo: SL, scope: global, on_error: local}, {rpu: 100, unit: day, algo: SL}]
+- url: /open
+  rules: [{name: open, unit: day, rpu: 3, algo: SL, scope: global, on_error: open}]
+- url: /closed
+  rules: [{name: closed, unit: day, rpu: 3, algo: SL, scope: global, on_error: closed}]
+- url: /shadow
+  rules: [{name: shadow, unit: day, rpu: 3, algo: SL, scope: global, on_error: closed, mode: shadow}]
+- url: /override
+  rules: [{name: override, actor: device, unit: day, rpu: 3, algo: SL, scope: global, except: [b], overrides: {a: {rpu: 2}}}]
+`)[0]
+	r.Freeze()
+	if d := peek(t, l, diana.Request{Path: "/share"}); !d.Allowed || !d.Degraded {
+		t.Errorf("Redis does not answer: allowed %v, degraded %v", d.Allowed, d.Degraded)
+	}
+	if l.Status().Fallback != 0 {
+		t.Error("Peek counts as a request that was evaluated without Redis")
+	}
+	r.Kill()
+	testproc.Eventually(t, func() bool { return l.Status().Degraded })
+	for path, want := range map[string]int{"/share": 3, "/local": 3, "/open": 6, "/closed": 0, "/shadow": 6, "/override": 2} {
+		allowed := 0
+		for step := range 6 {
+			what := fmt.Sprint(path, " without Redis, step ", step)
+			peeked := peek(t, l, device(path, "a"))
+			taken := ask(t, l, device(path, "a"))
+			if peeked.Allowed != taken.Allowed || !peeked.Degraded || !taken.Degraded || (peeked.RetryAfter > 0) != (taken.RetryAfter > 0) {
+				t.Errorf("%s: Peek: %+v; Take: %+v", what, peeked, taken)
+			}
+			if taken.Allowed {
+				allowed++
+			}
+		}
+		if allowed != want {
+			t.Errorf("%s: %d allowed, want %d", path, allowed, want)
+		}
+	}
+	if d := peek(t, l, device("/override", "b")); !d.Allowed || len(d.Verdicts) != 0 {
+		t.Errorf("an exempt client: %+v", d)
+	}
+}
+
+// A newcomer that max_keys leaves no room for is evaluated by the overflow counter, in Redis too.
+func TestPeekOfTheOverflowCounter(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{"local", "global", "global, on_error: closed", "global, on_error: open"} {
+		t.Run(scope, func(t *testing.T) {
+			t.Parallel()
+			l := sharing(t, 1, fmt.Sprintf(`
+max_keys: 8
+redis: {url: %q, timeout: 10s}
+limits:
+- {url: /, rules: [{name: each, actor: device, unit: day, rpu: 2, algo: W, align: first, scope: %s}]}
+`, redistest.Start(t).URL(), scope))[0]
+			for i := range 20 {
+				request := device("/", fmt.Sprint(i))
+				peeked := peek(t, l, request)
+				if taken := ask(t, l, request); peeked.Allowed != taken.Allowed || taken.Allowed != (i < 8+2) {
+					t.Errorf("actor %d: allowed %v by Peek and %v by Take", i, peeked.Allowed, taken.Allowed)
+				}
+			}
+			if n := l.Status().Rules[0].Overflow; n != 12 {
+				t.Errorf("%d requests count for the overflow counter, want 12", n)
+			}
+		})
 	}
 }

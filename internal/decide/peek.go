@@ -40,6 +40,9 @@ func (e *Evaluation) peek(ctx context.Context, now int64) error {
 		if len(c.list) == 0 {
 			continue
 		}
+		if s > 0 {
+			e.useOverflow(c)
+		}
 		err := e.limits.stores[s].Peek(ctx, now, c.list)
 		switch {
 		case err == nil:
