@@ -23,7 +23,8 @@ var (
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	var examples string
-	for _, file := range []string{"example_test.go", "rate/example_test.go", "client/example_test.go"} {
+	files, _ := filepath.Glob("example_*_test.go")
+	for _, file := range append(files, "rate/example_test.go", "client/example_test.go") {
 		examples += unindent(string(mustRead(t, file)))
 	}
 	extension := map[string]string{} // by language
@@ -39,7 +40,7 @@ func TestDocuments(t *testing.T) {
 	}
 	v := config.DefaultVocabulary()
 	v.Sources = append(v.Sources, source.Kind{Schemes: []string{"etcd"}}) // of a module of its own
-	files, _ := filepath.Glob("docs/*.md")
+	files, _ = filepath.Glob("docs/*.md")
 	for _, file := range append(files, "README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
