@@ -32,7 +32,7 @@ rules: [{actor: account, unit: hour, rpu: 1}]
 			Actors: map[string]string{"account": "ann"},
 		})
 		if err != nil {
-			return err // ctx ended while the request waited for its turn
+			return err // ctx ended while the request waited
 		}
 		defer d.Done()
 		if !d.Allowed { // with a RetryAfter of 0 if no wait helps
