@@ -14,7 +14,7 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// bound is a configuration with a global rule of one algorithm, and one that nobody asks under.
+// bound is a configuration with a global rule of one algorithm, and another rule without requests.
 const bound = `
 max_keys: 5000
 redis: {url: %q, timeout: 10s}
@@ -23,7 +23,7 @@ limits:
 - {url: /other, rules: [{name: other, actor: device, unit: day, rpu: 1, scope: global}]}
 `
 
-// invent asks for as many actors, many at a time.
+// invent sends requests of n actors, many at a time.
 func invent(t *testing.T, l *diana.Limiter, n int) {
 	t.Helper()
 	const callers = 64
@@ -42,8 +42,8 @@ func invent(t *testing.T, l *diana.Limiter, n int) {
 	wg.Wait()
 }
 
-// countersIn returns how many counters are in a server: its keys but for the book-keeping ones,
-// which are not hashes of 128 bits.
+// countersIn returns how many counters are in a server. Keys of the store itself do not count: their
+// names are not hashes of 128 bits.
 func countersIn(t *testing.T, r *redistest.Server) (n int) {
 	t.Helper()
 	keys, ok := r.Must("KEYS", "diana:*").([]any)
@@ -59,7 +59,7 @@ func countersIn(t *testing.T, r *redistest.Server) (n int) {
 }
 
 // Invented actors make no more counters in Redis than max_keys, whatever the algorithm and on_error.
-// One that is known keeps its exact limit.
+// A known actor keeps its exact limit.
 func TestRedisIsBounded(t *testing.T) {
 	t.Parallel()
 	const maxKeys, rules = 5000, 2
@@ -94,7 +94,7 @@ func TestRedisIsBounded(t *testing.T) {
 
 // Slots and refunds reach the counter in Redis that was charged, also when the actor has left the
 // overflow counter meanwhile, or is in it for the first time.
-func TestAcrossTheEdge(t *testing.T) {
+func TestRefundsReachTheChargedCounter(t *testing.T) {
 	t.Parallel()
 	for _, onError := range []string{"share", "local", "closed", "open"} {
 		t.Run(onError, func(t *testing.T) {
@@ -155,9 +155,9 @@ limits:
 	}
 }
 
-// Where Redis evicts nothing, a flood of invented actors does not end global counting, if there is
-// memory for max_keys of them.
-func TestFloodedRedisGoesOn(t *testing.T) {
+// A flood of invented actors does not stop global counting in a Redis that evicts nothing, if it has
+// memory for max_keys actors.
+func TestFloodedRedisKeepsCounting(t *testing.T) {
 	t.Parallel()
 	if raceEnabled || testing.Short() {
 		t.Skip("50,000 requests")

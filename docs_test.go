@@ -18,8 +18,8 @@ var (
 	link  = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 )
 
-// What the documents show is true: the YAML is valid, the Go compiles as examples, or they
-// are parts of an example in a folder, which is tested there; the links lead somewhere.
+// The YAML of the documents is valid, and their Go is part of an example that compiles. Other blocks are
+// part of a tested example in a folder. Each link has a target.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	var examples string

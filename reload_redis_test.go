@@ -13,8 +13,8 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// Settings for Redis that are changed while it is away do not make a gateway think that it
-// is alone, and may use the whole limit.
+// A gateway keeps its share if the settings of Redis change while Redis is down. It must not take the
+// whole limit because it has seen no other gateway yet.
 func TestShareAfterReload(t *testing.T) {
 	t.Parallel()
 	r, f := redistest.Start(t), newFolder(t)
@@ -36,8 +36,8 @@ func TestShareAfterReload(t *testing.T) {
 	}
 }
 
-// Who is inside under a rule of concurrency is counted on when settings for Redis change.
-func TestPlacesAfterReload(t *testing.T) {
+// Slots stay held when the settings of Redis change.
+func TestSlotsAfterReload(t *testing.T) {
 	t.Parallel()
 	r, f := redistest.Start(t), newFolder(t)
 	text := func(timeout string) string {
@@ -66,7 +66,7 @@ func TestPlacesAfterReload(t *testing.T) {
 	before := left()
 	testproc.Eventually(t, func() bool { last := before; before = left(); return before > last })
 	if ask(t, l, diana.Request{}).Allowed {
-		t.Error("two are inside")
+		t.Error("two requests hold the only slot")
 	}
 	testproc.Eventually(t, func() bool { return l.Status().Gateways == 1 })
 	inside.Done()
@@ -103,8 +103,7 @@ func TestLogOfRedisAfterReload(t *testing.T) {
 	}
 }
 
-// A gateway that refuses for want of Redis has the client come back soon, and not after a
-// unit.
+// A gateway that refuses because Redis is down has a short Retry-After, and not a whole unit.
 func TestRetryAfterOfClosed(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{unit: day, rpu: 5, scope: global, on_error: closed}]}")

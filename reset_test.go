@@ -160,13 +160,13 @@ rules: [{name: each, actor: device, unit: day, rpu: 2, algo: SL, except: [eve], 
 func TestResetWakesAWaiter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, "{url: /, rules: [{name: each, actor: device, unit: minute, rpu: 2, algo: W, align: first, wait: 5m}]}")
+		s := newTimeline(t, "{url: /, rules: [{name: each, actor: device, unit: minute, rpu: 2, algo: W, align: first, wait: 5m}]}")
 		for i := range 6 {
-			s.come(t.Context(), fmt.Sprint(i+1), device("/", "a"))
+			s.send(t.Context(), fmt.Sprint(i+1), device("/", "a"))
 		}
-		s.come(t.Context(), "b1", device("/", "b"))
-		s.come(t.Context(), "b2", device("/", "b"))
-		s.come(t.Context(), "b3", device("/", "b"))
+		s.send(t.Context(), "b1", device("/", "b"))
+		s.send(t.Context(), "b2", device("/", "b"))
+		s.send(t.Context(), "b3", device("/", "b"))
 		time.Sleep(10 * time.Second)
 		reset(t, s.l, "each", "a")
 		s.want("1 0s", "2 0s", "b1 0s", "b2 0s", "3 10s", "4 10s", "b3 1m0s", "5 1m10s", "6 1m10s")
@@ -181,15 +181,15 @@ func TestResetWakesAWaiter(t *testing.T) {
 func TestResetKeepsScheduledTimes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, "{url: /, rules: [{name: each, actor: device, unit: second, rpu: 1, algo: LB, queue: 3}]}")
+		s := newTimeline(t, "{url: /, rules: [{name: each, actor: device, unit: second, rpu: 1, algo: LB, queue: 3}]}")
 		for i := range 5 {
-			s.come(t.Context(), fmt.Sprint(i+1), device("/", "a"))
+			s.send(t.Context(), fmt.Sprint(i+1), device("/", "a"))
 		}
 		reset(t, s.l, "each", "a")
-		s.come(t.Context(), "late", device("/", "a"))
+		s.send(t.Context(), "late", device("/", "a"))
 		s.want("1 0s", "5 refused 0s", "late refused 0s", "2 1s", "3 2s", "4 3s")
 		reset(t, s.l, "each", "a")
-		s.come(t.Context(), "at once", device("/", "a"))
+		s.send(t.Context(), "at once", device("/", "a"))
 		s.want("at once 3s")
 	})
 }

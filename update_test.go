@@ -20,7 +20,7 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// parsed returns the configuration that yaml is.
+// parsed parses a configuration.
 func parsed(t testing.TB, yaml string) *config.Config {
 	t.Helper()
 	c, err := config.Parse("test.yaml", []byte(yaml))
@@ -113,7 +113,7 @@ limits:
 	}
 }
 
-// A configuration that cannot be kept changes nothing.
+// A configuration that cannot be applied changes nothing.
 func TestUpdateWithAnInvalidConfiguration(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{name: old, unit: hour, rpu: 3, algo: W, align: first}]}")
@@ -140,7 +140,7 @@ func TestUpdateWithAnInvalidConfiguration(t *testing.T) {
 	}
 }
 
-// A program that keeps its limits elsewhere needs no YAML.
+// A program can build its configuration without YAML.
 func TestUpdateWithAConfigurationMadeByHand(t *testing.T) {
 	t.Parallel()
 	made := func(n int64) *config.Config {
@@ -211,7 +211,7 @@ func TestUpdateOfRedis(t *testing.T) {
 	testproc.Eventually(t, connected(l))
 }
 
-// What a file says is not overruled by Update, and nothing changes after Close.
+// Update fails on a Limiter that follows a file, and after Close.
 func TestUpdateErrors(t *testing.T) {
 	t.Parallel()
 	const text = "{url: /, rules: [{name: old, rpu: 1}]}"
@@ -232,8 +232,8 @@ func TestUpdateErrors(t *testing.T) {
 	}
 }
 
-// New asks neither Redis nor a remote configuration before it returns: this server accepts
-// connections and never answers.
+// New returns before Redis or a remote configuration has answered. This server accepts connections and
+// never answers.
 func TestNewDoesNotWait(t *testing.T) {
 	t.Parallel()
 	hung, err := net.Listen("tcp", "127.0.0.1:0")
