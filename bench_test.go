@@ -44,7 +44,7 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkRefusal is a decision that refuses: of one actor that floods, and of many in turn.
+// BenchmarkRefusal measures refusals of one actor that floods, and of many actors one after another.
 func BenchmarkRefusal(b *testing.B) {
 	l := limiter(b, "url: /\nrules: [{actor: device, unit: day, rpu: 1}]")
 	devices := make([]map[string]string, 10_000)
@@ -52,7 +52,7 @@ func BenchmarkRefusal(b *testing.B) {
 		devices[i] = map[string]string{"device": fmt.Sprintf("device-%d", i)}
 	}
 	for _, actors := range []int{1, len(devices)} {
-		for i := range actors { // each has used its one request
+		for i := range actors { // each has consumed its one request
 			count(b, l, 1, diana.Request{Path: "/", Actors: devices[i]})
 		}
 		b.Run(fmt.Sprintf("actors=%d", actors), func(b *testing.B) {

@@ -18,12 +18,13 @@ var (
 	link  = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 )
 
-// What the documents show is true: the YAML is valid, the Go compiles as examples, or they
-// are parts of an example in a folder, which is tested there; the links lead somewhere.
+// The YAML of the documents is valid, and their Go is part of an example that compiles. Other blocks are
+// part of a tested example in a folder. Each link has a target.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	var examples string
-	for _, file := range []string{"example_test.go", "rate/example_test.go", "client/example_test.go", "prometheus/example_test.go"} {
+	files, _ := filepath.Glob("example_*_test.go")
+	for _, file := range append(files, "rate/example_test.go", "client/example_test.go", "prometheus/example_test.go") {
 		examples += unindent(string(mustRead(t, file)))
 	}
 	extension := map[string]string{} // by language
@@ -39,7 +40,7 @@ func TestDocuments(t *testing.T) {
 	}
 	v := config.DefaultVocabulary()
 	v.Sources = append(v.Sources, source.Kind{Schemes: []string{"etcd"}}) // of a module of its own
-	files, _ := filepath.Glob("docs/*.md")
+	files, _ = filepath.Glob("docs/*.md")
 	for _, file := range append(files, "README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {

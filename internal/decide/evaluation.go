@@ -261,6 +261,9 @@ func (e *Evaluation) peek(ctx context.Context, now int64) error {
 		if len(c.list) == 0 {
 			continue
 		}
+		if s > 0 {
+			e.useOverflow(c)
+		}
 		err := e.limits.stores[s].Peek(ctx, now, c.list)
 		switch {
 		case err == nil:
@@ -275,6 +278,9 @@ func (e *Evaluation) peek(ctx context.Context, now int64) error {
 			e.Allowed = e.Allowed && (c.list[i].Outcome.Allowed || c.list[i].Shadow)
 		}
 		e.Delayed = max(e.Delayed, c.wait())
+	}
+	if !e.allowed {
+		e.delayed = 0
 	}
 	return nil
 }
