@@ -256,6 +256,7 @@ func (e *Evaluation) debit(now int64) {
 // peek asks all stores for the outcomes of the request.
 func (e *Evaluation) peek(ctx context.Context, now int64) error {
 	e.fill(now)
+	e.Allowed, e.Delayed = true, 0
 	for s := range e.sets {
 		c := &e.sets[s]
 		if len(c.list) == 0 {
@@ -279,8 +280,8 @@ func (e *Evaluation) peek(ctx context.Context, now int64) error {
 		}
 		e.Delayed = max(e.Delayed, c.wait())
 	}
-	if !e.allowed {
-		e.delayed = 0
+	if !e.Allowed {
+		e.Delayed = 0
 	}
 	return nil
 }
