@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+
+	"github.com/diana-limiter/diana/internal/decide"
 )
 
 // Handler returns a handler that evaluates each request and calls next if the request is allowed.
@@ -84,13 +86,13 @@ func (l *Limiter) take(ctx context.Context, d *Decision, r *Request, beforeWait 
 func (l *Limiter) Peek(ctx context.Context, r Request) (d Decision, err error) {
 	complete(&r)
 	e, err := l.decider.Peek(ctx, &r)
-	if d.set(e); err == nil {
-		d.Verdicts = slices.Clone(d.Verdicts) // because the evaluation ends here
-	} else {
-		d = Decision{handle: d.handle}
+	d.set(e)
+	verdicts := slices.Clone(d.Verdicts) // because the evaluation ends here
+	if d.Done(); err != nil {
+		return Decision{}, err
 	}
-	d.handle.Done()
-	return d, err
+	d.handle, d.Verdicts = decide.Handle{}, verdicts
+	return d, nil
 }
 
 // Identify returns who makes the request by the identity of the configuration in force: the
