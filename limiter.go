@@ -5,6 +5,7 @@ package diana
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -18,9 +19,7 @@ import (
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/refusals"
 	"github.com/diana-limiter/diana/internal/respond"
-	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
-	"github.com/diana-limiter/diana/redisstore"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -115,8 +114,8 @@ type active struct {
 	config     *config.Config
 	set        *plan.Set
 	since      time.Time
-	shared     []limit.Counters // by plan.Bandwidth.Index; nil: each response has it for itself
-	policies   fields.Policies  // by plan.Rule.Slot
+	shared     []any           // by plan.Bandwidth.Index; nil: each response has it for itself
+	policies   fields.Policies // by plan.Rule.Slot
 	diversions map[*rule.Divert]*respond.Diversion
 }
 
@@ -127,7 +126,7 @@ func (o Options) limiter(c *config.Config) (*Limiter, error) {
 		options:     o,
 		local:       memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now}),
 		redisErrors: map[string]int64{},
-		gateway:     redisstore.NewGateway(),
+		gateway:     1 + rand.Int64N(1<<53-1),
 	}
 	l.closing, l.end = context.WithCancel(context.Background())
 	l.responding.New = func() any { return &responding{} }
@@ -222,7 +221,7 @@ func (l *Limiter) active() *active {
 // share makes the counters of the bandwidths that responses share.
 func (l *Limiter) share(a *active) (err error) {
 	for _, b := range a.set.Bandwidths {
-		var c limit.Counters
+		var c any
 		if b.Shared() {
 			c, err = l.local.Counters(b.Counters, respond.Bandwidth(b.Rate))
 		}

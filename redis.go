@@ -35,10 +35,10 @@ func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
 	}
 	o = redisstore.Options{URL: c.URL, Addresses: c.Cluster, Timeout: c.Timeout, Prefix: c.Prefix}
 	var sentinelErr, tlsErr error
-	o.Credentials, err = config.Credentials("redis.password", c.Username, c.Password)
+	o.Credentials, err = c.Credentials()
 	if s := c.Sentinel; s != nil {
 		o.Addresses, o.Master = s.Addresses, s.Master
-		o.SentinelCredentials, sentinelErr = config.Credentials("redis.sentinel.password", s.Username, s.Password)
+		o.SentinelCredentials, sentinelErr = s.Credentials()
 	}
 	if o.TLS, tlsErr = c.TLS.Load(); tlsErr != nil {
 		tlsErr = fmt.Errorf("redis.tls: %w", tlsErr)

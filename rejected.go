@@ -24,7 +24,7 @@ func (l *Limiter) countRejected(err error) error {
 	var strange *rule.PathError
 	switch {
 	case !errors.As(err, &strange):
-	case strange == rule.ErrPathLong:
+	case strange.TooLong:
 		l.rejected.length.Add(1)
 	default:
 		l.rejected.path.Add(1)

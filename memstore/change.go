@@ -62,7 +62,7 @@ func (s *Store) Refund(charges []limit.Charge) {
 
 // Reset implements limit.Store. It keeps the record, because a new record would begin with
 // what newcomers have used.
-func (s *Store) Reset(_ context.Context, h limit.Counters, key []byte) error {
+func (s *Store) Reset(_ context.Context, h any, key []byte) error {
 	it := item{c: h.(*counters)}
 	it.place = s.locate(it.c.family, s.hash(key))
 	if !s.acquire(&it) {

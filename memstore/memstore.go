@@ -134,7 +134,7 @@ type family struct {
 	listed bool // is in rooms.all
 }
 
-// counters is the limit.Counters of this store.
+// counters is the any of this store.
 type counters struct {
 	*family
 	limit.Meter
@@ -215,7 +215,7 @@ func (s *Store) Evictions() int64 { return s.evictions.Load() }
 
 // Counters implements limit.Store. It returns an error if counters of that name have another
 // StateVersion, or if more than 262,143 names are in use.
-func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
+func (s *Store) Counters(name string, m limit.Meter) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.families[name]
@@ -248,7 +248,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 }
 
 // Retire implements limit.Store.
-func (s *Store) Retire(h limit.Counters) {
+func (s *Store) Retire(h any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := h.(*counters).family

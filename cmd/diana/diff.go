@@ -38,10 +38,10 @@ func (o *output) sameSettings(a, b *config.Config) (*config.Config, *config.Conf
 	switch {
 	case b.HasSettings() && !a.HasSettings():
 		o.complainf(onlyRules, a.Source)
-		a = config.Compose(b, a)
+		a = b.WithRemote(a)
 	case a.HasSettings() && !b.HasSettings():
 		o.complainf(onlyRules, b.Source)
-		b = config.Compose(a, b)
+		b = a.WithRemote(b)
 	}
 	return a, b
 }

@@ -4,10 +4,11 @@ package decide
 
 import (
 	"context"
-	"github.com/diana-limiter/diana/internal/plan"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/plan"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -155,7 +156,7 @@ func (e *Evaluation) report(now int64, counted bool) {
 			}
 			if !v.Allowed && e.sampler.Allow(now) {
 				e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules),
-					c.list[i].Key, &e.request, r.Mode == rule.Shadow)
+					c.list[i].Key, &e.request, r.Shadow)
 			}
 			e.count(r, v)
 		}
@@ -178,7 +179,7 @@ func (e *Evaluation) count(r *plan.Rule, v *rule.Verdict) {
 	case !v.Allowed:
 		t.shadowRefused.Add(1)
 	case !e.allowed: // another rule refused: this one was not charged
-	case v.Wait > 0 && r.Mode == rule.Enforce, e.waited != "" && e.waited == r.Counters:
+	case v.Wait > 0 && !r.Shadow, e.waited != "" && e.waited == r.Counters:
 		t.delayed.Add(1)
 	default:
 		t.allowed.Add(1)
