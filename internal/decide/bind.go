@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
 
 	"github.com/diana-limiter/diana/limit"
@@ -106,7 +107,7 @@ func (b *binder) up(index int) bool { return index != b.limits.redis || b.redis.
 
 // local returns the local counters that decide for a rule, alone or while its store is down, and
 // their meter.
-func (b *binder) local(r *plan.Rule, elsewhere bool) (c limit.Counters, m limit.Meter, err error) {
+func (b *binder) local(r *plan.Rule, elsewhere bool) (c any, m limit.Meter, err error) {
 	name, m := r.Counters, r.Meter
 	switch {
 	case !elsewhere:
@@ -143,11 +144,11 @@ func warmName(r *plan.Rule, m limit.Meter) string {
 
 // known returns the local counters that remember the actors of a rule whose store is not the local
 // one. m is the Meter that decides while that store is down, or nil.
-func (b *binder) known(r *plan.Rule, m limit.Meter) (limit.Counters, error) {
+func (b *binder) known(r *plan.Rule, m limit.Meter) (any, error) {
 	switch {
 	case r.Algorithm.Held:
 		whole := r.Limit
-		whole.N = limit.MaxN
+		whole.N = bounds.MaxN
 		var err error
 		if m, err = r.Algorithm.New(whole); err != nil {
 			return nil, err

@@ -136,7 +136,7 @@ func (d *Decider) Forget(counters string, key []byte) {
 // forget forgets the local counters of an actor.
 func (d *Decider) forget(ctx context.Context, b *bound, key []byte) error {
 	var errs []error
-	for _, c := range []limit.Counters{b.local, b.known} {
+	for _, c := range []any{b.local, b.known} {
 		if c != nil {
 			errs = append(errs, d.local.Reset(ctx, c, key))
 		}

@@ -118,7 +118,7 @@ func (e *Evaluation) fill(now int64) {
 		e.rules = append(e.rules, r)
 		b := &e.limits.bound[r.Slot]
 		e.waits = e.waits || b.wait > 0
-		e.queues = e.queues || r.Mode != rule.Shadow && queues(r)
+		e.queues = e.queues || !r.Shadow && queues(r)
 		e.charge(b, e.limits.Set.CostOf(r, &e.request), now, origin{rule: r, index: i, end: len(e.keys)})
 	}
 	for s := range e.sets {
@@ -141,7 +141,7 @@ func (e *Evaluation) resize(stores int) {
 
 // charge adds the charges of one rule.
 func (e *Evaluation) charge(b *bound, cost, now int64, o origin) {
-	local, shadow := &e.sets[0], o.rule.Mode == rule.Shadow
+	local, shadow := &e.sets[0], o.rule.Shadow
 	silent := o
 	silent.silent = true
 	if b.store > 0 && !e.down.has(b.store) {

@@ -71,14 +71,14 @@ const MaxStores = 62
 
 // bound is how a rule is counted.
 type bound struct {
-	elsewhere bool           // another store than the local one counts it
-	store     int            // its index; 0: there is no such store, or it is the local one
-	remote    limit.Counters // in that store; nil: there is none
-	local     limit.Counters // decide for a local rule, or while its store is down; nil: every request is allowed
-	meter     limit.Meter    // of local
-	known     limit.Counters // local ones that remember the actors of remote, see above; nil: there is no remote
-	wait      int64          // the longest wait of a request over the limit, in microseconds
-	both      int64          // the moment until which local and remote both decide; 0: they do not
+	elsewhere bool        // another store than the local one counts it
+	store     int         // its index; 0: there is no such store, or it is the local one
+	remote    any         // in that store; nil: there is none
+	local     any         // decide for a local rule, or while its store is down; nil: every request is allowed
+	meter     limit.Meter // of local
+	known     any         // local ones that remember the actors of remote, see above; nil: there is no remote
+	wait      int64       // the longest wait of a request over the limit, in microseconds
+	both      int64       // the moment until which local and remote both decide; 0: they do not
 	record    *record
 }
 
@@ -124,7 +124,7 @@ func (d *Decider) useLocked(p Plan, r Redis, now time.Time) error {
 
 // retire tells the stores that Limits are not in force, or no longer.
 func (d *Decider) retire(l *Limits) {
-	retire := func(s limit.Store, c limit.Counters) {
+	retire := func(s limit.Store, c any) {
 		if c != nil {
 			s.Retire(c)
 		}

@@ -159,7 +159,7 @@ func (e *Evaluation) report(now int64, counted bool) {
 			}
 			if !v.Allowed && e.sampler.Allow(now) {
 				e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules),
-					c.list[i].Key, &e.request, r.Mode == rule.Shadow)
+					c.list[i].Key, &e.request, r.Shadow)
 			}
 			e.count(r, v)
 		}
@@ -182,7 +182,7 @@ func (e *Evaluation) count(r *plan.Rule, v *rule.Verdict) {
 	case !v.Allowed:
 		t.shadowRefused.Add(1)
 	case !e.Allowed: // another rule refused: this one was not charged
-	case v.Wait > 0 && r.Mode == rule.Enforce, e.waited != "" && e.waited == r.Counters:
+	case v.Wait > 0 && !r.Shadow, e.waited != "" && e.waited == r.Counters:
 		t.delayed.Add(1)
 	default:
 		t.allowed.Add(1)
