@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,6 +59,64 @@ func TestDocuments(t *testing.T) {
 	if n := strings.Count(string(mustRead(t, "README.md")), "\n"); n > 150 {
 		t.Errorf("README.md has %d lines, expected at most 150", n)
 	}
+}
+
+// A translation has the headings, the blocks of code and the links of the original, in the same order.
+func TestTranslations(t *testing.T) {
+	t.Parallel()
+	for original, translation := range map[string]string{
+		"README.md":     "README.zh-CN.md",
+		"docs/guide.md": "docs/zh-CN/guide.md",
+	} {
+		for _, part := range []struct {
+			name string
+			of   func(t *testing.T, file string) []string
+		}{{"heading levels", levelsOf}, {"blocks", blocksOf}, {"links", linksTo}} {
+			got, want := part.of(t, translation), part.of(t, original)
+			for i := range max(len(got), len(want)) {
+				if i >= len(got) || i >= len(want) || got[i] != want[i] {
+					t.Errorf("%s: %s differ from those of %s:\n%s\nexpected\n%s", translation, part.name, original,
+						strings.Join(got[min(i, len(got)):], "\n"), strings.Join(want[min(i, len(want)):], "\n"))
+					break
+				}
+			}
+		}
+	}
+}
+
+// levelsOf returns the # of each heading of a document.
+func levelsOf(t *testing.T, file string) []string {
+	t.Helper()
+	var levels []string
+	for _, h := range heading.FindAllStringSubmatch(prose(mustRead(t, file)), -1) {
+		levels = append(levels, h[1])
+	}
+	return levels
+}
+
+// blocksOf returns the blocks of code of a document, and its pictures.
+func blocksOf(t *testing.T, file string) []string {
+	t.Helper()
+	return fenced.FindAllString(string(mustRead(t, file)), -1)
+}
+
+// linksTo returns the other files that a document links to, sorted because a translation can need another
+// order of words. It omits the links of a document and its translation to each other.
+func linksTo(t *testing.T, file string) []string {
+	t.Helper()
+	var files []string
+	for _, l := range linksOf(prose(mustRead(t, file))) {
+		if l.file == "" || strings.Contains(l.file, "://") {
+			continue
+		}
+		to := filepath.Join(filepath.Dir(file), l.file)
+		if strings.HasPrefix(filepath.Base(to), "README.") || strings.HasSuffix(to, "guide.md") {
+			continue // each language has its own
+		}
+		files = append(files, to+l.anchor)
+	}
+	slices.Sort(files)
+	return files
 }
 
 func mustRead(t *testing.T, file string) []byte {
