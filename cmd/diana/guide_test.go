@@ -96,7 +96,7 @@ func newSession(t *testing.T, dir string) *session {
 	s := &session{t: t}
 	shell := exec.Command("bash", "-s")
 	shell.Dir = dir
-	shell.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "GOWORK=", "GOFLAGS=")
+	shell.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "GOWORK=", "GOFLAGS=", "MAKEFLAGS=")
 	shell.Stdout, shell.Stderr = &s.out, &s.out
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that the test can end the shell's jobs too
 	stdin, err := shell.StdinPipe()
