@@ -40,8 +40,42 @@ func TestGuide(t *testing.T) {
 	})
 }
 
+// step is an sh block of a document, with the text block that shows its output.
+type step struct{ command, output string }
+
 // codeBlock matches a block of a document, with its language and its text.
 var codeBlock = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
+
+func stepsOf(t *testing.T, document string) []step {
+	t.Helper()
+	var steps []step
+	before := ""
+	for _, b := range codeBlock.FindAllStringSubmatch(string(mustRead(t, document)), -1) {
+		switch {
+		case b[1] == "sh":
+			steps = append(steps, step{command: b[2]})
+		case b[1] == "text" && before == "sh":
+			steps[len(steps)-1].output = b[2]
+		case b[1] == "text":
+			t.Fatalf("%s: this is the output of no sh block:\n%s", document, b[2])
+		}
+		before = b[1]
+	}
+	return steps
+}
+
+// rewrite changes the output of the step in a document.
+func (s step) rewrite(t *testing.T, document, output string) {
+	t.Helper()
+	text, command := string(mustRead(t, document)), "```sh\n"+s.command+"```\n\n```text\n"
+	edited := strings.Replace(text, command+s.output, command+output, 1)
+	if edited == text {
+		t.Fatalf("%s has no text block after\n%s", document, s.command)
+	}
+	if err := os.WriteFile(document, []byte(edited), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // session is a shell with the blocks that it has run.
 type session struct {
@@ -62,7 +96,7 @@ func newSession(t *testing.T, dir string) *session {
 	s := &session{t: t}
 	shell := exec.Command("bash", "-s")
 	shell.Dir = dir
-	shell.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "GOWORK=", "GOFLAGS=")
+	shell.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "GOWORK=", "GOFLAGS=", "MAKEFLAGS=")
 	shell.Stdout, shell.Stderr = &s.out, &s.out
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that the test can end the shell's jobs too
 	stdin, err := shell.StdinPipe()
@@ -96,39 +130,25 @@ func (s *session) write(text string) {
 // it writes the output to the text blocks of the document and of its translation.
 func (s *session) paste(document, translation string) {
 	s.t.Helper()
-	text := string(mustRead(s.t, document))
 	free := map[string]string{} // by the document's port
-	for _, port := range ports.FindAllString(text+"8080 9090", -1) {
+	for _, port := range ports.FindAllString(string(mustRead(s.t, document))+"8080 9090", -1) {
 		if free[port] == "" {
 			free[port] = strconv.Itoa(testproc.FreePort(s.t))
 			s.fromFree = append(s.fromFree, free[port], port)
 		}
 	}
 	replacer := strings.NewReplacer(s.toFree...)
-	blocks := codeBlock.FindAllStringSubmatch(text, -1)
-	for i, b := range blocks {
-		if b[1] != "sh" {
-			continue
-		}
-		expected := ""
-		if i+1 < len(blocks) && blocks[i+1][1] == "text" {
-			expected = blocks[i+1][2]
-		}
-		command := ports.ReplaceAllStringFunc(replacer.Replace(b[2]), func(port string) string { return free[port] })
-		got := s.run(command, expected)
-		if stable(got) == stable(expected) {
+	for _, step := range stepsOf(s.t, document) {
+		command := ports.ReplaceAllStringFunc(replacer.Replace(step.command), func(port string) string { return free[port] })
+		got := s.run(command, step.output)
+		if stable(got) == stable(step.output) {
 			continue
 		}
 		if !*update {
-			s.t.Fatalf("%s\nprints\n%s\nexpected\n%s", command, got, expected)
+			s.t.Fatalf("%s\nprints\n%s\nexpected\n%s", command, got, step.output)
 		}
-		for _, file := range []string{document, translation} {
-			old, paste := string(mustRead(s.t, file)), "```sh\n"+b[2]+"```\n\n```text\n"
-			edited := strings.Replace(old, paste+expected, paste+got, 1)
-			if err := os.WriteFile(file, []byte(edited), 0o644); err != nil {
-				s.t.Fatal(err)
-			}
-		}
+		step.rewrite(s.t, document, got)
+		step.rewrite(s.t, translation, got)
 	}
 }
 
