@@ -112,21 +112,23 @@ func newComparison(r *report, what string, f figure, ours, best *row) comparison
 }
 
 // canvas is an SVG picture, drawn from the top to the bottom.
-type canvas struct{ bytes.Buffer }
+type canvas struct{ svg bytes.Buffer }
+
+func (c *canvas) draw(format string, args ...any) { fmt.Fprintf(&c.svg, format+"\n", args...) }
 
 func (c *canvas) text(x float64, y int, class, anchor, text string) {
-	fmt.Fprintf(c, `<text x="%.1f" y="%d" class="%s" text-anchor="%s">%s</text>`+"\n", x, y, class, anchor, html.EscapeString(text))
+	c.draw(`<text x="%.1f" y="%d" class="%s" text-anchor="%s">%s</text>`, x, y, class, anchor, html.EscapeString(text))
 }
 
 // scale draws the background of the plot, down to bottom, and the ratios above it.
 func (c *canvas) scale(bottom int) {
-	fmt.Fprintf(c, `<rect class="better" x="%.1f" y="%d" width="%.1f" height="%d"/>`+"\n", place(1), plotTop, place(highestRatio)-place(1), bottom-plotTop)
+	c.draw(`<rect class="better" x="%.1f" y="%d" width="%.1f" height="%d"/>`, place(1), plotTop, place(highestRatio)-place(1), bottom-plotTop)
 	for tick := 0.1; tick <= highestRatio; tick *= 10 {
 		class := "grid"
 		if tick > 0.5 && tick < 5 {
 			class = "diana"
 		}
-		fmt.Fprintf(c, `<path class="%s" d="M%.1f %dV%d"/>`+"\n", class, place(tick), plotTop, bottom)
+		c.draw(`<path class="%s" d="M%.1f %dV%d"/>`, class, place(tick), plotTop, bottom)
 		c.text(place(tick), plotTop-8, "small", "middle", fmt.Sprintf("%g x", math.Round(tick*10)/10))
 	}
 }
@@ -141,7 +143,7 @@ func (c *canvas) line(y int, line *comparison) {
 				class = "behind"
 			}
 		}
-		fmt.Fprintf(c, `<circle class="%s" cx="%.1f" cy="%d" r="%d"><title>%s: %s</title></circle>`+"\n",
+		c.draw(`<circle class="%s" cx="%.1f" cy="%d" r="%d"><title>%s: %s</title></circle>`,
 			class, place(d.ratio), y, radius, html.EscapeString(d.system), ratioText(d.ratio))
 	}
 	c.text(plotLeft+plotWidth+74, y+4, "ratio", "end", ratioText(line.best().ratio))
@@ -157,9 +159,9 @@ func picture(r *report) []byte {
 		bottom += headingHeight + lineHeight*len(c.lines)
 	}
 	c := &canvas{}
-	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`+"\n", pictureWidth, bottom+14)
-	fmt.Fprintf(c, "<title id=\"title\">%s</title>\n<style>%s</style>\n", title, pictureStyle)
-	fmt.Fprintf(c, `<rect class="ground" x=".5" y=".5" width="%d" height="%d" rx="6"/>`+"\n", pictureWidth-1, bottom+13)
+	c.draw(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`, pictureWidth, bottom+14)
+	c.draw("<title id=\"title\">%s</title>\n<style>%s</style>", title, pictureStyle)
+	c.draw(`<rect class="ground" x=".5" y=".5" width="%d" height="%d" rx="6"/>`, pictureWidth-1, bottom+13)
 	c.text(20, 32, "title", "start", title)
 	c.text(20, 54, "small", "start", "Right of the line at 1 x Diana is better. The coloured dot is the best rival, named at the right.")
 	c.text(20, 72, "small", "start", "Grey dots are other rivals. Rings are floors, which do less work. Dots beyond the scale are at its edge.")
@@ -167,15 +169,15 @@ func picture(r *report) []byte {
 	y := plotTop
 	for _, chapter := range all {
 		c.text(20, y+headingHeight-12, "heading", "start", chapter.title)
-		fmt.Fprintf(c, `<path class="rule" d="M20 %dH%d"/>`+"\n", y+headingHeight-5, pictureWidth-20)
+		c.draw(`<path class="rule" d="M20 %dH%d"/>`, y+headingHeight-5, pictureWidth-20)
 		y += headingHeight
 		for i := range chapter.lines {
 			c.line(y+lineHeight/2, &chapter.lines[i])
 			y += lineHeight
 		}
 	}
-	c.WriteString("</svg>\n")
-	return c.Bytes()
+	c.draw("</svg>")
+	return c.svg.Bytes()
 }
 
 // place returns where a ratio is on the scale.
