@@ -49,7 +49,20 @@ func Start(t testing.TB, args ...string) *Server {
 // Start is the function Start with options.
 func (o Options) Start(t testing.TB) *Server {
 	t.Helper()
-	return o.prepare(t).server(t)
+	return newRecipe(t, o).server(t)
+}
+
+// StartCluster is the function StartCluster with options. The password also protects the servers from each
+// other.
+func (o Options) StartCluster(t testing.TB, masters int) *Cluster {
+	t.Helper()
+	return newCluster(t, o, masters)
+}
+
+// StartSentinel is the function StartSentinel with options. The Sentinels require no password.
+func (o Options) StartSentinel(t testing.TB) *Sentinel {
+	t.Helper()
+	return newSentinel(t, o)
 }
 
 // recipe is what the servers of one Start have in common.
@@ -59,7 +72,7 @@ type recipe struct {
 	authority *authority // nil without TLS
 }
 
-func (o Options) prepare(t testing.TB) *recipe {
+func newRecipe(t testing.TB, o Options) *recipe {
 	t.Helper()
 	name := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
 	binary, err := exec.LookPath(name)
