@@ -166,7 +166,7 @@ func (r *round) take() {
 	okA, errA := r.a.Take(context.Background(), r.now, ca)
 	okB, errB := r.b.Take(context.Background(), r.now, cb)
 	r.succeeded(errA, errB)
-	if got, want := tell(okB, cb), tell(okA, ca); got != want {
+	if got, want := describe(okB, cb), describe(okA, ca); got != want {
 		r.Fatalf("operation %d at %d, of %v:\n%sand the other:\n%s", r.op, r.now, r.pairs, want, got)
 	}
 	if peeked && allowed != okA {
@@ -187,7 +187,7 @@ func (r *round) peek(ca, cb []limit.Charge) (allowed bool) {
 	r.Helper()
 	r.succeeded(r.a.Peek(context.Background(), r.now, ca), r.b.Peek(context.Background(), r.now, cb))
 	allowed = !slices.ContainsFunc(ca, func(ch limit.Charge) bool { return !ch.Outcome.Allowed && !ch.Shadow })
-	if got, want := tell(allowed, cb), tell(allowed, ca); got != want {
+	if got, want := describe(allowed, cb), describe(allowed, ca); got != want {
 		r.Fatalf("operation %d at %d, peek:\n%sand the other:\n%s", r.op, r.now, want, got)
 	}
 	return allowed
@@ -223,8 +223,8 @@ func (r *round) succeeded(errA, errB error) {
 	}
 }
 
-// tell returns the result of a request as text.
-func tell(ok bool, charges []limit.Charge) string {
+// describe returns the result of a request as text.
+func describe(ok bool, charges []limit.Charge) string {
 	text := fmt.Sprintln("allowed:", ok)
 	for _, ch := range charges {
 		text += fmt.Sprintf("%d by %s, shadow %v: %+v\n", ch.Cost, ch.Key, ch.Shadow, ch.Outcome)

@@ -70,7 +70,7 @@ func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now fun
 		{"debit", debitsIntoDebt},
 		{"debit under concurrency", debitsUnderConcurrency},
 		{"refund under concurrency", refundsUnderConcurrency},
-		{"outcome", tellsWhatIsLeft},
+		{"outcome", outcomesSayWhatRemains},
 		{"new meter", keepsStatesUnderANewMeter},
 		{"new rate of a bucket", keepsABucketsMoment},
 		{"exact under concurrency", exactUnderConcurrency},

@@ -30,8 +30,8 @@ type Options struct {
 	// settings of this package. Sentinels do not get them.
 	Args []string
 
-	// Password is the password of clients. With a Username it is that user's, who may do everything and is
-	// the only user.
+	// Password is the password of clients. With a Username it is the password of that user, the only
+	// one, who may use every command.
 	Username, Password string
 
 	// TLS makes the servers accept only TLS, with certificates of a new authority; see Server.CAFile.
