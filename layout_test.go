@@ -47,7 +47,7 @@ var layout = []struct {
 	// Stores, and other uses of stores.
 	{"rate", "internal/waitqueue limit memstore"},
 	{"memstore", "internal/waitqueue limit"},
-	{"redisstore", "limit"},
+	{"redisstore", "internal/waitqueue limit"},
 	{"storetest", "limit replay"},
 	{"replay", "limit"},
 
