@@ -147,8 +147,8 @@ func (v value) rule() rule.Rule {
 	except, overrides := m.exceptions(made.Actor)
 	scope, ok := m.get("scope").scope()
 	made.Scope = scope
-	if m.get("on_error").given() && ok && scope != rule.Global {
-		m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope global", scope)
+	if elsewhere := m.r.words.otherScopes(); m.get("on_error").given() && ok && !slices.Contains(elsewhere, string(scope)) {
+		m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope %s", scope, strings.Join(elsewhere, ", "))
 	}
 	algo, ok := m.algorithm()
 	if !ok {
