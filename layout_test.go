@@ -47,7 +47,7 @@ var layout = []struct {
 	// Stores, and other uses of stores.
 	{"rate", "internal/bounds internal/waitqueue limit memstore"},
 	{"memstore", "internal/waitqueue limit"},
-	{"redisstore", "limit"},
+	{"redisstore", "internal/waitqueue limit"},
 	{"storetest", "internal/bounds limit replay"},
 	{"replay", "internal/bounds limit"},
 

@@ -28,7 +28,8 @@ const inherited = 25
 // slack is how many times more cells than it needs a state may have.
 const slack = 4
 
-// fit gives the state of a locked record about as many cells as its charge needs.
+// fit moves the state of a locked record to a block of about the size that its charge needs, unless
+// it has one.
 func (r *records) fit(it *item, now int64) {
 	state := it.state()
 	need, have := it.c.aging.CellsAt(state, now, it.charge.Cost), len(state.Cells)

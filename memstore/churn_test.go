@@ -97,7 +97,7 @@ func TestChurnOfSlots(t *testing.T) {
 	}
 }
 
-// A queue outlives the rule under which it was made, also if the rule comes back.
+// A queue outlives the rule under which it was made, also if the rule is added again.
 func TestQueueOutlivesRetirement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t, 10)
@@ -135,11 +135,11 @@ func TestSlotsOutliveRetirement(t *testing.T) {
 	}
 	c = places()
 	if take(t, s, c, 0, "x") {
-		t.Error("a third is let in while two are inside")
+		t.Error("a third is allowed while two are inside")
 	}
 	s.Refund(held[:1])
 	if !take(t, s, c, 0, "x") || take(t, s, c, 0, "x") {
-		t.Error("when one has left, want one to be let in")
+		t.Error("when one has left, want that one is allowed")
 	}
 
 	unused := open(t, s, limit.SlidingLog(), limit.Limit{N: 1, Unit: time.Second})

@@ -91,7 +91,7 @@ func (it *item) apply(r *records, now int64) {
 	it.c.cells.block(it.head)[0] = it.next(state, now)
 }
 
-// grow gives the state of a locked record so many cells.
+// grow moves the state of a locked record to a block of that many cells.
 func (it *item) grow(cells int) {
 	slab := it.c.cells
 	larger, _ := slab.alloc(cells, true)

@@ -261,7 +261,7 @@ func (s *Store) Reset(_ context.Context, h any, key []byte) error {
 	}
 	it.head = 0
 	if waiting := s.records.queues.get(&it.location); waiting != nil {
-		// Waiters keep their scheduled times, and a later request comes after the last.
+		// Waiters keep their scheduled times, and a later request has a later time.
 		all := waiting.Waiters()
 		last := all[len(all)-1]
 		it.head = it.c.Take(limit.State{}, last.at, last.cost)
@@ -269,7 +269,7 @@ func (s *Store) Reset(_ context.Context, h any, key []byte) error {
 	return nil
 }
 
-// clock gives the moments of a Store.
+// clock is the clock of a Store.
 type clock struct {
 	start  time.Time
 	epoch  int64            // start in microseconds

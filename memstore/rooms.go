@@ -45,7 +45,7 @@ func (r *rooms) setMaxKeys(n int) {
 	r.maxKeys, r.changed = n, true
 }
 
-// open gives a family a room.
+// open makes a room for a family.
 func (r *rooms) open(f *family) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

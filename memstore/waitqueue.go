@@ -11,9 +11,9 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// waitQueues are the wait queues of leaky buckets, one for each actor for whom a request waits.
+// waitQueues are the wait queues of leaky buckets, one for each actor whose requests wait.
 //
-// The meter of a leaky bucket gives each allowed request a scheduled time. A wait queue keeps
+// The meter of a leaky bucket schedules a time for each allowed request. A wait queue keeps
 // these times true for waiters that come and go. If a waiter leaves, those behind it move up.
 // If a waiter proceeds late, the queue delays those behind it by as much, so that two
 // neighbours never come closer than the meter scheduled them.

@@ -227,7 +227,7 @@ func TestQueueCrowd(t *testing.T) {
 	})
 }
 
-// A refund comes too late when another request has proceeded since: the next request keeps its
+// A refund has no effect when another request has proceeded since, because the next request keeps its
 // distance from that one.
 func TestRefundTooLate(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@
 package redisstore
 
 import (
+	"context"
 	"time"
 	"unique"
 
@@ -27,9 +28,9 @@ type batch struct {
 	err   error
 	reply []int64 // what the script answered
 
-	// Guarded by the batcher's lock, if the call has failed.
+	// Guarded by the lock of the receipts, if the call has failed.
 	fate   fate
-	unless []owed // debits to make if Redis has not carried out the call
+	unless []debt // debits to make if Redis has not carried out the call
 }
 
 // group is requests that charge the same counters by the same costs. A request with its own
@@ -237,4 +238,19 @@ func (b *batch) limit(c *counters) int32 {
 		b.limitOf[c] = n
 	}
 	return n
+}
+
+// wait returns when the batch is decided, or when ctx ends.
+func (b *batch) wait(ctx context.Context) error {
+	select {
+	case <-b.done:
+		return nil
+	default:
+	}
+	select {
+	case <-b.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

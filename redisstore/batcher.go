@@ -3,7 +3,6 @@
 package redisstore
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -19,17 +18,18 @@ type batcher struct {
 	store *Store
 	tag   string // in every key; in a Cluster it puts the batcher's keys on one node
 
+	receipts receipts
+
 	mu    sync.Mutex // guards the rest
 	next  *batch     // requests that wait for the call in flight to end; nil when closed
 	busy  int        // calls in flight
 	alone bool       // no second call may be sent beside the one in flight
 	sent  *batch     // its tables can be reused
-
-	receipts receipts
 }
 
 func newBatcher(s *Store, tag string) *batcher {
 	br := &batcher{store: s, tag: tag}
+	br.receipts.debts = &s.debts
 	br.next = newBatch(br, nil)
 	return br
 }
@@ -110,7 +110,7 @@ func (br *batcher) free() *batch {
 	b := br.next
 	b.call, b.known = br.receipts.next()
 	for i := range b.renewals {
-		b.renewals[i].n = b.number(&b.renewals[i])
+		b.renewals[i].n = br.store.leases.number(b, &b.renewals[i])
 	}
 	br.next, br.sent = newBatch(br, br.sent), nil
 	return b
@@ -155,20 +155,5 @@ func (br *batcher) close() {
 	br.mu.Unlock()
 	if b != nil {
 		b.end(ErrUnavailable)
-	}
-}
-
-// wait returns when the batch is decided, or when ctx ends.
-func (b *batch) wait(ctx context.Context) error {
-	select {
-	case <-b.done:
-		return nil
-	default:
-	}
-	select {
-	case <-b.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -19,7 +19,7 @@ const testGrace = 3_600_000
 func (b *batch) send() {
 	s := b.batcher.store
 	for _, k := range b.keys {
-		b.names = append(b.names, s.key(b.batcher, k))
+		b.names = append(b.names, s.keys.counter(b.batcher.tag, k))
 	}
 	// The first request has waited longest, and no request waits longer than the timeout.
 	most := s.requestTimeout()
@@ -28,8 +28,8 @@ func (b *batch) send() {
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(most))
 	defer cancel()
-	b.names = append(b.names, b.batcher.receiptsKey())
-	reply, err := s.call(ctx, s.script.Load(), b.names, b.pack())
+	b.names = append(b.names, s.keys.receipts(b.batcher.tag))
+	reply, err := s.link.call(ctx, s.scripts.script.Load(), b.names, b.pack())
 	if err == nil {
 		err = b.read(reply)
 	}
@@ -37,7 +37,7 @@ func (b *batch) send() {
 		s.ahead.Store(b.reply[0] - time.Now().UnixMicro())
 		s.leases.holdGranted(b)
 		if b.reply[1] == 1 {
-			b.batcher.confirm(b.call)
+			b.batcher.receipts.confirm(b.call)
 		}
 	}
 	if err != nil {
@@ -49,7 +49,7 @@ func (b *batch) send() {
 func (b *batch) end(err error) {
 	if b.err = err; err != nil {
 		b.batcher.store.leases.lose(b.keys)
-		b.batcher.failed(b)
+		b.batcher.receipts.failed(b)
 	}
 	close(b.done)
 }

@@ -3,8 +3,8 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
+	"slices"
 
 	"github.com/diana-limiter/diana/limit"
 )
@@ -21,8 +21,8 @@ import (
 const clusterTags = 32
 
 // tags returns the tags of the batchers.
-func (s *Store) tags() []string {
-	if !s.link.cluster() {
+func tags(cluster bool) []string {
+	if !cluster {
 		return []string{""}
 	}
 	var tags []string
@@ -32,10 +32,16 @@ func (s *Store) tags() []string {
 	return tags
 }
 
-// batcherOf returns the index of the batcher of a charge. All gateways must agree. Overflow counters
+// batchers are the batchers of a Store, one for each tag.
+type batchers []*batcher
+
+// of returns the batcher of a charge.
+func (all batchers) of(ch *limit.Charge) *batcher { return all[all.indexOf(ch)] }
+
+// indexOf returns the index of the batcher of a charge. All gateways must agree. Overflow counters
 // have one key, so the names of their counters separate them.
-func (s *Store) batcherOf(ch *limit.Charge) int {
-	if len(s.batchers) == 1 {
+func (all batchers) indexOf(ch *limit.Charge) int {
+	if len(all) == 1 {
 		return 0
 	}
 	key := ch.Key
@@ -46,28 +52,17 @@ func (s *Store) batcherOf(ch *limit.Charge) int {
 	for _, b := range key {
 		h = (h ^ uint32(b)) * 16777619
 	}
-	return int(h>>16^h) % len(s.batchers)
+	return int(h>>16^h) % len(all)
 }
 
-// batcher returns the batcher of the first charge.
-func (s *Store) batcher(charges []limit.Charge) *batcher { return s.batchers[s.batcherOf(&charges[0])] }
-
-// part is the charges of a request with one batcher.
-type part struct {
-	batcher int
-	charges []limit.Charge
-	index   []int // of each in the request
-	entry   entry
-}
-
-// part divides a request by batchers. It returns nil if there is only one.
-func (s *Store) part(charges []limit.Charge) []*part {
-	if len(s.batchers) == 1 || len(charges) == 1 {
+// divide divides a request by batchers. It returns nil if there is only one.
+func (all batchers) divide(charges []limit.Charge) []*part {
+	if len(all) == 1 || len(charges) == 1 {
 		return nil
 	}
 	var parts []*part
 	for i, ch := range charges {
-		batcher := s.batcherOf(&charges[i])
+		batcher := all.indexOf(&charges[i])
 		var p *part
 		for _, other := range parts {
 			if other.batcher == batcher {
@@ -86,55 +81,22 @@ func (s *Store) part(charges []limit.Charge) []*part {
 	return parts
 }
 
+// anyOpen reports whether the fate of a call is unknown that is not in flight.
+func (all batchers) anyOpen() bool {
+	return slices.ContainsFunc(all, func(br *batcher) bool { return br.receipts.anyOpen() })
+}
+
+// part is the charges of a request with one batcher.
+type part struct {
+	batcher int
+	charges []limit.Charge
+	index   []int // of each in the request
+	entry   entry
+}
+
 // merge copies the charges of a part to those of the request.
 func (p *part) merge(charges []limit.Charge) {
 	for i, of := range p.index {
 		charges[of] = p.charges[i]
 	}
-}
-
-// takeParts is Take for a request with several batchers.
-func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge, parts []*part) (allowed bool, err error) {
-	for _, p := range parts {
-		if p.entry, err = s.batchers[p.batcher].submit(now, p.charges, false, (*batch).take); err != nil {
-			break
-		}
-	}
-	allowed = err == nil
-	var granted []*part
-	for _, p := range parts {
-		if p.entry.batch == nil {
-			continue // not submitted
-		}
-		if waitErr := p.entry.wait(ctx); waitErr != nil {
-			s.refundLater(p.entry, p.charges)
-			allowed, err = false, waitErr
-			continue
-		}
-		ok, partErr := s.settle(p.entry, now, p.charges)
-		if partErr != nil && err == nil {
-			err = partErr
-		}
-		allowed = allowed && ok
-		if ok {
-			granted = append(granted, p)
-		}
-	}
-	if !allowed {
-		for _, p := range granted {
-			s.Refund(p.charges)
-			for i := range p.charges {
-				if o := &p.charges[i].Outcome; o.Allowed {
-					o.Remaining += p.charges[i].Cost
-				}
-			}
-		}
-	}
-	for _, p := range parts {
-		p.merge(charges)
-	}
-	if allowed {
-		s.schedule.join(charges)
-	}
-	return allowed, err
 }

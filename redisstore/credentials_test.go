@@ -4,12 +4,15 @@ package redisstore
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
+	"github.com/diana-limiter/diana/limit"
 )
 
 // The credentials are read for each new connection, so that it uses changed ones. If they cannot be read,
@@ -49,4 +52,56 @@ func TestCredentials(t *testing.T) {
 	r.Must("ACL", "SETUSER", "gateway", "resetpass", ">second")
 	r.Must("CLIENT", "KILL", "USER", "gateway")
 	testproc.Eventually(t, func() bool { return strings.Contains(r.Must("CLIENT", "LIST").(string), "user=gateway") && s.Up() })
+}
+
+// leastRights are the rights that docs/operating.md lists for the default prefix.
+var leastRights = []string{
+	"~diana:*", "-@all", "+ping", "+evalsha", "+eval", "+time", "+get", "+set", "+del", "+pexpire",
+	"+zadd", "+zcard", "+zrange", "+zrangebyscore", "+zrem", "+zremrangebyrank", "+zremrangebyscore",
+}
+
+// A user with the least rights can do all that a Store does, and nothing else.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	user := append([]string{"ACL", "SETUSER", "gateway", "on", ">secret"}, leastRights...)
+	credentials := func() (string, string, error) { return "gateway", "secret", nil }
+	test := func(t *testing.T, o Options, nodes []*redistest.Server, more ...string) {
+		t.Helper()
+		t.Parallel()
+		for _, n := range nodes {
+			n.Must(slices.Concat(user, more)...)
+		}
+		o.Credentials = credentials
+		s := openBy(t, o)
+		c := s.at(t, limit.TokenBucket(), limit.Limit{N: 10, Unit: time.Hour})
+		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+		if ok, err := s.Take(t.Context(), 0, ch); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		s.Refund(ch)
+		s.Debit(0, ch)
+		if err := s.Peek(t.Context(), 0, ch); err != nil {
+			t.Error(err)
+		}
+		if err := s.Reset(t.Context(), c, ch[0].Key); err != nil {
+			t.Error(err)
+		}
+		for _, n := range nodes {
+			if log, _ := n.Must("ACL", "LOG").([]any); len(log) > 0 {
+				t.Errorf("%s refused: %v", n.Addr(), log[0])
+			}
+		}
+	}
+	t.Run("one server", func(t *testing.T) {
+		r := redistest.Start(t)
+		test(t, Options{URL: r.URL()}, []*redistest.Server{r})
+	})
+	t.Run("Sentinel", func(t *testing.T) {
+		s := redistest.StartSentinel(t)
+		test(t, Options{Addresses: s.Addrs(), Master: s.MasterName}, s.Nodes, "+role")
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		c := redistest.StartCluster(t, 2)
+		test(t, Options{Addresses: c.Addrs()}, c.Nodes, "+cluster|slots", "+cluster|shards")
+	})
 }

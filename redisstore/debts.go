@@ -9,39 +9,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Debit implements limit.Store. While Redis cannot be reached, the Store keeps the debit, and sends
-// it before requests ask Redis again. The number of a lease includes slots.
-//
-// After a failed Take, Debit makes its charges only if Redis has not carried out the call.
-func (s *Store) Debit(now int64, charges []limit.Charge) {
-	at := time.Now().UnixMicro() + s.ahead.Load()
-	if s.options.CallerClock {
-		at = now
-		s.calls.wait(nil) // a call has one moment
-	}
-	for i := range charges {
-		ch := &charges[i]
-		call, _ := ch.Ticket.(*batch)
-		ch.At, ch.Ticket, ch.Outcome = at, nil, limit.Outcome{Allowed: true, Remaining: limit.Unknown}
-		c := ch.Counters.(*counters)
-		o := owed{actor: actor{c.name, string(ch.Key)}, c: c, debit: ch.Cost, at: at}
-		switch {
-		case c.held && !s.Up():
-			s.leases.hold(c, ch.Key, ch.Cost)
-			s.leases.loseOne(o.actor, c) // the renewal sends the exact number
-		case call != nil && !c.held && call.owesUnless(o):
-		case s.Up():
-			if b := s.sendDebt(o, true); b != nil && s.options.CallerClock {
-				<-b.done // a later request has another moment
-			}
-		default:
-			s.debts.add(o)
-		}
-	}
-}
-
-// owed is what the gateway must still send to Redis about an actor.
-type owed struct {
+// debt is the charges and refunds of an actor that the gateway must still send to Redis.
+type debt struct {
 	actor
 	c      *counters
 	debit  int64
@@ -55,11 +24,13 @@ const maxDebts = 100_000
 
 // debts are the debits and refunds that Redis has not received yet, by actor.
 type debts struct {
-	mu sync.Mutex
-	by map[actor]owed
+	store *Store
+
+	mu sync.Mutex // guards the rest
+	by map[actor]debt
 }
 
-func (d *debts) add(o owed) {
+func (d *debts) add(o debt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	sum, ok := d.by[o.actor]
@@ -76,13 +47,13 @@ func (d *debts) add(o owed) {
 		return
 	}
 	if d.by == nil {
-		d.by = map[actor]owed{}
+		d.by = map[actor]debt{}
 	}
 	d.by[o.actor] = sum
 }
 
 // some removes at most that many debts and returns them.
-func (d *debts) some(most int) (all []owed) {
+func (d *debts) some(most int) (all []debt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for a, o := range d.by {
@@ -115,12 +86,12 @@ func (d *debts) len() int {
 // number is never 0.
 const fewDebts = 512
 
-// sendDebts sends debts to Redis in calls of a bounded size, until the given moment or until
+// send sends debts to Redis in calls of a bounded size, until the given moment or until
 // only remain actors have debts. The debts of a failed call are kept. The error is that of a
 // call.
-func (s *Store) sendDebts(until time.Time, remain int) error {
-	for n := s.debts.len(); n > remain && time.Now().Before(until); n = s.debts.len() {
-		if err := wait(s.sendSome(min(max(n/2, renewAtOnce), 4*renewAtOnce), false)); err != nil {
+func (d *debts) send(until time.Time, remain int) error {
+	for n := d.len(); n > remain && time.Now().Before(until); n = d.len() {
+		if err := wait(d.sendSome(min(max(n/2, renewAtOnce), 4*renewAtOnce), false)); err != nil {
 			return err
 		}
 	}
@@ -129,16 +100,16 @@ func (s *Store) sendDebts(until time.Time, remain int) error {
 
 // sendSome adds the debts of at most that many actors to the next calls. It returns these calls and
 // does not wait for them. If leads is true, requests may wait for the calls to end.
-func (s *Store) sendSome(most int, leads bool) map[*batch]bool {
+func (d *debts) sendSome(most int, leads bool) map[*batch]bool {
 	batches := map[*batch]bool{}
-	for _, o := range s.debts.some(most) {
-		if counts := s.options.StillCounts; counts != nil && o.debit > 0 {
+	for _, o := range d.some(most) {
+		if counts := d.store.options.StillCounts; counts != nil && o.debit > 0 {
 			o.debit = counts(o.name.Value(), []byte(o.key), o.debit)
 		}
 		if o.debit == 0 && o.refund == 0 {
 			continue
 		}
-		if b := s.sendDebt(o, leads); b != nil {
+		if b := d.sendOne(o, leads); b != nil {
 			batches[b] = true
 		}
 	}
@@ -155,10 +126,11 @@ func wait(batches map[*batch]bool) (err error) {
 	return err
 }
 
-// sendDebt adds a debit or a refund to the next call. It returns nil if the store is closed.
-func (s *Store) sendDebt(o owed, leads bool) *batch {
+// sendOne adds a debit or a refund to the next call. It returns nil if the store is closed.
+func (d *debts) sendOne(o debt, leads bool) *batch {
+	s := d.store
 	ch := limit.Charge{Counters: o.c, Key: []byte(o.key), At: o.at}
-	return s.batchers[s.batcherOf(&ch)].add(func(b *batch) {
+	return s.batchers.of(&ch).add(func(b *batch) {
 		b.urgent, b.leads = true, leads
 		if s.options.CallerClock {
 			b.now = o.at

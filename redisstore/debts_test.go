@@ -65,9 +65,9 @@ func TestDebtsAreBounded(t *testing.T) {
 	var d debts
 	c := &counters{name: unique.Make("c")}
 	for i := range maxDebts + 100 {
-		d.add(owed{actor: actor{c.name, fmt.Sprint(i)}, c: c, debit: 1})
+		d.add(debt{actor: actor{c.name, fmt.Sprint(i)}, c: c, debit: 1})
 	}
-	d.add(owed{actor: actor{c.name, "0"}, c: c, debit: 1})
+	d.add(debt{actor: actor{c.name, "0"}, c: c, debit: 1})
 	if n := len(d.by); n != maxDebts {
 		t.Errorf("%d debts, want %d", n, maxDebts)
 	}
@@ -139,7 +139,7 @@ func TestGatewayCountsOnce(t *testing.T) {
 	r := redistest.Start(t)
 	other := watch(t, Options{URL: r.URL()})
 	alive := func(want int) bool {
-		n, err := other.announce(context.Background(), 0)
+		n, err := other.gateway.announce(context.Background(), 0)
 		return err == nil && n.gateways == want
 	}
 	o := Options{URL: r.URL(), Timeout: time.Second, Gateway: newGateway()}

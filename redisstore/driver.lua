@@ -26,11 +26,14 @@
 --             cost, below 0 if it is a shadow, and with -2, -3 and -4 the longest wait
 --
 -- Returns an error, and changes nothing, if the call arrives too late or Redis has lost the
--- confirmed call. Otherwise it returns an array in the same form: now; 1 if something has
--- changed, else 0; and for each of takes how many of the equal requests are allowed, or -1 if a
--- key holds a foreign value. If some are allowed, the outcomes before the first of them follow:
--- for each charge allowed (1 or 0), wait, remaining and reset. If some are not allowed, or the
--- request only peeks, the outcomes after the last allowed one follow.
+-- confirmed call. Otherwise it returns an array in the same form:
+--   now
+--   changed   1 if something has changed, else 0
+--   takes     for each: how many of the equal requests are allowed, or -1 if a key holds a
+--             foreign value. If some are allowed, the outcomes before the first of them follow.
+--             If some are not allowed, or the request only peeks, the outcomes after the last
+--             allowed one follow. An outcome has for each charge: allowed (1 or 0), wait,
+--             remaining, reset
 
 local args, next_arg = cmsgpack.unpack(ARGV[1]), 0
 local function arg()

@@ -173,7 +173,7 @@ func TestGatewayOfAnotherClock(t *testing.T) {
 	w := watch(t, Options{URL: r.URL()})
 	ahead := time.Now().Add(time.Hour).UnixMicro()
 	r.Must("ZADD", "diana:gateways", fmt.Sprint(ahead), "dead")
-	if n, err := w.announce(context.Background(), 0); n.gateways != 1 || err != nil {
+	if n, err := w.gateway.announce(context.Background(), 0); n.gateways != 1 || err != nil {
 		t.Errorf("%d gateways, %v, want 1", n.gateways, err)
 	}
 }
@@ -212,14 +212,14 @@ func TestFailureDuringProbe(t *testing.T) {
 	told(true)
 	l := s.batchers[0]
 	asked := func() int64 {
-		l.mu.Lock()
-		defer l.mu.Unlock()
+		l.receipts.mu.Lock()
+		defer l.receipts.mu.Unlock()
 		return l.receipts.asked
 	}
 	before := asked()
-	l.mu.Lock()
+	l.receipts.mu.Lock()
 	l.receipts.last++ // the call that fails
-	l.mu.Unlock()
+	l.receipts.mu.Unlock()
 	armed.Store(true)
 	testproc.Eventually(t, func() bool { return asked() > before && s.Up() })
 	if len(changes) > 0 {
@@ -337,10 +337,8 @@ func TestLateCall(t *testing.T) {
 	late := newBatch(l, nil)
 	late.take(charge(slots, 1))
 	late.debit(&charge(window, 2)[0])
-	l.mu.Lock()
 	late.call, late.known = l.receipts.next()
-	l.mu.Unlock()
-	names := []string{w.key(l, late.keys[0]), w.key(l, late.keys[1]), l.receiptsKey()}
+	names := []string{w.keys.counter(l.tag, late.keys[0]), w.keys.counter(l.tag, late.keys[1]), w.keys.receipts(l.tag)}
 	told := late.pack()
 	ups := w.ups.Load()
 	w.link.fail(context.DeadlineExceeded) // because it got no answer
@@ -349,7 +347,7 @@ func TestLateCall(t *testing.T) {
 	if n := w.ups.Load() - ups; n != 0 {
 		t.Errorf("one late call had the store say %d times that Redis is back", n)
 	}
-	if _, err := w.call(context.Background(), w.script.Load(), names, told); Kind(err) != "late" {
+	if _, err := w.link.call(context.Background(), w.scripts.script.Load(), names, told); Kind(err) != "late" {
 		t.Errorf("a call that arrived late: %v, want an error that begins with LATE", err)
 	}
 	left := func(c any) (n int) {
@@ -371,8 +369,8 @@ func TestLateCall(t *testing.T) {
 
 // is reports whether a failed batch has that fate.
 func (b *batch) is(f fate) bool {
-	b.batcher.mu.Lock()
-	defer b.batcher.mu.Unlock()
+	b.batcher.receipts.mu.Lock()
+	defer b.batcher.receipts.mu.Unlock()
 	return b.fate == f
 }
 
@@ -385,11 +383,9 @@ func TestLostAnswer(t *testing.T) {
 	l := w.batchers[0]
 	lost := newBatch(l, nil)
 	lost.debit(&limit.Charge{Counters: c, Key: []byte("x"), Cost: 4})
-	l.mu.Lock()
 	lost.call, lost.known = l.receipts.next()
-	l.mu.Unlock()
-	names := []string{w.key(l, lost.keys[0]), l.receiptsKey()}
-	if _, err := w.call(context.Background(), w.script.Load(), names, lost.pack()); err != nil {
+	names := []string{w.keys.counter(l.tag, lost.keys[0]), w.keys.receipts(l.tag)}
+	if _, err := w.link.call(context.Background(), w.scripts.script.Load(), names, lost.pack()); err != nil {
 		t.Fatal(err)
 	}
 	lost.end(context.DeadlineExceeded)
@@ -450,7 +446,7 @@ func TestLeasesOfTheDead(t *testing.T) {
 	r := redistest.Start(t)
 	w := watch(t, Options{URL: r.URL()})
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 1000})
-	name := w.key(w.batchers[0], key{actor{key: "x"}, c.(*counters)})
+	name := w.keys.counter(w.batchers[0].tag, key{actor{key: "x"}, c.(*counters)})
 	value := []byte("C")
 	for i := range 100 {
 		for _, v := range []float64{float64(i), 1, 1} { // gateway, slots, and end of the lease
@@ -479,7 +475,7 @@ func TestManyLeases(t *testing.T) {
 	}
 	w.leases.mu.Unlock()
 	before := w.calls.Load()
-	if err := w.renewLeases(false); err != nil {
+	if err := w.leases.renewAll(false); err != nil {
 		t.Error(err)
 	}
 	if n := w.calls.Load() - before; n < held/renewAtOnce {

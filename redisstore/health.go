@@ -4,12 +4,10 @@ package redisstore
 
 import (
 	"context"
-	_ "embed" // the Lua source
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strconv"
 	"time"
 )
 
@@ -51,14 +49,6 @@ const (
 	expireAfter = 3 * time.Second // of a gateway that no longer announces itself
 )
 
-//go:embed announce.lua
-var announceLua string
-
-//go:embed heartbeat.lua
-var heartbeatLua string
-
-var heartbeatScript = plainScript(announceLua + resetsLua + heartbeatLua)
-
 // watcher detects when Redis becomes unreachable and reachable. It belongs to one goroutine.
 type watcher struct {
 	store  *Store
@@ -73,10 +63,15 @@ type watcher struct {
 	resets  int64         // the newest known reset, by its score in Redis
 }
 
-// watch runs until Close.
-func (s *Store) watch() {
+func newWatcher(s *Store) *watcher {
 	w := &watcher{store: s, health: Health{Gateways: max(s.options.Gateways, 1)}}
 	w.good = probesToTrust - 1 // the first time, one probe is enough
+	return w
+}
+
+// run watches Redis until Close.
+func (w *watcher) run() {
+	s := w.store
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
@@ -134,14 +129,14 @@ func (w *watcher) heartbeat() {
 	if all {
 		w.renewed = time.Now()
 	}
-	_ = s.renewLeases(!all)
-	_ = s.sendDebts(time.Now().Add(sendTime), 0)
+	_ = s.leases.renewAll(!all)
+	_ = s.debts.send(time.Now().Add(sendTime), 0)
 }
 
 // announce announces this gateway, forgets the actors that others have reset, and returns the number
 // of gateways.
 func (w *watcher) announce(ctx context.Context) (gateways int, err error) {
-	n, err := w.store.announce(ctx, w.resets)
+	n, err := w.store.gateway.announce(ctx, w.resets)
 	if err != nil {
 		return 0, err
 	}
@@ -206,10 +201,9 @@ func (w *watcher) probeDown() {
 // ask asks all batchers' receipts as requests would, and how many gateways live. It writes, because a
 // server that cannot write is useless. took is in ticks.
 func (w *watcher) ask(most time.Duration) (took time.Duration, gateways int, err error) {
-	s := w.store
 	took, err = inTicks(most, func(ctx context.Context) (err error) {
 		var forgot bool
-		gateways, forgot, err = s.resolveAll(ctx)
+		gateways, forgot, err = w.resolveAll(ctx)
 		w.forgot = w.forgot || forgot
 		return err
 	})
@@ -250,15 +244,15 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 		if _, err := w.announce(ctx); err != nil { // a reset cancels earlier debts
 			return err
 		}
-		if err := s.renewLeases(false); err != nil {
+		if err := s.leases.renewAll(false); err != nil {
 			return err
 		}
-		return s.sendDebts(time.Now().Add(sendTime), fewDebts)
+		return s.debts.send(time.Now().Add(sendTime), fewDebts)
 	})
 	if err != nil {
 		return took, err
 	}
-	if !s.allConcluded() { // a call has failed since the question
+	if s.batchers.anyOpen() { // a call has failed since the question
 		return took, errOpen
 	}
 	for len(s.link.down) > 0 { // earlier failures
@@ -267,13 +261,13 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 	w.back = time.Now()
 	w.report(Health{Up: true, Gateways: max(gateways, w.health.Gateways), Forgot: w.forgot})
 	w.forgot = false
-	last := s.sendSome(fewDebts, true)
+	last := s.debts.sendSome(fewDebts, true)
 	s.link.up.Store(true) // after the report
 	s.once.Do(func() { close(s.ready) })
 	if err := wait(last); err != nil {
 		s.link.fail(err) // the call may have failed before Redis was in use
 	}
-	_ = s.sendDebts(time.Now().Add(sendTime), 0) // of requests that were being decided
+	_ = s.debts.send(time.Now().Add(sendTime), 0) // of requests that were being decided
 	return took, nil
 }
 
@@ -286,64 +280,3 @@ func (w *watcher) report(h Health) {
 		changed(h)
 	}
 }
-
-// news is Redis' answer to a heartbeat.
-type news struct {
-	gateways int
-	newest   int64 // the score of the newest reset
-	resets   []resetNote
-}
-
-// announce announces that this gateway lives, or no longer does if the Store is closing. It returns the
-// number of gateways, and the resets with a score above since.
-func (s *Store) announce(ctx context.Context, since int64) (n news, err error) {
-	arg := fmt.Appendf(nil, "%s %d", s.announcement(), since)
-	reply, err := s.run(ctx, heartbeatScript, []string{s.batchers[0].gatewaysKey(), s.resetsKey()}, arg)
-	if err != nil {
-		return n, err
-	}
-	answer, err := reply.AsStrSlice()
-	if err != nil {
-		return n, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return readNews(answer)
-}
-
-// readNews reads the answer of heartbeat.lua.
-func readNews(answer []string) (n news, err error) {
-	if len(answer) < 2 || len(answer)%2 != 0 {
-		return n, errNoNews
-	}
-	gateways, err1 := strconv.Atoi(answer[0])
-	newest, err2 := strconv.ParseInt(answer[1], 10, 64)
-	if err1 != nil || err2 != nil {
-		return n, errNoNews
-	}
-	n = news{gateways: max(gateways, 1), newest: newest}
-	for i := 2; i < len(answer); i += 2 {
-		at, err := strconv.ParseInt(answer[i+1], 10, 64)
-		if err != nil {
-			return n, errNoNews
-		}
-		if r, ok := parseReset(answer[i], at); ok {
-			n.resets = append(n.resets, r)
-		}
-	}
-	return n, nil
-}
-
-var errNoNews = fmt.Errorf("%w: the answer to a heartbeat cannot be read", ErrUnavailable)
-
-// announcement returns this gateway for announce.lua. A Store that another one has replaced is not
-// announced.
-func (s *Store) announcement() []byte {
-	switch {
-	case s.leaving.Load():
-		return nil
-	case s.closing.Load():
-		return strconv.AppendInt(nil, -s.gateway, 10)
-	}
-	return strconv.AppendInt(nil, s.gateway, 10)
-}
-
-func (br *batcher) gatewaysKey() string { return br.store.prefix + ":" + br.tag + "gateways" }

@@ -20,7 +20,9 @@ import (
 // renewal is the only call in flight, and its numbers are read when it is sent. So a number
 // counts all that earlier calls have taken, and nothing that later calls take.
 type leases struct {
-	mu   sync.Mutex
+	batchers batchers // that send the renewals
+
+	mu   sync.Mutex // guards the rest
 	held map[actor]slots
 
 	// lost are the actors of failed calls. It is not known what Redis has counted of them, until
@@ -32,6 +34,10 @@ type leases struct {
 type slots struct {
 	c *counters
 	n int64
+}
+
+func (l *leases) init(all batchers) {
+	l.batchers, l.held, l.lost = all, map[actor]slots{}, map[actor]*counters{}
 }
 
 // renewAtOnce is the number of actors in one call of renewals or debts. It takes Redis a millisecond
@@ -111,9 +117,8 @@ func (l *leases) actors(lostOnly bool) []actor {
 
 // number returns the number of slots for a renewal when the batch is about to be sent. It is the
 // number of held slots without what the batch itself debits and releases after its renewals.
-func (b *batch) number(r *renewal) int64 {
+func (l *leases) number(b *batch, r *renewal) int64 {
 	k := &b.keys[r.key-1]
-	l := &b.batcher.store.leases
 	l.mu.Lock()
 	n := l.held[k.actor].n
 	l.mu.Unlock()
@@ -130,12 +135,12 @@ func (b *batch) number(r *renewal) int64 {
 	return max(n, 0)
 }
 
-// renewLeases sends Redis the number of slots that this gateway holds: of all actors, or only of
+// renewAll sends Redis the number of slots that this gateway holds: of all actors, or only of
 // those of failed calls. After an outage this happens before Redis evaluates any request, because
 // Redis does not know what was taken and released meanwhile.
-func (s *Store) renewLeases(lostOnly bool) error {
-	for some := range slices.Chunk(s.leases.actors(lostOnly), renewAtOnce) {
-		if err := wait(s.renew(some)); err != nil {
+func (l *leases) renewAll(lostOnly bool) error {
+	for some := range slices.Chunk(l.actors(lostOnly), renewAtOnce) {
+		if err := wait(l.renew(some)); err != nil {
 			return err
 		}
 	}
@@ -143,15 +148,15 @@ func (s *Store) renewLeases(lostOnly bool) error {
 }
 
 // renew adds renewals of some actors to batches, and returns these.
-func (s *Store) renew(some []actor) map[*batch]bool {
+func (l *leases) renew(some []actor) map[*batch]bool {
 	batches := map[*batch]bool{}
 	for _, a := range some {
-		c := s.leases.counters(a)
+		c := l.counters(a)
 		if c == nil {
 			continue // all its requests have ended
 		}
 		ch := limit.Charge{Counters: c, Key: []byte(a.key)}
-		if b := s.batcher([]limit.Charge{ch}).add(func(b *batch) { b.renew(&ch) }); b != nil {
+		if b := l.batchers.of(&ch).add(func(b *batch) { b.renew(&ch) }); b != nil {
 			batches[b] = true
 		}
 	}

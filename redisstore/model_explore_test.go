@@ -5,8 +5,9 @@
 // These tests explore models of what gateways and Redis do when gateways lose Redis and
 // when they return: every order of events, breadth-first, until no new state is found.
 // The models do not call the code. There are two, because a gateway that returns debits what it
-// has allowed of a window or a bucket, but reports the exact number of its concurrency slots. They show the bounds that DESIGN.md states, and that
-// every part of the protocol is needed: without that part, a test finds a counterexample.
+// has allowed of a window or a bucket, but reports the exact number of its concurrency slots.
+// The models show the bounds that DESIGN.md states. They also show that every part of the
+// protocol is needed: without that part, a test finds a counterexample.
 //
 // The protocol. The share of a gateway is the limit n divided by the number g of gateways,
 // rounded down and at least 1.
@@ -46,9 +47,11 @@
 // tests list what is reached. Where n < g the shares together drip faster than Redis, so the
 // debt in Redis can grow without bound while gateways lose Redis again and again.
 //
-// The models leave out: gateways that disagree on how many they are, clocks that differ,
-// requests of several rules or a cost above one, and a debit that arrives late, which Redis
-// refuses as it refuses late calls.
+// The models leave out:
+//
+//   - gateways that disagree on their number, and clocks that differ;
+//   - requests of several rules, or of a cost above one;
+//   - a debit that arrives late: Redis refuses it as it refuses late calls.
 //
 // The race detector has nothing to find here and makes the tests ten times slower, so they
 // are not built with it.

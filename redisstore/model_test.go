@@ -188,8 +188,8 @@ func TestModelFindsFlaws(t *testing.T) {
 	counterexample(t, "late calls take and release slots", model[slotState](late), model[slotState](slots))
 }
 
-// Before the fixes, twice the limit was allowed: where 15 of 10 is the bound, 20 requests
-// in a window, and where 6 of 4 is the bound, 8 requests inside.
+// Before the fixes, twice the limit was allowed. With a limit of 10 in a window the bound is 15,
+// and 20 requests were allowed. With 4 slots the bound is 6, and 8 requests were inside.
 func TestModelBeforeFixes(t *testing.T) {
 	t.Parallel()
 	window := counting{n: 10, gateways: 2, fails: allAtOnce, flaws: flaws{noDebit: true}}
@@ -238,7 +238,7 @@ func (m insides) check(s slotState) error {
 	return nil
 }
 
-// What exceeds the bounds of an outage, as the table at the head of this file says.
+// Some events exceed the bounds of an outage, as the table in model_explore_test.go shows.
 func TestModelWhereBoundsEnd(t *testing.T) {
 	t.Parallel()
 	window := counting{n: 4, gateways: 2, fails: anyLink, time: windows, bound: func(uint8) int { return 6 }}

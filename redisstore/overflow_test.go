@@ -31,7 +31,7 @@ func TestOverflowBatchers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			batcher := s.batcherOf(&limit.Charge{Counters: c, Key: []byte(limit.Overflow)})
+			batcher := s.batchers.indexOf(&limit.Charge{Counters: c, Key: []byte(limit.Overflow)})
 			batchers[i], used[batcher] = append(batchers[i], batcher), true
 		}
 	}

@@ -32,7 +32,7 @@ func TestPackAsRedisDoes(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		answer, err := s.call(ctx, echo, nil, p)
+		answer, err := s.link.call(ctx, echo, nil, p)
 		if err != nil {
 			t.Fatal(err)
 		}

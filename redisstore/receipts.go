@@ -7,7 +7,6 @@ import (
 	_ "embed" // the Lua sources
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -54,23 +53,28 @@ const (
 	notCarriedOut // and never will be
 )
 
-// receipts are the numbers of a batcher's calls. The batcher's lock guards them.
+// receipts are the numbers of a batcher's calls, and the calls with an unknown fate.
 type receipts struct {
-	last      int64     // the number of the newest call
-	asked     int64     // the number of the newest question
-	confirmed int64     // the newest call that Redis has confirmed
-	at        time.Time // when Redis confirmed it
-	open      []*batch  // calls with an unknown fate
+	debts *debts // get what Redis has not carried out
+
+	mu        sync.Mutex // guards the rest
+	last      int64      // the number of the newest call
+	asked     int64      // the number of the newest question
+	confirmed int64      // the newest call that Redis has confirmed
+	at        time.Time  // when Redis confirmed it
+	open      []*batch   // calls with an unknown fate
 }
 
 // next returns the number of the next call, and the call that Redis must remember; 0 means none,
 // because its receipt may have expired.
 func (r *receipts) next() (number, known int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.last++
-	return r.last, r.known()
+	return r.last, r.knownLocked()
 }
 
-func (r *receipts) known() int64 {
+func (r *receipts) knownLocked() int64 {
 	if time.Since(r.at) > receiptsLive/2 {
 		return 0
 	}
@@ -78,83 +82,69 @@ func (r *receipts) known() int64 {
 }
 
 // confirm records that Redis has carried out a call that changed something.
-func (br *batcher) confirm(number int64) {
-	br.mu.Lock()
-	defer br.mu.Unlock()
-	br.receipts.confirmed = max(br.receipts.confirmed, number)
-	br.receipts.at = time.Now()
+func (r *receipts) confirm(number int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.confirmed = max(r.confirmed, number)
+	r.at = time.Now()
+}
+
+// forget is called when Redis has lost the newest call that it had confirmed.
+func (r *receipts) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.confirmed = 0
 }
 
 // failed records that a batch has failed. A batch that was never sent is concluded at once.
-func (br *batcher) failed(b *batch) {
-	br.mu.Lock()
-	sent := b.call > 0
-	if sent {
-		br.receipts.open = append(br.receipts.open, b)
+func (r *receipts) failed(b *batch) {
+	if b.call == 0 {
+		r.conclude(b, notCarriedOut)
+		return
 	}
-	br.mu.Unlock()
-	if !sent {
-		br.conclude(b, notCarriedOut)
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = append(r.open, b)
+}
+
+// anyOpen reports whether the fate of a call is unknown.
+func (r *receipts) anyOpen() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.open) > 0
 }
 
 // question returns the number of a question, and the call that Redis must remember. If no call was
 // sent since the last question, the number is the same. Otherwise many unanswered questions would
 // push the calls out of the receipts.
-func (br *batcher) question() (number, known int64) {
-	br.mu.Lock()
-	defer br.mu.Unlock()
-	r := &br.receipts
+func (r *receipts) question() (number, known int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.asked < r.last || r.asked == 0 {
 		r.last++
 		r.asked = r.last
 	}
-	return r.asked, r.known()
-}
-
-// resolve announces this gateway, asks Redis which calls of the batcher it has carried out, and
-// concludes those. forgot reports whether Redis has lost a call that it had confirmed.
-func (br *batcher) resolve(ctx context.Context) (gateways int, forgot bool, err error) {
-	for {
-		number, known := br.question()
-		arg := fmt.Appendf(nil, "%s %d %d", br.store.announcement(), number, known)
-		answer, err := br.store.call(ctx, resolveScript, []string{br.gatewaysKey(), br.receiptsKey()}, arg)
-		if err != nil {
-			return 0, forgot, err
-		}
-		n, err := unpack(answer)
-		if err != nil || len(n) != 3 {
-			return 0, forgot, errNoArray
-		}
-		if n[1] >= known {
-			br.answered(number, n[1], uint32(n[2]))
-			return max(int(n[0]), 1), forgot, nil
-		}
-		forgot = true
-		br.mu.Lock()
-		br.receipts.confirmed = 0 // ask again to set the fence
-		br.mu.Unlock()
-	}
+	return r.asked, r.knownLocked()
 }
 
 // answered concludes the calls before a question. last and bits are the receipts.
-func (br *batcher) answered(number, last int64, bits uint32) {
+func (r *receipts) answered(number, last int64, bits uint32) {
 	var before []*batch
-	br.mu.Lock()
-	br.receipts.confirmed, br.receipts.at = max(br.receipts.confirmed, number), time.Now()
-	br.receipts.open = slices.DeleteFunc(br.receipts.open, func(b *batch) bool {
+	r.mu.Lock()
+	r.confirmed, r.at = max(r.confirmed, number), time.Now()
+	r.open = slices.DeleteFunc(r.open, func(b *batch) bool {
 		if b.call < number {
 			before = append(before, b)
 		}
 		return b.call < number
 	})
-	br.mu.Unlock()
+	r.mu.Unlock()
 	for _, b := range before {
 		back := last - b.call
 		if back >= 0 && back < receiptsSeen && bits>>back&1 == 1 {
-			br.conclude(b, carriedOut)
+			r.conclude(b, carriedOut)
 		} else {
-			br.conclude(b, notCarriedOut)
+			r.conclude(b, notCarriedOut)
 		}
 	}
 }
@@ -162,49 +152,35 @@ func (br *batcher) answered(number, last int64, bits uint32) {
 // conclude handles the fate of a failed batch. If Redis has not carried it out, its debits and refunds
 // become debts again, and so do requests that the gateway has allowed by itself. Slots do not,
 // because leases.lose has recorded their actors, and a renewal sends the exact number.
-func (br *batcher) conclude(b *batch, f fate) {
-	br.mu.Lock()
+func (r *receipts) conclude(b *batch, f fate) {
+	r.mu.Lock()
 	b.fate = f
 	unless := b.unless
 	b.unless = nil
-	br.mu.Unlock()
+	r.mu.Unlock()
 	if f == carriedOut {
 		return
 	}
-	s := br.store
 	for _, o := range unless {
-		s.debts.add(o)
+		r.debts.add(o)
 	}
 	for _, d := range b.debits {
 		if k := b.keys[d.key-1]; !k.c.held {
-			s.debts.add(owed{actor: k.actor, c: k.c, debit: d.n})
+			r.debts.add(debt{actor: k.actor, c: k.c, debit: d.n})
 		}
 	}
 	for _, g := range b.refunds {
 		if k := b.keys[g.key-1]; !k.c.held && !k.c.queue && !k.c.reserver {
-			s.debts.add(owed{actor: k.actor, c: k.c, refund: g.n, at: g.at})
+			r.debts.add(debt{actor: k.actor, c: k.c, refund: g.n, at: g.at})
 		}
 	}
 }
 
-// allConcluded reports whether the fate of every call is known that is not in flight.
-func (s *Store) allConcluded() bool {
-	for _, br := range s.batchers {
-		br.mu.Lock()
-		open := len(br.receipts.open)
-		br.mu.Unlock()
-		if open > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// owesUnless makes a debit a debt if the batch is not carried out. It returns false if it is certain that
-// Redis has not carried it out.
-func (b *batch) owesUnless(o owed) bool {
-	b.batcher.mu.Lock()
-	defer b.batcher.mu.Unlock()
+// debitUnless adds a debit to the debts unless Redis has carried out the batch, once that is known. It
+// returns false if it is certain that Redis has not.
+func (r *receipts) debitUnless(b *batch, o debt) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	switch b.fate {
 	case unknown:
 		b.unless = append(b.unless, o)
@@ -214,20 +190,42 @@ func (b *batch) owesUnless(o owed) bool {
 	return true
 }
 
-func (br *batcher) receiptsKey() string {
-	return br.store.prefix + ":" + br.tag + "calls:" + strconv.FormatInt(br.store.id, 36)
+// resolve announces this gateway, asks Redis which calls of the batcher it has carried out, and
+// concludes those. forgot reports whether Redis has lost a call that it had confirmed.
+func (w *watcher) resolve(ctx context.Context, br *batcher) (gateways int, forgot bool, err error) {
+	s := w.store
+	keys := []string{s.keys.gateways(br.tag), s.keys.receipts(br.tag)}
+	for {
+		number, known := br.receipts.question()
+		arg := fmt.Appendf(nil, "%s %d %d", s.gateway.announcement(), number, known)
+		answer, err := s.link.call(ctx, resolveScript, keys, arg)
+		if err != nil {
+			return 0, forgot, err
+		}
+		n, err := unpack(answer)
+		if err != nil || len(n) != 3 {
+			return 0, forgot, errNoArray
+		}
+		if n[1] >= known {
+			br.receipts.answered(number, n[1], uint32(n[2]))
+			return max(int(n[0]), 1), forgot, nil
+		}
+		forgot = true
+		br.receipts.forget() // ask again to set the fence
+	}
 }
 
 // resolveAll asks the receipts of all batchers at once.
-func (s *Store) resolveAll(ctx context.Context) (gateways int, forgot bool, err error) {
+func (w *watcher) resolveAll(ctx context.Context) (gateways int, forgot bool, err error) {
+	s := w.store
 	if len(s.batchers) == 1 {
-		return s.batchers[0].resolve(ctx)
+		return w.resolve(ctx, s.batchers[0])
 	}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, br := range s.batchers {
 		all.Go(func() {
-			n, lost, failure := br.resolve(ctx)
+			n, lost, failure := w.resolve(ctx, br)
 			mu.Lock()
 			defer mu.Unlock()
 			gateways, forgot = max(gateways, n), forgot || lost

@@ -1,9 +1,10 @@
 -- The receipts of one gateway and batcher: which of its latest calls Redis has carried out. See
 -- receipts.go. The driver and resolve.lua need this text.
 --
--- The value has three numbers: the last call that was carried out; 32 bits, of which bit i
--- says that the call i before the last was carried out; and the fence. A call whose number
--- is not above the fence comes too late and must change nothing.
+-- The value has three numbers:
+--   last   the last call that was carried out
+--   bits   32 bits; bit i is set if the call i before the last was carried out
+--   fence  a call whose number is not above it arrives too late and must change nothing
 local receipts_live = 3600000 -- milliseconds
 
 local function read_receipts(key)

@@ -27,6 +27,8 @@ type link struct {
 	connecting sync.Mutex                     // held to make the client
 	client     atomic.Pointer[rueidis.Client] // nil before the first connection
 	down       chan error                     // gets the reason when up becomes false
+
+	observed func(time.Duration) // Options.Observed
 }
 
 // configure sets the options. It does not connect.
@@ -49,6 +51,7 @@ func (l *link) configure(o Options) error {
 		l.option.TLSConfig = o.TLS
 		l.option.Sentinel.TLSConfig = o.TLS
 	}
+	l.observed = o.Observed
 	l.credentials, l.sentinelCredentials = o.Credentials, o.SentinelCredentials
 	l.option.DisableRetry = true // a call that is sent twice counts twice
 	l.option.DisableCache = true // counters change with every call
@@ -135,8 +138,8 @@ func (l *link) fail(reason error) {
 }
 
 // call runs a script on Redis whose answer is a string.
-func (s *Store) call(ctx context.Context, script *script, keys []string, arg []byte) ([]byte, error) {
-	reply, err := s.run(ctx, script, keys, arg)
+func (l *link) call(ctx context.Context, script *script, keys []string, arg []byte) ([]byte, error) {
+	reply, err := l.run(ctx, script, keys, arg)
 	if err != nil {
 		return nil, err
 	}
@@ -148,8 +151,8 @@ func (s *Store) call(ctx context.Context, script *script, keys []string, arg []b
 }
 
 // run runs a script on Redis.
-func (s *Store) run(ctx context.Context, script *script, keys []string, arg []byte) (reply rueidis.RedisResult, err error) {
-	client, err := s.link.connect()
+func (l *link) run(ctx context.Context, script *script, keys []string, arg []byte) (reply rueidis.RedisResult, err error) {
+	client, err := l.connect()
 	if err != nil {
 		return reply, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -159,8 +162,8 @@ func (s *Store) run(ctx context.Context, script *script, keys []string, arg []by
 	if e, ok := rueidis.IsRedisErr(reply.Error()); ok && e.IsNoScript() {
 		reply = client.Do(ctx, client.B().Eval().Script(script.text).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
 	}
-	if s.options.Observed != nil {
-		s.options.Observed(time.Since(begin))
+	if l.observed != nil {
+		l.observed(time.Since(begin))
 	}
 	return reply, nil
 }

@@ -60,7 +60,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 			t.Errorf("%s: three of two, later", a.Name())
 		}
 		for _, name := range r.Must("KEYS", "*").([]any) { // by an operator
-			if name != s.batchers[0].receiptsKey() {
+			if name != s.keys.receipts(s.batchers[0].tag) {
 				r.Must("DEL", fmt.Sprint(name))
 			}
 		}
@@ -102,7 +102,7 @@ func TestRefundedMeanwhile(t *testing.T) {
 	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
 	ask := func() (entry, []limit.Charge) {
 		ch := []limit.Charge{{Counters: c, Cost: 1}}
-		p, err := s.batcher(ch).submit(1, ch, true, (*batch).take)
+		p, err := s.batchers.of(&ch[0]).submit(1, ch, true, (*batch).take)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func testReset(t *testing.T, o Options) {
 	for i := range told {
 		testproc.Eventually(t, func() bool { return len(told[i].get()) >= len(want) })
 		if got := told[i].get(); !slices.Equal(got, want) {
-			t.Errorf("gateway %d was told of %q, want %q", i, got, want)
+			t.Errorf("gateway %d learned of %q, want %q", i, got, want)
 		}
 	}
 }
@@ -154,14 +154,14 @@ func TestResetsAreForgotten(t *testing.T) {
 		t.Errorf("the set lives for %d ms", ttl)
 	}
 	r.Must("ZADD", "diana:resets", "17", "long ago")
-	n, err := s.announce(context.Background(), 0)
+	n, err := s.gateway.announce(context.Background(), 0)
 	if err != nil || len(n.resets) != 2 {
 		t.Fatalf("%+v, %v, want 2 resets", n, err)
 	}
-	if again, err := s.announce(context.Background(), n.newest); err != nil || len(again.resets) != 0 || again.newest != n.newest {
+	if again, err := s.gateway.announce(context.Background(), n.newest); err != nil || len(again.resets) != 0 || again.newest != n.newest {
 		t.Errorf("%+v, %v, want none that is new", again, err)
 	}
-	if after, err := s.announce(context.Background(), n.newest+1e15); err != nil || len(after.resets) != 2 {
+	if after, err := s.gateway.announce(context.Background(), n.newest+1e15); err != nil || len(after.resets) != 2 {
 		t.Errorf("%+v, %v, want both: Redis has lost newer ones", after, err)
 	}
 }

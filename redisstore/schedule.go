@@ -4,10 +4,10 @@ package redisstore
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/waitqueue"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -31,16 +31,16 @@ type schedule struct {
 
 // queue is the waiting requests of an actor, and when the last one proceeded.
 type queue struct {
-	waiters []*waiter // in the order of their scheduled times
-	free    time.Time // when the next may proceed
+	waitqueue.Queue[*waiter]           // in the order of their scheduled times
+	free                     time.Time // when the next may proceed
 }
 
 // waiter is a request that waits for its scheduled time. If it is in several queues, it has the
 // same time in each.
 type waiter struct {
-	at     time.Time     // its scheduled time by this process' clock
-	order  int64         // the same by Redis' clock, for the order
-	wake   chan struct{} // gets a value when the waiter may have become the head
+	waitqueue.Signal
+	at     time.Time // its scheduled time by this process' clock
+	order  int64     // the same by Redis' clock, for the order
 	queues []queued
 }
 
@@ -67,7 +67,7 @@ func (t *schedule) join(charges []limit.Charge) {
 			continue
 		}
 		if w == nil {
-			w = &waiter{wake: make(chan struct{}, 1)}
+			w = &waiter{Signal: waitqueue.NewSignal()}
 			t.mu.Lock()
 			defer t.mu.Unlock()
 		}
@@ -77,15 +77,9 @@ func (t *schedule) join(charges []limit.Charge) {
 		return
 	}
 	for _, q := range w.queues {
-		i, _ := slices.BinarySearchFunc(q.waiters, w, func(a, b *waiter) int {
-			if a.order <= b.order { // after all with the same time
-				return -1
-			}
-			return 1
-		})
-		q.waiters = slices.Insert(q.waiters, i, w)
+		q.Insert(q.Ahead(func(other *waiter) bool { return other.order <= w.order }), w)
 	}
-	if wait, first := w.position(now); first && wait <= 0 {
+	if wait, head := w.position(now); head && wait <= 0 {
 		w.proceed(now)
 		return
 	}
@@ -124,7 +118,7 @@ func (t *schedule) queueOf(ch *limit.Charge, now time.Time) queued {
 func (t *schedule) clear(now time.Time) {
 	kept := map[actor]*queue{}
 	for a, q := range t.by {
-		if len(q.waiters) > 0 || q.free.After(now) {
+		if q.Len() > 0 || q.free.After(now) {
 			kept[a] = q
 		}
 	}
@@ -133,13 +127,13 @@ func (t *schedule) clear(now time.Time) {
 
 // position returns how long a waiter still must wait as far as is known, and whether it is the
 // head of all its queues. schedule.mu is held.
-func (w *waiter) position(now time.Time) (wait time.Duration, first bool) {
-	wait, first = w.at.Sub(now), true
+func (w *waiter) position(now time.Time) (wait time.Duration, head bool) {
+	wait, head = w.at.Sub(now), true
 	for _, q := range w.queues {
-		first = first && q.waiters[0] == w
+		head = head && q.IsHead(w)
 		wait = max(wait, q.free.Sub(now))
 	}
-	return wait, first
+	return wait, head
 }
 
 // proceed removes a waiter from its queues because its time has come. schedule.mu is held.
@@ -150,16 +144,10 @@ func (w *waiter) proceed(now time.Time) {
 	w.remove()
 }
 
-// remove removes a waiter from its queues, and wakes the head of each. schedule.mu is held.
+// remove removes a waiter from its queues. schedule.mu is held.
 func (w *waiter) remove() {
 	for _, q := range w.queues {
-		q.waiters = slices.DeleteFunc(q.waiters, func(other *waiter) bool { return other == w })
-		if len(q.waiters) > 0 {
-			select {
-			case q.waiters[0].wake <- struct{}{}:
-			default: // it was woken already
-			}
-		}
+		q.Leave(w)
 	}
 	w.queues = nil
 }
@@ -176,26 +164,14 @@ func (t *schedule) leave(charges []limit.Charge) {
 	}
 }
 
-// Wait implements limit.Store. When a request gives up and Refund follows, its scheduled time is
-// free again if no request has a later one. Otherwise the time passes unused, because the later
-// requests wait for their own times, in whichever gateway.
-func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
-	for i := range charges {
-		if w, ok := charges[i].Ticket.(*waiter); ok {
-			return s.schedule.await(ctx, w) // the same in all charges
-		}
-	}
-	return nil
-}
-
 func (t *schedule) await(ctx context.Context, w *waiter) error {
 	timer := time.NewTimer(time.Until(w.at))
 	defer timer.Stop()
 	for {
 		t.mu.Lock()
 		now := time.Now()
-		wait, first := w.position(now)
-		if first && wait <= 0 {
+		wait, head := w.position(now)
+		if head && wait <= 0 {
 			w.proceed(now)
 			t.mu.Unlock()
 			return nil
@@ -204,11 +180,8 @@ func (t *schedule) await(ctx context.Context, w *waiter) error {
 		if wait > 0 {
 			timer.Reset(wait)
 		}
-		select {
-		case <-timer.C:
-		case <-w.wake:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := w.Sleep(ctx, timer.C); err != nil {
+			return err
 		}
 	}
 }

@@ -7,10 +7,33 @@ import (
 	_ "embed"     // the driver
 	"encoding/hex"
 	"strings"
+	"sync"
+	"sync/atomic"
 )
 
 //go:embed driver.lua
 var driver string
+
+// scripts are the sources of the algorithms in use, and the script that has all of them.
+type scripts struct {
+	mu      sync.Mutex             // guards sources, and changes of script
+	sources []string               // by number, from 1
+	script  atomic.Pointer[script] // of them all
+}
+
+// number returns the number of a source, and makes it a part of the script.
+func (s *scripts) number(source string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, have := range s.sources {
+		if have == source {
+			return i + 1
+		}
+	}
+	s.sources = append(s.sources, source)
+	s.script.Store(newScript(s.sources))
+	return len(s.sources)
+}
 
 // script is the text of a script, and the name by which Redis knows it.
 type script struct{ text, sha string }

@@ -36,7 +36,6 @@ package redisstore
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -60,24 +59,18 @@ var errForeign = fmt.Errorf("%w: a key holds a foreign value", ErrUnavailable)
 type Store struct {
 	options  Options
 	timeout  atomic.Int64 // nanoseconds, see SetTimeout
-	prefix   string
-	gateway  int64 // the number of this gateway
-	id       int64 // the number of this Store, also within one gateway
+	id       int64        // the number of this Store, also within one gateway
+	gateway  gateway
+	keys     keyspace
+	scripts  scripts
 	link     link
-	batchers []*batcher // one, unless Redis is a Cluster
+	batchers batchers // one, unless Redis is a Cluster
 	refused  refusals
 	leases   leases
 	debts    debts
 	schedule schedule
 	calls    inFlight     // calls to Redis
 	ahead    atomic.Int64 // microseconds by which Redis' clock is ahead of this process'
-
-	mu      sync.Mutex             // guards scripts, and changes of script
-	scripts []string               // sources, by number
-	script  atomic.Pointer[script] // of them all
-
-	leaving atomic.Bool // see Leave
-	closing atomic.Bool // requests no longer ask Redis
 
 	ready chan struct{} // closed when Redis is reachable for the first time
 	once  sync.Once     // closes it
@@ -90,14 +83,14 @@ type Store struct {
 type counters struct {
 	name   unique.Handle[string]
 	sum    [sha256.Size]byte // of the name
-	script int               // in Store.scripts, from 1
+	script int               // its number in scripts
 	args   []int64
 	salt   uint64 // of the name; separates the actors of several counters
 	held   bool   // slots, on which this gateway has a lease
 
-	// Equal requests of these counters are separate entries of a batch if each has its own
-	// scheduled time (queue, reserver), or if each that costs more than 1 is evaluated by
-	// itself (apart).
+	// Equal requests of these counters are separate entries of a batch in two cases. With queue
+	// or reserver each request has its own scheduled time. With apart each request that costs
+	// more than 1 needs its own evaluation.
 	queue, reserver, apart bool
 }
 
@@ -105,7 +98,7 @@ type counters struct {
 // ErrUnavailable at once. The error is for invalid Options.
 func Open(o Options) (*Store, error) {
 	s := &Store{
-		options: o, prefix: o.Prefix, gateway: o.Gateway, id: newGateway(),
+		options: o, id: newGateway(),
 		ready: make(chan struct{}), stop: make(chan struct{}),
 	}
 	if s.options.Timeout == 0 {
@@ -115,19 +108,22 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s.timeout.Store(int64(s.options.Timeout))
-	if s.gateway == 0 {
-		s.gateway = newGateway()
+	if s.gateway.number = o.Gateway; s.gateway.number == 0 {
+		s.gateway.number = newGateway()
 	}
-	if s.prefix == "" {
-		s.prefix = "diana"
+	if s.keys = (keyspace{o.Prefix, s.id}); s.keys.prefix == "" {
+		s.keys.prefix = "diana"
 	}
 	s.refused.seed = maphash.MakeSeed()
-	s.leases.held, s.leases.lost = map[actor]slots{}, map[actor]*counters{}
-	s.script.Store(newScript(nil))
-	for _, tag := range s.tags() {
+	s.scripts.script.Store(newScript(nil))
+	for _, tag := range tags(s.link.cluster()) {
 		s.batchers = append(s.batchers, newBatcher(s, tag))
 	}
-	s.done.Go(s.watch)
+	first := s.batchers[0].tag
+	s.gateway.link, s.gateway.keys = &s.link, []string{s.keys.gateways(first), s.keys.resets(first)}
+	s.leases.init(s.batchers)
+	s.debts.store = s
+	s.done.Go(newWatcher(s).run)
 	return s, nil
 }
 
@@ -159,7 +155,7 @@ const flushTime = time.Second
 // drops what it could not send.
 func (s *Store) Close() {
 	s.close.Do(func() {
-		s.closing.Store(true)
+		s.gateway.closing.Store(true)
 		s.flush()
 		close(s.stop)
 	})
@@ -179,12 +175,12 @@ func (s *Store) flush() {
 	}
 	end := time.NewTimer(flushTime)
 	defer end.Stop()
-	_ = s.sendDebts(time.Now().Add(flushTime), 0) // no caller is left that could handle an error
+	_ = s.debts.send(time.Now().Add(flushTime), 0) // no caller is left that could handle an error
 	s.calls.wait(end.C)
-	if !s.leaving.Load() {
+	if !s.gateway.leaving.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 		defer cancel()
-		_, _ = s.announce(ctx, 0)
+		_, _ = s.gateway.announce(ctx, 0)
 	}
 }
 
@@ -193,7 +189,7 @@ func (s *Store) flush() {
 // lease ends. Use Leave for a Store that another Store of the same gateway has replaced.
 func (s *Store) Leave(ctx context.Context) {
 	defer s.Close()
-	s.leaving.Store(true)
+	s.gateway.leaving.Store(true)
 	tick := time.NewTicker(leaveEvery)
 	defer tick.Stop()
 	for {
@@ -208,8 +204,8 @@ func (s *Store) Leave(ctx context.Context) {
 	}
 }
 
-// leaveEvery is how often Leave checks whether slots are held. The first pause gives requests
-// the time to release their slots.
+// leaveEvery is how often Leave checks whether slots are held. Requests
+// can release their slots in the first pause.
 const leaveEvery = time.Second
 
 // Up reports whether Redis is reachable, and so whether a Take makes sense.
@@ -226,34 +222,10 @@ func (s *Store) Counters(name string, m limit.Meter) (any, error) {
 	_, reserver := m.(limit.Reserver)
 	return &counters{
 		name: unique.Make(name), sum: sha256.Sum256([]byte(name)),
-		script: s.number(source.Source), args: source.Args, salt: s.refused.salt(name),
+		script: s.scripts.number(source.Source), args: source.Args, salt: s.refused.salt(name),
 		held: source.Leased, queue: queue, reserver: reserver, apart: source.Apart,
 	}, nil
 }
 
-// number returns the number of a source, and makes it a part of the script.
-func (s *Store) number(source string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, have := range s.scripts {
-		if have == source {
-			return i + 1
-		}
-	}
-	s.scripts = append(s.scripts, source)
-	s.script.Store(newScript(s.scripts))
-	return len(s.scripts)
-}
-
 // Retire implements limit.Store. Keys in Redis expire by themselves.
 func (s *Store) Retire(any) {}
-
-// key returns the name in Redis of an actor's counter: 128 bits of a hash, which no two actors
-// share and no client can choose.
-func (s *Store) key(br *batcher, k key) string {
-	var room [256]byte
-	sum := sha256.Sum256(append(append(room[:0], k.c.sum[:]...), k.key...))
-	b := append(room[:0], s.prefix...)
-	b = append(append(b, ':'), br.tag...)
-	return string(base64.RawURLEncoding.AppendEncode(b, sum[:16]))
-}

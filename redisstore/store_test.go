@@ -81,8 +81,8 @@ func TestAgreesWithMemory(t *testing.T) {
 	storetest.Suite{}.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), s)
 }
 
-// Requests that arrive together at a cold limit are allowed as if one came after another: as many as remain
-// by one evaluation, and those of a higher cost each by its own.
+// Requests that arrive together at a cold limit are allowed as if each came after the one before. Requests
+// of cost 1 share one evaluation, and each request of a higher cost has its own.
 func TestWarmupTogether(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
@@ -188,7 +188,7 @@ func TestOneCall(t *testing.T) {
 	}
 	r.Must("SCRIPT", "FLUSH")
 	take() // and no request notices
-	receipts := s.batchers[0].receiptsKey()
+	receipts := s.keys.receipts(s.batchers[0].tag)
 	if ttl, _ := r.Must("PTTL", receipts).(int64); ttl <= 0 || ttl > receiptsLive.Milliseconds() {
 		t.Errorf("the receipts have %d ms to live, want an hour at most", ttl)
 	}
@@ -210,7 +210,7 @@ func TestForeignValue(t *testing.T) {
 		_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte(key), Cost: 1}})
 		return err
 	}
-	name := s.key(s.batchers[0], key{actor{key: "x"}, c.(*counters)})
+	name := s.keys.counter(s.batchers[0].tag, key{actor{key: "x"}, c.(*counters)})
 	for _, set := range [][]string{{"SET", name, "something"}, {"LPUSH", name, "something"}} {
 		r.Must("DEL", name)
 		r.Must(set...)
@@ -320,7 +320,7 @@ func TestSeveralQueues(t *testing.T) {
 	both, charges := take(fast, slow)
 	behind, last := take(fast)
 	if d := behind.Sub(both); d < 100*time.Millisecond {
-		t.Errorf("who comes behind goes on %v after, want 100 ms", d)
+		t.Errorf("the next request proceeded %v after, want 100 ms", d)
 	}
 	s.Refund(last)
 	s.Refund(charges)

@@ -5,7 +5,9 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/diana-limiter/diana/limit"
 )
@@ -17,7 +19,7 @@ import (
 // After ErrUnavailable it is not known whether Redis has made the charges. A caller that
 // allows the request by itself passes the same charges to Debit, which finds that out.
 func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bool, error) {
-	if !s.Up() || s.closing.Load() {
+	if !s.Up() || s.gateway.closing.Load() {
 		for i := range charges {
 			charges[i].Ticket = nil
 		}
@@ -26,11 +28,11 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	if s.refused.certain(now, charges) {
 		return false, nil
 	}
-	parts := s.part(charges)
+	parts := s.batchers.divide(charges)
 	if parts != nil {
 		return s.takeParts(ctx, now, charges, parts)
 	}
-	p, err := s.batcher(charges).submit(now, charges, true, (*batch).take)
+	p, err := s.batchers.of(&charges[0]).submit(now, charges, true, (*batch).take)
 	if err != nil {
 		return false, err
 	}
@@ -45,15 +47,61 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	return allowed, err
 }
 
+// takeParts is Take for a request with several batchers.
+func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge, parts []*part) (allowed bool, err error) {
+	for _, p := range parts {
+		if p.entry, err = s.batchers[p.batcher].submit(now, p.charges, false, (*batch).take); err != nil {
+			break
+		}
+	}
+	allowed = err == nil
+	var granted []*part
+	for _, p := range parts {
+		if p.entry.batch == nil {
+			continue // not submitted
+		}
+		if waitErr := p.entry.wait(ctx); waitErr != nil {
+			s.refundLater(p.entry, p.charges)
+			allowed, err = false, waitErr
+			continue
+		}
+		ok, partErr := s.settle(p.entry, now, p.charges)
+		if partErr != nil && err == nil {
+			err = partErr
+		}
+		allowed = allowed && ok
+		if ok {
+			granted = append(granted, p)
+		}
+	}
+	if !allowed {
+		for _, p := range granted {
+			s.Refund(p.charges)
+			for i := range p.charges {
+				if o := &p.charges[i].Outcome; o.Allowed {
+					o.Remaining += p.charges[i].Cost
+				}
+			}
+		}
+	}
+	for _, p := range parts {
+		p.merge(charges)
+	}
+	if allowed {
+		s.schedule.join(charges)
+	}
+	return allowed, err
+}
+
 // Peek implements limit.Store. Redis evaluates the charges; remembered refusals do not count.
 // The error is ErrUnavailable, or ctx's.
 func (s *Store) Peek(ctx context.Context, now int64, charges []limit.Charge) error {
-	if s.closing.Load() {
+	if s.gateway.closing.Load() {
 		return ErrUnavailable
 	}
-	parts := s.part(charges)
+	parts := s.batchers.divide(charges)
 	if parts == nil {
-		return s.peek(ctx, now, s.batcher(charges), charges)
+		return s.peek(ctx, now, s.batchers.of(&charges[0]), charges)
 	}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
@@ -119,7 +167,7 @@ func (s *Store) Refund(charges []limit.Charge) {
 			continue
 		}
 		c := ch.Counters.(*counters)
-		if s.batcher(charges[i:]).add(func(b *batch) {
+		if s.batchers.of(ch).add(func(b *batch) {
 			s.leases.hold(c, ch.Key, -ch.Cost)
 			b.refund(ch)
 		}) == nil {
@@ -128,5 +176,92 @@ func (s *Store) Refund(charges []limit.Charge) {
 		if !c.fleeting() {
 			s.refused.forget(actor{c.name, string(ch.Key)}) // now that each later request is evaluated after it
 		}
+	}
+}
+
+// Debit implements limit.Store. While Redis cannot be reached, the Store keeps the debit, and sends
+// it before requests ask Redis again. The number of a lease includes slots.
+//
+// After a failed Take, Debit makes its charges only if Redis has not carried out the call.
+func (s *Store) Debit(now int64, charges []limit.Charge) {
+	at := time.Now().UnixMicro() + s.ahead.Load()
+	if s.options.CallerClock {
+		at = now
+		s.calls.wait(nil) // a call has one moment
+	}
+	for i := range charges {
+		ch := &charges[i]
+		call, _ := ch.Ticket.(*batch)
+		ch.At, ch.Ticket, ch.Outcome = at, nil, limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		c := ch.Counters.(*counters)
+		o := debt{actor: actor{c.name, string(ch.Key)}, c: c, debit: ch.Cost, at: at}
+		switch {
+		case c.held && !s.Up():
+			s.leases.hold(c, ch.Key, ch.Cost)
+			s.leases.loseOne(o.actor, c) // the renewal sends the exact number
+		case call != nil && !c.held && call.batcher.receipts.debitUnless(call, o):
+		case s.Up():
+			if b := s.debts.sendOne(o, true); b != nil && s.options.CallerClock {
+				<-b.done // a later request has another moment
+			}
+		default:
+			s.debts.add(o)
+		}
+	}
+}
+
+// Wait implements limit.Store. When a request stops waiting and Refund follows, its scheduled time is
+// free again if no request has a later one. Otherwise the time passes unused, because the later
+// requests wait for their own times, in whichever gateway.
+func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
+	for i := range charges {
+		if w, ok := charges[i].Ticket.(*waiter); ok {
+			return s.schedule.await(ctx, w) // the same in all charges
+		}
+	}
+	return nil
+}
+
+// Reset implements limit.Store. Concurrency slots stay held, so it changes nothing for those.
+// Requests that wait keep their scheduled times. Each gateway keeps its own requests apart, but
+// until those that wait have proceeded, a request of another gateway can come between two.
+//
+// The error is ErrUnavailable, or ctx's.
+func (s *Store) Reset(ctx context.Context, h any, key []byte) error {
+	c := h.(*counters)
+	if c.held {
+		return nil
+	}
+	if !s.Up() || s.gateway.closing.Load() {
+		return ErrUnavailable
+	}
+	a := actor{c.name, string(key)}
+	ch := limit.Charge{Counters: c, Key: []byte(a.key)}
+	b := s.batchers.of(&ch).add(func(b *batch) { b.reset(&ch) })
+	if b == nil {
+		return ErrUnavailable
+	}
+	if err := b.wait(ctx); err != nil {
+		return err
+	}
+	if b.err != nil {
+		return b.err
+	}
+	s.forget(resetNote{store: s.id, actor: a, at: b.reply[0]})
+	ctx, cancel := context.WithTimeout(ctx, max(s.requestTimeout(), doubtProbe))
+	defer cancel()
+	set := []string{s.keys.resets(s.batchers[0].tag)}
+	if _, err := s.link.call(ctx, noteResetScript, set, resetMember(s.id, a)); err != nil {
+		return fmt.Errorf("the other gateways do not learn of the reset: %w", err)
+	}
+	return nil
+}
+
+// forget removes what this gateway knows of an actor that was reset.
+func (s *Store) forget(n resetNote) {
+	s.debts.drop(n.actor, n.at)
+	s.refused.forget(n.actor)
+	if s.options.Reset != nil {
+		s.options.Reset(n.name.Value(), []byte(n.key))
 	}
 }

@@ -27,11 +27,11 @@ func Parse(name string, r io.Reader, algorithms []limit.Algorithm) (*Script, err
 		number++
 		p.line(number, strings.TrimRight(text, "\r\n"))
 	}
-	if p.current == nil && len(p.errs) == 0 {
-		p.errs = append(p.errs, fmt.Errorf("%s:%d:1: expected a limit or config line, found the end of the file", name, number+1))
+	if p.current == nil && len(p.mistakes) == 0 {
+		p.mistakes = append(p.mistakes, fmt.Errorf("%s:%d:1: expected a limit or config line, found the end of the file", name, number+1))
 	}
-	if len(p.errs) > 0 {
-		return nil, errors.Join(p.errs...)
+	if len(p.mistakes) > 0 {
+		return nil, errors.Join(p.mistakes...)
 	}
 	return p.script, nil
 }
@@ -40,15 +40,23 @@ type parser struct {
 	script     *Script
 	algorithms []limit.Algorithm
 	current    *scenario // the last of the script
-	errs       []error
+	mistakes   []error
+}
+
+// line is the line that the parser reads.
+type line struct {
+	*parser
+	words
+	number int
 }
 
 func (p *parser) line(number int, text string) {
-	l := &line{parser: p, number: number, text: text}
-	if l.split(); len(l.words) == 0 {
+	l := &line{parser: p, number: number, words: words{at: fmt.Sprintf("%s:%d", p.script.name, number), text: text}}
+	defer func() { p.mistakes = append(p.mistakes, l.errs...) }()
+	if l.split(); len(l.left) == 0 {
 		return
 	}
-	switch w := l.words[0]; {
+	switch w := l.left[0]; {
 	case l.skip("limit"):
 		l.limit()
 	case l.skip("config"):
@@ -85,8 +93,8 @@ func (l *line) config() {
 	if name.text == "" && !l.lost {
 		l.expected(what, name)
 	}
-	if len(l.words) > 0 {
-		l.expected("the end of the line", l.words[0])
+	if len(l.left) > 0 {
+		l.expected("the end of the line", l.left[0])
 	}
 	if c := l.current; c != nil && len(c.rows) == 0 && !l.lost {
 		l.expected("a row", word{column: 1, text: "config"})
@@ -103,7 +111,7 @@ func (l *line) begin() {
 
 // meter reads the settings of the limit called name.
 func (l *line) meter(name word) limit.Meter {
-	mistakes := len(l.errs)
+	before := len(l.errs)
 	algorithm := l.algorithms[0]
 	lim := limit.Limit{Unit: time.Second}
 	given := map[string]word{}
@@ -136,7 +144,7 @@ func (l *line) meter(name word) limit.Meter {
 	if _, ok := given["rpu"]; !ok {
 		l.errorf(l.end, "expected rpu=NUMBER")
 	}
-	if len(l.errs) > mistakes || l.lost {
+	if len(l.errs) > before || l.lost {
 		return nil
 	}
 	for _, key := range []string{"unit", "burst", "queue", "slices", "align", "warmup"} {
@@ -196,7 +204,7 @@ func (l *line) align(w word) bool {
 func (l *line) row() {
 	if l.current == nil {
 		l.current = &scenario{}
-		l.errorf(l.words[0], "expected a limit or config line above the first row")
+		l.errorf(l.left[0], "expected a limit or config line above the first row")
 	}
 	r := row{line: l.number, takes: -1, at: Start.UnixMicro() + l.time()}
 	if l.current.config != "" {
@@ -213,13 +221,13 @@ func (l *line) row() {
 		r.n = l.count(l.next("the cost of the request"), 1, bounds.MaxN)
 		l.keyword("at")
 		w := l.end
-		if len(l.words) > 0 {
-			w = l.words[0]
+		if len(l.left) > 0 {
+			w = l.left[0]
 		}
 		at := Start.UnixMicro() + l.time()
 		r.actor = l.actor()
-		if len(l.words) > 0 {
-			l.expected("the end of the line", l.words[0])
+		if len(l.left) > 0 {
+			l.expected("the end of the line", l.left[0])
 		}
 		r.takes = l.take(w, at, r)
 	default:

@@ -187,7 +187,7 @@ x:11: expected refused retry=57s, got refused by minute remaining=1,0 retry=58s`
 	}
 }
 
-// What a script asks of a configuration, and how it takes the answers.
+// A script sends its requests to a configuration and compares the answers.
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	script, err := parse(lines(

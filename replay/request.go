@@ -49,7 +49,7 @@ func (l *line) request(r *row) {
 	}
 	r.request.URL = l.next("a URL").text
 	seen := map[string]bool{}
-	for len(l.words) > 0 && !l.lost && l.words[0].text != "allowed" && l.words[0].text != "refused" {
+	for len(l.left) > 0 && !l.lost && l.left[0].text != "allowed" && l.left[0].text != "refused" {
 		w := l.next("")
 		key, value, ok := strings.Cut(w.text, "=")
 		if !ok {

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// line is the current line.
-type line struct {
-	*parser
-	number int
-	text   string
-	words  []word // not read yet
-	end    word   // after the last word
-	lost   bool   // the rest cannot be parsed, so there are no more errors
+// words are the words of a line that are not read yet.
+type words struct {
+	at   string // FILE:LINE
+	text string
+	left []word
+	end  word    // after the last word
+	lost bool    // the rest cannot be parsed, so there are no more errors
+	errs []error // one for each mistake
 }
 
 type word struct {
@@ -33,22 +33,22 @@ func (w word) String() string {
 	return strconv.Quote(w.text)
 }
 
-func (l *line) errorf(w word, format string, args ...any) {
+func (l *words) errorf(w word, format string, args ...any) {
 	if l.lost {
 		return
 	}
-	at := fmt.Sprintf("%s:%d:%d: ", l.script.name, l.number, w.column)
+	at := fmt.Sprintf("%s:%d: ", l.at, w.column)
 	l.errs = append(l.errs, errors.New(at+fmt.Sprintf(format, args...)))
 }
 
 // expected reports that w is not what was expected, and skips the rest of the line.
-func (l *line) expected(what string, w word) {
+func (l *words) expected(what string, w word) {
 	l.errorf(w, "expected %s, found %v", what, w)
 	l.lost = true
 }
 
 // split cuts the text into words and removes the comment.
-func (l *line) split() {
+func (l *words) split() {
 	rest := l.text
 	column := func() int { return len(l.text) - len(rest) + 1 }
 	for {
@@ -76,34 +76,34 @@ func (l *line) split() {
 			w.text += part
 			rest = rest[len(part):]
 		}
-		l.words = append(l.words, w)
+		l.left = append(l.left, w)
 	}
 	l.text = strings.TrimRight(l.text[:len(l.text)-len(rest)], " \t")
 	l.end = word{column: len(l.text) + 1, end: true}
 }
 
 // next returns the next word. what describes it for an error.
-func (l *line) next(what string) word {
-	if len(l.words) == 0 {
+func (l *words) next(what string) word {
+	if len(l.left) == 0 {
 		l.expected(what, l.end)
 		return l.end
 	}
-	w := l.words[0]
-	l.words = l.words[1:]
+	w := l.left[0]
+	l.left = l.left[1:]
 	return w
 }
 
 // skip reads the next word if it is text, and reports whether it was.
-func (l *line) skip(text string) bool {
-	if len(l.words) == 0 || l.words[0].text != text {
+func (l *words) skip(text string) bool {
+	if len(l.left) == 0 || l.left[0].text != text {
 		return false
 	}
-	l.words = l.words[1:]
+	l.left = l.left[1:]
 	return true
 }
 
 // keyword reads a word that must be text.
-func (l *line) keyword(text string) {
+func (l *words) keyword(text string) {
 	if w := l.next(strconv.Quote(text)); w.text != text {
 		l.expected(strconv.Quote(text), w)
 	}
@@ -111,9 +111,9 @@ func (l *line) keyword(text string) {
 
 // settings reads the rest of the line, each word a key=value. set returns false for an unknown key;
 // keys lists the known ones.
-func (l *line) settings(keys string, set func(key string, value word) bool) {
+func (l *words) settings(keys string, set func(key string, value word) bool) {
 	seen := map[string]bool{}
-	for len(l.words) > 0 && !l.lost {
+	for len(l.left) > 0 && !l.lost {
 		w := l.next("")
 		key, text, ok := strings.Cut(w.text, "=")
 		switch {
@@ -129,7 +129,7 @@ func (l *line) settings(keys string, set func(key string, value word) bool) {
 }
 
 // count reads a whole number.
-func (l *line) count(w word, least, most int64) int64 {
+func (l *words) count(w word, least, most int64) int64 {
 	n, err := strconv.ParseInt(w.text, 10, 64)
 	if err != nil || n < least || n > most {
 		l.errorf(w, "expected a whole number, %d to %d, found %v", least, most, w)
@@ -140,7 +140,7 @@ func (l *line) count(w word, least, most int64) int64 {
 // maxTime keeps the moments of a script in the range of the meters.
 const maxTime = 50 * 365 * 24 * time.Hour
 
-func (l *line) time() int64 {
+func (l *words) time() int64 {
 	w := l.next("a time such as 1.5s")
 	d, err := time.ParseDuration(w.text)
 	if err != nil || d < -maxTime || d > maxTime || d%time.Microsecond != 0 {
@@ -149,7 +149,7 @@ func (l *line) time() int64 {
 	return d.Microseconds()
 }
 
-func (l *line) duration(w word) int64 {
+func (l *words) duration(w word) int64 {
 	d, err := time.ParseDuration(w.text)
 	if err != nil || d < 0 || d%time.Microsecond != 0 {
 		l.errorf(w, "expected a duration such as 1.5s, in whole microseconds, found %v", w)

@@ -14,20 +14,50 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Agree makes n random operations on both stores, one after another, and fails at the first
-// different result. Both stores must use the moment that a call gets, and no clock of their
-// own. No request waits: the meters of queues only compute scheduled times.
-func (s Suite) Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
-	t.Helper()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, seed))
-	const round = 500 // operations under the same limits
-	for done := 0; done < n; done += round {
-		s.agreeRound(t, rnd, done, min(round, n-done), a, b)
-		if t.Failed() {
-			return
-		}
+// agreement is two stores that must decide alike.
+type agreement struct {
+	*testing.T
+	algorithms []limit.Algorithm
+	rnd        *rand.Rand
+	a, b       limit.Store
+}
+
+// run is Suite.Agree.
+func (g *agreement) run(n int) {
+	g.Helper()
+	const most = 500 // operations under the same limits
+	for done := 0; done < n && !g.Failed(); done += most {
+		r := round{agreement: g, op: done, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()}
+		r.run(min(most, n-done))
 	}
+}
+
+// randomPair makes counters of a random limit. An algorithm can reject a limit, such as a burst that
+// takes a century to fill. Then randomPair draws again.
+func (g *agreement) randomPair(name string) pair {
+	g.Helper()
+	algorithms := append(slices.Clip(g.algorithms), limit.Reservations())
+	var err error
+	for range 1000 {
+		algorithm, l := algorithms[g.rnd.IntN(len(algorithms))], randomLimit(g.rnd)
+		var m limit.Meter
+		if m, err = algorithm.New(l); err != nil {
+			continue
+		}
+		if q, ok := m.(limit.Queue); ok { // so that no request waits
+			m = schedule{q.(limit.Scripted)}
+		}
+		p := pair{limit: fmt.Sprintf("%s %+v", algorithm.Name(), l), unit: l.Unit, n: l.N}
+		if p.a, err = g.a.Counters(name, m); err != nil {
+			g.Fatal(err)
+		}
+		if p.b, err = g.b.Counters(name, m); err != nil {
+			g.Fatal(err)
+		}
+		return p
+	}
+	g.Fatalf("of 1,000 limits none can be kept; the last: %v", err)
+	return pair{}
 }
 
 // longestJump keeps moments in the range of the meters, also after the largest debts.
@@ -41,154 +71,160 @@ type pair struct {
 	n     int64
 }
 
-func (s Suite) agreeRound(t *testing.T, rnd *rand.Rand, first, n int, a, b limit.Store) {
-	t.Helper()
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
-	var pairs []pair
-	for i := range 1 + rnd.IntN(4) {
-		p := s.randomPair(t, rnd, fmt.Sprintf("%d.%d", first, i), a, b)
-		defer a.Retire(p.a)
-		defer b.Retire(p.b)
-		pairs = append(pairs, p)
+func (p pair) String() string { return p.limit }
+
+// round is operations under the same limits.
+type round struct {
+	*agreement
+	pairs []pair
+	made  [][2][]limit.Charge // and not refunded
+
+	op     int   // the number of the operation
+	now    int64 // its moment
+	latest int64 // the latest moment of an operation
+	wait   int64 // of the last refusal
+}
+
+func (r *round) run(n int) {
+	r.Helper()
+	r.latest = r.now
+	for i := range 1 + r.rnd.IntN(4) {
+		p := r.randomPair(fmt.Sprintf("%d.%d", r.op, i))
+		defer r.a.Retire(p.a)
+		defer r.b.Retire(p.b)
+		r.pairs = append(r.pairs, p)
 	}
-	var made [][2][]limit.Charge  // and not refunded
-	latest, wait := now, int64(0) // of the last refusal
-	for op := range n {
-		switch unit := pairs[0].unit.Microseconds(); rnd.IntN(8) {
-		case 0, 1: // at the same moment
-		case 2:
-			now += rnd.Int64N(2*unit + 1)
-		case 3:
-			now -= rnd.Int64N(unit/10 + 1)
-		case 4: // at an edge, or just beside it
-			now += []int64{unit, min(wait, longestJump)}[rnd.IntN(2)] + rnd.Int64N(3) - 1
+	for range n {
+		r.move()
+		switch {
+		case len(r.made) > 0 && r.rnd.IntN(8) == 0:
+			r.refund()
+		case r.rnd.IntN(16) == 0:
+			r.debit()
+		case r.rnd.IntN(32) == 0:
+			r.reset()
 		default:
-			now += rnd.Int64N(unit/max(pairs[0].n, 1) + 2)
+			r.take()
 		}
-		if len(made) > 0 && rnd.IntN(8) == 0 {
-			i := rnd.IntN(len(made))
-			a.Refund(made[i][0])
-			b.Refund(made[i][1])
-			made[i] = made[len(made)-1]
-			made = made[:len(made)-1]
-			continue
-		}
-		if rnd.IntN(16) == 0 {
-			i := rnd.IntN(len(pairs))
-			ch := limit.Charge{Key: fmt.Append(nil, rnd.IntN(3)), Cost: 1 + rnd.Int64N(2*pairs[i].n+2)}
-			if rnd.IntN(8) == 0 {
-				ch.Cost = bounds.MaxN
-			}
-			latest = max(latest, now)
-			ch.Counters = pairs[i].a
-			a.Debit(now, []limit.Charge{ch})
-			ch.Counters = pairs[i].b
-			b.Debit(now, []limit.Charge{ch})
-			continue
-		}
-		if rnd.IntN(32) == 0 {
-			i, key := rnd.IntN(len(pairs)), fmt.Append(nil, rnd.IntN(3))
-			errA := a.Reset(context.Background(), pairs[i].a, key)
-			errB := b.Reset(context.Background(), pairs[i].b, key)
-			if errA != nil || errB != nil {
-				t.Fatalf("operation %d: %v, %v", first+op, errA, errB)
-			}
-			continue
-		}
-		var ca, cb []limit.Charge
-		for _, i := range rnd.Perm(len(pairs))[:1+rnd.IntN(len(pairs))] {
-			ch := limit.Charge{Key: fmt.Append(nil, rnd.IntN(3)), Cost: 1, Shadow: rnd.IntN(8) == 0}
-			if rnd.IntN(3) == 0 {
-				ch.Cost = 1 + rnd.Int64N(pairs[i].n+2)
-			}
-			if rnd.IntN(2) == 0 { // only a limit.Reserver uses it
-				ch.Longest = []int64{1, rnd.Int64N(3 * pairs[i].unit.Microseconds()), 1 << 52}[rnd.IntN(3)]
-			}
-			ch.Counters = pairs[i].a
-			ca = append(ca, ch)
-			ch.Counters = pairs[i].b
-			cb = append(cb, ch)
-		}
-		allowed := false
-		peeked := rnd.IntN(2) == 0
-		if peeked {
-			allowed = agreePeek(t, first+op, now, a, b, ca, cb)
-		}
-		okA, errA := a.Take(context.Background(), now, ca)
-		okB, errB := b.Take(context.Background(), now, cb)
-		if errA != nil || errB != nil {
-			t.Fatalf("operation %d: %v, %v", first+op, errA, errB)
-		}
-		if got, want := tell(okB, cb), tell(okA, ca); got != want {
-			t.Fatalf("operation %d at %d, of %v:\n%sand the other:\n%s", first+op, now, pairs, want, got)
-		}
-		if peeked && allowed != okA {
-			t.Fatalf("operation %d at %d, of %v: Peek says allowed %v, and Take %v", first+op, now, pairs, allowed, okA)
-		}
-		for _, ch := range ca {
-			if !ch.Outcome.Allowed {
-				wait = ch.Outcome.Wait
-			}
-		}
-		if latest = max(latest, now); okA && now == latest { // otherwise the stores differ in the moment of the charge
-			made = append(made, [2][]limit.Charge{ca, cb})
-		}
+		r.op++
 	}
 }
 
-// agreePeek calls Peek of both stores, and reports whether a Take at this moment is allowed.
-func agreePeek(t *testing.T, op int, now int64, a, b limit.Store, ca, cb []limit.Charge) (allowed bool) {
-	t.Helper()
-	ca, cb = slices.Clone(ca), slices.Clone(cb)
-	errA := a.Peek(context.Background(), now, ca)
-	errB := b.Peek(context.Background(), now, cb)
-	if errA != nil || errB != nil {
-		t.Fatalf("operation %d: %v, %v", op, errA, errB)
+// move chooses the next moment.
+func (r *round) move() {
+	first := r.pairs[0]
+	switch unit := first.unit.Microseconds(); r.rnd.IntN(8) {
+	case 0, 1: // at the same moment
+	case 2:
+		r.now += r.rnd.Int64N(2*unit + 1)
+	case 3:
+		r.now -= r.rnd.Int64N(unit/10 + 1)
+	case 4: // at an edge, or just beside it
+		r.now += []int64{unit, min(r.wait, longestJump)}[r.rnd.IntN(2)] + r.rnd.Int64N(3) - 1
+	default:
+		r.now += r.rnd.Int64N(unit/max(first.n, 1) + 2)
 	}
+}
+
+func (r *round) refund() {
+	i := r.rnd.IntN(len(r.made))
+	r.a.Refund(r.made[i][0])
+	r.b.Refund(r.made[i][1])
+	r.made[i] = r.made[len(r.made)-1]
+	r.made = r.made[:len(r.made)-1]
+}
+
+func (r *round) debit() {
+	p := r.pairs[r.rnd.IntN(len(r.pairs))]
+	ch := limit.Charge{Key: r.key(), Cost: 1 + r.rnd.Int64N(2*p.n+2)}
+	if r.rnd.IntN(8) == 0 {
+		ch.Cost = bounds.MaxN
+	}
+	r.latest = max(r.latest, r.now)
+	ch.Counters = p.a
+	r.a.Debit(r.now, []limit.Charge{ch})
+	ch.Counters = p.b
+	r.b.Debit(r.now, []limit.Charge{ch})
+}
+
+func (r *round) reset() {
+	r.Helper()
+	p, key := r.pairs[r.rnd.IntN(len(r.pairs))], r.key()
+	r.succeeded(r.a.Reset(context.Background(), p.a, key), r.b.Reset(context.Background(), p.b, key))
+}
+
+func (r *round) take() {
+	r.Helper()
+	ca, cb := r.charges()
+	peeked := r.rnd.IntN(2) == 0
+	allowed := peeked && r.peek(slices.Clone(ca), slices.Clone(cb))
+	okA, errA := r.a.Take(context.Background(), r.now, ca)
+	okB, errB := r.b.Take(context.Background(), r.now, cb)
+	r.succeeded(errA, errB)
+	if got, want := describe(okB, cb), describe(okA, ca); got != want {
+		r.Fatalf("operation %d at %d, of %v:\n%sand the other:\n%s", r.op, r.now, r.pairs, want, got)
+	}
+	if peeked && allowed != okA {
+		r.Fatalf("operation %d at %d, of %v: Peek says allowed %v, and Take %v", r.op, r.now, r.pairs, allowed, okA)
+	}
+	for _, ch := range ca {
+		if !ch.Outcome.Allowed {
+			r.wait = ch.Outcome.Wait
+		}
+	}
+	if r.latest = max(r.latest, r.now); okA && r.now == r.latest { // otherwise the stores differ in the moment of the charge
+		r.made = append(r.made, [2][]limit.Charge{ca, cb})
+	}
+}
+
+// peek calls Peek of both stores, and reports whether a Take at this moment is allowed.
+func (r *round) peek(ca, cb []limit.Charge) (allowed bool) {
+	r.Helper()
+	r.succeeded(r.a.Peek(context.Background(), r.now, ca), r.b.Peek(context.Background(), r.now, cb))
 	allowed = !slices.ContainsFunc(ca, func(ch limit.Charge) bool { return !ch.Outcome.Allowed && !ch.Shadow })
-	if got, want := tell(allowed, cb), tell(allowed, ca); got != want {
-		t.Fatalf("operation %d at %d, peek:\n%sand the other:\n%s", op, now, want, got)
+	if got, want := describe(allowed, cb), describe(allowed, ca); got != want {
+		r.Fatalf("operation %d at %d, peek:\n%sand the other:\n%s", r.op, r.now, want, got)
 	}
 	return allowed
 }
 
-// tell returns the result of a request as text.
-func tell(ok bool, charges []limit.Charge) string {
+// charges returns random charges of one request, for each of the stores.
+func (r *round) charges() (ca, cb []limit.Charge) {
+	for _, i := range r.rnd.Perm(len(r.pairs))[:1+r.rnd.IntN(len(r.pairs))] {
+		p := r.pairs[i]
+		ch := limit.Charge{Key: r.key(), Cost: 1, Shadow: r.rnd.IntN(8) == 0}
+		if r.rnd.IntN(3) == 0 {
+			ch.Cost = 1 + r.rnd.Int64N(p.n+2)
+		}
+		if r.rnd.IntN(2) == 0 { // only a limit.Reserver uses it
+			ch.Longest = []int64{1, r.rnd.Int64N(3 * p.unit.Microseconds()), 1 << 52}[r.rnd.IntN(3)]
+		}
+		ch.Counters = p.a
+		ca = append(ca, ch)
+		ch.Counters = p.b
+		cb = append(cb, ch)
+	}
+	return ca, cb
+}
+
+// key returns one of three actors.
+func (r *round) key() []byte { return fmt.Append(nil, r.rnd.IntN(3)) }
+
+// succeeded fails the test if an operation of a store has failed.
+func (r *round) succeeded(errA, errB error) {
+	r.Helper()
+	if errA != nil || errB != nil {
+		r.Fatalf("operation %d: %v, %v", r.op, errA, errB)
+	}
+}
+
+// describe returns the result of a request as text.
+func describe(ok bool, charges []limit.Charge) string {
 	text := fmt.Sprintln("allowed:", ok)
 	for _, ch := range charges {
 		text += fmt.Sprintf("%d by %s, shadow %v: %+v\n", ch.Cost, ch.Key, ch.Shadow, ch.Outcome)
 	}
 	return text
-}
-
-func (p pair) String() string { return p.limit }
-
-// randomPair makes counters of a random limit. An algorithm can reject a limit, such as a burst that
-// takes a century to fill. Then randomPair draws again.
-func (s Suite) randomPair(t *testing.T, rnd *rand.Rand, name string, a, b limit.Store) pair {
-	t.Helper()
-	algorithms := append(s.algorithms(), limit.Reservations())
-	var err error
-	for range 1000 {
-		algorithm, l := algorithms[rnd.IntN(len(algorithms))], randomLimit(rnd)
-		var m limit.Meter
-		if m, err = algorithm.New(l); err != nil {
-			continue
-		}
-		if q, ok := m.(limit.Queue); ok { // so that no request waits
-			m = schedule{q.(limit.Scripted)}
-		}
-		p := pair{limit: fmt.Sprintf("%s %+v", algorithm.Name(), l), unit: l.Unit, n: l.N}
-		if p.a, err = a.Counters(name, m); err != nil {
-			t.Fatal(err)
-		}
-		if p.b, err = b.Counters(name, m); err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	t.Fatalf("of 1,000 limits none can be kept; the last: %v", err)
-	return pair{}
 }
 
 // schedule is a queue whose requests do not wait.

@@ -39,7 +39,7 @@ func debitsUnderConcurrency(s *subject) {
 	}
 }
 
-// What is refunded is available at once, also while many requests take and refund.
+// A refund makes room at once, also while many requests take and refund.
 func refundsUnderConcurrency(s *subject) {
 	for _, a := range s.instant() {
 		c := s.counters("take and refund", a, 1000)

@@ -48,7 +48,7 @@ func queueOf(s *subject, a limit.Algorithm, m limit.Meter, step time.Duration) {
 		})
 	}
 	wg.Wait()
-	// Arriving takes time, and each step of it frees a place in the queue.
+	// The requests take time to arrive, and in each step one of the queue proceeds.
 	if spent := int(time.Since(start) / step); admitted < 4 || admitted > 4+spent {
 		s.Errorf("%s: %d admitted and %d refused, want 1 at once and 3 waiting", a.Name(), admitted, refused)
 	}

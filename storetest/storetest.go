@@ -23,6 +23,7 @@ package storetest
 import (
 	"context"
 	"io/fs"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now fun
 		{"debit", debitsIntoDebt},
 		{"debit under concurrency", debitsUnderConcurrency},
 		{"refund under concurrency", refundsUnderConcurrency},
-		{"outcome", tellsWhatIsLeft},
+		{"outcome", outcomesSayWhatRemains},
 		{"new meter", keepsStatesUnderANewMeter},
 		{"new rate of a bucket", keepsABucketsMoment},
 		{"exact under concurrency", exactUnderConcurrency},
@@ -86,6 +87,16 @@ func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now fun
 			tc.run(&subject{T: t, algorithms: s.algorithms(), store: store, now: now})
 		})
 	}
+}
+
+// Agree makes n random operations on both stores, one after another, and fails at the first
+// different result. Both stores must use the moment that a call gets, and no clock of their
+// own. No request waits: the meters of queues only compute scheduled times.
+func (s Suite) Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
+	t.Helper()
+	t.Logf("seed %d", seed)
+	g := agreement{T: t, algorithms: s.algorithms(), rnd: rand.New(rand.NewPCG(seed, seed)), a: a, b: b}
+	g.run(n)
 }
 
 // subject is a store under test.

@@ -148,7 +148,7 @@ func debitsIntoDebt(s *subject) {
 	}
 }
 
-func tellsWhatIsLeft(s *subject) {
+func outcomesSayWhatRemains(s *subject) {
 	for _, a := range s.instant() {
 		c := s.counters("left", a, 2)
 		for want := range int64(2) {
@@ -166,7 +166,7 @@ func tellsWhatIsLeft(s *subject) {
 	}
 }
 
-// What was used counts against a changed limit. A retired handle changes nothing for another handle
+// Earlier charges count against a changed limit. A retired handle changes nothing for another handle
 // that is in use.
 func keepsStatesUnderANewMeter(s *subject) {
 	for _, a := range s.instant() {

@@ -33,11 +33,9 @@ func StartCluster(t testing.TB, masters int) *Cluster {
 	return Options{}.StartCluster(t, masters)
 }
 
-// StartCluster is the function StartCluster with options. The password also protects the servers from each
-// other.
-func (o Options) StartCluster(t testing.TB, masters int) *Cluster {
+func newCluster(t testing.TB, o Options, masters int) *Cluster {
 	t.Helper()
-	r := o.prepare(t)
+	r := newRecipe(t, o)
 	c := &Cluster{t: t}
 	for range 2 * masters {
 		s := r.server(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
@@ -182,7 +180,7 @@ func (c *Cluster) WaitReady() {
 			return nil
 		})
 		for _, s := range c.Nodes {
-			err = errors.Join(err, s.replicates())
+			err = errors.Join(err, replicates(s))
 		}
 		return err
 	})

@@ -30,7 +30,7 @@ func TestCluster(t *testing.T) {
 	if e := redistest.Error(""); !errors.As(err, &e) || !strings.HasPrefix(string(e), "MOVED ") || !strings.HasSuffix(string(e), old.Addr()) {
 		t.Errorf("asking the wrong one: %v", err)
 	}
-	old.WaitReplica()
+	redistest.WaitReplica(old)
 
 	old.Kill()
 	heir := c.WaitFailover(old)
@@ -52,5 +52,5 @@ func TestClusterProtected(t *testing.T) {
 	c := redistest.Options{TLS: true, Username: "me", Password: "secret"}.StartCluster(t, 1)
 	m := c.Master("a")
 	m.Must("SET", "a", "value")
-	m.WaitReplica()
+	redistest.WaitReplica(m)
 }

@@ -20,7 +20,7 @@ type Error string
 func (e Error) Error() string { return string(e) }
 
 // Do sends a command to the server over a new connection, so that SELECT and MULTI have no later
-// effect and WAIT waits for nothing; see WaitReplica. The reply is a string, an int64, nil, or an
+// effect and WAIT waits for nothing; see [WaitReplica]. The reply is a string, an int64, nil, or an
 // []any of these and of [Error]. An error of type [Error] is the server's. Do takes at most 5
 // seconds. Any goroutine may call it.
 func (s *Server) Do(args ...string) (any, error) { return s.do(5*time.Second, args...) }

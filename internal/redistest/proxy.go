@@ -211,7 +211,7 @@ func (p *Proxy) carry(l *link) {
 	})
 	p.running.Go(func() {
 		defer close(answers)
-		p.hear(l, server, answers)
+		p.receive(l, server, answers)
 	})
 	p.running.Go(func() {
 		defer l.cut()
@@ -235,8 +235,8 @@ func (p *Proxy) ask(l *link, server net.Conn) {
 	}
 }
 
-// hear reads what the server sends until the end.
-func (p *Proxy) hear(l *link, server net.Conn, answers chan<- chunk) {
+// receive reads what the server sends until the end.
+func (p *Proxy) receive(l *link, server net.Conn, answers chan<- chunk) {
 	for {
 		buffer := make([]byte, 4<<10)
 		n, err := server.Read(buffer)

@@ -25,7 +25,7 @@ func TestProxy(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
-	// What is asked arrives at once, only the answer is late. Two are late together.
+	// The question arrives at once, and only its answer is late. Two answers are late together.
 	const latency = 300 * time.Millisecond
 	p.SetLatency(latency)
 	begin := time.Now()

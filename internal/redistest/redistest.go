@@ -30,8 +30,8 @@ type Options struct {
 	// settings of this package. Sentinels do not get them.
 	Args []string
 
-	// Password is the password of clients. With a Username it is that user's, who may do everything and is
-	// the only user.
+	// Password is the password of clients. With a Username it is the password of that user, the only
+	// one, who may use every command.
 	Username, Password string
 
 	// TLS makes the servers accept only TLS, with certificates of a new authority; see Server.CAFile.
@@ -49,7 +49,20 @@ func Start(t testing.TB, args ...string) *Server {
 // Start is the function Start with options.
 func (o Options) Start(t testing.TB) *Server {
 	t.Helper()
-	return o.prepare(t).server(t)
+	return newRecipe(t, o).server(t)
+}
+
+// StartCluster is the function StartCluster with options. The password also protects the servers from each
+// other.
+func (o Options) StartCluster(t testing.TB, masters int) *Cluster {
+	t.Helper()
+	return newCluster(t, o, masters)
+}
+
+// StartSentinel is the function StartSentinel with options. The Sentinels require no password.
+func (o Options) StartSentinel(t testing.TB) *Sentinel {
+	t.Helper()
+	return newSentinel(t, o)
 }
 
 // recipe is what the servers of one Start have in common.
@@ -59,7 +72,7 @@ type recipe struct {
 	authority *authority // nil without TLS
 }
 
-func (o Options) prepare(t testing.TB) *recipe {
+func newRecipe(t testing.TB, o Options) *recipe {
 	t.Helper()
 	name := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
 	binary, err := exec.LookPath(name)

@@ -11,8 +11,8 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// WaitReplica waits until this server's replica has applied all changes up to now.
-func (s *Server) WaitReplica() {
+// WaitReplica waits until a server's replica has applied all changes up to now.
+func WaitReplica(s *Server) {
 	s.t.Helper()
 	goal := s.Info("replication")
 	await(s.t, testproc.Patience, "a replica that has everything", func() error {
@@ -20,7 +20,7 @@ func (s *Server) WaitReplica() {
 		if err != nil {
 			return err
 		}
-		replica, err := s.replica(info["slave0"])
+		replica, err := replicaOf(s, info["slave0"])
 		if err != nil {
 			return err
 		}
@@ -40,8 +40,8 @@ func (s *Server) WaitReplica() {
 	})
 }
 
-// replica returns the server that INFO describes as ip=127.0.0.1,port=12345,...
-func (s *Server) replica(text string) (*Server, error) {
+// replicaOf returns the replica of a server that INFO describes as ip=127.0.0.1,port=12345,...
+func replicaOf(s *Server, text string) (*Server, error) {
 	for field := range strings.SplitSeq(text, ",") {
 		if value, ok := strings.CutPrefix(field, "port="); ok {
 			port, err := strconv.Atoi(value)
@@ -51,8 +51,8 @@ func (s *Server) replica(text string) (*Server, error) {
 	return nil, fmt.Errorf("%s has no replica", s.Addr())
 }
 
-// replicates returns nil if the server is a master with an up-to-date replica, or such a replica.
-func (s *Server) replicates() error {
+// replicates returns nil if a server is a master with an up-to-date replica, or such a replica.
+func replicates(s *Server) error {
 	info, err := s.info("replication")
 	switch {
 	case err != nil:

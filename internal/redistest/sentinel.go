@@ -26,16 +26,15 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return Options{}.StartSentinel(t)
 }
 
-// StartSentinel is the function StartSentinel with options. The Sentinels require no password.
-func (o Options) StartSentinel(t testing.TB) *Sentinel {
+func newSentinel(t testing.TB, o Options) *Sentinel {
 	t.Helper()
-	r := o.prepare(t)
+	r := newRecipe(t, o)
 	master := r.server(t)
 	port := strconv.Itoa(master.port)
 	replica := r.server(t, "--replicaof", "127.0.0.1", port)
 	s := &Sentinel{MasterName: "diana-master", Nodes: []*Server{master, replica}, t: t}
 	await(t, agreement, "replication", func() error {
-		return errors.Join(master.replicates(), replica.replicates())
+		return errors.Join(replicates(master), replicates(replica))
 	})
 	settings := []string{
 		"--sentinel", "monitor", s.MasterName, "127.0.0.1", port, "2",
@@ -113,7 +112,7 @@ func (s *Sentinel) WaitReady() {
 				return fmt.Errorf("to %s: %w", sentinel.Addr(), err)
 			}
 		}
-		return errors.Join(s.Nodes[0].replicates(), s.Nodes[1].replicates())
+		return errors.Join(replicates(s.Nodes[0]), replicates(s.Nodes[1]))
 	})
 }
 

@@ -25,7 +25,7 @@ func TestSentinel(t *testing.T) {
 			}
 			old := s.Master()
 			old.Must("SET", "key", "value")
-			old.WaitReplica()
+			redistest.WaitReplica(old)
 			old.Kill()
 			s.Sentinels[0].Kill() // two of three agree without it
 			heir := s.WaitFailover(old)

@@ -165,7 +165,7 @@ func TestManyServers(t *testing.T) {
 	}
 }
 
-// What is started ends with the program, however that ends.
+// A server ends with the program that has started it, however that ends.
 func TestDiesWithProgram(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -263,7 +263,7 @@ func want(t *testing.T, lines <-chan string, want string) {
 	}
 }
 
-// wantSilence gives an answer the time it would take many times over.
+// wantSilence fails the test if an answer arrives. It waits many times as long as an answer takes.
 func wantSilence(t *testing.T, lines <-chan string) {
 	t.Helper()
 	select {

@@ -10,43 +10,45 @@ import (
 	"syscall"
 )
 
+// dieWithParent makes the kernel end a process with its parent.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// Stop freezes the process. It returns when all threads have stopped: the signal alone only asks for it.
-func (p *Process) Stop() error {
-	if err := p.os.Signal(syscall.SIGSTOP); err != nil {
+// stop freezes a process. It returns when all threads have stopped, because the signal alone only
+// asks for that.
+func stop(p *os.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	return Poll(Patience, func() error {
-		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID))
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Pid))
 		if err != nil {
 			return err
 		}
 		for _, task := range tasks {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", p.PID, task.Name()))
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", p.Pid, task.Name()))
 			if err != nil {
 				return err
 			}
 			// number (name) state ...
 			if _, rest, _ := bytes.Cut(stat, []byte(") ")); !bytes.HasPrefix(rest, []byte("T")) {
-				return errors.New("it goes on")
+				return errors.New("a thread has not stopped")
 			}
 		}
 		return nil
 	})
 }
 
-// Resume lets a stopped process go on.
-func (p *Process) Resume() error { return p.os.Signal(syscall.SIGCONT) }
+// resume continues a stopped process.
+func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
 
-// reserve keeps a port from everyone who asks for a free one, also while the server
-// that has it is down.
+// reserve reserves a port, so that no other test gets it as a free port, also while its server is
+// down.
 //
-// A socket that is bound but does not listen does so, and shares its port with one
-// that listens as long as both say SO_REUSEADDR, as Redis does. This one says it only
-// once it is bound, so that of two reservations the second fails.
+// A socket that is bound but does not listen reserves its port. A server can listen on that port
+// if both sockets have SO_REUSEADDR, as Redis' sockets do. This socket gets the option only after
+// it is bound. So of two reservations of one port the second fails.
 func reserve(port int) (release func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

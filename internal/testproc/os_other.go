@@ -6,25 +6,26 @@ package testproc
 
 import (
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"syscall"
 )
 
-// dieWithParent can only be promised on Linux.
+// dieWithParent returns nil, because only Linux can end a process with its parent.
 func dieWithParent() *syscall.SysProcAttr { return nil }
 
-// Stop freezes the process.
-func (p *Process) Stop() error {
-	return exec.Command("kill", "-STOP", strconv.Itoa(p.PID)).Run()
+// stop freezes a process.
+func stop(p *os.Process) error {
+	return exec.Command("kill", "-STOP", strconv.Itoa(p.Pid)).Run()
 }
 
-// Resume lets a stopped process go on.
-func (p *Process) Resume() error {
-	return exec.Command("kill", "-CONT", strconv.Itoa(p.PID)).Run()
+// resume continues a stopped process.
+func resume(p *os.Process) error {
+	return exec.Command("kill", "-CONT", strconv.Itoa(p.Pid)).Run()
 }
 
-// reserve says whether the port is free now.
+// reserve checks only that the port is free now.
 func reserve(port int) (release func(), err error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

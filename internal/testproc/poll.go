@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Patience is how long a server may take to start or to stop. It is long, for machines
-// that are busy with other tests.
+// Patience is how long a server may take to start or to stop. It is long, because the machine
+// may be busy with other tests.
 const Patience = 20 * time.Second
 
 // Poll calls done until it returns nil. After limit it returns the last error.

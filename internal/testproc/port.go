@@ -7,17 +7,16 @@ import (
 	"testing"
 )
 
-// Ports are taken from 11000 to 20999, and those for the server's peers, which lie
-// PeerOffset above, thus from 21000 to 30999. No system hands these out by itself, so a
-// server that is down finds its port again.
+// A server has a port from 11000 to 20999, and its peers the port that is PeerOffset higher. No
+// system assigns these ports by itself, so a server that was down finds its port free.
 const (
 	firstPort  = 11000
 	ports      = 10000
-	PeerOffset = 10000 // is where a Redis Cluster expects it
+	PeerOffset = 10000 // as a Redis Cluster expects
 )
 
-// FreePort returns a port that is free, with the one for its peers, and keeps it so for the
-// test.
+// FreePort returns a port that is free, as is the port of its peers. Both are reserved until the
+// test ends.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	var err error

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
-// Package testproc starts the servers that tests need as processes: on ports that nobody
-// else has, with a log, and none outlives the test program.
+// Package testproc starts the servers that tests need as processes. Each has a port of its own and
+// a log, and ends with the test program.
 package testproc
 
 import (
@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Process is a child of this program. It does not outlive it.
+// Process is a child of this program, and ends with it.
 type Process struct {
 	PID   int
 	os    *os.Process
-	ended chan struct{} // closed when it is gone
+	ended chan struct{} // closed when the process has ended
 }
 
 // Start starts a program that writes to the end of the file called log.
@@ -32,13 +32,13 @@ func Start(log, name string, args ...string) (*Process, error) {
 	p := &Process{ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// To the kernel the parent is the thread, not the program, so this one stays.
+		// For the kernel this thread is the parent, so the thread must not end before the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // it says how the child ended, which the log says better
+			_ = cmd.Wait() // the log has more than the error
 			close(p.ended)
 		}
 	}()
@@ -49,7 +49,7 @@ func Start(log, name string, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// HasEnded reports whether the process is gone.
+// HasEnded reports whether the process has ended.
 func (p *Process) HasEnded() bool {
 	select {
 	case <-p.ended:
@@ -59,7 +59,7 @@ func (p *Process) HasEnded() bool {
 	}
 }
 
-// Kill ends the process at once, and returns when it is gone.
+// Kill ends the process at once, and returns when it has ended.
 func (p *Process) Kill() error {
 	if err := p.os.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -68,6 +68,12 @@ func (p *Process) Kill() error {
 	case <-p.ended:
 		return nil
 	case <-time.After(Patience):
-		return errors.New("it stays")
+		return errors.New("the process has not ended")
 	}
 }
+
+// Stop freezes the process.
+func (p *Process) Stop() error { return stop(p.os) }
+
+// Resume continues a stopped process.
+func (p *Process) Resume() error { return resume(p.os) }

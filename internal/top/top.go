@@ -2,7 +2,7 @@
 
 // Package top finds the most frequent of many names in bounded memory.
 //
-// A List counts up to size names. When another name comes, it takes over the entry and the
+// A List counts up to size names. Another name takes over the entry and the
 // count of the least frequent one. The algorithm is "space saving" (Metwally, Agrawal and El
 // Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams", 2005). So
 // no count is too low, and every name that is more frequent than the least of the list is in

@@ -10,7 +10,7 @@
 //	                          head
 //
 // Usually only the head looks whether it may proceed, and the others sleep until they become
-// the head. A queue decides nothing: the package that uses it says who proceeds and when.
+// the head. A queue decides nothing: the package that uses it says which request proceeds and when.
 //
 //	type waiter struct {
 //		waitqueue.Signal
