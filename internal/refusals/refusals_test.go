@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,7 @@ import (
 type reports struct {
 	log   *Log
 	rule  Rule
-	total int64 // refusals of the rule
+	total atomic.Int64 // refusals of the rule
 
 	mu   sync.Mutex // guards the rest
 	list []Refusal
@@ -27,7 +28,7 @@ type reports struct {
 func newReports() *reports {
 	o := &reports{}
 	o.log = NewLog(o.add, func() int64 { return time.Now().UnixMicro() })
-	o.rule = Rule{Name: "r", Total: func() int64 { return o.total }}
+	o.rule = Rule{Name: "r", Total: o.total.Load}
 	return o
 }
 
@@ -40,7 +41,7 @@ func (o *reports) add(r Refusal) {
 // refuse records a refusal of an actor.
 func (o *reports) refuse(actor string) {
 	o.log.Note(time.Now().UnixMicro(), &o.rule, 1, []byte(actor), &rule.Request{Method: "GET", Path: "/"}, false)
-	o.total++
+	o.total.Add(1)
 }
 
 // Reports of refusals stay within their bounds for all actors and all rates. Every refusal is in
@@ -61,7 +62,7 @@ func TestReportsAreBounded(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		total := o.total
+		total := o.total.Load()
 		last := map[string]time.Time{}
 		for i, r := range o.list {
 			if i >= 10 && o.at[i].Sub(o.at[i-10]) < time.Second {
