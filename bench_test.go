@@ -69,3 +69,26 @@ func BenchmarkRefusal(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTake is a decision under local rules: by one actor under one rule and under three, and
+// of a request that no rule covers.
+func BenchmarkTake(b *testing.B) {
+	l := limiter(b, `
+- {url: /one, rules: [{actor: account, rpu: 1000000000}]}
+- {url: /none, rules: [{actor: account, rpu: 0}]}
+- {url: /three, rules: [{rpu: 1000000000}, {actor: ip, rpu: 1000000000}, {actor: account, rpu: 1000000000}]}
+`)
+	for _, path := range []string{"/one", "/none", "/three", "/uncovered"} {
+		b.Run(path[1:], func(b *testing.B) {
+			r := diana.Request{Path: path, Actors: map[string]string{"account": "ann", "ip": "192.0.2.1"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				d, err := l.Take(context.Background(), r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				d.Done()
+			}
+		})
+	}
+}

@@ -78,7 +78,7 @@ limits:
 	}
 	for _, r := range l.Status().Rules {
 		if r.Name == "text" && (r.Allowed != 1 || r.Refused != 3) {
-			t.Errorf("counts %+v", r.Counts)
+			t.Errorf("counts %+v", countsOf(r))
 		}
 	}
 }

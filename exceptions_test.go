@@ -239,7 +239,7 @@ func TestExceptionsOfOtherKinds(t *testing.T) {
 			}
 		}
 		if s := l.Status().Rules[0]; s.Allowed != 4 || s.ShadowRefused != 6 {
-			t.Errorf("%+v", s.Counts)
+			t.Errorf("%+v", countsOf(s))
 		}
 
 		for onError, want := range map[string][3]int{"share": {3, 1, 5}, "local": {3, 1, 5}, "open": {5, 5, 5}, "closed": {0, 0, 5}} {

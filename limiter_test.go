@@ -156,17 +156,17 @@ func TestDecision(t *testing.T) {
 		d.Done()
 		d.Done()
 
-		counts := map[string]diana.Counts{}
+		counted := map[string]ruleCounts{}
 		for _, r := range l.Status().Rules {
-			counts[r.Name] = r.Counts
+			counted[r.Name] = countsOf(r)
 		}
-		for name, want := range map[string]diana.Counts{
+		for name, want := range map[string]ruleCounts{
 			"wide":   {Allowed: 2},
 			"shadow": {Allowed: 1, ShadowRefused: 2},
 			"narrow": {Allowed: 2, Refused: 1},
 		} {
-			if counts[name] != want {
-				t.Errorf("%s: %+v, want %+v", name, counts[name], want)
+			if counted[name] != want {
+				t.Errorf("%s: %+v, want %+v", name, counted[name], want)
 			}
 		}
 		if d := ask(t, l, diana.Request{Path: "//x"}); !d.Allowed {
@@ -245,7 +245,7 @@ func TestLeakyBucketWaits(t *testing.T) {
 		if allowed.Load() != 4 || refused.Load() != 2 {
 			t.Errorf("%d allowed and %d refused, want 4 and 2", allowed.Load(), refused.Load())
 		}
-		if c := l.Status().Rules[1].Counts; c != (diana.Counts{Allowed: 1, Delayed: 3, Refused: 2}) {
+		if c := countsOf(l.Status().Rules[1]); c != (ruleCounts{Allowed: 1, Delayed: 3, Refused: 2}) {
 			t.Errorf("counts %+v", c)
 		}
 
@@ -420,7 +420,7 @@ func TestVocabulary(t *testing.T) {
 		New:   func(limit.Limit) (limit.Meter, error) { return everyOther{}, nil },
 	})
 	v.Actors = append(v.Actors, rule.ActorKind{Kind: "tenant"})
-	v.Units = append(v.Units, rule.Unit{Name: "week", Length: 7 * 24 * time.Hour})
+	v.Units["week"] = 7 * 24 * time.Hour
 	c, err := v.Parse("x", []byte(`
 - url: /
   rules: [{actor: tenant, rpu: 1, algo: Every Other}]
@@ -478,4 +478,11 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 			t.Errorf("%s: %v allocations", r.Path, got)
 		}
 	}
+}
+
+// ruleCounts are the decisions of a rule by their kind.
+type ruleCounts struct{ Allowed, Refused, ShadowRefused, Delayed int64 }
+
+func countsOf(r diana.RuleStatus) ruleCounts {
+	return ruleCounts{r.Allowed, r.Refused, r.ShadowRefused, r.Delayed}
 }

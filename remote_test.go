@@ -17,6 +17,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -314,7 +315,7 @@ func TestRemoteOfTheLargestDocument(t *testing.T) {
 	t.Parallel()
 	f := follow(t, func(f *followed) {
 		text := "{url: /, rules: [{name: old, rpu: 1}]}\n#"
-		f.redis.Must("SET", key, text+strings.Repeat("x", config.MaxSize-len(text)))
+		f.redis.Must("SET", key, text+strings.Repeat("x", bounds.MaxConfig-len(text)))
 		f.open()
 		f.want("old", "wins over")
 		_ = f.Close()

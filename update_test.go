@@ -149,7 +149,7 @@ func TestUpdateWithAConfigurationMadeByHand(t *testing.T) {
 			Rules: []rule.Rule{{
 				Name: "r", Algorithm: limit.FixedWindow(),
 				Actor: []rule.Actor{{Kind: "account"}},
-				Limit: limit.Limit{N: n, Unit: time.Hour, Align: limit.AlignFirst},
+				Limit: limit.Limit{N: n, Unit: time.Hour, AlignFirst: true},
 			}},
 		}}}
 	}

@@ -211,7 +211,7 @@ func TestWaitOfDisconnectedClient(t *testing.T) {
 		synctest.Wait()
 		s.send(t.Context(), "6", diana.Request{})
 		s.want("1 0s", "5 refused 0s", "2 refused 50ms", "3 100ms", "4 200ms", "6 300ms")
-		if c := s.l.Status().Rules[0].Counts; c != (diana.Counts{Allowed: 1, Refused: 1, Delayed: 3}) {
+		if c := countsOf(s.l.Status().Rules[0]); c != (ruleCounts{Allowed: 1, Refused: 1, Delayed: 3}) {
 			t.Errorf("counts %+v", c)
 		}
 	})
@@ -266,7 +266,7 @@ func TestWaitSeveralRules(t *testing.T) {
 		s.want("x1 0s", "x3 refused 0s", "y1 100ms", "z1 200ms", "v1 refused 200ms", "u1 refused 250ms", "w1 300ms", "x2 1s")
 		var got []string
 		for _, r := range s.l.Status().Rules {
-			got = append(got, fmt.Sprintf("%s %+v", r.Name, r.Counts))
+			got = append(got, fmt.Sprintf("%s %+v", r.Name, countsOf(r)))
 		}
 		want := "all {Allowed:2 Refused:3 ShadowRefused:0 Delayed:3}, own {Allowed:4 Refused:1 ShadowRefused:0 Delayed:1}, hard {Allowed:5 Refused:2 ShadowRefused:0 Delayed:0}"
 		if s := strings.Join(got, ", "); s != want {

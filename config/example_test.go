@@ -16,7 +16,7 @@ import (
 func ExampleVocabulary() {
 	v := config.DefaultVocabulary()
 	v.Actors = append(v.Actors, rule.ActorKind{Kind: "tenant"})
-	v.Units = append(v.Units, rule.Unit{Name: "week", Length: 7 * 24 * time.Hour})
+	v.Units["week"] = 7 * 24 * time.Hour
 	text := []byte("{url: /reports, rules: [{actor: tenant, unit: week, rpu: 500}]}")
 	c, err := v.Parse("limits.yaml", text)
 	if err != nil {

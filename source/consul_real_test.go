@@ -34,7 +34,7 @@ func TestConsulItself(t *testing.T) {
 		return sourcetest.Centre{
 			Kind: source.Consul(),
 			Options: source.Options{
-				URL:   sourcetest.URL(t, fmt.Sprintf("consul://127.0.0.1:%d/diana/limits%%20of%%20all", c.ports[0])),
+				URL:   parseURL(t, fmt.Sprintf("consul://127.0.0.1:%d/diana/limits%%20of%%20all", c.ports[0])),
 				Token: token(consulToken),
 			},
 			Put:    func(text []byte) { must(t, c.ask(http.MethodPut, "diana/limits%20of%20all", text)) },

@@ -42,9 +42,10 @@ func Reject(w http.ResponseWriter, err error) bool {
 	return true
 }
 
-// keepBelow refuses requests whose path could climb out of the base path of an upstream. It passes
-// the others to next. They get here only if paths.strange says so.
-func keepBelow(next http.Handler) http.Handler {
+// KeepBelow returns a handler that refuses a request whose path could climb out of the base path of
+// an upstream, and passes other requests to next. Such a path arrives only with the setting
+// "paths: {strange: judge}".
+func KeepBelow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := r.URL.EscapedPath(); path != "" {
 			if strange := paths.Check(path); strange != nil {
