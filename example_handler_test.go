@@ -4,6 +4,7 @@ package diana_test
 
 import (
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -28,7 +29,7 @@ rules: [{name: reports, unit: hour, rpu: 2, algo: W, align: first}]
 		log.Fatal(err)
 	}
 	defer limiter.Close()
-	reports := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a report") })
+	reports := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "a report") })
 	h := limiter.Handler(reports)
 
 	for range 3 {

@@ -23,7 +23,7 @@ func ExampleOptions_refuse() {
 		Refuse: func(w http.ResponseWriter, r *http.Request, d *diana.Decision) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.WriteHeader(http.StatusTooManyRequests)
-			fmt.Fprintf(w, "<h1>Please come back in %v</h1>", d.RetryAfter.Round(time.Minute))
+			_, _ = fmt.Fprintf(w, "<h1>Please come back in %v</h1>", d.RetryAfter.Round(time.Minute))
 		},
 	}.New(c)
 	if err != nil {

@@ -3,6 +3,7 @@
 package config_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -25,9 +26,9 @@ func ExampleVocabulary() {
 		fmt.Println(r.Actor, r.Limit.N, r.Limit.Unit)
 	}
 	_, err = config.Parse("limits.yaml", text) // does not know these words
-	fmt.Println(err)
+	var mistakes config.Errors
+	fmt.Println(errors.As(err, &mistakes), len(mistakes))
 	// Output:
 	// [tenant] 500 168h0m0s
-	// limits.yaml:1:33: unknown actor "tenant", expected all, account, device, ip, header:NAME, cookie:NAME, query:NAME or host
-	// limits.yaml:1:47: unit: expected second, minute, hour, day or a duration such as 10s, found "week"
+	// true 2
 }

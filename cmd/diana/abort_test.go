@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // A client that disconnects causes no error in the log.
@@ -196,7 +198,7 @@ func TestPlaceIsFreed(t *testing.T) {
 			mux.HandleFunc("/next", func(http.ResponseWriter, *http.Request) {})
 			r := start(t, one, mux)
 			test.use(t, r, inside, leave)
-			if !eventually(func() bool { return r.get("/next").status == http.StatusOK }) {
+			if !testproc.Becomes(func() bool { return r.get("/next").status == http.StatusOK }) {
 				t.Error("the place is never free again")
 			}
 		})

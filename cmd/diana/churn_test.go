@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 var churnFor = flag.Duration("churn", 8*time.Second, "how long TestChurn reloads, restarts and disconnects")
@@ -269,7 +270,7 @@ func (c *churn) ask(g *served) {
 func (c *churn) awaitCalm() {
 	c.t.Helper()
 	for i, g := range c.gateways {
-		if !eventually(func() bool {
+		if !testproc.Becomes(func() bool {
 			s := g.status(c.t)
 			return !s.Degraded && len(s.Rules) == 1 && s.Gateways == len(c.gateways)
 		}) {
@@ -290,7 +291,7 @@ func (c *churn) quiet(was []size) (now []size) {
 	c.upstream.CloseClientConnections()
 	for i, g := range c.gateways {
 		// The slot was released, however the requests that held it ended.
-		if !eventually(func() bool { return c.status(g, "/held/one") == http.StatusOK }) {
+		if !testproc.Becomes(func() bool { return c.status(g, "/held/one") == http.StatusOK }) {
 			c.t.Errorf("gateway %d: the only slot stays taken", i)
 		}
 		c.client.CloseIdleConnections()
@@ -300,7 +301,7 @@ func (c *churn) quiet(was []size) (now []size) {
 			limit.heap, limit.resident = was[i].heap*5/4+8e6, was[i].resident*5/4+16e6
 		}
 		var s size
-		settled := eventually(func() bool {
+		settled := testproc.Becomes(func() bool {
 			g.tell(c.t, "/debug/pprof/heap?gc=1")
 			before := s
 			s = g.size(c.t)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // served is a diana serve in its own process, which ends with the test.
@@ -38,7 +39,7 @@ type served struct {
 func serve(t *testing.T, yaml, upstream string, flags ...string) *served {
 	t.Helper()
 	s := launch(t, yaml, upstream, flags...)
-	if !eventually(s.listens) {
+	if !testproc.Becomes(s.listens) {
 		t.Fatalf("no addresses: %q", s.stdout.String())
 	}
 	return s
@@ -93,7 +94,7 @@ func (s *served) reload(t *testing.T, yaml string) {
 	if err := errors.Join(os.WriteFile(s.file+".new", []byte(yaml), 0o644), os.Rename(s.file+".new", s.file)); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(func() bool { return reloads() > before }) {
+	if !testproc.Becomes(func() bool { return reloads() > before }) {
 		t.Fatalf("the gateway at %s did not reload", s.url)
 	}
 }
@@ -217,7 +218,7 @@ func startFleetFor(t *testing.T, handle http.HandlerFunc, ways []string, clients
 	t.Cleanup(transport.CloseIdleConnections)
 	f.client = &http.Client{Transport: transport}
 	for i, g := range f.gateways {
-		if !eventually(func() bool { s := g.status(t); return !s.Degraded && s.Gateways == len(ways) }) {
+		if !testproc.Becomes(func() bool { s := g.status(t); return !s.Degraded && s.Gateways == len(ways) }) {
 			t.Fatalf("gateway %d does not know Redis or the others: %+v", i, g.status(t))
 		}
 	}

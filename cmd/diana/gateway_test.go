@@ -23,6 +23,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/testproc"
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
@@ -161,7 +162,7 @@ func (r *running) raw(text string) (net.Conn, *bufio.Reader) {
 // logged waits for a text in the log.
 func (r *running) logged(text string) {
 	r.t.Helper()
-	if !eventually(func() bool { return strings.Contains(r.log.String(), text) }) {
+	if !testproc.Becomes(func() bool { return strings.Contains(r.log.String(), text) }) {
 		r.t.Fatalf("not logged: %s\n%s", text, r.log.String())
 	}
 }
@@ -220,7 +221,7 @@ func TestDrainWaitsForWebSocket(t *testing.T) {
 	ws, _ := r.dial("/")
 	r.signals <- syscall.SIGTERM
 	readyz, _ := http.NewRequest(http.MethodGet, r.admin+"/readyz", nil)
-	if !eventually(func() bool { return r.do(readyz).status == http.StatusServiceUnavailable }) {
+	if !testproc.Becomes(func() bool { return r.do(readyz).status == http.StatusServiceUnavailable }) {
 		t.Fatal("still ready")
 	}
 	if got := exchange(t, ws, "still here"); got != "still here" {
@@ -305,7 +306,7 @@ func TestServeLeavesNothing(t *testing.T) {
 	go func() {
 		status <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, &out, &log)
 	}()
-	if !eventually(func() bool { return addresses.MatchString(out.String()) }) {
+	if !testproc.Becomes(func() bool { return addresses.MatchString(out.String()) }) {
 		t.Fatal(out.String(), log.String())
 	}
 	transport := &http.Transport{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // Three gateways with 256 clients each admit together exactly what one limit promises. As in
@@ -100,7 +101,7 @@ func (f *fleet) settle(t *testing.T) (ok int) {
 	t.Helper()
 	for i := range f.gateways {
 		path := fmt.Sprintf("/settled?gateway=%d", i)
-		if !eventually(func() bool { // the share of 2 is 1
+		if !testproc.Becomes(func() bool { // the share of 2 is 1
 			a, b := f.ask(t, i, path), f.ask(t, i, path)
 			ok += len(admitted([]seen{a, b}))
 			return a.status == http.StatusOK && b.status == http.StatusOK && a.sent.Unix() == b.answered.Unix()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // A gateway that gets no processor time for a while does not release at once all requests of a
@@ -32,7 +33,7 @@ limits:
 		for range requests {
 			load.Go(func() { s.allowed(t, g.url+path, 1) })
 		}
-		if !eventually(func() bool { return len(s.arrivals(path)) >= requests/5 }) {
+		if !testproc.Becomes(func() bool { return len(s.arrivals(path)) >= requests/5 }) {
 			t.Fatalf("%d requests reached the upstream", len(s.arrivals(path)))
 		}
 		if err := g.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // room holds requests for /c until the test releases their slots.
@@ -204,7 +205,7 @@ func TestSlotsAcrossOutage(t *testing.T) {
 			s.room.expect(0)
 			trying := s.try(0, 1, 2)
 			most := slotsLimit + 2*(slotsLimit/3)
-			if !eventually(func() bool { return s.room.inside() == most }) {
+			if !testproc.Becomes(func() bool { return s.room.inside() == most }) {
 				t.Errorf("%d are inside without Redis, want %d", s.room.inside(), most)
 			}
 			s.room.expect(most)
@@ -291,7 +292,7 @@ func (s *slotsFleet) enter(gateway int) {
 // fill sends requests through one gateway until all slots are taken.
 func (s *slotsFleet) fill(gateway int) {
 	s.t.Helper()
-	if !eventually(func() bool {
+	if !testproc.Becomes(func() bool {
 		s.enter(gateway)
 		return s.room.inside() == slotsLimit
 	}) {
@@ -302,7 +303,7 @@ func (s *slotsFleet) fill(gateway int) {
 // awaitFull waits until all slots are taken, and checks that no request arrived beyond that.
 func (s *slotsFleet) awaitFull(t *testing.T, when string) {
 	t.Helper()
-	if !eventually(func() bool { return s.room.inside() >= slotsLimit }) {
+	if !testproc.Becomes(func() bool { return s.room.inside() >= slotsLimit }) {
 		t.Errorf("%s: %d are inside, want %d", when, s.room.inside(), slotsLimit)
 	}
 	if most, excess := s.room.seen(); excess > 0 {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 var (
@@ -137,7 +138,7 @@ limits:
 	var flood sync.WaitGroup
 	for _, g := range gateways {
 		flood.Go(func() {
-			if !eventually(g.listens) {
+			if !testproc.Becomes(g.listens) {
 				t.Errorf("no addresses: %q", g.stdout.String())
 				return
 			}
@@ -159,7 +160,7 @@ limits:
 	}
 	defer flood.Wait()
 	defer slots.release("", 3*n)
-	if !eventually(func() bool { return refused.Load() == n/2 && slots.inside() == n }) {
+	if !testproc.Becomes(func() bool { return refused.Load() == n/2 && slots.inside() == n }) {
 		t.Fatalf("/c: %d requests are inside and %d refused, want %d and %d", slots.inside(), refused.Load(), n, n/2)
 	}
 
@@ -384,7 +385,7 @@ limits:
 				}
 			})
 		}
-		if !eventually(func() bool { return answered.Load() > 200 }) {
+		if !testproc.Becomes(func() bool { return answered.Load() > 200 }) {
 			t.Fatalf("%d answers", answered.Load())
 		}
 		g.stop(t)

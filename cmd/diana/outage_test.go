@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 var outageFor = flag.Duration("outage", 4*time.Second, "how long Redis is away in TestOutage")
@@ -147,7 +148,7 @@ func testOutage(t *testing.T, o outage) {
 func (f *fleet) awaitDegraded(t *testing.T, gateway int, want bool) {
 	t.Helper()
 	g, metric := f.gateways[gateway], map[bool]float64{true: 1}[want]
-	if !eventually(func() bool { return g.status(t).Degraded == want && g.metric(t, "diana_degraded") == metric }) {
+	if !testproc.Becomes(func() bool { return g.status(t).Degraded == want && g.metric(t, "diana_degraded") == metric }) {
 		t.Fatalf("gateway %d: degraded %v, metric %v; want %v", gateway, g.status(t).Degraded, g.metric(t, "diana_degraded"), want)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // The running program keeps the promises of the algorithms under 64 clients. The test measures from
@@ -214,7 +216,7 @@ func TestPromises(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { all = p.flood(t, "/c", once) })
 		// All but five are refused while those five hold their slots.
-		if !eventually(func() bool { return inside.Load() == 5 }) {
+		if !testproc.Becomes(func() bool { return inside.Load() == 5 }) {
 			t.Errorf("%d are inside, want 5", inside.Load())
 		}
 		hold.Unlock()
@@ -230,7 +232,7 @@ func TestPromises(t *testing.T) {
 		hold.Lock()
 		defer hold.Unlock()
 		wg.Go(func() { p.flood(t, "/c", once) })
-		if !eventually(func() bool { return inside.Load() == 5 }) {
+		if !testproc.Becomes(func() bool { return inside.Load() == 5 }) {
 			t.Errorf("%d places are free after all have left, want 5", inside.Load())
 		}
 		hold.Unlock()

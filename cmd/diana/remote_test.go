@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/etcdtest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -57,7 +58,7 @@ func (c *remoteFleet) put(version string) {
 	c.Helper()
 	text := fmt.Sprintf("[{url: /, rules: [{name: %[1]s-a, rpu: 1000000}, {name: %[1]s-b, rpu: 1000000}]}, {url: /x, rules: [{name: %[1]s-c, rpu: 1000000}]}]", version)
 	var err error
-	if !eventually(func() bool { // the first time after a fault the connection may be broken
+	if !testproc.Becomes(func() bool { // the first time after a fault the connection may be broken
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		err = c.document.Put(ctx, []byte(text))
@@ -94,7 +95,7 @@ func (c *remoteFleet) await(version string) time.Duration {
 	c.Helper()
 	begin := time.Now()
 	for i := range c.gateways {
-		if !eventually(func() bool { return c.versions(i)[version] > 0 }) {
+		if !testproc.Becomes(func() bool { return c.versions(i)[version] > 0 }) {
 			c.Fatalf("gateway %d does not evaluate by %s: %+v", i, version, c.gateways[i].status(c.T).Config)
 		}
 	}
@@ -156,7 +157,7 @@ func TestCentreFaults(t *testing.T) {
 	reached := func(want bool) {
 		t.Helper()
 		for i, g := range c.gateways {
-			if !eventually(func() bool { return g.status(t).Config.Remote.Reached == want }) {
+			if !testproc.Becomes(func() bool { return g.status(t).Config.Remote.Reached == want }) {
 				t.Fatalf("gateway %d: %+v", i, g.status(t).Config.Remote)
 			}
 		}

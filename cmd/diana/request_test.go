@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // requestMain is the program request of the scripts.
@@ -45,7 +47,7 @@ func request(w io.Writer, args []string) error {
 		r.Host = host
 	}
 	client := http.Client{
-		Timeout:   patience,
+		Timeout:   testproc.Patience,
 		Transport: &http.Transport{DisableKeepAlives: true},
 	}
 	answer, err := client.Do(r)
@@ -80,7 +82,7 @@ func newUpstream() *httptest.Server {
 		case <-release:
 			_, _ = io.WriteString(w, "at last\n")
 		case <-r.Context().Done():
-		case <-time.After(patience):
+		case <-time.After(testproc.Patience):
 		}
 	})
 	mux.HandleFunc("/waiting", func(w http.ResponseWriter, _ *http.Request) {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 func TestMain(m *testing.M) {
@@ -160,7 +162,7 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Logf("[diana serve]\n%s%s", p.stdout.String(), p.stderr.String())
 		processes.Delete(ts)
 	})
-	if !eventually(func() bool { return addresses.MatchString(p.stdout.String()) }) {
+	if !testproc.Becomes(func() bool { return addresses.MatchString(p.stdout.String()) }) {
 		ts.Fatalf("no addresses: %q", p.stdout.String())
 	}
 	found := addresses.FindStringSubmatch(p.stdout.String())
@@ -183,7 +185,7 @@ func scriptLogged(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: logged PATTERN")
 	}
 	p, pattern := processOf(ts), regexp.MustCompile("(?m)"+args[0])
-	if !eventually(func() bool { return pattern.MatchString(p.stderr.String()) }) {
+	if !testproc.Becomes(func() bool { return pattern.MatchString(p.stderr.String()) }) {
 		ts.Fatalf("not logged: %s", pattern)
 	}
 }
@@ -195,7 +197,7 @@ func scriptEnded(ts *testscript.TestScript, neg bool, args []string) {
 	p := processOf(ts)
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(testproc.Patience):
 		ts.Fatalf("it has not ended")
 	}
 	_, _ = ts.Stdout().Write([]byte(p.stdout.String()))
@@ -211,7 +213,7 @@ func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	pattern := regexp.MustCompile("(?m)" + args[0])
 	var last string
-	if !eventually(func() bool {
+	if !testproc.Becomes(func() bool {
 		var b bytes.Buffer
 		if err := request(&b, []string{args[1]}); err != nil {
 			last = err.Error()

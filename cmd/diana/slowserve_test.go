@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // answersFirst is an upstream that answers before it has read the body, and then reads it.
@@ -67,7 +69,7 @@ func TestServeCutsSlowClients(t *testing.T) {
 			if status := next(); status != http.StatusServiceUnavailable {
 				t.Error("a fifth request gets", status)
 			}
-			if !eventually(func() bool { return next() == http.StatusOK }) {
+			if !testproc.Becomes(func() bool { return next() == http.StatusOK }) {
 				t.Fatal("no slot is ever free again")
 			}
 			for _, c := range clients {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 var soak = flag.Duration("soak", 15*time.Second, "how long TestSoak has Redis go and come back")
@@ -111,14 +112,14 @@ func TestSoak(t *testing.T) {
 		f.client.CloseIdleConnections()
 		f.upstream.CloseClientConnections()
 		for i, g := range f.gateways {
-			if !eventually(func() bool { return g.metric(t, "go_goroutines") <= idle[i].goroutines+20 }) {
+			if !testproc.Becomes(func() bool { return g.metric(t, "go_goroutines") <= idle[i].goroutines+20 }) {
 				t.Errorf("gateway %d has %v goroutines, and had %v before the load", i, g.metric(t, "go_goroutines"), idle[i].goroutines)
 			}
 			now = append(now, g.size(t))
 		}
 		// The remaining keys are the set of gateways, the receipts of each, and the counter of
 		// slots.
-		if !eventually(func() bool { n, _ := r.Must("DBSIZE").(int64); return n <= 5 }) {
+		if !testproc.Becomes(func() bool { n, _ := r.Must("DBSIZE").(int64); return n <= 5 }) {
 			t.Errorf("Redis still has %v keys", r.Must("DBSIZE"))
 		}
 		return now

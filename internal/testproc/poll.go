@@ -30,16 +30,22 @@ func Poll(limit time.Duration, done func() error) error {
 
 var errFalse = errors.New("the condition is still false")
 
+// Becomes waits until condition returns true, and reports whether it did within Patience.
+func Becomes(condition func() bool) bool { return becomes(condition) == nil }
+
 // Eventually waits until condition returns true. After Patience the test fails.
 func Eventually(t testing.TB, condition func() bool) {
 	t.Helper()
-	err := Poll(Patience, func() error {
+	if err := becomes(condition); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func becomes(condition func() bool) error {
+	return Poll(Patience, func() error {
 		if condition() {
 			return nil
 		}
 		return errFalse
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
