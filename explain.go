@@ -2,7 +2,10 @@
 
 package diana
 
-import "github.com/diana-limiter/diana/rule"
+import (
+	"github.com/diana-limiter/diana/internal/plan"
+	"github.com/diana-limiter/diana/rule"
+)
 
 // Explanation says how one rule would evaluate a request.
 type Explanation struct {
@@ -18,7 +21,7 @@ type Explanation struct {
 // It consumes nothing. The error is a rule.PathError.
 func (l *Limiter) Explain(r Request) ([]Explanation, error) {
 	complete(&r)
-	list, err := l.decider.Limits().Set.Explain(&r)
+	list, err := plan.Explain(l.decider.Limits().Set, &r)
 	explained := make([]Explanation, len(list))
 	for i, e := range list {
 		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -133,7 +134,7 @@ func (l *Limiter) Reset(ctx context.Context, rule string, actor ...string) error
 	if err != nil {
 		return err
 	}
-	keys, err := set.ActorKeys(r, actor)
+	keys, err := plan.ActorKeys(set, r, actor)
 	if err != nil {
 		return err
 	}

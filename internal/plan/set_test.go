@@ -68,7 +68,7 @@ func urls(t testing.TB, s *Set, method, path string) []string {
 // explain is Explain of a request whose path is not refused.
 func explain(t testing.TB, s *Set, r *rule.Request) []Explanation {
 	t.Helper()
-	explained, err := s.Explain(r)
+	explained, err := Explain(s, r)
 	if err != nil {
 		t.Fatal(err)
 	}

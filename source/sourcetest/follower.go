@@ -27,7 +27,7 @@ type event struct {
 // follow starts to follow the document like the program: it calls Get once, with a timeout of
 // limit, and passes the result to Follow. At the end of the test, all documents that it has
 // seen must have been put, in this order.
-func (s *stage) follow(limit time.Duration) *follower {
+func follow(s *stage, limit time.Duration) *follower {
 	s.Helper()
 	f := &follower{stage: s, events: make(chan event, 10000)}
 	src := s.open()
