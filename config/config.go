@@ -69,9 +69,9 @@ type Response struct {
 	OmitHeaders bool // leave out the RateLimit fields; a configuration says headers: false
 }
 
-// Filled returns a copy of c in which each zero value that has a default has that default: MaxKeys,
-// Response.Status, the sources of Identity, Redis.Timeout, Redis.Prefix, the status of a Divert, and
-// the Algorithm of a rule, which becomes the first of v. An empty list of sources that is not nil
+// Filled returns a copy of c in which each zero value that has a default has that default. These are
+// MaxKeys, Response.Status, the sources of Identity, Redis.Timeout, Redis.Prefix and the status of a
+// Divert. The default Algorithm of a rule is the first of v. An empty list of sources that is not nil
 // stays empty. The results of v.Parse are filled already.
 func (c *Config) Filled(v Vocabulary) *Config {
 	f := *c

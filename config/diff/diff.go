@@ -127,7 +127,7 @@ func bandwidthSetting(b *rule.Bandwidth) setting {
 	return plainSetting("bandwidth", b.String())
 }
 
-// legible returns a text, quoted if it has characters that cannot be printed in a line.
+// legible returns a text, quoted if it has characters that cannot be printed on one line.
 func legible(s string) string {
 	if strings.ContainsFunc(s, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		return strconv.Quote(s)

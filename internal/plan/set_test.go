@@ -188,7 +188,7 @@ func TestNamesAndCounters(t *testing.T) {
 		t.Error("two rules share their counters")
 	}
 
-	// What gives a count its meaning is in the counters' name, and nothing else.
+	// The name of the counters has exactly the fields that give a count its meaning.
 	counters := func(change func(*rule.Rule)) string {
 		r := tb
 		change(&r)

@@ -20,8 +20,8 @@ type follower struct {
 
 // event is one call of a function of track.Follower.
 type event struct {
-	document *source.Document // nil: it is about the centre
-	err      error            // why it is out of reach; nil: it is back
+	document *source.Document // nil: it is about the configuration centre
+	err      error            // why it is unavailable; nil: it is back
 }
 
 // follow starts to follow the document like the program: it calls Get once, with a timeout of

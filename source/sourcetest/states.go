@@ -16,10 +16,11 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// shortly is the timeout of the first Get in the states where the centre does not answer.
+// shortly is the timeout of the first Get in the states where the configuration centre does not
+// answer.
 const shortly = 500 * time.Millisecond
 
-// states are the states of a centre, and what a Source must do in them.
+// states are the states of a configuration centre, and what a Source must do in them.
 var states = []struct {
 	name string
 	play func(*stage)
@@ -103,7 +104,7 @@ var states = []struct {
 			f.awaits("a document that is too large", func(e event) bool {
 				return e.document != nil && len(e.document.Text) == source.MaxSize+1
 			})
-			f.seen = f.seen[:len(f.seen)-1] // a centre may deliver other bytes of it
+			f.seen = f.seen[:len(f.seen)-1] // a configuration centre may deliver other bytes of it
 		}
 		s.change("small")
 		f.sees("small")
@@ -351,7 +352,8 @@ var states = []struct {
 	}},
 }
 
-// leaves returns a follower that has seen "first" and then "second", and has lost the centre.
+// leaves returns a follower that has seen "first" and then "second", and has lost the configuration
+// centre.
 func leaves(s *stage) *follower {
 	s.Helper()
 	s.change("first")
