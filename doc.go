@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 
-// Package diana limits how much of a service its callers may use. Rules are written
-// in YAML; a [Limiter] judges each request by them, and its [Limiter.Handler] answers
-// what is too much with 503 before it reaches anything behind it.
+// Package diana limits how much of a service each client may use. Rules are written in YAML. A
+// [Limiter] evaluates each request by these rules, and its [Limiter.Handler] answers a refused
+// request with 503 before the request reaches anything behind it.
 //
 //	limiter, err := diana.Open("diana.yaml")
 //	if err != nil {
@@ -11,14 +11,25 @@
 //	defer limiter.Close()
 //	log.Fatal(http.ListenAndServe(":8080", limiter.Handler(mux)))
 //
-// A caller that is no HTTP server asks with [Limiter.Take], a path and what it knows
-// of who is calling.
+// A program that is not an HTTP server calls [Limiter.Take] with a path and the actors that it
+// knows, such as an account. A program that keeps its limits in a database calls [Options.New] and
+// [Limiter.Update] with a config.Config of its own.
 //
-// The words, and the package that each lives in:
+// The files of this package, in the order in which a request passes them:
 //
-//   - Rule: what is promised to whom. RuleSet: a compiled configuration (package rule)
-//   - Algorithm, Meter, Charge, Store: how it is counted (package limit)
-//   - Request, Decision, Limiter: here
+//	take.go      Handler, Take, Peek, Reset: what a program calls for a request
+//	handler.go   the HTTP handler: evaluate, then serve or refuse
+//	decision.go  Decision, the result
+//	with.go      WithActor, WithCost: what earlier filters know of a request
 //
-// Package config reads YAML, package memstore counts in this process.
+// And of a configuration:
+//
+//	options.go   Options and their defaults
+//	limiter.go   Limiter: Open, New, Update, Close
+//	active.go    a configuration in force
+//	redis.go     the connection to its Redis
+//	status.go    what an operator sees
+//
+// Package rule declares rules, package config reads them from YAML, and package limit has the
+// algorithms. The internal packages are described in DESIGN.md.
 package diana

@@ -8,21 +8,49 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"reflect"
+	"sync"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
 )
 
+// redisLink keeps the connection to the Redis of the configuration in force.
+type redisLink struct {
+	options Options
+	local   *memstore.Store // for its clock
+	decider *decide.Decider
+	gateway int64           // tells this gateway from others in Redis
+	closing context.Context // ends with the Limiter
+	end     context.CancelFunc
+	leaving sync.WaitGroup // connections that are being closed
+
+	mu     sync.Mutex       // guards the rest, and changes of the limits in force
+	errors map[string]int64 // by redisstore.Kind
+	used   *connection      // nil before there is one
+}
+
+func newRedisLink(o Options, local *memstore.Store) *redisLink {
+	l := &redisLink{options: o, local: local, gateway: 1 + rand.Int64N(1<<53-1), errors: map[string]int64{}}
+	l.closing, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// errClosed is the error of a change after Close.
+var errClosed = errors.New("diana: this Limiter is closed")
+
 // connection is a store in Redis, its settings and its health. It is made before the
-// configuration that names it is in force; it is in use if it is Limiter.redis.
+// configuration that names it is in force; it is in use if it is redisLink.used.
 type connection struct {
 	config *config.Redis     // nil: no Redis; guarded by Limiter.applying
 	roots  *x509.CertPool    // nil: the system's
 	store  *redisstore.Store // nil: no Redis
 
-	// Guarded by Limiter.mu.
+	// Guarded by redisLink.mu.
 	health redisstore.Health
 	forgot int64 // when Redis was found to have forgotten what it had counted; 0: it has not
 }
@@ -49,7 +77,7 @@ func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
 // connect returns the connection that a configuration names: the one in use if that has the
 // same settings, perhaps with another timeout. A new one that replaces another is ready, or has
 // had the time to be: until then the old one decides. l.applying is held.
-func (l *Limiter) connect(c *config.Redis) (*connection, error) {
+func (l *redisLink) connect(c *config.Redis) (*connection, error) {
 	if l.closing.Err() != nil {
 		return nil, errClosed
 	}
@@ -57,7 +85,7 @@ func (l *Limiter) connect(c *config.Redis) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	used := l.connection()
+	used := l.inUse()
 	if used != nil && used.fits(c, o) {
 		return used, nil
 	}
@@ -74,7 +102,7 @@ func (l *Limiter) connect(c *config.Redis) (*connection, error) {
 	o.StillCounts = l.decider.StillCounts
 	o.Reset = l.decider.Forget
 	o.Observed = l.options.RedisObserved
-	o.Changed = func(h redisstore.Health) { l.redisChanged(n, h) }
+	o.Changed = func(h redisstore.Health) { l.changed(n, h) }
 	l.mu.Lock() // which Changed waits for
 	n.store, err = redisstore.Open(o)
 	l.mu.Unlock()
@@ -93,11 +121,29 @@ func (l *Limiter) connect(c *config.Redis) (*connection, error) {
 	return n, nil
 }
 
-// connection returns the one in use, or nil before there is one.
-func (l *Limiter) connection() *connection {
+// inUse returns the connection in use, or nil before there is one.
+func (l *redisLink) inUse() *connection {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.redis
+	return l.used
+}
+
+// use makes n the connection in use, if bind, which binds limits to it, returns no error.
+func (l *redisLink) use(n *connection, bind func(decide.Redis) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := bind(n.state()); err != nil {
+		return err
+	}
+	old := l.used
+	if l.used = n; n == old {
+		return nil
+	}
+	if old != nil { // the new connection may have changed before it was in use
+		l.logHealth(old.health, n.health)
+	}
+	l.leaveUnused(old)
+	return nil
 }
 
 // fits reports whether a connection has the settings of a configuration. If so, it takes the
@@ -133,9 +179,9 @@ func (n *connection) ready(ctx context.Context) error {
 }
 
 // abandon undoes connect, after the configuration that named the connection was rejected.
-func (l *Limiter) abandon(n *connection) {
+func (l *redisLink) abandon(n *connection) {
 	switch {
-	case n != l.connection():
+	case n != l.inUse():
 		l.leave(n)
 	case n.store != nil:
 		n.store.SetTimeout(n.config.Timeout)
@@ -143,8 +189,8 @@ func (l *Limiter) abandon(n *connection) {
 }
 
 // leave closes a connection that is not in use, or no longer. It does not wait: the
-// store may be calling redisChanged, which waits for l.mu.
-func (l *Limiter) leave(n *connection) {
+// store may be calling changed, which waits for l.mu.
+func (l *redisLink) leave(n *connection) {
 	if n != nil && n.store != nil {
 		l.leaving.Go(n.store.Close)
 	}
@@ -152,30 +198,30 @@ func (l *Limiter) leave(n *connection) {
 
 // leaveUnused closes a connection that was in use, when the requests that hold slots by it
 // have released them.
-func (l *Limiter) leaveUnused(n *connection) {
+func (l *redisLink) leaveUnused(n *connection) {
 	if n != nil && n.store != nil {
 		l.leaving.Go(func() { n.store.Leave(l.closing) })
 	}
 }
 
-// redisChanged is called when Redis comes within reach or out of it, when it has forgotten what
+// changed is called when Redis comes within reach or out of it, when it has forgotten what
 // it had counted, and when the number of gateways changes, which changes each one's share.
-func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
+func (l *redisLink) changed(n *connection, h redisstore.Health) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := n.health
 	n.health = h
 	if h.Reason != nil {
-		l.redisErrors[redisstore.Kind(h.Reason)]++ // of a probe
+		l.errors[redisstore.Kind(h.Reason)]++ // of a probe
 	}
 	if h.Forgot {
 		n.forgot = l.local.Now()
-		l.redisErrors["forgot"]++
+		l.errors["forgot"]++
 	}
-	if n != l.redis {
+	if n != l.used {
 		return
 	}
-	if err := l.decider.UseRedis(n.state(), l.now()); err != nil {
+	if err := l.decider.UseRedis(n.state(), l.options.now()); err != nil {
 		l.options.Logger.Error("limits not changed", "gateways", h.Gateways, "error", err)
 	}
 	l.logHealth(before, h)
@@ -185,7 +231,7 @@ func (l *Limiter) redisChanged(n *connection, h redisstore.Health) {
 }
 
 // logHealth logs whether Redis is in use, if that has changed.
-func (l *Limiter) logHealth(before, h redisstore.Health) {
+func (l *redisLink) logHealth(before, h redisstore.Health) {
 	switch {
 	case h.Up && !before.Up:
 		l.options.Logger.Info("global limits are counted in Redis", "gateways", h.Gateways)
@@ -199,9 +245,29 @@ func (n *connection) state() decide.Redis {
 	return decide.Redis{Store: n.store, Up: n.health.Up, Gateways: n.health.Gateways, ForgotAt: n.forgot}
 }
 
-// countRedisError counts a request whose call to Redis has failed.
-func (l *Limiter) countRedisError(err error) {
+// countError counts a request whose call to Redis has failed.
+func (l *redisLink) countError(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.redisErrors[redisstore.Kind(err)]++
+	l.errors[redisstore.Kind(err)]++
 }
+
+// errorCounts returns how many calls to Redis have failed, by kind.
+func (l *redisLink) errorCounts() map[string]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.errors)
+}
+
+// gateways returns how many gateways were last seen alive, this one included.
+func (l *redisLink) gateways() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.used.health.Gateways
+}
+
+// close closes the connection in use.
+func (l *redisLink) close() { l.leave(l.inUse()) }
+
+// wait waits until all connections are closed.
+func (l *redisLink) wait() { l.leaving.Wait() }

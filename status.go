@@ -3,10 +3,9 @@
 package diana
 
 import (
-	"maps"
 	"time"
 
-	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/follow"
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
@@ -112,20 +111,16 @@ type Refusal struct {
 	LeftOut int64
 }
 
-// Config returns the configuration that is active. It is shared, and must not be
-// changed.
-func (l *Limiter) Config() *config.Config { return l.active().config }
-
-// Status returns how things stand.
-func (l *Limiter) Status() Status {
+// newStatus returns the state of a Limiter.
+func newStatus(l *Limiter) Status {
 	limits := l.decider.Limits()
 	a := limits.Attached.(*active)
 	s := Status{
-		Config:        l.configStatus(a),
+		Config:        newConfigStatus(l.follower, a),
 		Degraded:      limits.DegradedSince != nil,
 		DegradedSince: limits.DegradedSince,
 		Fallback:      l.decider.Degraded(),
-		Gateways:      l.gateways(),
+		Gateways:      l.redis.gateways(),
 		Keys:          l.local.Keys(),
 		MaxKeys:       a.config.MaxKeys,
 		Evictions:     l.local.Evictions(),
@@ -156,41 +151,15 @@ func unitSeconds(r *plan.Rule) float64 {
 	return r.Limit.Unit.Seconds()
 }
 
-// configStatus returns where the configuration in force is from, and why.
-func (l *Limiter) configStatus(a *active) ConfigStatus {
+// newConfigStatus returns where the configuration in force is from, and why.
+func newConfigStatus(follower *follow.Follower, a *active) ConfigStatus {
 	s := ConfigStatus{Source: a.config.Source, Version: a.config.Version, Since: a.since}
-	if l.follower == nil {
+	if follower == nil {
 		s.Reason, s.LastReloadSuccessful, s.LastReloadSuccess = "the program has given it", true, a.since
 		return s
 	}
-	f := l.follower.Status()
+	f := follower.Status()
 	s.Reason, s.LastReloadSuccessful, s.LastReloadSuccess = f.Reason, f.Valid, f.Loaded
 	s.Remote = (*RemoteStatus)(f.Remote)
 	return s
-}
-
-// Reloads returns how many configurations became active, or did not, by source and result.
-// Each pair that is possible is in the map from the start, so that the first reload is an
-// increase. A Limiter that follows no file has none.
-func (l *Limiter) Reloads() map[Reload]int64 {
-	reloads := map[Reload]int64{}
-	if l.follower != nil {
-		for r, n := range l.follower.Status().Reloads {
-			reloads[Reload(r)] = n
-		}
-	}
-	return reloads
-}
-
-// RedisErrors returns how many calls to Redis have failed, by their kind.
-func (l *Limiter) RedisErrors() map[string]int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.redisErrors)
-}
-
-func (l *Limiter) gateways() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.redis.health.Gateways
 }

@@ -6,55 +6,43 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
-	"time"
 
-	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/plan"
-	"github.com/diana-limiter/diana/rule"
 )
 
-// Request is a request to evaluate: a method, a path, and its actors.
-type Request = rule.Request
-
-// Verdict is what one rule decides about a request.
-type Verdict = rule.Verdict
-
-// Decision is what a Limiter decides about a request. It must be ended with Done.
-type Decision struct {
-	// Allowed reports whether the request may proceed. A request that no rule covers may.
-	Allowed bool
-
-	// RetryAfter, of a refusal, is after how long the same request would be allowed if no other
-	// request came. It is 0 if no wait helps, because a rule that refuses never allows the request:
-	// its limit is 0, or lower than the cost of the request. A global rule that refuses because Redis
-	// is down does not make it 0.
-	RetryAfter time.Duration
-
-	// Delayed is how long the request waited.
-	Delayed time.Duration
-
-	// Degraded reports whether a rule was evaluated without the store that it is counted in.
-	Degraded bool
-
-	// Verdicts are what the rules of the request decide, in their order. They must not be used
-	// after Done.
-	Verdicts []Verdict
-
-	handle decide.Handle
-}
-
-// Done ends the request: it releases the slots that the request holds under rules of concurrency. It
-// must be called once; further calls do nothing.
-func (d *Decision) Done() {
-	d.handle.Done()
-	d.Verdicts = nil
-}
-
-// SetStatus sets the status of the response, as far as the request was allowed. It refunds the
-// request under the rules that count other statuses alone. Without it the request stays charged
-// to all rules, because nothing is known of its outcome. It should be called as soon as the status
-// is known, once, and before Done. A server that uses Handler does not need it.
-func (d *Decision) SetStatus(status int) { d.handle.SetStatus(status) }
+// Handler returns a handler that evaluates each request and calls next if the request is allowed.
+// A refused request gets the configured refusal, or what Options.Refuse writes, or what its entry
+// diverts it to. Handler belongs in front of all other filters, except those that call WithActor or
+// WithCost: then a refused request costs nothing but the refusal. Slots under rules of concurrency
+// are released when next returns or panics.
+//
+// A request that has to wait for its scheduled time waits in Handler, until its context ends.
+// net/http notices that a client has disconnected only after the request's body has been read. So
+// Handler reads a body of up to 64 KiB before the request waits. A client keeps its place after it
+// disconnects if its body is larger and unread, has no known length, or is sent only on demand
+// (Expect).
+//
+// Under rules that count only certain statuses, a request is charged first, and refunded as soon as
+// its status is known to be another. It stays charged if next panics before that, or if the client
+// has disconnected by then. A connection that next takes over (Hijack) counts as 101.
+//
+// The status is known when next writes it through the ResponseWriter that Handler passes to it. A
+// request stays charged if next returns without writing. Some frameworks, such as echo, write the
+// response to an error through another ResponseWriter, after next has returned. A handler that
+// succeeds without a body must call WriteHeader.
+//
+// If an entry has a bandwidth, writes of next block to keep it, until the request's context ends. A
+// connection after Hijack has no bandwidth. As in net/http, small writes are gathered until next
+// calls Flush or returns. A WriteTimeout of the server must be long enough.
+//
+// A client that sends its body slowly, or reads the response slowly, holds its slots for as long as
+// the http.Server allows. By default a server allows it forever: set ReadHeaderTimeout, ReadTimeout
+// and WriteTimeout. If a body that Handler reads does not arrive in time, the client gets 408.
+//
+// A request with a path that no honest client sends gets 400, and one with a path of more than
+// rule.MaxPath bytes gets 414. No rule counts these requests. See rule.CheckPath, and rule.Paths for
+// the setting under which such paths are evaluated.
+func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{l, next} }
 
 // Take evaluates a request and charges it, under all rules that cover it or, if one refuses, under
 // none. Under a leaky bucket, or a rule with a wait, it blocks until the request's scheduled time.
@@ -74,7 +62,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
 		d.Done()
 		return Decision{}, err
 	case l.options.OnDecision != nil:
-		l.observe(d)
+		observe(l.options.OnDecision, d)
 	}
 	return d, nil
 }
@@ -85,16 +73,9 @@ func (l *Limiter) take(ctx context.Context, r Request, beforeWait func(*http.Req
 	complete(&r)
 	result, err := l.decider.Take(ctx, r, beforeWait)
 	if err != nil {
-		err = l.countRejected(err)
+		err = l.rejected.count(err)
 	}
-	return decision(&result), err
-}
-
-func decision(r *decide.Result) Decision {
-	return Decision{
-		Allowed: r.Allowed, RetryAfter: r.RetryAfter, Delayed: r.Delayed, Degraded: r.Degraded,
-		Verdicts: r.Verdicts, handle: r.Handle,
-	}
+	return newDecision(&result), err
 }
 
 // Peek evaluates a request as Take would now, and changes nothing: no counter, no count of decisions.
@@ -107,7 +88,7 @@ func (l *Limiter) Peek(ctx context.Context, r Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	return decision(&result), nil
+	return newDecision(&result), nil
 }
 
 // Identify returns who makes the request by the identity of the configuration in force: the
@@ -145,3 +126,19 @@ func (l *Limiter) Reset(ctx context.Context, rule string, actor ...string) error
 	}
 	return nil
 }
+
+// Explain returns the rules that would evaluate the request, in order, and the keys of its actors.
+// It consumes nothing. The error is a rule.PathError.
+func (l *Limiter) Explain(r Request) ([]Explanation, error) {
+	complete(&r)
+	list, err := plan.Explain(l.decider.Limits().Set, &r)
+	explained := make([]Explanation, len(list))
+	for i, e := range list {
+		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By}
+	}
+	return explained, err
+}
+
+// Rejected returns how many requests were rejected because of their path, by reason: "path" for one
+// that no honest client sends, "path_length" for one that is too long. No rule counts them.
+func (l *Limiter) Rejected() map[string]int64 { return l.rejected.byReason() }

@@ -148,8 +148,8 @@ func readRule(v value) rule.Rule {
 	except, overrides := readExceptions(m, made.Actor)
 	scope, ok := readScope(m.get("scope"))
 	made.Scope = scope
-	if m.get("on_error").given() && ok && scope != rule.Global {
-		m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope global", scope)
+	if elsewhere := m.r.words.otherScopes(); m.get("on_error").given() && ok && !slices.Contains(elsewhere, string(scope)) {
+		m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope %s", scope, strings.Join(elsewhere, ", "))
 	}
 	algo, ok := readAlgorithm(m)
 	if !ok {

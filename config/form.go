@@ -353,8 +353,11 @@ func meaningless(d *drawing) object {
 		}
 		all = append(all, object{"if": given, "then": object{"properties": unused}})
 	}
-	global := object{"required": []string{"scope"}, "properties": object{"scope": object{"const": rule.Global.String()}}}
-	return object{"allOf": append(all, object{"if": object{"required": []string{"on_error"}}, "then": global})}
+	elsewhere := object{"properties": object{"scope": object{"enum": d.words.otherScopes()}}}
+	if !slices.Contains(d.words.Scopes, string(rule.Local)) { // then a rule without a scope is counted here
+		elsewhere["required"] = []string{"scope"}
+	}
+	return object{"allOf": append(all, object{"if": object{"required": []string{"on_error"}}, "then": elsewhere})}
 }
 
 // divertTogether says that there is one answer, and what means nothing to an upstream's.

@@ -161,3 +161,15 @@ func (v Vocabulary) Schema() []byte {
 	}
 	return b.Bytes()
 }
+
+// otherScopes returns the scopes whose store is outside of this process: global, and those of the
+// program.
+func (v Vocabulary) otherScopes() []string {
+	all := []string{string(rule.Global)}
+	for _, s := range v.Scopes {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}

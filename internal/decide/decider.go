@@ -4,12 +4,14 @@ package decide
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/refusals"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
@@ -59,46 +61,6 @@ func New(o Options) *Decider {
 // Close ends the reporting of refusals.
 func (d *Decider) Close() { d.refusals.Close() }
 
-// Result is the decision about one request.
-type Result struct {
-	Allowed    bool
-	Degraded   bool
-	RetryAfter time.Duration
-	Delayed    time.Duration
-	Verdicts   []rule.Verdict // until Done
-	Handle
-}
-
-// Handle refers to the Evaluation behind a Result until Done. The zero value refers to none.
-type Handle struct {
-	e   *Evaluation
-	use uint64
-}
-
-// Evaluation returns the evaluation, or nil after Done.
-func (h *Handle) Evaluation() *Evaluation {
-	if h.e == nil || h.e.use.Load() != h.use {
-		return nil
-	}
-	return h.e
-}
-
-// Done releases the slots that the request holds. Later calls do nothing, those of copies of h too.
-func (h *Handle) Done() {
-	if e := h.e; e != nil && e.use.CompareAndSwap(h.use, h.use+1) {
-		e.end()
-	}
-	h.e = nil
-}
-
-// SetStatus refunds the request under rules that do not count that status of its response.
-func (h *Handle) SetStatus(status int) {
-	if e := h.Evaluation(); e != nil && e.refundable {
-		e.refundable = false
-		e.refund(status)
-	}
-}
-
 // Take evaluates a request and charges it under all its rules or, if one refuses, under none. It
 // calls beforeWait, which may be nil, before the request waits. On an error the request is charged
 // nowhere, and the Result is a refusal. Every Result must be ended with Done.
@@ -122,6 +84,70 @@ func (d *Decider) Take(ctx context.Context, r rule.Request, beforeWait func(*htt
 	e.report(now, err == nil)
 	e.fillIn(&result)
 	return result, err
+}
+
+// Peek evaluates a request as Take would now, and changes nothing. It does not wait: Result.Delayed
+// is how long the request would wait for a leaky bucket. The Result has ended.
+func (d *Decider) Peek(ctx context.Context, r rule.Request) (Result, error) {
+	e := d.begin(r)
+	var result Result
+	h := Handle{e, e.use.Load()}
+	defer h.Done()
+	if strange := e.find(); strange != nil {
+		return result, strange
+	}
+	now := d.local.Now()
+	if err := e.peek(ctx, now); err != nil {
+		return result, err
+	}
+	e.report(now, false)
+	e.fillIn(&result)
+	result.Verdicts = slices.Clone(e.verdicts)
+	return result, nil
+}
+
+// Reset forgets the counters of one actor under a rule and under its variants, in every store.
+// Requests that wait for the actor ask again at once.
+func (d *Decider) Reset(ctx context.Context, of *plan.Rule, key []byte) error {
+	limits := d.Limits()
+	var errs []error
+	for _, r := range slices.Concat(limits.Set.Rules, limits.Set.Variants) {
+		if r.Name != of.Name {
+			continue
+		}
+		b := &limits.bound[r.Slot]
+		if b.remote != nil { // first, because the local counters stand in for it
+			errs = append(errs, limits.stores[b.store].Reset(ctx, b.remote, key))
+		}
+		errs = append(errs, d.forget(ctx, b, key))
+		d.queues.wake(r.Counters, key)
+	}
+	return errors.Join(errs...)
+}
+
+// Forget forgets the local counters of an actor that another store has reset, because a gateway
+// was told to.
+func (d *Decider) Forget(counters string, key []byte) {
+	limits := d.Limits()
+	for _, r := range slices.Concat(limits.Set.Rules, limits.Set.Variants) {
+		if b := &limits.bound[r.Slot]; r.Counters == counters && b.remote != nil {
+			if err := d.forget(context.Background(), b, key); err != nil {
+				d.options.Logger.Error("the local counter of an actor is not reset", "rule", r.Name, "error", err)
+			}
+			d.queues.wake(counters, key)
+		}
+	}
+}
+
+// forget forgets the local counters of an actor.
+func (d *Decider) forget(ctx context.Context, b *bound, key []byte) error {
+	var errs []error
+	for _, c := range []any{b.local, b.known} {
+		if c != nil {
+			errs = append(errs, d.local.Reset(ctx, c, key))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // begin returns an Evaluation of a request by the Limits in force.

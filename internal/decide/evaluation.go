@@ -252,6 +252,32 @@ func (e *Evaluation) debit(now int64) {
 	}
 }
 
+// peek asks all stores for the outcomes of the request.
+func (e *Evaluation) peek(ctx context.Context, now int64) error {
+	e.fill(now)
+	for s := range e.sets {
+		c := &e.sets[s]
+		if len(c.list) == 0 {
+			continue
+		}
+		err := e.limits.stores[s].Peek(ctx, now, c.list)
+		switch {
+		case err == nil:
+		case s > 0 && unavailable(ctx, err):
+			e.decider.options.Failed(err)
+			e.without(s, now)
+			return e.peek(ctx, now)
+		default:
+			return err
+		}
+		for i := range c.list {
+			e.allowed = e.allowed && (c.list[i].Outcome.Allowed || c.list[i].Shadow)
+		}
+		e.delayed = max(e.delayed, c.wait())
+	}
+	return nil
+}
+
 // useOverflow gives charges to another store the key of the overflow counter, where the local store
 // has charged its own.
 func (e *Evaluation) useOverflow(c *charges) {

@@ -71,8 +71,8 @@ type storeSet uint64
 
 func (s storeSet) has(index int) bool { return s&(1<<index) != 0 }
 
-// maxStores is how many stores a storeSet has room for.
-const maxStores = 64
+// MaxStores is how many stores beside the local one and Redis a storeSet has room for.
+const MaxStores = 62
 
 // bound is how a rule is counted.
 type bound struct {

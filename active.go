@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"slices"
+	"time"
+
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/fields"
+	"github.com/diana-limiter/diana/internal/plan"
+	"github.com/diana-limiter/diana/internal/respond"
+	"github.com/diana-limiter/diana/memstore"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// active is what a configuration in force has beside its limits. It never changes.
+type active struct {
+	config     *config.Config
+	set        *plan.Set
+	since      time.Time
+	local      *memstore.Store
+	shared     []any           // by plan.Bandwidth.Index; nil: each response has it for itself
+	policies   fields.Policies // by plan.Rule.Slot
+	diversions map[*rule.Divert]*respond.Diversion
+}
+
+// compile returns the compiled form of a configuration. o is filled, and so is c.
+func compile(c *config.Config, o Options, local *memstore.Store) (*active, error) {
+	if err := o.checkScopes(c.Limits); err != nil {
+		return nil, err
+	}
+	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, o.Vocabulary.Actors)
+	if err != nil {
+		return nil, err
+	}
+	a := &active{config: c, set: set, since: o.now(), local: local}
+	if a.diversions, err = respond.Diversions(c.Limits, o.Upstream); err != nil {
+		return nil, err
+	}
+	for _, r := range slices.Concat(set.Rules, set.Variants) {
+		a.policies.Add(fields.Policy{Name: r.Name, Limit: r.Limit.N, Unit: r.Limit.Unit, Concurrent: r.Algorithm.Held})
+	}
+	return a, nil
+}
+
+// bind makes the counters of the bandwidths that responses share.
+func (a *active) bind() (err error) {
+	for _, b := range a.set.Bandwidths {
+		var c any
+		if b.Shared() {
+			c, err = a.local.Counters(b.Counters, respond.Bandwidth(b.Rate))
+		}
+		a.shared = append(a.shared, c)
+		if err != nil {
+			a.retire()
+			return err
+		}
+	}
+	return nil
+}
+
+// retire tells the store that the counters of bind are no longer used.
+func (a *active) retire() {
+	for _, c := range a.shared {
+		if c != nil {
+			a.local.Retire(c)
+		}
+	}
+}
+
+// paces returns the bandwidths of the response to an evaluated request.
+func (a *active) paces(e *decide.Evaluation) (paces []respond.Pace) {
+	ip := e.Limits().Set.ClientIP(e.Request())
+	for _, b := range e.Bandwidths() {
+		p := respond.Pace{Rate: respond.Bandwidth(b.Rate)}
+		if b.Shared() {
+			p.Counters, p.Key = a.shared[b.Index], b.AppendKey(nil, e.Request(), ip)
+		}
+		paces = append(paces, p)
+	}
+	return paces
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"time"
+
+	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Request is a request to evaluate: a method, a path, and its actors.
+type Request = rule.Request
+
+// Verdict is what one rule decides about a request.
+type Verdict = rule.Verdict
+
+// Decision is what a Limiter decides about a request. It must be ended with Done.
+type Decision struct {
+	// Allowed reports whether the request may proceed. A request that no rule covers may.
+	Allowed bool
+
+	// RetryAfter, of a refusal, is after how long the same request would be allowed if no other
+	// request came. It is 0 if no wait helps, because a rule that refuses never allows the request:
+	// its limit is 0, or lower than the cost of the request. A global rule that refuses because Redis
+	// is down does not make it 0.
+	RetryAfter time.Duration
+
+	// Delayed is how long the request waited.
+	Delayed time.Duration
+
+	// Degraded reports whether a rule was evaluated without the store that it is counted in.
+	Degraded bool
+
+	// Verdicts are what the rules of the request decide, in their order. They must not be used
+	// after Done.
+	Verdicts []Verdict
+
+	handle decide.Handle
+}
+
+// Done ends the request: it releases the slots that the request holds under rules of concurrency. It
+// must be called once; further calls do nothing.
+func (d *Decision) Done() {
+	d.handle.Done()
+	d.Verdicts = nil
+}
+
+// SetStatus sets the status of the response, as far as the request was allowed. It refunds the
+// request under the rules that count other statuses alone. Without it the request stays charged
+// to all rules, because nothing is known of its outcome. It should be called as soon as the status
+// is known, once, and before Done. A server that uses Handler does not need it.
+func (d *Decision) SetStatus(status int) { d.handle.SetStatus(status) }
+
+// newDecision returns the Decision of a Result.
+func newDecision(r *decide.Result) Decision {
+	return Decision{
+		Allowed: r.Allowed, RetryAfter: r.RetryAfter, Delayed: r.Delayed, Degraded: r.Degraded,
+		Verdicts: r.Verdicts, handle: r.Handle,
+	}
+}
+
+// Explanation says how one rule would evaluate a request.
+type Explanation struct {
+	Rule     *rule.Rule   // for this actor: with the Limit of an override, if there is one
+	URL      rule.Pattern // of the rule's entry
+	Key      string       // of the actor; empty if the rule counts all clients together
+	Cost     int64        // of the request
+	Excepted bool         // whether the rule skips the request
+	By       rule.Who     // the member of Except or Overrides that matches; its zero value means none
+}
+
+// observe calls Options.OnDecision. If that panics, the request releases what it holds.
+func observe(on func(*Decision), d Decision) {
+	returned := false
+	defer func() {
+		if !returned {
+			d.Done()
+		}
+	}()
+	on(&d)
+	returned = true
+}

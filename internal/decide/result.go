@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"time"
+
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Result is the decision about one request.
+type Result struct {
+	Allowed    bool
+	Degraded   bool
+	RetryAfter time.Duration
+	Delayed    time.Duration
+	Verdicts   []rule.Verdict // until Done
+	Handle
+}
+
+// Handle refers to the Evaluation behind a Result until Done. The zero value refers to none.
+type Handle struct {
+	e   *Evaluation
+	use uint64
+}
+
+// Evaluation returns the evaluation, or nil after Done.
+func (h *Handle) Evaluation() *Evaluation {
+	if h.e == nil || h.e.use.Load() != h.use {
+		return nil
+	}
+	return h.e
+}
+
+// Done releases the slots that the request holds. Later calls do nothing, those of copies of h too.
+func (h *Handle) Done() {
+	if e := h.e; e != nil && e.use.CompareAndSwap(h.use, h.use+1) {
+		e.end()
+	}
+	h.e = nil
+}
+
+// SetStatus refunds the request under rules that do not count that status of its response.
+func (h *Handle) SetStatus(status int) {
+	if e := h.Evaluation(); e != nil && e.refundable {
+		e.refundable = false
+		e.refund(status)
+	}
+}

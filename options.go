@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/respond"
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Options are what a program decides about a Limiter, beside its configuration. The zero value is
+// ready to use.
+type Options struct {
+	// Vocabulary is the set of words that configurations can use. The zero value means
+	// config.DefaultVocabulary.
+	Vocabulary config.Vocabulary
+
+	// RedisObserved is called after each call to Redis with its duration, by the goroutine that made
+	// the call. May be nil.
+	RedisObserved func(time.Duration)
+
+	// Now replaces the system's clock, for tests and for playing back logs. Nil means time.Now. With
+	// a clock of the program no request waits: Decision.Delayed says how long it would wait, and the
+	// wait of a rule and bandwidths have no effect. Redis uses its own clock. The years must be 1970
+	// to 2155.
+	Now func() time.Time
+
+	// Stores are stores of the program by scope. Rules with that scope are counted there. A name
+	// of the program's own becomes a scope that configurations may use; "local" and "global" replace
+	// the store in this process and Redis. Every store must pass package storetest. If a store
+	// returns an error, on_error of the rule decides, as it does while Redis is down, and the store
+	// gets a debit for each request that was allowed meanwhile. A Limiter asks it again with the next
+	// request, so a store should fail fast. At most 62 stores. The program closes them, after
+	// the Limiter.
+	Stores map[string]limit.Store
+
+	// Refuse answers a refused request in place of the configured problem. The RateLimit fields,
+	// Retry-After and Cache-Control are already set; Refuse can change them, and must write a
+	// status. It is called for each request that Handler does not allow, also for one whose context
+	// ended while it waited, which may have no Verdicts and has a RetryAfter of 0. It is not called
+	// for a request that its entry diverts, nor for one that is rejected with 400, 408 or 414. It
+	// runs on the request's goroutine and must not keep the Decision. If it panics, the request
+	// releases what it holds. Nil means the configured problem.
+	Refuse func(w http.ResponseWriter, r *http.Request, d *Decision)
+
+	// OnDecision is called with each decision of Handler and Take, allowed or refused, after the
+	// request has waited, and before Handler writes the response or Take returns. It runs on the
+	// request's goroutine, concurrently for different requests. It must return soon, must not call
+	// Done or SetStatus, and must not keep the Decision. It is not called when Take returns an error
+	// (for a path that is rejected, or for a context that ended while the request waited), nor for
+	// the same in Handler. If it panics, the request releases what it holds. Each call costs one
+	// allocation. Nil costs nothing.
+	OnDecision func(d *Decision)
+
+	// Upstream returns the handler that forwards requests to a server to which an entry diverts
+	// them. Nil means an httputil.ReverseProxy that sets X-Forwarded-For, -Host and -Proto.
+	Upstream func(*url.URL) http.Handler
+
+	// OnRefusal is called with the refusals that are worth a line in a log, at most 10 times a
+	// second: see Refusal. The goroutine of the request or another one calls it, several at once,
+	// and it must return soon. Nil means that refusals are only counted.
+	OnRefusal func(Refusal)
+
+	// Logger gets one line for each change of state. Nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// filled returns the options with their defaults.
+func (o Options) filled() (Options, error) {
+	if len(o.Vocabulary.Algorithms) == 0 {
+		o.Vocabulary = config.DefaultVocabulary()
+	}
+	if o.Upstream == nil {
+		o.Upstream = respond.ReverseProxy
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if len(o.Stores) > decide.MaxStores {
+		return o, fmt.Errorf("diana: Options.Stores has %d stores, expected at most %d", len(o.Stores), decide.MaxStores)
+	}
+	o.Vocabulary.Scopes = slices.Clone(o.Vocabulary.Scopes)
+	for _, scope := range slices.Sorted(maps.Keys(o.Stores)) {
+		if o.Stores[scope] == nil {
+			return o, fmt.Errorf("diana: Options.Stores has no store for the scope %q", scope)
+		}
+		if !slices.Contains(o.Vocabulary.Scopes, scope) {
+			o.Vocabulary.Scopes = append(o.Vocabulary.Scopes, scope)
+		}
+	}
+	return o, nil
+}
+
+// checkScopes returns an error if a rule has a scope without a store.
+func (o Options) checkScopes(entries []rule.Entry) error {
+	var errs []error
+	for _, e := range entries {
+		for _, r := range e.Rules {
+			if s := r.Scope; s != "" && s != rule.Local && s != rule.Global && o.Stores[string(s)] == nil {
+				errs = append(errs, fmt.Errorf("url %q: rule %q: scope %q has no store, expected local, global or a scope of Options.Stores", e.URL, r.Name, s))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// now returns the time by Options.Now. Requests are evaluated by the clock of the store.
+func (o Options) now() time.Time {
+	if o.Now != nil {
+		return o.Now()
+	}
+	return time.Now()
+}
