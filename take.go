@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // Handler returns a handler that evaluates each request and calls next if the request is allowed.
@@ -119,7 +120,7 @@ func (l *Limiter) Reset(ctx context.Context, rule string, actor ...string) error
 	if err != nil {
 		return err
 	}
-	keys, err := set.ActorKeys(r, actor)
+	keys, err := plan.ActorKeys(set, r, actor)
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func (l *Limiter) Reset(ctx context.Context, rule string, actor ...string) error
 // It consumes nothing. The error is a rule.PathError.
 func (l *Limiter) Explain(r Request) ([]Explanation, error) {
 	complete(&r)
-	list, err := l.decider.Limits().Set.Explain(&r)
+	list, err := plan.Explain(l.decider.Limits().Set, &r)
 	explained := make([]Explanation, len(list))
 	for i, e := range list {
 		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By}

@@ -69,19 +69,19 @@ type Response struct {
 	OmitHeaders bool // leave out the RateLimit fields; a configuration says headers: false
 }
 
-// Filled returns a copy of c in which each zero value that has a default has that default: MaxKeys,
-// Response.Status, the sources of Identity, Redis.Timeout, Redis.Prefix, the status of a Divert, and
-// the Algorithm of a rule, which becomes the first of v. An empty list of sources that is not nil
+// Filled returns a copy of c in which each zero value that has a default has that default. These are
+// MaxKeys, Response.Status, the sources of Identity, Redis.Timeout, Redis.Prefix and the status of a
+// Divert. The default Algorithm of a rule is the first of v. An empty list of sources that is not nil
 // stays empty. The results of v.Parse are filled already.
 func (c *Config) Filled(v Vocabulary) *Config {
 	f := *c
 	f.MaxKeys = cmp.Or(f.MaxKeys, int(maxKeysForm.otherwise))
 	f.Response.Status = cmp.Or(f.Response.Status, int(statusForm.otherwise))
 	if f.Identity.Account == nil {
-		f.Identity.Account = v.known(accountForm)
+		f.Identity.Account = knownSources(v, accountForm)
 	}
 	if f.Identity.Device == nil {
-		f.Identity.Device = v.known(deviceForm)
+		f.Identity.Device = knownSources(v, deviceForm)
 	}
 	if c.Redis != nil {
 		redis := *c.Redis
@@ -91,13 +91,13 @@ func (c *Config) Filled(v Vocabulary) *Config {
 	}
 	f.Limits = slices.Clone(c.Limits)
 	for i := range f.Limits {
-		v.fill(&f.Limits[i])
+		fillEntry(v, &f.Limits[i])
 	}
 	return &f
 }
 
-// fill puts defaults into an entry, whose slices and pointers it copies first.
-func (v Vocabulary) fill(e *rule.Entry) {
+// fillEntry puts defaults into an entry, whose slices and pointers it copies first.
+func fillEntry(v Vocabulary, e *rule.Entry) {
 	e.Rules = slices.Clone(e.Rules)
 	for i := range e.Rules {
 		if a := &e.Rules[i].Algorithm; a.New == nil && len(v.Algorithms) > 0 {
@@ -111,8 +111,8 @@ func (v Vocabulary) fill(e *rule.Entry) {
 	}
 }
 
-// known returns the default of a list of sources, without those that the vocabulary does not have.
-func (v Vocabulary) known(f listForm) []rule.Actor {
+// knownSources returns the default of a list of sources, without those that the vocabulary does not have.
+func knownSources(v Vocabulary, f listForm) []rule.Actor {
 	known := []rule.Actor{}
 	for _, text := range f.otherwise {
 		if a, err := v.ParseActor(text); err == nil {

@@ -90,7 +90,7 @@ func TestRuleRows(t *testing.T) {
 	}
 }
 
-// What a request costs, and by which answers it counts.
+// The cost of a request, and the statuses of responses by which it counts.
 func TestPriceRows(t *testing.T) {
 	t.Parallel()
 	for fields, want := range map[string]string{
@@ -161,7 +161,7 @@ func TestAlgorithmNames(t *testing.T) {
 	}
 }
 
-// What a key says when it is not given shows in the meter that is made of the rule.
+// The defaults of the keys of an algorithm are visible in the meter of the rule.
 func TestAlgorithmDefaults(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -17,11 +17,11 @@ const longestAnswer = 64 << 10
 // bodyless are the statuses of responses without a body.
 var bodyless = []int{204, 205, 304}
 
-// divert reads a cheaper response. It reads no file.
+// readDivert reads a cheaper response. It reads no file.
 //
 // A remote configuration can name neither a file nor a server. Otherwise an author of limits could
 // publish any file of the gateways, or send all requests with their secrets to a server of his own.
-func (v value) divert() *rule.Divert {
+func readDivert(v value) *rule.Divert {
 	if !v.given() {
 		return nil
 	}
@@ -52,8 +52,8 @@ func (v value) divert() *rule.Divert {
 	}
 	d := &rule.Divert{
 		Status:   int(m.get("status").whole()),
-		Type:     m.get("type").media(),
-		Upstream: m.get("upstream").upstream(),
+		Type:     readMedia(m.get("type")),
+		Upstream: readUpstream(m.get("upstream")),
 	}
 	if d.Upstream != nil {
 		d.Status = 0
@@ -66,8 +66,8 @@ func (v value) divert() *rule.Divert {
 	return d
 }
 
-// media reads a media type.
-func (v value) media() string {
+// readMedia reads a media type.
+func readMedia(v value) string {
 	text, ok := v.text()
 	if !ok {
 		return ""
@@ -78,8 +78,8 @@ func (v value) media() string {
 	return text
 }
 
-// upstream reads the URL of a server.
-func (v value) upstream() *url.URL {
+// readUpstream reads the URL of a server.
+func readUpstream(v value) *url.URL {
 	text, ok := v.text()
 	if !ok {
 		return nil

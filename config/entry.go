@@ -28,29 +28,29 @@ var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmu
 // actorKinds are the kinds of actors that every configuration can use.
 var actorKinds = []string{"all", "account", "device", "ip"}
 
-// entries reads a list of entries. An empty list is valid and limits nothing.
-func (v value) entries() {
+// readEntries reads a list of entries. An empty list is valid and limits nothing.
+func readEntries(v value) {
 	v.form = entriesForm
 	list := v.list()
 	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && v.r.config.Remote == nil {
 		v.r.warn(v.node, "there are no entries, so nothing is limited")
 	}
 	for _, e := range list {
-		e.entry()
+		readEntry(e)
 	}
 }
 
-func (v value) entry() {
+func readEntry(v value) {
 	v.form = entryKeys
 	m := v.mapping()
 	if m.fields != nil && !m.get("rules").given() && !m.get("bandwidth").given() {
 		m.fail("an entry lacks rules")
 	}
-	e := rule.Entry{URL: m.get("url").pattern(), Bandwidth: m.get("bandwidth").bandwidth(), Divert: m.get("divert").divert()}
+	e := rule.Entry{URL: readPattern(m.get("url")), Bandwidth: readBandwidth(m.get("bandwidth")), Divert: readDivert(m.get("divert"))}
 	items := m.get("rules").list()
 	e.Rules = make([]rule.Rule, len(items))
 	for i, item := range items {
-		e.Rules[i] = item.rule()
+		e.Rules[i] = readRule(item)
 	}
 	if len(v.r.errs) == 0 { // otherwise a rule may be incomplete
 		warnOfAlike(items, e.Rules)
@@ -75,8 +75,8 @@ func warnOfAlike(items []value, rules []rule.Rule) {
 	}
 }
 
-// pattern reads the url of an entry. Two entries that cover the same requests are an error.
-func (v value) pattern() rule.Pattern {
+// readPattern reads the url of an entry. Two entries that cover the same requests are an error.
+func readPattern(v value) rule.Pattern {
 	text, ok := v.text()
 	if !ok {
 		return rule.Pattern{}
@@ -111,9 +111,9 @@ func (v value) pattern() rule.Pattern {
 	return p
 }
 
-// queue reads the length of a queue for limit.Limit. In a configuration 0 means no queue, and a
+// readQueue reads the length of a queue for limit.Limit. In a configuration 0 means no queue, and a
 // missing key means the default.
-func (v value) queue() int64 {
+func readQueue(v value) int64 {
 	n := v.whole()
 	if v.given() && n == 0 {
 		return limit.NoQueue
@@ -121,44 +121,44 @@ func (v value) queue() int64 {
 	return n
 }
 
-func (v value) rule() rule.Rule {
+func readRule(v value) rule.Rule {
 	before := len(v.r.errs)
 	m := v.mapping()
 	if m.fields == nil {
 		return rule.Rule{}
 	}
 	made := rule.Rule{
-		Name:  m.get("name").ruleName(),
-		Actor: m.get("actor").actor(),
+		Name:  readRuleName(m.get("name")),
+		Actor: readActor(m.get("actor")),
 		Limit: limit.Limit{
 			N:          m.get("rpu").whole(),
-			Unit:       m.get("unit").unit(),
+			Unit:       readUnit(m.get("unit")),
 			Burst:      m.get("burst").whole(),
-			Queue:      m.get("queue").queue(),
+			Queue:      readQueue(m.get("queue")),
 			Slices:     m.get("slices").whole(),
 			AlignFirst: m.get("align").choice() == 1,
 			Warmup:     m.get("warmup").duration(),
 		},
 		OnError: rule.OnError(m.get("on_error").choice()),
 		Shadow:  m.get("mode").choice() == 1,
-		Cost:    m.get("cost").cost(),
-		Charge:  m.get("charge").statuses(),
+		Cost:    readCost(m.get("cost")),
+		Charge:  readStatuses(m.get("charge")),
 		Wait:    m.get("wait").duration(),
 	}
-	except, overrides := m.exceptions(made.Actor)
-	scope, ok := m.get("scope").scope()
+	except, overrides := readExceptions(m, made.Actor)
+	scope, ok := readScope(m.get("scope"))
 	made.Scope = scope
 	if elsewhere := m.r.words.otherScopes(); m.get("on_error").given() && ok && !slices.Contains(elsewhere, string(scope)) {
 		m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope %s", scope, strings.Join(elsewhere, ", "))
 	}
-	algo, ok := m.algorithm()
+	algo, ok := readAlgorithm(m)
 	if !ok {
 		return made
 	}
 	made.Algorithm = algo
-	m.refuseOtherKeys(algo)
+	refuseOtherKeys(m, algo)
 	for _, o := range overrides {
-		o.refuseOtherKeys(algo)
+		refuseOtherKeys(o.mapping, algo)
 	}
 	if !algo.Uses("unit") {
 		made.Limit.Unit = 0
@@ -175,12 +175,12 @@ func (v value) rule() rule.Rule {
 	if n := made.Cost.N; n > 1 && made.Limit.N > 0 && !meter.Peek(limit.State{}, someTime, n).Allowed {
 		m.get("cost").fail("cost: no request that costs %d is ever within the limit of this rule, expected a lower cost or a larger limit", n)
 	}
-	m.advise(&made)
+	advise(m, &made)
 	return made
 }
 
-// scope reads the name of a scope.
-func (v value) scope() (rule.Scope, bool) {
+// readScope reads the name of a scope.
+func readScope(v value) (rule.Scope, bool) {
 	if !v.given() {
 		return rule.Local, true
 	}
@@ -194,8 +194,8 @@ func (v value) scope() (rule.Scope, bool) {
 	return rule.Local, false
 }
 
-// algorithm reads the algorithm of a rule. The default is the first of the vocabulary.
-func (m mapping) algorithm() (limit.Algorithm, bool) {
+// readAlgorithm reads the algorithm of a rule. The default is the first of the vocabulary.
+func readAlgorithm(m mapping) (limit.Algorithm, bool) {
 	v, known := m.get("algo"), m.r.words.Algorithms
 	switch {
 	case !v.given() && len(known) > 0:
@@ -218,7 +218,7 @@ func (m mapping) algorithm() (limit.Algorithm, bool) {
 }
 
 // refuseOtherKeys reports the keys of a rule that its algorithm does not use.
-func (m mapping) refuseOtherKeys(algo limit.Algorithm) {
+func refuseOtherKeys(m mapping, algo limit.Algorithm) {
 	for _, key := range algorithmKeys {
 		if !m.get(key).given() || algo.Uses(key) {
 			continue
@@ -236,8 +236,8 @@ func (m mapping) refuseOtherKeys(algo limit.Algorithm) {
 	}
 }
 
-// unit reads a unit of time: a name or a duration.
-func (v value) unit() time.Duration {
+// readUnit reads a unit of time: a name or a duration.
+func readUnit(v value) time.Duration {
 	if !v.given() {
 		return defaultUnit
 	}
@@ -258,8 +258,8 @@ func (v value) unit() time.Duration {
 	return d
 }
 
-// ruleName reads the name of a rule. Two rules with one name are an error.
-func (v value) ruleName() string {
+// readRuleName reads the name of a rule. Two rules with one name are an error.
+func readRuleName(v value) string {
 	name, ok := v.text()
 	switch {
 	case !ok:
@@ -273,13 +273,13 @@ func (v value) ruleName() string {
 	return name
 }
 
-// actor reads what a rule counts by: one actor, or a list of actors that count together.
-func (v value) actor() []rule.Actor {
+// readActor reads what a rule counts by: one actor, or a list of actors that count together.
+func readActor(v value) []rule.Actor {
 	if !v.given() {
 		return []rule.Actor{rule.All}
 	}
 	if v.node.Kind != yaml.SequenceNode {
-		a, _ := v.oneActor()
+		a, _ := readOneActor(v)
 		return []rule.Actor{a}
 	}
 	v.form = listForm{of: "actors", called: "actor", item: actorTogether}
@@ -297,7 +297,7 @@ func distinctActors(list []value, expected string) []rule.Actor {
 	var actors []rule.Actor
 	seen := map[rule.Actor]bool{}
 	for _, item := range list {
-		a, ok := item.oneActor()
+		a, ok := readOneActor(item)
 		if !ok {
 			continue
 		}
@@ -312,7 +312,7 @@ func distinctActors(list []value, expected string) []rule.Actor {
 	return actors
 }
 
-func (v value) oneActor() (rule.Actor, bool) {
+func readOneActor(v value) (rule.Actor, bool) {
 	text, ok := v.text()
 	if !ok {
 		return rule.Actor{}, false
@@ -334,7 +334,7 @@ func (v value) oneActor() (rule.Actor, bool) {
 const maxLogged = 1 << 16
 
 // advise warns about a valid rule that is probably not what the author meant.
-func (m mapping) advise(made *rule.Rule) {
+func advise(m mapping, made *rule.Rule) {
 	r, n := m.r, made.Limit.N
 	if made.Scope == rule.Global && !slices.Contains(m.r.words.Scopes, string(rule.Global)) {
 		does := map[rule.OnError]string{

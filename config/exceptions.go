@@ -20,14 +20,14 @@ type override struct {
 	says limit.Limit // the keys that are given
 }
 
-// exceptions reads except and overrides. To name a client twice is an error.
-func (m mapping) exceptions(actor []rule.Actor) (except []rule.Who, overrides []override) {
+// readExceptions reads except and overrides. To name a client twice is an error.
+func readExceptions(m mapping, actor []rule.Actor) (except []rule.Who, overrides []override) {
 	if !m.get("except").given() && !m.get("overrides").given() {
 		return nil, nil
 	}
 	seen := map[rule.Who]*yaml.Node{}
 	for _, item := range m.get("except").list() {
-		if w, ok := item.who(actor, seen); ok {
+		if w, ok := readWho(item, actor, seen); ok {
 			except = append(except, w)
 			if w.Network.IsValid() && w.Network.Bits() == 0 {
 				m.r.warn(item.node, "except: this is every address of its kind, so the rule judges no one who has one")
@@ -45,9 +45,9 @@ func (m mapping) exceptions(actor []rule.Actor) (except []rule.Who, overrides []
 			v.r.fail(name, noMerging)
 			continue
 		}
-		w, ok := value{r: v.r, key: v.key, form: whoForm, node: name}.who(actor, seen)
+		w, ok := readWho(value{r: v.r, key: v.key, form: whoForm, node: name}, actor, seen)
 		o := override{mapping: value{r: v.r, key: "override", form: overrideKeys, node: item}.mapping(), who: w}
-		o.says = limit.Limit{N: o.get("rpu").whole(), Burst: o.get("burst").whole(), Queue: o.get("queue").queue()}
+		o.says = limit.Limit{N: o.get("rpu").whole(), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
 		if item.Kind == yaml.MappingNode && len(item.Content) == 0 {
 			o.fail("override: expected %s, found nothing", join(overrideKeys.names(), "or"))
 		}
@@ -58,9 +58,9 @@ func (m mapping) exceptions(actor []rule.Actor) (except []rule.Who, overrides []
 	return except, overrides
 }
 
-// who reads one exception of a rule for these actors. actor is nil if the rule's actors could not be
+// readWho reads one exception of a rule for these actors. actor is nil if the rule's actors could not be
 // read.
-func (v value) who(actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Who, bool) {
+func readWho(v value, actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Who, bool) {
 	text, ok := v.text()
 	if !ok {
 		return rule.Who{}, false

@@ -78,7 +78,7 @@ func TestTenThousandExceptions(t *testing.T) {
 		{"customer-1", "2001:db8:270f:5::1", limit.Limit{}},
 		{"customer-1", "2001:db8:2710:5::1", limit.Limit{N: 21, Unit: time.Second}},
 	} {
-		all, err := s.Explain(&rule.Request{Path: "/", Actors: map[string]string{"account": row.account, "ip": row.ip}})
+		all, err := plan.Explain(s, &rule.Request{Path: "/", Actors: map[string]string{"account": row.account, "ip": row.ip}})
 		if err != nil {
 			t.Fatal(err)
 		}

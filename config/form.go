@@ -417,7 +417,7 @@ func (f remoteForm) draw(d *drawing) object {
 	return f.keys.draw(d)
 }
 
-// sourceForm is the form of the URL of a document in a centre.
+// sourceForm is the form of the URL of a document in a configuration centre.
 type sourceForm struct{ textForm }
 
 func (f sourceForm) draw(d *drawing) object {

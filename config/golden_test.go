@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the .want files")
 
-// read parses a file of testdata, as a centre's document if it is in testdata/remote.
+// read parses a file of testdata, as a configuration centre's document if it is in testdata/remote.
 func read(t testing.TB, file string) (*Config, error) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -75,7 +75,7 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// Each *.good.yaml is valid and compiles. If there are warnings they stand beside it.
+// Each *.good.yaml is valid and compiles. Its warnings, if any, are in a file beside it.
 func TestGood(t *testing.T) {
 	t.Parallel()
 	for _, file := range files(t, "*.good.yaml") {

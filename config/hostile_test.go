@@ -13,8 +13,8 @@ import (
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
-// most is far above what any of these texts takes (the worst, a second and a half on
-// two idle cores), and far below what a text takes that costs its size squared.
+// most is far more time than any of these texts needs. The worst needs a second and a half on two
+// idle cores. A text whose time grows with the square of its size would need far more than most.
 const most = time.Minute
 
 // hostileSize is the size of the texts; smaller under the race detector.

@@ -168,14 +168,14 @@ func (r *reader) document(d *yaml.Node, alone bool) {
 	case v.null():
 		r.fail(d, "the document is empty, expected %s", forms)
 	case v.node.Kind == yaml.SequenceNode:
-		v.entries()
+		readEntries(v)
 	case v.node.Kind == yaml.MappingNode && isFull(v.node):
 		if !alone {
 			v.fail("expected settings and limits in one document alone")
 		}
-		v.settings()
+		readSettings(v)
 	case v.node.Kind == yaml.MappingNode:
-		v.entry()
+		readEntry(v)
 	default:
 		v.expected(forms)
 	}

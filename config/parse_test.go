@@ -20,7 +20,7 @@ import (
 
 const plain = "url: /\nrules:\n  - rpu: 1\n    name: a\n"
 
-// What surrounds the text makes no difference.
+// A byte order mark, line ends and comments do not change the result.
 func TestText(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -220,7 +220,7 @@ func TestSmallVocabulary(t *testing.T) {
 	}
 }
 
-// A name that is made gives way to one that is given, wherever that stands.
+// If a made name equals a given name, the made name changes, whatever their order.
 func TestGivenNamesWin(t *testing.T) {
 	t.Parallel()
 	c, err := words().Parse("x", []byte(`

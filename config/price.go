@@ -15,8 +15,8 @@ import (
 // someTime is a time for trying an unused limit. Any time would do.
 const someTime = 1e15
 
-// cost reads the cost of a request under a rule.
-func (v value) cost() rule.Cost {
+// readCost reads the cost of a request under a rule.
+func readCost(v value) rule.Cost {
 	if !v.given() {
 		return rule.Cost{N: 1}
 	}
@@ -31,8 +31,8 @@ func (v value) cost() rule.Cost {
 	return rule.Cost{N: 1}
 }
 
-// statuses reads a list of different statuses.
-func (v value) statuses() (statuses []int) {
+// readStatuses reads a list of different statuses.
+func readStatuses(v value) (statuses []int) {
 	for _, item := range v.list() {
 		before := len(v.r.errs)
 		status := int(item.whole())
@@ -47,25 +47,25 @@ func (v value) statuses() (statuses []int) {
 	return statuses
 }
 
-// bandwidth reads a bandwidth: a rate, or a rate and the actors that share it.
-func (v value) bandwidth() *rule.Bandwidth {
+// readBandwidth reads a bandwidth: a rate, or a rate and the actors that share it.
+func readBandwidth(v value) *rule.Bandwidth {
 	switch {
 	case !v.given():
 		return nil
 	case v.node.Kind != yaml.MappingNode:
-		return &rule.Bandwidth{Rate: v.rate()}
+		return &rule.Bandwidth{Rate: readRate(v)}
 	}
 	v.form = bandwidthKeys
 	m := v.mapping()
-	b := &rule.Bandwidth{Rate: m.get("rate").rate()}
+	b := &rule.Bandwidth{Rate: readRate(m.get("rate"))}
 	if actor := m.get("actor"); actor.given() {
-		b.Actor = actor.actor()
+		b.Actor = readActor(actor)
 	}
 	return b
 }
 
-// rate reads a number of bytes a second: digits, and k for thousands or m for millions.
-func (v value) rate() int64 {
+// readRate reads a number of bytes a second: digits, and k for thousands or m for millions.
+func readRate(v value) int64 {
 	if !v.given() {
 		return bounds.MinBandwidth
 	}

@@ -73,8 +73,8 @@ func (r *Remote) Options() (source.Options, error) {
 	return o, nil
 }
 
-// remote reads where the remote configuration is.
-func (v value) remote() *Remote {
+// readRemote reads where the remote configuration is.
+func readRemote(v value) *Remote {
 	if !v.given() {
 		return nil
 	}
@@ -83,17 +83,17 @@ func (v value) remote() *Remote {
 		return nil
 	}
 	m := v.mapping()
-	text, u, kind := m.get("url").remoteURL()
+	text, u, kind := readRemoteURL(m.get("url"))
 	if u != nil {
-		m.besides(u, isPlain(kind, u.Scheme))
+		checkURL(m, u, isPlain(kind, u.Scheme))
 	}
-	username, password := m.credentials()
+	username, password := readCredentials(m)
 	c := &Remote{
 		URL:      text,
 		Username: username,
 		Password: password,
-		Token:    m.get("token").secret(),
-		TLS:      m.get("tls").tls(),
+		Token:    readSecret(m.get("token")),
+		TLS:      readTLS(m.get("tls")),
 	}
 	c.Snapshot, _ = m.get("snapshot").text()
 	if len(v.r.errs) == 0 && kind.Open != nil {
@@ -130,8 +130,8 @@ func (r *Remote) suits(kind source.Kind, u url.URL) error {
 // If a kind has only one scheme, the key tls decides.
 func isPlain(k source.Kind, scheme string) bool { return slices.Contains(k.Schemes, scheme+"s") }
 
-func (v value) remoteURL() (text string, u *url.URL, kind source.Kind) {
-	text, u = v.url()
+func readRemoteURL(v value) (text string, u *url.URL, kind source.Kind) {
+	text, u = readURL(v)
 	if u == nil {
 		return "", nil, kind
 	}

@@ -100,7 +100,7 @@ func TestRemoteOptions(t *testing.T) {
 	}
 }
 
-// A program without sources cannot follow a centre.
+// A program without sources cannot follow a configuration centre.
 func TestNoSources(t *testing.T) {
 	t.Parallel()
 	v := DefaultVocabulary()
@@ -123,8 +123,8 @@ func TestSourceFromOutside(t *testing.T) {
 	}
 }
 
-// What a kind has against how it is asked is a mistake of the configuration, and found
-// without reading a secret.
+// If a kind of source rejects its options, the configuration is not valid. Parse finds this without
+// reading a secret.
 func TestSourceIsAskedInAnUnknownWay(t *testing.T) {
 	t.Parallel()
 	v := words()
@@ -139,7 +139,7 @@ func TestSourceIsAskedInAnUnknownWay(t *testing.T) {
 	}
 }
 
-// What is in force where a centre is followed: its limits with the settings of the file.
+// The active configuration has the limits of the remote document and the settings of the file.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	const global = "url: /r\nrules: [{rpu: 70000, algo: SL, scope: global}, {rpu: 1, name: x}]"

@@ -152,18 +152,18 @@ func (s *Sentinel) Credentials() (func() (username, password string, err error),
 	return credentials("redis.sentinel.password", s.Username, s.Password)
 }
 
-// credentials reads username and password.
-func (m mapping) credentials() (username string, password Secret) {
+// readCredentials reads username and password.
+func readCredentials(m mapping) (username string, password Secret) {
 	user := m.get("username")
 	username, ok := user.text()
 	if ok && strings.ContainsFunc(username, unicode.IsSpace) {
 		user.expected("a name without spaces")
 	}
-	return username, m.get("password").secret()
+	return username, readSecret(m.get("password"))
 }
 
-// secret reads a secret or its place. No message shows the text.
-func (v value) secret() Secret {
+// readSecret reads a secret or its place. No message shows the text.
+func readSecret(v value) Secret {
 	v.hide = true
 	text, ok := v.text()
 	if !ok {

@@ -74,7 +74,7 @@ func TestSecretValue(t *testing.T) {
 		}
 	}
 
-	// It is read anew each time.
+	// Value reads it each time.
 	variable, file := parseSecret(t, "env:DIANA_TEST_SECRET"), parseSecret(t, "file:"+dir+"/plain")
 	t.Setenv("DIANA_TEST_SECRET", "another")
 	write("plain", "another")

@@ -39,9 +39,9 @@ func isFull(n *yaml.Node) bool {
 	return near && !entry
 }
 
-// settings reads settings and limits. It reads remote before limits, because a file with a remote
+// readSettings reads settings and limits. It reads remote before limits, because a file with a remote
 // needs no limits of its own.
-func (v value) settings() {
+func readSettings(v value) {
 	v.form = fullKeys
 	m := v.mapping()
 	if v.r.remote {
@@ -51,7 +51,7 @@ func (v value) settings() {
 			}
 		}
 		if l := m.get("limits"); l.given() {
-			l.entries()
+			readEntries(l)
 		} else {
 			m.fail("%s lacks limits", m.known.of)
 		}
@@ -61,20 +61,20 @@ func (v value) settings() {
 	for _, key := range fullKeys.names() {
 		c.settings = c.settings || key != "limits" && m.get(key).given()
 	}
-	c.Redis = m.get("redis").redis()
-	c.Remote = m.get("remote").remote()
-	c.Identity = m.get("identity").identity()
-	c.Paths = m.get("paths").paths()
-	c.Response = m.get("response").response()
+	c.Redis = readRedis(m.get("redis"))
+	c.Remote = readRemote(m.get("remote"))
+	c.Identity = readIdentity(m.get("identity"))
+	c.Paths = readPaths(m.get("paths"))
+	c.Response = readResponse(m.get("response"))
 	c.MaxKeys = int(m.get("max_keys").whole())
 	if l := m.get("limits"); l.given() {
-		l.entries()
+		readEntries(l)
 	} else if c.Remote == nil {
 		v.r.warn(v.node, "there are neither limits nor a remote, so nothing is limited")
 	}
 }
 
-func (v value) redis() *Redis {
+func readRedis(v value) *Redis {
 	if !v.given() {
 		return nil
 	}
@@ -92,26 +92,26 @@ func (v value) redis() *Redis {
 	if first == "" && m.fields != nil {
 		m.fail("redis lacks an address, expected one of url, cluster and sentinel")
 	}
-	text, u := m.get("url").redisURL()
+	text, u := readRedisURL(m.get("url"))
 	if u != nil {
-		m.besides(u, u.Scheme == "redis")
+		checkURL(m, u, u.Scheme == "redis")
 	}
-	username, password := m.credentials()
+	username, password := readCredentials(m)
 	return &Redis{
 		URL:      text,
-		Cluster:  m.get("cluster").hosts(),
-		Sentinel: m.get("sentinel").sentinel(),
+		Cluster:  readHosts(m.get("cluster")),
+		Sentinel: readSentinel(m.get("sentinel")),
 		Username: username,
 		Password: password,
-		TLS:      m.get("tls").tls(),
+		TLS:      readTLS(m.get("tls")),
 		Timeout:  m.get("timeout").duration(),
-		Prefix:   m.get("prefix").prefix(),
+		Prefix:   readPrefix(m.get("prefix")),
 	}
 }
 
-// besides reports keys that contradict or repeat a part of the URL. plain says that the scheme of the
+// checkURL reports keys that contradict or repeat a part of the URL. plain says that the scheme of the
 // URL means no TLS.
-func (m mapping) besides(u *url.URL, plain bool) {
+func checkURL(m mapping, u *url.URL, plain bool) {
 	for _, key := range []string{"username", "password"} {
 		if u.User != nil && m.get(key).given() {
 			m.failKey(key, "%s has credentials in the url and a %s, expected them in one place", m.known.of, key)
@@ -122,18 +122,18 @@ func (m mapping) besides(u *url.URL, plain bool) {
 	}
 }
 
-func (v value) sentinel() *Sentinel {
+func readSentinel(v value) *Sentinel {
 	if !v.given() {
 		return nil
 	}
 	m := v.mapping()
 	master, _ := m.get("master").text()
-	username, password := m.credentials()
-	return &Sentinel{Master: master, Addresses: m.get("addresses").hosts(), Username: username, Password: password}
+	username, password := readCredentials(m)
+	return &Sentinel{Master: master, Addresses: readHosts(m.get("addresses")), Username: username, Password: password}
 }
 
-// hosts reads a list of host:port.
-func (v value) hosts() []string {
+// readHosts reads a list of host:port.
+func readHosts(v value) []string {
 	var hosts []string
 	seen := map[string]bool{}
 	for _, item := range v.list() {
@@ -159,7 +159,7 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-func (v value) prefix() string {
+func readPrefix(v value) string {
 	if !v.given() {
 		return prefixForm.otherwise
 	}
@@ -170,8 +170,8 @@ func (v value) prefix() string {
 	return text
 }
 
-// url reads a URL. No message shows the URL, because it may contain a password.
-func (v value) url() (text string, u *url.URL) {
+// readURL reads a URL. No message shows the URL, because it may contain a password.
+func readURL(v value) (text string, u *url.URL) {
 	text, ok := v.text()
 	if !ok {
 		return "", nil
@@ -184,8 +184,8 @@ func (v value) url() (text string, u *url.URL) {
 	return text, u
 }
 
-func (v value) redisURL() (text string, u *url.URL) {
-	text, u = v.url()
+func readRedisURL(v value) (text string, u *url.URL) {
+	text, u = readURL(v)
 	switch {
 	case u == nil:
 	case u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "":
@@ -203,27 +203,27 @@ func isDatabase(s string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == s
 }
 
-func (v value) identity() rule.Identity {
+func readIdentity(v value) rule.Identity {
 	m := v.mapping()
-	id := rule.Identity{Account: m.get("account").sources(), Device: m.get("device").sources()}
+	id := rule.Identity{Account: readSources(m.get("account")), Device: readSources(m.get("device"))}
 	for _, item := range m.get("trusted_proxies").list() {
-		id.TrustedProxies = append(id.TrustedProxies, item.network())
+		id.TrustedProxies = append(id.TrustedProxies, readNetwork(item))
 	}
 	return id
 }
 
-// sources reads the sources of account or device. Its result is nil if they are not given, and not
+// readSources reads the sources of account or device. Its result is nil if they are not given, and not
 // nil if the list is empty: then the client's address counts.
-func (v value) sources() []rule.Actor {
+func readSources(v value) []rule.Actor {
 	if !v.given() {
 		return nil
 	}
 	return append([]rule.Actor{}, distinctActors(v.list(), "a source such as header:X-Account-Id, found %s")...)
 }
 
-// network reads a CIDR or a single address. It turns IPv4 that is written as IPv6 into IPv4, because
+// readNetwork reads a CIDR or a single address. It turns IPv4 that is written as IPv6 into IPv4, because
 // Diana compares it with IPv4 addresses.
-func (v value) network() netip.Prefix {
+func readNetwork(v value) netip.Prefix {
 	text, ok := v.text()
 	if !ok {
 		return netip.Prefix{}
@@ -245,12 +245,12 @@ func (v value) network() netip.Prefix {
 	return p.Masked()
 }
 
-func (v value) paths() rule.Paths {
+func readPaths(v value) rule.Paths {
 	m := v.mapping()
 	return rule.Paths{JudgeStrange: m.get("strange").choice() == 1, ExactCase: m.get("case").choice() == 1}
 }
 
-func (v value) response() Response {
+func readResponse(v value) Response {
 	m := v.mapping()
 	return Response{Status: int(m.get("status").whole()), OmitHeaders: !m.get("headers").truth()}
 }

@@ -66,7 +66,7 @@ func (t *TLS) pair() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-func (v value) tls() *TLS {
+func readTLS(v value) *TLS {
 	if !v.given() {
 		return nil
 	}
@@ -76,16 +76,16 @@ func (v value) tls() *TLS {
 	}
 	m := v.mapping()
 	return &TLS{
-		CA:          m.get("ca").pemFile(),
-		Certificate: m.get("certificate").pemFile(),
-		Key:         m.get("key").pemFile(),
-		ServerName:  m.get("server_name").serverName(),
+		CA:          readPEMFile(m.get("ca")),
+		Certificate: readPEMFile(m.get("certificate")),
+		Key:         readPEMFile(m.get("key")),
+		ServerName:  readServerName(m.get("server_name")),
 	}
 }
 
-// pemFile reads the path of a file. No message shows the content of a PEM file that someone wrote here
+// readPEMFile reads the path of a file. No message shows the content of a PEM file that someone wrote here
 // instead of its path, because a key is a secret.
-func (v value) pemFile() string {
+func readPEMFile(v value) string {
 	v.hide = v.given() && strings.Contains(v.node.Value, "-----BEGIN")
 	path, ok := v.text()
 	if ok && (v.hide || strings.ContainsAny(path, "\n\x00")) {
@@ -94,7 +94,7 @@ func (v value) pemFile() string {
 	return path
 }
 
-func (v value) serverName() string {
+func readServerName(v value) string {
 	name, ok := v.text()
 	if _, err := netip.ParseAddr(name); ok && err != nil && strings.ContainsAny(name, " /:@*") {
 		v.expected("the name of a host, without port")

@@ -72,9 +72,9 @@ func (v value) found() string {
 
 const hidden = "a text that may hold a password"
 
-// quote returns a text in the form for messages. It hides a text that may contain a password: one that
-// looks like a URL, like a user before a host, or like the key of a password without a space after its
-// colon.
+// quote returns a text in the form for messages. It hides a text that may contain a password. Such a
+// text looks like a URL, like a user before a host, or like the key of a password without a space
+// after its colon.
 func quote(s string) string {
 	if strings.Contains(s, "://") || strings.Contains(s, "@") || strings.Contains(s, "password:") {
 		return hidden

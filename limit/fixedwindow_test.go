@@ -80,7 +80,7 @@ func TestFixedWindowGivenBack(t *testing.T) {
 	}
 }
 
-// What was used counts against a limit that is lowered, and when it is raised again.
+// Used requests count against a lowered limit, and after it is raised again.
 func TestFixedWindowChanged(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{

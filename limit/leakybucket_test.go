@@ -100,7 +100,7 @@ func TestLeakyBucketRandom(t *testing.T) {
 	})
 }
 
-// What was used counts against a limit that is lowered, and when it is raised again.
+// Used requests count against a lowered limit, and after it is raised again.
 func TestLeakyBucketChanged(t *testing.T) {
 	t.Parallel()
 	testChanged(t, LeakyBucket(), Limit{Unit: time.Second, Queue: 4}, []changed{

@@ -113,8 +113,8 @@ const Never = math.MaxInt64
 // allocate. Every n is at least 1. A Meter is safe for concurrent use.
 type Meter interface {
 	// StateVersion names the format of the states. When a reload changes a limit, the states
-	// pass from one Meter to another if algorithm, unit and StateVersion are the same. What
-	// an actor has used then counts against the new limit.
+	// pass from one Meter to another if algorithm, unit and StateVersion are the same. The
+	// requests of an actor then count against the new limit.
 	StateVersion() string
 
 	// Cells returns how many cells s needs before a Take of n. If it is 0, the state is all in

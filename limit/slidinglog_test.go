@@ -57,7 +57,7 @@ func (m *fullLog) still(now int64) int64 {
 
 func (m *fullLog) take(now, n int64) {
 	now = m.still(now)
-	// What has left is forgotten, even if the clock goes back.
+	// Requests that have left the window are forgotten, even if the clock goes back.
 	m.remove(bounds.MaxN, func(at int64) bool { return at+m.unit <= now })
 	m.history, m.all = append(m.history, moment{now, n}), append(m.all, moment{now, n})
 }
@@ -98,7 +98,7 @@ func TestSlidingLogMerges(t *testing.T) {
 	})
 }
 
-// What was used counts against a limit that is lowered, and when it is raised again.
+// Used requests count against a lowered limit, and after it is raised again.
 func TestSlidingLogChanged(t *testing.T) {
 	t.Parallel()
 	testChanged(t, SlidingLog(), Limit{Unit: time.Minute}, []changed{

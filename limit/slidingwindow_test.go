@@ -67,7 +67,7 @@ func TestSlidingWindowRandom(t *testing.T) {
 	})
 }
 
-// What was used counts against a limit that is lowered, and when it is raised again.
+// Used requests count against a lowered limit, and after it is raised again.
 func TestSlidingWindowChanged(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{10, 100_010} { // narrow and wide counters

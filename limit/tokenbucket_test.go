@@ -102,7 +102,7 @@ func TestTokenBucketRandom(t *testing.T) {
 	})
 }
 
-// What was used counts against a limit that is lowered, and when it is raised again.
+// Used requests count against a lowered limit, and after it is raised again.
 func TestTokenBucketChanged(t *testing.T) {
 	t.Parallel()
 	testChanged(t, TokenBucket(), Limit{Unit: time.Minute}, []changed{

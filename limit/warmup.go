@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A warmth is the arithmetic of a limit that grows cold while it is not used. What the
-// limit protects must fill its caches again, and needs time for that. A request to a cold
+// A warmth is the arithmetic of a limit that grows cold while it is not used. The
+// protected service must fill its caches again, and needs time for that. A request to a cold
 // limit costs up to three steps instead of one. So under full use the rate climbs from a
 // third to the whole over the Warmup, W:
 //

@@ -54,7 +54,7 @@ func TestParseWho(t *testing.T) {
 	}
 }
 
-// What is read means the same when it is written and read again.
+// A client that is read, written and read again is the same client.
 func FuzzParseWho(f *testing.F) {
 	for _, s := range []string{"ann", "=10.0.0.1", "==", "10.0.0.0/8", "10.0.0.1", "::ffff:10.0.0.0/104", "2001:db8::/32", "fe80::1%x", "a=b", "00:1a:2b:3c:4d:5e:6f:70"} {
 		f.Add(s)

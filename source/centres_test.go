@@ -18,14 +18,14 @@ import (
 func TestCentres(t *testing.T) {
 	t.Parallel()
 	var running sync.WaitGroup
-	for name, start := range map[string]func(t *testing.T) sourcetest.Centre{
+	for name, start := range map[string]func(t *testing.T) sourcetest.Remote{
 		"file":                fileCentre,
 		"http":                httpCentre,
 		"https":               httpsCentre,
-		"redis":               func(t *testing.T) sourcetest.Centre { return redisCentre(t, false) },
-		"rediss":              func(t *testing.T) sourcetest.Centre { return redisCentre(t, true) },
-		"fake consul":         func(t *testing.T) sourcetest.Centre { return consulCentre(t, false) },
-		"fake consul, by TLS": func(t *testing.T) sourcetest.Centre { return consulCentre(t, true) },
+		"redis":               func(t *testing.T) sourcetest.Remote { return redisCentre(t, false) },
+		"rediss":              func(t *testing.T) sourcetest.Remote { return redisCentre(t, true) },
+		"fake consul":         func(t *testing.T) sourcetest.Remote { return consulCentre(t, false) },
+		"fake consul, by TLS": func(t *testing.T) sourcetest.Remote { return consulCentre(t, true) },
 	} {
 		running.Go(func() { // all at the same time, because they wait most of the time
 			t.Run(name, func(t *testing.T) { sourcetest.Run(t, start) })
@@ -35,7 +35,7 @@ func TestCentres(t *testing.T) {
 }
 
 // fileCentre is a file whose folder can be moved away, like a volume that is unmounted.
-func fileCentre(t *testing.T) sourcetest.Centre {
+func fileCentre(t *testing.T) sourcetest.Remote {
 	home := t.TempDir()
 	here, gone := filepath.Join(home, "here"), filepath.Join(home, "gone")
 	must(t, os.Mkdir(here, 0o755))
@@ -44,7 +44,7 @@ func fileCentre(t *testing.T) sourcetest.Centre {
 		must(t, os.Rename(folder, to))
 		folder = to
 	}
-	return sourcetest.Centre{
+	return sourcetest.Remote{
 		Kind:    source.File(),
 		Options: source.Options{URL: parseURL(t, "file://"+here+"/limits.yaml")},
 		// Put is not atomic: it truncates the file first.
@@ -55,7 +55,7 @@ func fileCentre(t *testing.T) sourcetest.Centre {
 	}
 }
 
-func httpCentre(t *testing.T) sourcetest.Centre {
+func httpCentre(t *testing.T) sourcetest.Remote {
 	return webCentre(t, false, &document{
 		tags: true,
 		allowed: func(r *http.Request) bool {
@@ -65,14 +65,14 @@ func httpCentre(t *testing.T) sourcetest.Centre {
 	}, source.Options{Credentials: who("gateway", "hidden-password")})
 }
 
-func httpsCentre(t *testing.T) sourcetest.Centre {
+func httpsCentre(t *testing.T) sourcetest.Remote {
 	return webCentre(t, true, &document{
 		allowed: func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer hidden-token" },
 	}, source.Options{Token: token("hidden-token")})
 }
 
 // webCentre is a web server that serves a document.
-func webCentre(t *testing.T, secure bool, d *document, o source.Options) sourcetest.Centre {
+func webCentre(t *testing.T, secure bool, d *document, o source.Options) sourcetest.Remote {
 	t.Helper()
 	s := serve(t, secure, d)
 	scheme := "http"
@@ -80,7 +80,7 @@ func webCentre(t *testing.T, secure bool, d *document, o source.Options) sourcet
 		scheme = "https"
 	}
 	o.URL, o.TLS = parseURL(t, scheme+"://"+s.addr+"/limits.yaml?key=hidden-in-url"), s.trust()
-	return sourcetest.Centre{
+	return sourcetest.Remote{
 		Kind:    source.HTTP(),
 		Options: o,
 		Put:     func(text []byte) { d.set(source.Document{Text: text, Exists: true}) },
@@ -90,10 +90,10 @@ func webCentre(t *testing.T, secure bool, d *document, o source.Options) sourcet
 	}
 }
 
-func consulCentre(t *testing.T, secure bool) sourcetest.Centre {
+func consulCentre(t *testing.T, secure bool) sourcetest.Remote {
 	c := newFakeConsul("hidden-token")
 	s := serve(t, secure, c)
-	return sourcetest.Centre{
+	return sourcetest.Remote{
 		Kind: source.Consul(),
 		Options: source.Options{
 			URL: parseURL(t, "consul://"+s.addr+"/diana/limits%20of%20all"),
@@ -111,14 +111,14 @@ func consulCentre(t *testing.T, secure bool) sourcetest.Centre {
 	}
 }
 
-func redisCentre(t *testing.T, secure bool) sourcetest.Centre {
+func redisCentre(t *testing.T, secure bool) sourcetest.Remote {
 	r := redistest.Options{
 		Username: "gateway", Password: "hidden-password", TLS: secure,
 		Args: []string{"--appendonly", "yes", "--appendfsync", "always"},
 	}.Start(t)
 	u := parseURL(t, r.URL()+"/3/diana/limits%20of%20all")
 	u.User = nil
-	return sourcetest.Centre{
+	return sourcetest.Remote{
 		Kind:    source.Redis(),
 		Options: source.Options{URL: u, TLS: r.TLSConfig(), Credentials: who("gateway", "hidden-password")},
 		Put:     func(text []byte) { redisDo(t, r, "SET", "diana/limits of all", string(text)) },

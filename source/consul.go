@@ -57,7 +57,7 @@ const (
 	consulSlack = time.Second
 
 	// After an answer, Wait pauses for a random time. This limits the rate of queries, and
-	// spreads the gateways that Consul has told of a change at the same moment.
+	// spreads the gateways that learn of a change at the same moment.
 	shortestConsulPause = 20 * time.Millisecond
 	longestConsulPause  = 120 * time.Millisecond
 )

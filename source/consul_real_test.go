@@ -26,12 +26,12 @@ func TestConsulItself(t *testing.T) {
 	if err != nil {
 		t.Skip("SKIPPED: there is no consul on PATH, so only the fake of it was tested")
 	}
-	sourcetest.Run(t, func(t *testing.T) sourcetest.Centre {
+	sourcetest.Run(t, func(t *testing.T) sourcetest.Remote {
 		c := &consulProcess{t: t, binary: binary, dir: t.TempDir()}
 		t.Cleanup(c.stop)
 		t.Cleanup(c.client.CloseIdleConnections)
 		c.start()
-		return sourcetest.Centre{
+		return sourcetest.Remote{
 			Kind: source.Consul(),
 			Options: source.Options{
 				URL:   parseURL(t, fmt.Sprintf("consul://127.0.0.1:%d/diana/limits%%20of%%20all", c.ports[0])),

@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// fileKind is the kind of a local file. The folder of the file is the centre: if the file does not
-// exist there is no document; if the folder does not exist the centre is out of reach, for
-// example because a volume is not mounted.
+// fileKind is the kind of a local file. The folder of the file is the configuration centre. If
+// the file does not exist, there is no document. If the folder does not exist, the configuration
+// centre is unavailable, for example because a volume is not mounted.
 //
 // Wait looks at the file four times a second. This sees every way to replace a file, on every
 // file system. Get reads the file until two readings agree and nothing was written between

@@ -273,7 +273,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Poll returns early enough to notice a change within two seconds, even if the centre is slow.
+// Poll returns early enough to notice a change within two seconds, even if the configuration centre
+// is slow.
 func TestPoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

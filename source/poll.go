@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// A centre that does not report changes is polled, after a random time from shortestPoll to
-// longestPoll. So a gateway notices a change within two seconds, and gateways that were
-// started together poll at different times.
+// A configuration centre that does not report changes is polled, after a random time from
+// shortestPoll to longestPoll. So a gateway notices a change within two seconds, and gateways that
+// were started together poll at different times.
 const (
 	shortestPoll = 1000 * time.Millisecond
 	longestPoll  = 1800 * time.Millisecond
 )
 
-// Poll is the Wait of a Source whose centre does not report changes. It returns after a random
-// time of 1 to 1.8 s, or with the error of ctx.
+// Poll is the Wait of a Source whose configuration centre does not report changes. It returns after
+// a random time of 1 to 1.8 s, or with the error of ctx.
 func Poll(ctx context.Context) error { return pause(ctx, shortestPoll, longestPoll) }
 
 // pause waits for a random time from least to most, or returns the error of ctx.

@@ -2,10 +2,10 @@
 
 // Package source reads remote configurations from configuration centres, and follows them.
 //
-// A [Source] is one document in one centre. It reads the document, and waits until the
-// document may have changed. It is simple: it keeps almost no state, and does not retry,
+// A [Source] is one document in one configuration centre. It reads the document, and waits until
+// the document may have changed. It is simple: it keeps almost no state, and does not retry,
 // because Diana retries, times out and detects changes, for all sources alike. A program adds a
-// kind of centre by adding a [Kind] to its vocabulary.
+// kind of configuration centre by adding a [Kind] to its vocabulary.
 package source
 
 import (
@@ -18,24 +18,24 @@ import (
 // byte more of a larger document, so that its reader can reject it as too large.
 const MaxSize = 1 << 20
 
-// Document is what a centre holds under a key.
+// Document is what a configuration centre holds under a key.
 type Document struct {
 	Text   []byte
-	Exists bool // false: the centre has answered that it has no document
+	Exists bool // false: the configuration centre has answered that it has no document
 
 	// Version tells Wait which document this is. Only the Source that set it reads it.
 	Version string
 }
 
-// Source is a document in a centre. One goroutine at a time calls its methods. They return
-// soon after ctx ends, with the error of ctx.
+// Source is a document in a configuration centre. One goroutine at a time calls its methods. They
+// return soon after ctx ends, with the error of ctx.
 type Source interface {
 	// Get returns the document as it is now.
 	Get(ctx context.Context) (Document, error)
 
-	// Wait returns nil when the document may no longer be d: when the centre has reported a
-	// change, or when it is time to call Get again. It may return early. An error means that
-	// Wait could not find out.
+	// Wait returns nil when the document may no longer be d: when the configuration centre has
+	// reported a change, or when it is time to call Get again. It may return early. An error means
+	// that Wait could not find out.
 	Wait(ctx context.Context, d Document) error
 
 	// Put replaces the document.
@@ -45,7 +45,7 @@ type Source interface {
 	Close() error
 }
 
-// Kind is a kind of centre.
+// Kind is a kind of configuration centre.
 type Kind struct {
 	// Schemes are the schemes of its URLs. The first is the name of the kind.
 	Schemes []string

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// web sends requests to a centre over HTTP. Its errors contain no URL, because a URL can
-// contain a secret.
+// web sends requests to a configuration centre over HTTP. Its errors contain no URL, because a URL
+// can contain a secret.
 type web struct {
 	client    *http.Client
 	transport *http.Transport
 	authorize func(*http.Request) error // adds the credentials; nil: there are none
 }
 
-// answer is the response of a centre. Its text has at most MaxSize+1 bytes.
+// answer is the response of a configuration centre. Its text has at most MaxSize+1 bytes.
 type answer struct {
 	status int
 	header http.Header

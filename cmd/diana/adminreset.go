@@ -64,7 +64,7 @@ func newReset(active func() *config.Config, reset resetter, logger *slog.Logger)
 			adminProblem(w, http.StatusNotFound, err.Error())
 			return
 		}
-		keys, err := set.ActorKeys(of, body.Actor)
+		keys, err := plan.ActorKeys(set, of, body.Actor)
 		if err != nil {
 			adminProblem(w, http.StatusBadRequest, err.Error())
 			return

@@ -76,7 +76,7 @@ func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Requ
 		return o.faults(s, err)
 	}
 	what := r.Method + " " + r.Path
-	explained, err := set.Explain(r)
+	explained, err := plan.Explain(set, r)
 	if strange := (*rule.PathError)(nil); errors.As(err, &strange) {
 		o.printf("%s is answered with %d, because %v.\n", what, strange.Status(), strange)
 		return nil
@@ -101,7 +101,7 @@ func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Requ
 		o.printf("%s is evaluated by %s of %s, in this order:\n\n", what, rules(len(applied)), s)
 		o.printf("%s", table(applied, remaining))
 	}
-	for _, e := range set.ExplainBandwidths(r) {
+	for _, e := range plan.ExplainBandwidths(set, r) {
 		o.printf("%s\n", bandwidthText(e))
 	}
 	for i, e := range excepted {

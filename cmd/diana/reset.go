@@ -63,7 +63,7 @@ func (c *resetCommand) Run(ctx context.Context, o *output) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s, err)
 	}
-	keys, err := set.ActorKeys(of, c.Actors)
+	keys, err := plan.ActorKeys(set, of, c.Actors)
 	if err != nil {
 		return err
 	}

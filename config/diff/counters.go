@@ -29,7 +29,7 @@ func nameCounters(rules []*placedRule, entries []rule.Entry) {
 // countersSince returns a text about the counters of r, or "" if r keeps those of its partner. old has
 // the rules of the other configuration by counters. Only a rule without a name can take over the
 // counters of another rule, because its place in the order identifies them.
-func (r *placedRule) countersSince(old map[string]*placedRule) string {
+func countersSince(r *placedRule, old map[string]*placedRule) string {
 	switch was := old[r.counters]; was {
 	case r.partner: // nil for a new rule with new counters
 		return ""

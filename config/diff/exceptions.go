@@ -19,7 +19,7 @@ type treatment struct {
 }
 
 // treatments returns the treatments of a rule in the order of the configuration.
-func (r *placedRule) treatments() (list []treatment) {
+func treatments(r *rule.Rule) (list []treatment) {
 	for _, w := range r.Except {
 		list = append(list, treatment{w, "excepted"})
 	}
@@ -38,9 +38,9 @@ func (r *placedRule) treatments() (list []treatment) {
 
 // treatedSince returns the treatments that differ from those of was: the first ten, and the number of
 // the others.
-func (r *placedRule) treatedSince(was *placedRule) (changes []string) {
+func treatedSince(r, was *rule.Rule) (changes []string) {
 	old, now := map[rule.Who]string{}, map[rule.Who]string{}
-	list := slices.Concat(r.treatments(), was.treatments())
+	list := slices.Concat(treatments(r), treatments(was))
 	for i, t := range list {
 		if i < len(r.Except)+len(r.Overrides) {
 			now[t.who] = t.how
@@ -79,9 +79,9 @@ func masked(w rule.Who) string {
 }
 
 // treats returns a text that is equal for two rules with equal treatments.
-func (r *placedRule) treats() string {
+func treats(r *rule.Rule) string {
 	var lines []string
-	for _, t := range r.treatments() {
+	for _, t := range treatments(r) {
 		lines = append(lines, fmt.Sprintf("%q %s", t.who.String(), t.how))
 	}
 	slices.Sort(lines)

@@ -9,32 +9,32 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// coolDown allows N requests, and then nothing until none has passed for a whole Unit.
+// coolDown allows N requests, and then none until a whole Unit has passed without a request.
 //
-// Whoever pauses for a Unit has all N again, at any time. Whoever does not has N, however
-// they are spread, and then the pause is made for them:
+// An actor that pauses for a Unit has all N requests again, at any time. An actor that does not pause
+// has N requests, at whatever times, and then must pause:
 //
 //	N = 3     o     o    o x x    x      o   o                  o  o  o x
 //	          |----------|---------------|   |------------------|
 //	              run       one Unit              one Unit
 //
-// It is for what a person does a few times in a row and a script forever: to ask for
-// confirmation codes, to try passwords. A fixed window gives such a script N more as
-// soon as the window ends.
+// It is for an action that a person does a few times in a row and a script does forever, such as
+// requesting confirmation codes or trying passwords. A fixed window allows such a script N more
+// requests as soon as the window ends.
 //
-// In no span shorter than a Unit more than N pass: of N + 1 that pass one after another,
-// two neighbours are a Unit apart, or the last would have been refused. The price is that
-// who asks steadily has to pause as well, also if that would never be more than N in a Unit.
-// Requests that are refused do not make the pause longer.
+// A span shorter than a Unit never has more than N allowed requests: among N + 1 consecutive ones,
+// two neighbours are at least a Unit apart. The price is that an actor with a steady rate must pause
+// too, even if it never makes more than N requests in a Unit. Refused requests do not make the pause
+// longer.
 //
-// State: one word. 52 bits are the moment of the last request, in microseconds since
-// 1970, which is enough until 2112, and 11 bits how many have passed since the last
-// pause; so N is at most 2,047. Expiry: when the pause is over.
+// State: one word. 52 bits are the moment of the last request, in microseconds since 1970. They last
+// until 2112. 11 bits are the number of requests since the last pause, so N is at most 2,047. The
+// state expires when the pause is over.
 //
-// Refund takes from the count, if the request was made within the Unit before the last one.
-// Of an earlier one it is not known whether there was a pause between, so it is not given
-// back. The moment stays, as the one before is not known; but when nothing is left of the
-// count there is nothing to pause from. Cost: one comparison.
+// Refund reduces the count if the request was made within the Unit before the last request. The state
+// does not say whether an actor paused after an earlier request, so Refund ignores that one. The
+// moment does not change, because the moment before it is unknown. If the count is 0, the actor need
+// not pause. Cost: one comparison.
 func coolDown() limit.Algorithm {
 	return limit.Algorithm{
 		Names: []string{"CD", "cool-down"},
@@ -69,8 +69,8 @@ func load(s limit.State) (last, count int64) {
 	return int64(s.Head >> countBits), int64(s.Head & most)
 }
 
-// at returns the same at the moment now. After a pause there is nothing to remember. A clock
-// that went back does not go behind the last request, even if all has been given back.
+// at returns the same at the moment now. After a pause the count is 0. If the clock goes back, the
+// moment of the last request counts, even if all requests were refunded.
 func (p *pauses) at(s limit.State, now int64) (last, count int64) {
 	last, count = load(s)
 	if count == 0 || now >= last+p.unit {
@@ -79,8 +79,8 @@ func (p *pauses) at(s limit.State, now int64) (last, count int64) {
 	return last, count
 }
 
-// Peek says of every request how long the pause would be that begins with the last one: it
-// is the time after which all N are there again, and until then no more than remain.
+// Peek computes the pause from the last request. When the pause is over, all N requests are
+// available. Until then no more than Remaining are available.
 func (p *pauses) Peek(s limit.State, now, n int64) limit.Outcome {
 	last, count := p.at(s, now)
 	pause := last + p.unit - now

@@ -139,7 +139,7 @@ func TestModel(t *testing.T) {
 		m := &model{n: l.N, unit: l.Unit.Microseconds()}
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 		var s limit.State
-		var made, all []passed // not given back; and whenever it was made
+		var made, all []passed // without refunded requests; and with them
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				n := rapid.Int64Range(1, l.N+1).Draw(t, "cost")
@@ -208,7 +208,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// What has been used counts against a limit that is changed.
+// Earlier requests count against a changed limit.
 func TestChanged(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()

@@ -22,8 +22,8 @@ import (
 // their names: a file a team, or the keys of a ConfigMap. Each file has the short form. Names
 // that begin with a dot, or end in something else than .yaml or .yml, are left alone.
 //
-// A folder without such files is a centre without a document; without the folder the centre
-// is out of reach.
+// A folder without such files is a configuration centre without a document; without the folder the
+// configuration centre is unavailable.
 func folders() source.Kind {
 	return source.Kind{
 		Schemes: []string{"dir"},
@@ -74,7 +74,7 @@ func (f folder) Put(context.Context, []byte) error {
 	return fmt.Errorf("%s: its files are to be written one by one: %w", string(f), errors.ErrUnsupported)
 }
 
-// Close has nothing to give back.
+// Close does nothing, because a folder has no connection.
 func (f folder) Close() error { return nil }
 
 // read joins the files as they are now. It stops when there is more than a document may have.
@@ -103,8 +103,8 @@ func (f folder) read() (source.Document, error) {
 	return d, nil
 }
 
-// join appends a file as a document of its own. Its name stands in front, for those who look
-// for a line that a message is about. A file in which nothing is said adds nothing.
+// join appends a file as a document of its own. A comment before it has the name of the file, so
+// that an operator finds the line that a message names. A file without a document adds nothing.
 func join(all []byte, name string, text []byte) []byte {
 	first := firstLine(text)
 	if first == "" {
@@ -136,7 +136,7 @@ func readFile(name string, most int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // to open a pipe is to wait for who writes into it
+	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
 		return nil, fmt.Errorf("%s: expected a file, found %v", name, info.Mode())
 	}
 	r, err := os.Open(name)

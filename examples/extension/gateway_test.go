@@ -91,8 +91,8 @@ func TestGateway(t *testing.T) {
 		t.Errorf("the policy is %s, want a quota of a week", policy)
 	}
 
-	// Without Redis each gateway goes on with what it knows: who rests goes on resting, and
-	// others have its share.
+	// Without Redis each gateway continues with what it knows: a pausing actor still pauses,
+	// and other actors have the share of this gateway.
 	r.stop()
 	eventually(t, func() bool { ask(h, "POST", "/codes", of("acme")); return l.Status().Degraded })
 	if w := ask(h, "POST", "/codes", of("initech")); w.Code != 200 || !strings.Contains(w.Header().Get("RateLimit"), `"codes";r=0`) {
@@ -103,7 +103,7 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// Who shows no token, or a wrong one, is refused, and counted by address.
+// A client without a valid token is refused, and the rule counts its address.
 func TestGatewayWithoutTenant(t *testing.T) {
 	t.Parallel()
 	_, h := gateway(t, "{url: /, rules: [{actor: tenant, unit: week, rpu: 3, algo: CD}]}")
@@ -120,7 +120,7 @@ func TestGatewayWithoutTenant(t *testing.T) {
 	}
 }
 
-// What is not HTTP names the tenant itself.
+// A caller without an HTTP request names the tenant itself.
 func TestTenantByName(t *testing.T) {
 	t.Parallel()
 	l, _ := gateway(t, "{url: /, rules: [{actor: tenant, unit: week, rpu: 1, algo: cool-down}]}")
@@ -134,8 +134,8 @@ func TestTenantByName(t *testing.T) {
 }
 
 // Every configuration that Diana's documents and tests show means the same with the words of
-// this gateway as without: the same rules, counted under the same names. What is wrong stays
-// wrong.
+// this gateway as without: the same rules, counted under the same names. An invalid configuration
+// stays invalid.
 func TestExistingConfigurations(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/diana-limiter/diana").Output()

@@ -36,8 +36,8 @@ func tenantOf(ctx context.Context) string {
 }
 
 // verify is the filter in front of the limiter: it puts the tenant of a valid token into the
-// request's context. Without one the request goes on without a tenant, so that whoever
-// tries tokens is counted, by address; required refuses it behind the limiter.
+// request's context. Without a valid token the request proceeds without a tenant, so that the
+// rules count attempts to guess tokens by address; required refuses it after the limiter.
 func verify(key []byte, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if token, ok := bearer(r.Header); ok {

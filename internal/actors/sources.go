@@ -99,7 +99,7 @@ func cookieValue(r *http.Request, name string) string {
 
 // queryValue returns the value of a parameter of the query. It is rule.Unclear if the query has the
 // parameter several times with different values. It is also rule.Unclear in a query with a raw ";" or
-// "#", because these bytes end a parameter for some servers, and belong to it or break it for others.
+// "#". For some servers these bytes end a parameter. For others they belong to it, or are an error.
 func queryValue(r *http.Request, name string) string {
 	query := r.URL.RawQuery
 	if query == "" {

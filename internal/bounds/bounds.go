@@ -16,8 +16,7 @@ const (
 	MaxWarmup    = 10 * time.Minute
 	MaxQueueWait = 10 * time.Second // in a leaky bucket
 
-	// The number of parts of a sliding window.
-	MinSlices     = 2
+	MinSlices     = 2 // parts of a sliding window
 	MaxSlices     = 100
 	DefaultSlices = 10
 )
@@ -28,8 +27,7 @@ const (
 	MaxCost   = 1_000_000
 	MaxWait   = 10 * time.Minute // of a request that waits; in a leaky bucket MaxQueueWait counts
 
-	// The rate of a bandwidth, in bytes a second.
-	MinBandwidth = 1_000
+	MinBandwidth = 1_000 // bytes a second
 	MaxBandwidth = 1_000_000_000
 )
 

@@ -168,8 +168,8 @@ func (f *Follower) watch(text []byte, err error) {
 	})
 }
 
-// reload reads the local file and applies it. The watching starts anew, because it must
-// compare the file with what was read here.
+// reload reads the local file and applies it. It restarts the goroutine that watches the
+// file, because that goroutine must compare the file with the text that reload has read.
 func (f *Follower) reload() error {
 	f.file.end()
 	text, err := readFile(f.options.File, bounds.MaxConfig)

@@ -22,8 +22,8 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// centre is a configuration centre in memory.
-type centre struct {
+// memory is a configuration centre in memory.
+type memory struct {
 	mu      sync.Mutex // guards the rest
 	texts   map[string]string
 	down    error
@@ -31,9 +31,9 @@ type centre struct {
 	open    int           // sources that are not closed
 }
 
-func newCentre() *centre { return &centre{texts: map[string]string{}, changed: make(chan struct{})} }
+func newCentre() *memory { return &memory{texts: map[string]string{}, changed: make(chan struct{})} }
 
-func (c *centre) change(do func()) {
+func (c *memory) change(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	do()
@@ -41,9 +41,9 @@ func (c *centre) change(do func()) {
 	c.changed = make(chan struct{})
 }
 
-func (c *centre) put(key, text string) { c.change(func() { c.texts[key] = text }) }
+func (c *memory) put(key, text string) { c.change(func() { c.texts[key] = text }) }
 
-func (c *centre) kind() source.Kind {
+func (c *memory) kind() source.Kind {
 	return source.Kind{Schemes: []string{"memory"}, Open: func(o source.Options) (source.Source, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *centre) kind() source.Kind {
 
 // document is a source.Source.
 type document struct {
-	centre *centre
+	centre *memory
 	key    string
 	seen   chan struct{} // the next change after Get
 }
@@ -89,7 +89,7 @@ func (d *document) Close() error {
 type followed struct {
 	*testing.T
 	*follow.Follower
-	*centre
+	*memory
 	file   string
 	reject func(*config.Config) error // nil: all is applied
 
@@ -100,7 +100,7 @@ type followed struct {
 // start follows a file with that text. prepare may be nil.
 func start(t *testing.T, text string, prepare func(*followed)) *followed {
 	t.Helper()
-	f := &followed{T: t, centre: newCentre(), file: filepath.Join(t.TempDir(), "diana.yaml")}
+	f := &followed{T: t, memory: newCentre(), file: filepath.Join(t.TempDir(), "diana.yaml")}
 	f.write(text)
 	if prepare != nil {
 		prepare(f)

@@ -37,7 +37,7 @@ type remote struct {
 	// The rest belongs to the goroutine of Follower.run, as soon as it is followed.
 
 	document *config.Config // the last good one; nil: the local limits serve
-	lost     error          // why the source is out of reach; nil: it is within reach
+	lost     error          // why the source is unavailable; nil: it is available
 	since    time.Time      // of lost
 	refused  error          // why the document that the source holds is not in force; nil: it is
 
@@ -75,7 +75,7 @@ func (r *remote) inForce() *config.Config {
 	return r.document
 }
 
-// failed reports whether the source is out of reach, or holds what is not in force.
+// failed reports whether the source is unavailable, or holds what is not in force.
 func (r *remote) failed() bool { return r != nil && (r.lost != nil || r.refused != nil) }
 
 // inherit takes the document of the remote configuration before it, if that has the same URL
@@ -100,8 +100,8 @@ func (r *remote) close() {
 	_ = r.source.Close() // nothing can be done about it
 }
 
-// ask opens the source that settings name, and gets the document for the first time. A source
-// that is out of reach, or holds a document that is not valid, is no error.
+// ask opens the source that settings name, and gets the document for the first time. A source that
+// is unavailable, or holds a document that is not valid, is no error.
 func (f *Follower) ask(settings *config.Remote) (*remote, error) {
 	if settings == nil {
 		return nil, nil
@@ -200,7 +200,7 @@ func (f *Follower) receive(r *remote, d source.Document) {
 	f.keep(r, d)
 }
 
-// reach notes that the source of r is out of reach, or within reach again if err is nil.
+// reach notes that the source of r is unavailable, or available again if err is nil.
 func (f *Follower) reach(r *remote, err error) {
 	r.lost, r.since = err, f.options.Now()
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/diana-limiter/diana/internal/bounds"
 )
 
-// A snapshot is a file that holds the last good document of a remote configuration. It is
-// used at a start when the source is out of reach. Its first line has the URL and a
-// checksum, so that a file that was changed or cut short is not used:
+// A snapshot is a file that holds the last good document of a remote configuration. It is used at a
+// start when the source is unavailable. Its first line has the URL and a checksum, so that a file
+// that was changed or cut short is not used:
 //
 //	# diana snapshot sha256=... of etcd://127.0.0.1:2379/diana/limits
 const snapshotMark = "# diana snapshot sha256="

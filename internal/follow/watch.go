@@ -26,8 +26,8 @@ const fileSource = "file"
 // it, and it needs code for every way to replace a file. A ConfigMap, for example, changes by
 // swapping a symbolic link two directories up. Reading the file sees all of these.
 //
-// Rejected: track.Follow. It waits for longer and longer when a source is out of reach, and a
-// change of the local file must take effect within two seconds.
+// Rejected: track.Follow. It waits for longer and longer when a source is unavailable, and a change
+// of the local file must take effect within two seconds.
 type watched struct {
 	name   string
 	source source.Source

@@ -29,15 +29,15 @@ import "github.com/diana-limiter/diana/rule"
 //   - ASCII letters match in either case or not, see [rule.Paths].
 //
 // Since dot segments are plain, a reading either keeps them as ordinary segments, as routers of
-// frameworks do, or resolves them: ".." removes the segment before it. What remains depends on the
+// frameworks do, or resolves them: ".." removes the segment before it. The result depends on the
 // server only if that segment has several readings.
 //
 // There are too many readings to enumerate. Instead a Spelling takes the path apart once. Package
 // plan then walks its tree of URLs with the set of all nodes that some reading reaches. So each
 // segment can be read in its own way, which covers a chain of servers that differ.
 //
-// Rejected: a setting that chooses one reading. It is wrong as soon as two servers stand behind
-// one gateway, and nobody notices. Also rejected: evaluating the paths that Diana refuses now. That
+// Rejected: a setting that chooses one reading. It is wrong as soon as one gateway has two
+// servers behind it, and nobody notices. Also rejected: evaluating the paths that Diana refuses now. That
 // took 144 readings and 7 to 17 ms for a path of 8,000 bytes, and some spellings still escaped.
 
 // MaxLength is the longest accepted path, in bytes as the client sent it. It is the default of

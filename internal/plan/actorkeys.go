@@ -13,25 +13,6 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// maxListed is how many rules an error lists.
-const maxListed = 20
-
-// Named returns the rule with a name. The error lists the names.
-func (s *Set) Named(name string) (*Rule, error) {
-	var all []string
-	for _, r := range s.Rules {
-		if r.Name == name {
-			return r, nil
-		}
-		all = append(all, strconv.Quote(r.Name))
-	}
-	slices.Sort(all)
-	if len(all) > maxListed {
-		all = append(all[:maxListed], "...")
-	}
-	return nil, fmt.Errorf("no rule has the name %q, expected one of %s", name, strings.Join(all, ", "))
-}
-
 // ActorKeys returns the keys under which a rule may count the actor that texts name. The texts are
 // one of
 //
@@ -44,7 +25,7 @@ func (s *Set) Named(name string) (*Rule, error) {
 // An account or a device has several keys: one for each source of the identity, and that of the
 // client's address if the value is one. The value of an actor that looks like a key needs its name
 // in front, as in account=VALUE.
-func (s *Set) ActorKeys(r *Rule, texts []string) ([]string, error) {
+func ActorKeys(s *Set, r *Rule, texts []string) ([]string, error) {
 	n := &actorNamer{rule: r, identity: &s.identity, kinds: s.kinds}
 	for _, a := range r.Actor {
 		if a != rule.All {

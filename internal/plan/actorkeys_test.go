@@ -88,7 +88,7 @@ func TestActorKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		keys, err := set.ActorKeys(r, test.texts)
+		keys, err := ActorKeys(set, r, test.texts)
 		switch {
 		case test.err != "":
 			if err == nil || err.Error() != test.err {
@@ -108,12 +108,12 @@ func TestActorKeysOfExplain(t *testing.T) {
 		h := httptest.NewRequest(http.MethodGet, "/", nil)
 		h.Header.Set("X-Account-Id", account)
 		h.Header.Set("X-Plan", account)
-		explained, err := set.Explain(&rule.Request{Method: h.Method, Path: "/", HTTP: h})
+		explained, err := Explain(set, &rule.Request{Method: h.Method, Path: "/", HTTP: h})
 		if err != nil || len(explained) != 6 {
 			t.Fatal(explained, err)
 		}
 		for _, e := range explained {
-			keys, err := set.ActorKeys(e.Rule, []string{ActorText(e.Key)})
+			keys, err := ActorKeys(set, e.Rule, []string{ActorText(e.Key)})
 			if err != nil || !slices.Equal(keys, []string{e.Key}) {
 				t.Errorf("%s: %q, %v, want %q alone", e.Rule.Name, keys, err, e.Key)
 			}

@@ -22,7 +22,7 @@ type Bandwidth struct {
 }
 
 // newBandwidth returns the compiled bandwidth of an entry.
-func (v *resolver) newBandwidth(e *rule.Entry) (*Bandwidth, error) {
+func newBandwidth(v *resolver, e *rule.Entry) (*Bandwidth, error) {
 	b := *e.Bandwidth
 	if b.Rate < bounds.MinBandwidth || b.Rate > bounds.MaxBandwidth {
 		return nil, fmt.Errorf("bandwidth of %q is %d, expected %d to %d", e.URL, b.Rate, bounds.MinBandwidth, bounds.MaxBandwidth)

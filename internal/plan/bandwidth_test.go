@@ -40,7 +40,7 @@ func TestBandwidths(t *testing.T) {
 		r := request("X-Device-Id", "d")
 		r.Method, r.Path = tc.method, tc.path
 		var got []string
-		for _, e := range s.ExplainBandwidths(r) {
+		for _, e := range ExplainBandwidths(s, r) {
 			got = append(got, fmt.Sprint(e.Bandwidth.Rate, " ", e.Key))
 		}
 		if !slices.Equal(got, tc.want) {

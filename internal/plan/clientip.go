@@ -96,7 +96,7 @@ func parseIP(s string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), err == nil
 }
 
-// appendIP appends the form of an address that rules count by: an IPv4 address in full, and the
+// appendIP appends the form of an address that rules count by. It is an IPv4 address in full, or the
 // /64 of an IPv6 address, because a subscriber usually has a whole /64.
 func appendIP(b []byte, ip netip.Addr) []byte {
 	switch {

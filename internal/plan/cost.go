@@ -14,11 +14,11 @@ import (
 // mostLines is the largest number of cost headers that Diana reads in one request.
 const mostLines = 32
 
-// CostOf returns the cost of the request under the rule, see [rule.Cost].
-func (s *Set) CostOf(r *Rule, req *rule.Request) int64 {
-	name := r.Cost.Header
+// costOf returns the cost of a request under a rule, see [rule.Cost].
+func costOf(c rule.Cost, identity *rule.Identity, req *rule.Request) int64 {
+	name := c.Header
 	if name == "" {
-		return r.Cost.N
+		return c.N
 	}
 	if n, ok := req.Costs[name]; ok {
 		return min(max(n, 1), bounds.MaxCost)
@@ -27,7 +27,7 @@ func (s *Set) CostOf(r *Rule, req *rule.Request) int64 {
 		return 1
 	}
 	lines := req.HTTP.Header[name]
-	if len(lines) == 0 || !r.Cost.Client && !trustsPeer(&s.identity, req.HTTP) {
+	if len(lines) == 0 || !c.Client && !trustsPeer(identity, req.HTTP) {
 		return 1
 	}
 	if len(lines) > mostLines {

@@ -13,8 +13,8 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// What a header says counts if someone has said it who is believed, and nobody gains by
-// writing what cannot be read.
+// The number in a header counts if Diana believes the sender. A client does not gain by an
+// invalid number.
 func TestCostOf(t *testing.T) {
 	t.Parallel()
 	r := rule.Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 1, Unit: time.Second}}
@@ -89,7 +89,7 @@ func repeated(name, value string, n int) (lines []string) {
 	return lines
 }
 
-// What an algorithm could give back twice, or not at all, is refused.
+// Compile rejects a rule with charge if its algorithm cannot refund exactly once.
 func TestChargeFits(t *testing.T) {
 	t.Parallel()
 	for _, a := range limit.Algorithms() {

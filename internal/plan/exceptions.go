@@ -33,8 +33,8 @@ func (e *exceptions) choose(r *Rule, value string, ip netip.Addr) *Rule {
 	return r
 }
 
-// except compiles the exceptions of a rule, and adds its variants to the Set.
-func (s *Set) except(r *Rule) error {
+// addExceptions compiles the exceptions of a rule, and adds its variants to the Set.
+func addExceptions(s *Set, r *Rule) error {
 	if len(r.Except) == 0 && len(r.Overrides) == 0 {
 		return nil
 	}

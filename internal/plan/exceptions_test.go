@@ -48,13 +48,13 @@ func exceptional(t testing.TB, actor string, except []string, overrides map[stri
 	return s
 }
 
-// judged returns the limit that a request is judged by, and -1 for one that is excepted.
-func judged(t testing.TB, s *Set, req *rule.Request) int64 {
+// limitOf returns the N that counts for a request, or -1 if the rule skips the request.
+func limitOf(t testing.TB, s *Set, req *rule.Request) int64 {
 	t.Helper()
 	_, r := s.Rules[0].AppendKey(nil, req, s.ClientIP(req))
 	x := explain(t, s, req)[0]
 	if x.Excepted != (r == nil) || r != nil && x.Rule != r {
-		t.Errorf("explained %+v, and judged by %v", x, r)
+		t.Errorf("explained %+v, and limitOf by %v", x, r)
 	}
 	if r == nil {
 		return -1
@@ -87,8 +87,8 @@ func TestExceptions(t *testing.T) {
 		{"header:x-key", nil, map[string]int64{"k": 0}, request("X-Key", "k"), 0},
 		{"account", nil, map[string]int64{strings.Repeat("x", 300): 99}, request("X-Account-Id", strings.Repeat("x", 300)), 99},
 
-		// A value is never an address that an actor is counted by for want of a value, and
-		// one that looks like an address is not one.
+		// A Value does not match the address that counts because the request has no value. A
+		// Value that looks like an address is not an address.
 		{"account", []string{"=192.0.2.1"}, nil, request(), 10},
 		{"account", []string{"=192.0.2.1"}, nil, request("X-Account-Id", "192.0.2.1"), -1},
 		{"account", []string{"192.0.2.1"}, nil, request(), -1},
@@ -119,7 +119,7 @@ func TestExceptions(t *testing.T) {
 		{"ip", nil, map[string]int64{"::ffff:192.0.2.0/120": 1}, &rule.Request{Actors: map[string]string{"ip": "192.0.2.9"}}, 1},
 	} {
 		s := exceptional(t, row.actor, row.except, row.overrides)
-		if got := judged(t, s, row.request); got != row.want {
+		if got := limitOf(t, s, row.request); got != row.want {
 			t.Errorf("%s, except %v, overrides %v: %d, want %d", row.actor, row.except, row.overrides, got, row.want)
 		}
 	}
@@ -141,7 +141,7 @@ func TestExceptionsBehindProxies(t *testing.T) {
 		{"203.0.113.9:80", "192.0.2.1", -1},
 	} {
 		r := &http.Request{RemoteAddr: row.peer, Header: http.Header{"X-Forwarded-For": {row.forwarded}}}
-		if got := judged(t, s, &rule.Request{HTTP: r}); got != row.want {
+		if got := limitOf(t, s, &rule.Request{HTTP: r}); got != row.want {
 			t.Errorf("%s for %s: %d, want %d", row.peer, row.forwarded, got, row.want)
 		}
 	}

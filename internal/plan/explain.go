@@ -19,7 +19,7 @@ type Explanation struct {
 
 // Explain returns the rules that would evaluate the request, in order. It consumes nothing. The
 // error is a [rule.PathError].
-func (s *Set) Explain(req *rule.Request) ([]Explanation, error) {
+func Explain(s *Set, req *rule.Request) ([]Explanation, error) {
 	var m Match
 	if err := s.Find(&m, req); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ type BandwidthExplanation struct {
 
 // ExplainBandwidths returns the bandwidths of the response to the request. All of them apply. It
 // returns none for a path that Find refuses.
-func (s *Set) ExplainBandwidths(req *rule.Request) (explained []BandwidthExplanation) {
+func ExplainBandwidths(s *Set, req *rule.Request) (explained []BandwidthExplanation) {
 	var m Match
 	if err := s.Find(&m, req); err != nil {
 		return nil

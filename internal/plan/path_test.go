@@ -226,7 +226,7 @@ func FuzzPath(f *testing.F) {
 			return
 		}
 		checkServers(t, s, p, names)
-		// What net/url makes of it as a reference.
+		// The path that net/url resolves it to as a reference.
 		if ref, err := url.ParseRequestURI(p); err == nil && ref.Host == "" && !strings.Contains(p, "?") {
 			checkRoute(t, s, p, names, "net/url", new(url.URL).ResolveReference(ref).Path)
 		}

@@ -31,7 +31,7 @@ type Rule struct {
 
 // newRule returns the compiled form of a rule, except for its exceptions. The rule has its final
 // name.
-func (v *resolver) newRule(e *rule.Entry, r rule.Rule, identity string) (*Rule, error) {
+func newRule(v *resolver, e *rule.Entry, r rule.Rule, identity string) (*Rule, error) {
 	if r.Scope == "" {
 		r.Scope = rule.Local
 	}

@@ -81,7 +81,7 @@ func split(p string) []string { return strings.Split(strings.TrimPrefix(p, "/"),
 
 func join(segments []string) string { return "/" + strings.Join(segments, "/") }
 
-// decode decodes once. What is no escape stays.
+// decode decodes once. It keeps text that is not an escape.
 func decode(p string) string { return string(httptext.Unescape(nil, p)) }
 
 func merge(segments []string) []string {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/httptext"
@@ -88,11 +89,11 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 		compiled := &entry{url: e.URL, order: order}
 		for _, r := range e.Rules {
 			r.Name = all[0]
-			c, err := v.newRule(e, r, identities[0])
+			c, err := newRule(v, e, r, identities[0])
 			all, identities = all[1:], identities[1:]
 			if err == nil {
 				c.Index, c.Slot = len(s.Rules), len(s.Rules)
-				err = s.except(c)
+				err = addExceptions(s, c)
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
@@ -102,7 +103,7 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 			compiled.rules = append(compiled.rules, c)
 		}
 		if e.Bandwidth != nil {
-			b, err := v.newBandwidth(e)
+			b, err := newBandwidth(v, e)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -175,8 +176,30 @@ func (s *Set) insert(e *entry) {
 	n.entries = append(n.entries, e)
 }
 
+// maxListed is how many rules an error lists.
+const maxListed = 20
+
+// Named returns the rule with a name. The error lists the names.
+func (s *Set) Named(name string) (*Rule, error) {
+	var all []string
+	for _, r := range s.Rules {
+		if r.Name == name {
+			return r, nil
+		}
+		all = append(all, strconv.Quote(r.Name))
+	}
+	slices.Sort(all)
+	if len(all) > maxListed {
+		all = append(all[:maxListed], "...")
+	}
+	return nil, fmt.Errorf("no rule has the name %q, expected one of %s", name, strings.Join(all, ", "))
+}
+
 // ClientIP returns the address of the client that sent the request.
 func (s *Set) ClientIP(req *rule.Request) netip.Addr { return ClientIP(&s.identity, req) }
+
+// CostOf returns the cost of a request under a rule, see [rule.Cost].
+func (s *Set) CostOf(r *Rule, req *rule.Request) int64 { return costOf(r.Cost, &s.identity, req) }
 
 // Identify returns the account and the device of a request, "" if the request names none, and the
 // address of the client.

@@ -68,7 +68,7 @@ func urls(t testing.TB, s *Set, method, path string) []string {
 // explain is Explain of a request whose path is not refused.
 func explain(t testing.TB, s *Set, r *rule.Request) []Explanation {
 	t.Helper()
-	explained, err := s.Explain(r)
+	explained, err := Explain(s, r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestNamesAndCounters(t *testing.T) {
 		t.Error("two rules share their counters")
 	}
 
-	// What gives a count its meaning is in the counters' name, and nothing else.
+	// The name of the counters has exactly the fields that give a count its meaning.
 	counters := func(change func(*rule.Rule)) string {
 		r := tb
 		change(&r)

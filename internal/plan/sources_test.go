@@ -209,8 +209,8 @@ func checkSpelling(t *testing.T, source, text, got, want string) {
 	}
 }
 
-// Whoever names several accounts by one source counts by the address. The sources that
-// follow are not asked, because the upstream may believe one of the first.
+// If one source of a request names several accounts, the rule counts the address. Diana does not
+// ask the next sources, because the upstream may believe one of those accounts.
 func TestUnclearEndsTheChain(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -19,9 +19,10 @@ const (
 	// getTimeout is how long a Get may take.
 	getTimeout = 4 * time.Second
 
-	// Follow retries a centre that is out of reach after a pause that grows from shortestPause
-	// to longestPause. A random part of the pause spreads the retries of gateways that lost
-	// the centre at the same moment. Each gateway reaches it again within ten seconds.
+	// Follow retries a configuration centre that is unavailable after a pause that grows from
+	// shortestPause to longestPause. A random part of the pause spreads the retries of gateways
+	// that lost the configuration centre at the same moment. Each gateway reaches it again within
+	// ten seconds.
 	shortestPause = 500 * time.Millisecond
 	longestPause  = 5 * time.Second
 
@@ -35,8 +36,8 @@ type Follower struct {
 	// Changed is called with each document that differs from the previous one.
 	Changed func(source.Document)
 
-	// Reached is called with an error when the centre goes out of reach, and with nil when
-	// it is within reach again.
+	// Reached is called with an error when the configuration centre becomes unavailable, and with
+	// nil when it is available again.
 	Reached func(error)
 }
 

@@ -21,7 +21,7 @@ import (
 type script struct {
 	mu      sync.Mutex // guards the rest
 	now     source.Document
-	out     error         // why it is out of reach
+	out     error         // why it is unavailable
 	hangs   bool          // it does not answer
 	lost    bool          // Wait does not return any more when there is a change
 	changed chan struct{} // closed at the next change of any of these
@@ -112,7 +112,8 @@ func follow(t *testing.T, s *script, seen source.Document, lost error) func() []
 
 var errRefused = errors.New("refused")
 
-// Follow reports each document that differs, and when the centre goes out of reach and is back.
+// Follow reports each document that differs, and when the configuration centre becomes unavailable
+// and is back.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +147,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// A follower that starts without the centre learns when it is back, and gets its document.
+// A follower that starts without the configuration centre learns when it is back, and gets its
+// document.
 func TestFollowFromOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -181,8 +183,8 @@ func TestFollowLooksAnyway(t *testing.T) {
 	})
 }
 
-// However long a centre was out of reach, Follow pauses between its retries, and notices within
-// ten seconds that the centre is back.
+// However long a configuration centre was unavailable, Follow pauses between its retries, and
+// notices within ten seconds that the configuration centre is back.
 func TestFollowPauses(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"refuses": false, "hangs": true} {
@@ -215,8 +217,8 @@ func TestFollowPauses(t *testing.T) {
 	}
 }
 
-// The retries of a hundred gateways that lose a centre at the same moment are spread, when the
-// centre fails and when it is back.
+// The retries of a hundred gateways that lose a configuration centre at the same moment are spread,
+// when the configuration centre fails and when it is back.
 func TestFollowHerd(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"refuses": false, "hangs": true} {

@@ -20,14 +20,14 @@ type follower struct {
 
 // event is one call of a function of track.Follower.
 type event struct {
-	document *source.Document // nil: it is about the centre
-	err      error            // why it is out of reach; nil: it is back
+	document *source.Document // nil: it is about the configuration centre
+	err      error            // why it is unavailable; nil: it is back
 }
 
 // follow starts to follow the document like the program: it calls Get once, with a timeout of
 // limit, and passes the result to Follow. At the end of the test, all documents that it has
 // seen must have been put, in this order.
-func (s *stage) follow(limit time.Duration) *follower {
+func follow(s *stage, limit time.Duration) *follower {
 	s.Helper()
 	f := &follower{stage: s, events: make(chan event, 10000)}
 	src := s.open()

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 
 // Package sourcetest checks that a kind of configuration centre keeps the promises of package
-// source, in every state of the centre.
+// source, in every state of the configuration centre.
 //
-// A test starts a real centre, or a fake with the same protocol, and provides functions that
-// change its document. Most checks use [track.Follow], as gateways do.
+// A test starts a real configuration centre, or a fake with the same protocol, and provides
+// functions that change its document. Most checks use [track.Follow], as gateways do.
 package sourcetest
 
 import (
@@ -19,31 +19,32 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// Centre is a configuration centre that a test has started, without a document. The goroutine
-// of the test calls its functions, one at a time. They return when they are done, and fail the
-// test on an error. A nil function is something that this centre cannot do; the states that
+// Remote is a configuration centre that a test has started, without a document. The goroutine of
+// the test calls its functions, one at a time. They return when they are done, and fail the test on
+// an error. A nil function is something that this configuration centre cannot do; the states that
 // need it are skipped.
-type Centre struct {
+type Remote struct {
 	Kind    source.Kind
 	Options source.Options // where the document is, and who may read and write it
 
-	// Put and Delete change the document without the Source under test. If the centre has no
-	// network, they must also work while it is stopped.
+	// Put and Delete change the document without the Source under test. If the configuration centre
+	// has no network, they must also work while it is stopped.
 	Put    func(text []byte)
 	Delete func()
 
-	// Stop stops the centre. Start starts it again, at the same address and with the same
-	// document.
+	// Stop stops the configuration centre. Start starts it again, at the same address and with the
+	// same document.
 	Stop, Start func()
 
-	// Wipe restarts the centre at the same address without any data. Revisions and indexes
-	// start again too.
+	// Wipe restarts the configuration centre at the same address without any data. Revisions and
+	// indexes start again too.
 	Wipe func()
 
-	// Compact makes the centre forget earlier versions of the document.
+	// Compact makes the configuration centre forget earlier versions of the document.
 	Compact func()
 
-	// Largest is the size of the largest document of this centre, in bytes. Zero: no limit.
+	// Largest is the size of the largest document of this configuration centre, in bytes. Zero: no
+	// limit.
 	Largest int
 }
 
@@ -51,9 +52,9 @@ type Centre struct {
 // machine can be busy with other tests.
 const patience = time.Minute
 
-// Run tests a kind in all states, several at the same time. start starts a centre for each
-// state, and stops it with t.Cleanup.
-func Run(t *testing.T, start func(t *testing.T) Centre) {
+// Run tests a kind in all states, several at the same time. start starts a configuration centre for
+// each state, and stops it with t.Cleanup.
+func Run(t *testing.T, start func(t *testing.T) Remote) {
 	t.Helper()
 	var running sync.WaitGroup
 	// The tests wait most of the time, so more of them run than t.Parallel would allow.
@@ -68,18 +69,18 @@ func Run(t *testing.T, start func(t *testing.T) Centre) {
 	running.Wait()
 }
 
-// stage is a centre, the proxy in front of it, and the documents that it has had.
+// stage is a configuration centre, the proxy in front of it, and the documents that it has had.
 type stage struct {
 	*testing.T
-	Centre
-	proxy   *redistest.Proxy // nil: the centre has no network
+	Remote
+	proxy   *redistest.Proxy // nil: the configuration centre has no network
 	secrets []string
 	put     []source.Document // in the order of their changes
 }
 
-func newStage(t *testing.T, c Centre) *stage {
+func newStage(t *testing.T, c Remote) *stage {
 	t.Helper()
-	s := &stage{T: t, Centre: c, put: []source.Document{{}}}
+	s := &stage{T: t, Remote: c, put: []source.Document{{}}}
 	if s.Options.URL.Host != "" {
 		s.proxy = redistest.StartProxy(t, s.Options.URL.Host)
 	}
@@ -110,7 +111,7 @@ func (s *stage) needNetwork() {
 	}
 }
 
-// need skips a test that needs functions which the centre does not have.
+// need skips a test that needs functions which the configuration centre does not have.
 func (s *stage) need(what string, functions ...func()) {
 	s.Helper()
 	for _, f := range functions {
@@ -120,7 +121,7 @@ func (s *stage) need(what string, functions ...func()) {
 	}
 }
 
-// open returns a Source of the centre, which is closed at the end of the test.
+// open returns a Source of the configuration centre, which is closed at the end of the test.
 func (s *stage) open() source.Source {
 	s.Helper()
 	addr := ""
@@ -130,7 +131,7 @@ func (s *stage) open() source.Source {
 	return s.openAt(addr)
 }
 
-// openAt returns a Source of a centre at host:port, which may be something else.
+// openAt returns a Source of a configuration centre at host:port, which may be something else.
 func (s *stage) openAt(addr string) source.Source {
 	s.Helper()
 	o := s.Options
@@ -148,7 +149,7 @@ func (s *stage) openAt(addr string) source.Source {
 	return src
 }
 
-// change puts a document into the centre.
+// change puts a document into the configuration centre.
 func (s *stage) change(text string) {
 	s.put = append(s.put, source.Document{Text: []byte(text[:min(len(text), source.MaxSize+1)]), Exists: true})
 	s.Put([]byte(text))
@@ -160,8 +161,8 @@ func (s *stage) remove() {
 	s.Delete()
 }
 
-// away puts the centre out of reach until back. It restarts a centre that can be stopped. The
-// document can be changed meanwhile.
+// away makes the configuration centre unavailable until back. It restarts a configuration centre
+// that can be stopped. The document can be changed meanwhile.
 func (s *stage) away() {
 	s.Helper()
 	if s.proxy == nil {

@@ -16,16 +16,17 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-// shortly is the timeout of the first Get in the states where the centre does not answer.
+// shortly is the timeout of the first Get in the states where the configuration centre does not
+// answer.
 const shortly = 500 * time.Millisecond
 
-// states are the states of a centre, and what a Source must do in them.
+// states are the states of a configuration centre, and what a Source must do in them.
 var states = []struct {
 	name string
 	play func(*stage)
 }{
 	{"absent at start", func(s *stage) {
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.seesNone()
 		s.change("first")
 		f.sees("first")
@@ -33,7 +34,7 @@ var states = []struct {
 	{"out of reach at start", func(s *stage) {
 		s.change("first")
 		s.away()
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.loses()
 		s.back()
 		f.finds()
@@ -46,7 +47,7 @@ var states = []struct {
 		if _, err := s.get(s.open(), shortly); !errors.Is(err, context.DeadlineExceeded) {
 			s.Errorf("found %v, expected a timeout", err)
 		}
-		f := s.follow(shortly)
+		f := follow(s, shortly)
 		f.loses()
 		s.proxy.Resume()
 		f.finds()
@@ -54,7 +55,7 @@ var states = []struct {
 	}},
 	{"changed and emptied", func(s *stage) {
 		s.change("first")
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees("first")
 		s.change("second")
 		f.sees("second")
@@ -65,7 +66,7 @@ var states = []struct {
 	}},
 	{"deleted and put again", func(s *stage) {
 		s.change("first")
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees("first")
 		s.remove()
 		f.seesNone()
@@ -80,7 +81,7 @@ var states = []struct {
 		const last = 1000
 		text := func(i int) string { return strings.Repeat(fmt.Sprintf("change %d\n", i), 50) }
 		s.change(text(0))
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees(text(0))
 		for i := range last {
 			s.change(text(i + 1))
@@ -96,14 +97,14 @@ var states = []struct {
 			return text[:n]
 		}
 		s.change(sized(source.MaxSize))
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees(sized(source.MaxSize))
 		if s.Largest == 0 || s.Largest > source.MaxSize {
 			s.change(sized(5_000_000))
 			f.awaits("a document that is too large", func(e event) bool {
 				return e.document != nil && len(e.document.Text) == source.MaxSize+1
 			})
-			f.seen = f.seen[:len(f.seen)-1] // a centre may deliver other bytes of it
+			f.seen = f.seen[:len(f.seen)-1] // a configuration centre may deliver other bytes of it
 		}
 		s.change("small")
 		f.sees("small")
@@ -114,11 +115,11 @@ var states = []struct {
 			text[i] = byte(i)
 		}
 		s.change(string(text))
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees(string(text))
 	}},
 	{"back with the same", func(s *stage) {
-		f := s.leaves()
+		f := leaves(s)
 		s.back()
 		f.finds()
 		s.change("third")
@@ -128,19 +129,19 @@ var states = []struct {
 		}
 	}},
 	{"back with newer", func(s *stage) {
-		f := s.leaves()
+		f := leaves(s)
 		s.change("third")
 		s.back()
 		f.sees("third")
 	}},
 	{"back with older", func(s *stage) {
-		f := s.leaves()
+		f := leaves(s)
 		s.change("first")
 		s.back()
 		f.sees("first")
 	}},
 	{"back without", func(s *stage) {
-		f := s.leaves()
+		f := leaves(s)
 		s.remove()
 		s.back()
 		f.seesNone()
@@ -148,7 +149,7 @@ var states = []struct {
 	{"stopped and started", func(s *stage) {
 		s.need("be stopped", s.Stop, s.Start)
 		s.change("first")
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees("first")
 		for _, text := range []string{"second", "third"} {
 			s.Stop()
@@ -162,7 +163,7 @@ var states = []struct {
 	{"frozen and thawed", func(s *stage) {
 		s.needNetwork()
 		s.change("first")
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees("first")
 		s.proxy.Freeze()
 		f.loses()
@@ -176,7 +177,7 @@ var states = []struct {
 		for i := range 20 {
 			s.change(fmt.Sprintf("before %d", i))
 		}
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees("before 19")
 		s.put = append(s.put, source.Document{})
 		s.Wipe()
@@ -189,7 +190,7 @@ var states = []struct {
 		for i := range 20 {
 			s.change(fmt.Sprintf("before %d", i))
 		}
-		f := s.leaves()
+		f := leaves(s)
 		s.Wipe()
 		s.change("after")
 		s.back()
@@ -203,7 +204,7 @@ var states = []struct {
 		src := s.open()
 		old, err := s.get(src, patience)
 		s.fine(err)
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees("first")
 		s.away()
 		f.loses()
@@ -229,7 +230,7 @@ var states = []struct {
 	{"connection lost silently", func(s *stage) {
 		s.needNetwork()
 		s.change("first")
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees("first")
 		s.proxy.Lose()
 		s.change("second")
@@ -242,7 +243,7 @@ var states = []struct {
 		s.needNetwork()
 		s.proxy.SetLatency(shortly)
 		s.change("first")
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees("first")
 		s.change("second")
 		f.sees("second")
@@ -333,7 +334,7 @@ var states = []struct {
 				s.Errorf("put %q, found %q, exists: %v", name(text), name(string(d.Text)), d.Exists)
 			}
 		}
-		f := s.follow(patience)
+		f := follow(s, patience)
 		f.sees("last")
 		s.put = append(s.put, source.Document{Text: []byte("after"), Exists: true})
 		s.fine(src.Put(s.Context(), []byte("after")))
@@ -351,11 +352,12 @@ var states = []struct {
 	}},
 }
 
-// leaves returns a follower that has seen "first" and then "second", and has lost the centre.
-func (s *stage) leaves() *follower {
+// leaves returns a follower that has seen "first" and then "second", and has lost the configuration
+// centre.
+func leaves(s *stage) *follower {
 	s.Helper()
 	s.change("first")
-	f := s.follow(patience)
+	f := follow(s, patience)
 	f.sees("first")
 	s.change("second")
 	f.sees("second")

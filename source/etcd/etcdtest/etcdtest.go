@@ -164,7 +164,7 @@ func (s *Server) Stop() {
 	s.etcd = nil
 }
 
-// Wipe stops etcd and starts it again with nothing, so that its revisions begin anew.
+// Wipe stops etcd and starts it again without data, so that its revisions start again from 1.
 func (s *Server) Wipe() {
 	s.t.Helper()
 	s.Stop()

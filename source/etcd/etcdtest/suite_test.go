@@ -13,26 +13,26 @@ import (
 	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
-// Every Source of every test has been closed when the tests end, and nothing goes on.
+// When the tests end, every Source is closed, and no goroutine still runs.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEtcd(t *testing.T) {
 	t.Parallel()
-	sourcetest.Run(t, func(t *testing.T) sourcetest.Centre {
+	sourcetest.Run(t, func(t *testing.T) sourcetest.Remote {
 		return centre(t, etcdtest.Options{Username: "gateway", Password: "hidden-password"})
 	})
 }
 
 func TestEtcdByTLS(t *testing.T) {
 	t.Parallel()
-	sourcetest.Run(t, func(t *testing.T) sourcetest.Centre { return centre(t, etcdtest.Options{TLS: true}) })
+	sourcetest.Run(t, func(t *testing.T) sourcetest.Remote { return centre(t, etcdtest.Options{TLS: true}) })
 }
 
-func centre(t *testing.T, o etcdtest.Options) sourcetest.Centre {
+func centre(t *testing.T, o etcdtest.Options) sourcetest.Remote {
 	t.Helper()
 	const key = "diana/limits of all"
 	e := etcdtest.Start(t, o)
-	c := sourcetest.Centre{
+	c := sourcetest.Remote{
 		Kind: etcd.Kind(),
 		Options: source.Options{
 			URL: parseURL(t, "etcd://"+e.Addr()+"/diana/limits%20of%20all"),

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// A placedRule is a rule with its entry and its counterpart.
+type placedRule struct {
+	rule.Rule
+	url      rule.Pattern
+	divert   *rule.Divert
+	name     string // given, or made
+	entry    int
+	counters string      // equal in two configurations if the second continues them
+	partner  *placedRule // the same rule in the other configuration; nil means none
+}
+
+func rulesOf(entries []rule.Entry) []*placedRule {
+	made := names.Rules(entries)
+	var rules []*placedRule
+	for i, e := range entries {
+		for _, r := range e.Rules {
+			rules = append(rules, &placedRule{Rule: r, url: e.URL, divert: e.Divert, name: made[len(rules)], entry: i})
+		}
+	}
+	nameCounters(rules, entries)
+	return rules
+}
+
+// match finds partners, by the most specific key first. Rules with equal keys are matched in order.
+func match(old, now []*placedRule) {
+	unnamed := func(key func(*placedRule) string) func(*placedRule) string {
+		return func(r *placedRule) string {
+			if r.Name != "" {
+				return ""
+			}
+			return key(r)
+		}
+	}
+	loosely := func(r *placedRule) string { return fmt.Sprintf("%q %q %s", r.url.Same(), r.Actor, r.Algorithm.Name()) }
+	for _, key := range []func(*placedRule) string{
+		func(r *placedRule) string { return r.Name },
+		unnamed((*placedRule).says),
+		(*placedRule).says, // a renamed rule
+		unnamed(func(r *placedRule) string { return fmt.Sprint(loosely(r), r.Limit.N, r.Limit.Unit) }),
+		unnamed(loosely),
+	} {
+		single := map[string][]*placedRule{}
+		for _, r := range old {
+			if k := key(r); k != "" && r.partner == nil {
+				single[k] = append(single[k], r)
+			}
+		}
+		for _, r := range now {
+			k := key(r)
+			if list := single[k]; len(list) > 0 && r.partner == nil {
+				r.partner, list[0].partner = list[0], r
+				single[k] = list[1:]
+			}
+		}
+	}
+}
+
+// fields returns all fields of a rule except its name, always the same keys.
+func (r *placedRule) fields() []setting {
+	l := r.Limit
+	unit := ""
+	if l.Unit != 0 {
+		unit = names.Unit(l.Unit)
+	}
+	return []setting{
+		plainSetting("url", r.url.String()),
+		plainSetting("actor", r.ActorText()),
+		plainSetting("algo", r.Algorithm.Name()),
+		plainSetting("rpu", strconv.FormatInt(l.N, 10)),
+		plainSetting("unit", unit),
+		plainSetting("burst", orRPU(l.Burst)),
+		plainSetting("queue", orRPU(l.Queue)),
+		plainSetting("slices", strconv.FormatInt(cmp.Or(l.Slices, bounds.DefaultSlices), 10)),
+		plainSetting("align", wordOf(l.AlignFirst, "clock", "first")),
+		plainSetting("warmup", l.Warmup.String()),
+		plainSetting("scope", r.Scope.String()),
+		plainSetting("on_error", r.OnError.String()),
+		plainSetting("mode", r.Mode()),
+		plainSetting("cost", r.Cost.String()),
+		plainSetting("charge", strings.Join(numbers(r.Charge), ", ")),
+		plainSetting("wait", waitText(r.Wait)),
+		setting{key: "divert", shown: legible(r.divert.String()), is: divertText(r.divert)},
+	}
+}
+
+// orRPU returns a burst or queue in the words of a configuration.
+func orRPU(n int64) string {
+	switch n {
+	case 0:
+		return "rpu"
+	case limit.NoQueue:
+		return "0"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// wordOf returns the word of a configuration for a setting with two values.
+func wordOf(on bool, off, word string) string {
+	if on {
+		return word
+	}
+	return off
+}
+
+// shorten returns the first characters of a text.
+func shorten(s string, most int) string {
+	n := 0
+	for i := range s {
+		if n++; n > most {
+			return s[:i] + "..."
+		}
+	}
+	return s
+}
+
+func numbers(list []int) (texts []string) {
+	for _, n := range list {
+		texts = append(texts, strconv.Itoa(n))
+	}
+	return texts
+}
+
+func waitText(wait time.Duration) string {
+	if wait == 0 {
+		return ""
+	}
+	return wait.String()
+}
+
+func divertText(d *rule.Divert) string {
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %q %q %q %v", d.Status, d.Type, d.Body, d.File, d.Upstream)
+}
+
+// says returns a text that is equal for two rules whose fields are equal, except for their names.
+func (r *placedRule) says() string {
+	var b strings.Builder
+	for _, f := range r.fields() {
+		b.WriteString(f.is)
+		b.WriteByte(0)
+	}
+	b.WriteString(treats(&r.Rule))
+	return b.String()
+}
+
+// added returns the line for a new rule. A name that was made from the fields already says most.
+func (r *placedRule) added(counters string) string {
+	var parts []string
+	if r.Name != "" {
+		rate := fmt.Sprintf("%s %d per %s", r.Algorithm.Name(), r.Limit.N, names.Unit(r.Limit.Unit))
+		if r.Limit.Unit == 0 {
+			rate = fmt.Sprintf("%s %d at once", r.Algorithm.Name(), r.Limit.N)
+		}
+		parts = append(parts, legible(r.url.String()), legible(r.ActorText()), rate)
+	}
+	usual := placedRule{url: r.url, Rule: rule.Rule{
+		Actor: r.Actor, Algorithm: r.Algorithm, Limit: limit.Limit{N: r.Limit.N, Unit: r.Limit.Unit},
+	}}
+	fields := r.fields()
+	for i, f := range usual.fields() {
+		if fields[i].is != f.is {
+			parts = append(parts, f.key+" "+fields[i].shown)
+		}
+	}
+	parts = append(parts, treatedSince(&r.Rule, &usual.Rule)...)
+	if counters != "" {
+		parts = append(parts, counters)
+	}
+	if len(parts) == 0 {
+		return fmt.Sprintf("rule %q added", r.name)
+	}
+	return fmt.Sprintf("rule %q added: %s", r.name, strings.Join(parts, ", "))
+}
+
+// changed returns the line for the differences from the partner, or "" if there are none.
+func (r *placedRule) changed(moved, counters string) string {
+	var parts []string
+	if was := r.partner; was.Name != r.Name {
+		parts = append(parts, fmt.Sprintf("renamed %q", r.name))
+	}
+	was := r.partner.fields()
+	for i, is := range r.fields() {
+		parts = append(parts, was[i].changes(is, "")...)
+	}
+	parts = append(parts, treatedSince(&r.Rule, &r.partner.Rule)...)
+	for _, text := range []string{moved, counters} {
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("rule %q: %s", r.partner.name, strings.Join(parts, ", "))
+}
