@@ -157,7 +157,7 @@ func runGateway(ctx context.Context, args []string, in io.Reader, out io.Writer)
 		return err
 	}
 	defer store.Close()
-	var counters limit.Counters
+	var counters any
 	for _, a := range exactAlgorithms() {
 		if a.Called(args[1]) {
 			if counters, err = countersOf(store, a.Name(), a, limit.Limit{N: exactLimit, Unit: 24 * time.Hour}); err != nil {

@@ -38,7 +38,7 @@ func crowd(work func(rnd *rand.Rand)) {
 func TestChurnWithSeveralRules(t *testing.T) {
 	t.Parallel()
 	s := New(Options{MaxKeys: 50})
-	var all []limit.Counters
+	var all []any
 	for i := range 3 {
 		all = append(all, open(t, s, limit.TokenBucket(), limit.Limit{N: 1000, Unit: time.Duration(i+1) * time.Millisecond}))
 	}
@@ -119,7 +119,7 @@ func TestQueueOutlivesRetirement(t *testing.T) {
 func TestSlotsOutliveRetirement(t *testing.T) {
 	t.Parallel()
 	s := New(Options{})
-	places := func() limit.Counters { return open(t, s, limit.Concurrency(), limit.Limit{N: 2}) }
+	places := func() any { return open(t, s, limit.Concurrency(), limit.Limit{N: 2}) }
 	c := places()
 	var held []limit.Charge
 	for range 2 {
@@ -130,8 +130,8 @@ func TestSlotsOutliveRetirement(t *testing.T) {
 		held = append(held, ch...)
 	}
 	s.Retire(c)
-	for i := range s.shards {
-		s.shards[i].sweep(s, map[uint64]bool{})
+	for i := range s.records.shards {
+		s.records.shards[i].sweep(s.records.keep, map[uint64]bool{})
 	}
 	c = places()
 	if take(t, s, c, 0, "x") {
@@ -143,10 +143,10 @@ func TestSlotsOutliveRetirement(t *testing.T) {
 	}
 
 	unused := open(t, s, limit.SlidingLog(), limit.Limit{N: 1, Unit: time.Second})
-	for _, retired := range []limit.Counters{c, unused} {
+	for _, retired := range []any{c, unused} {
 		s.Retire(retired)
 	}
-	s.lastID = maxID // as if all names had been used
+	s.records.families.lastID = maxID // as if all names had been used
 	if id := open(t, s, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Second}).(*counters).id; id != unused.(*counters).id {
 		t.Errorf("id %d is used again, want that of no record", id)
 	}

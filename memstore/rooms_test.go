@@ -17,7 +17,7 @@ import (
 )
 
 // perDay returns the counters of a separate rule: a request a day.
-func perDay(t testing.TB, s *Store, name string) limit.Counters {
+func perDay(t testing.TB, s *Store, name string) any {
 	t.Helper()
 	return named(t, s, name, limit.TokenBucket(), limit.Limit{N: 1, Unit: 24 * time.Hour})
 }
@@ -31,7 +31,7 @@ func TestRoomOfItsOwn(t *testing.T) {
 		room := maxKeys / (4 * rules)
 		s := New(Options{MaxKeys: maxKeys})
 		now := s.Now()
-		var all []limit.Counters
+		var all []any
 		for i := range rules {
 			all = append(all, perDay(t, s, fmt.Sprint("rule ", i)))
 		}
@@ -57,20 +57,20 @@ type kept struct{ records, expired int }
 
 func scan(s *Store, now int64) map[*family]kept {
 	all := map[*family]kept{}
-	for i := range s.shards {
-		for k := range *s.shards[i].table.Load() {
-			r := &(*s.shards[i].table.Load())[k]
+	for i := range s.records.shards {
+		for k := range *s.records.shards[i].table.Load() {
+			r := &(*s.records.shards[i].table.Load())[k]
 			meta, head := r.meta.Load(), r.head.Load()
 			if meta == empty || meta == tomb {
 				continue
 			}
-			f := s.familyOf(meta & idMask).Load()
-			if s.beside(f, meta) {
+			f := s.records.families.of(meta & idMask)
+			if s.records.beside(f, meta) {
 				continue
 			}
 			n := all[f]
 			n.records++
-			if s.expired(&s.shards[i], meta, head, now) {
+			if s.records.expired(&s.records.shards[i], meta, head, now) {
 				n.expired++
 			}
 			all[f] = n
@@ -105,7 +105,7 @@ func TestRoomsAgainstModel(t *testing.T) {
 		maxKeys := rapid.IntRange(1, 24).Draw(t, "max_keys") // so few that an insert looks at all
 		now := int64(1_000_000_000)
 		s := New(Options{MaxKeys: maxKeys, Clock: func() time.Time { return time.UnixMicro(now) }})
-		handles := map[int][]limit.Counters{} // of each rule
+		handles := map[int][]any{} // of each rule
 		var inside []limit.Charge
 		openRule := func(i int) {
 			m, err := algorithms[i%3].New(limit.Limit{N: 2, Unit: time.Duration(i+1) * time.Second})
@@ -156,7 +156,7 @@ func TestRoomsAgainstModel(t *testing.T) {
 				}
 				c := handles[rule][0].(*counters)
 				key := []byte(fmt.Sprint(rapid.IntRange(0, 40).Draw(t, "actor")))
-				p := s.locate(c.family, s.hash(key))
+				p := s.records.locate(c.family, s.records.hash(key))
 				known := p.find()
 				inUse := map[*family]bool{}
 				for _, open := range handles {
@@ -203,7 +203,7 @@ func TestRoomsWhileRulesChange(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1_000_000_000)
 	s := New(Options{MaxKeys: maxKeys, Clock: func() time.Time { return time.UnixMicro(now.Load()) }})
-	var all [rules]limit.Counters
+	var all [rules]any
 	for i := range all {
 		all[i] = perDay(t, s, fmt.Sprint("rule ", i))
 	}
@@ -242,8 +242,8 @@ func TestRoomsWhileRulesChange(t *testing.T) {
 			t.Errorf("%s: %d records are counted, %d are there", f.name, f.keys, n.records)
 		}
 	}
-	if total > maxKeys || total != s.rooms.keys {
-		t.Errorf("%d records are there and %d counted, want at most %d", total, s.rooms.keys, maxKeys)
+	if total > maxKeys || total != s.records.rooms.keys {
+		t.Errorf("%d records are there and %d counted, want at most %d", total, s.records.rooms.keys, maxKeys)
 	}
 }
 

@@ -36,7 +36,7 @@ var noteResetScript = plainScript(resetsLua + "note_reset(KEYS[1], ARGV[1])\nret
 // until those that wait have proceeded, a request of another gateway can come between two.
 //
 // The error is ErrUnavailable, or ctx's.
-func (s *Store) Reset(ctx context.Context, h limit.Counters, key []byte) error {
+func (s *Store) Reset(ctx context.Context, h any, key []byte) error {
 	c := h.(*counters)
 	if c.held {
 		return nil

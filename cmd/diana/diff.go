@@ -39,10 +39,10 @@ func sameSettings(o *output, a, b *config.Config) (*config.Config, *config.Confi
 	switch {
 	case b.HasSettings() && !a.HasSettings():
 		o.complainf(onlyRules, a.Source)
-		a = config.Compose(b, a)
+		a = b.WithRemote(a)
 	case a.HasSettings() && !b.HasSettings():
 		o.complainf(onlyRules, b.Source)
-		b = config.Compose(a, b)
+		b = a.WithRemote(b)
 	}
 	return a, b
 }

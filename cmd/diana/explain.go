@@ -149,7 +149,7 @@ func table(explained []plan.Explanation, remaining map[string]left) string {
 			of = unknownLeft
 		}
 		row(of, plan.ActorText(e.Key), strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), l,
-			r.Scope.String(), r.Mode.String())
+			r.Scope.String(), r.Mode())
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return b.String()

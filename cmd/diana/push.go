@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // pushCommand writes a file to the configuration centre.
@@ -72,5 +72,5 @@ func readDocument(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, config.MaxSize+1))
+	return io.ReadAll(io.LimitReader(f, bounds.MaxConfig+1))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/track"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -31,7 +32,7 @@ func openRemote(local *config.Config) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, s, err := source.Open(vocabulary().Sources, o)
+	_, s, err := vocabulary().OpenSource(o)
 	if err != nil {
 		return nil, fmt.Errorf("remote: %w", err)
 	}
@@ -42,7 +43,7 @@ func (r *remote) close() { _ = r.source.Close() } // no write is pending
 
 // get returns the document of the configuration centre.
 func (r *remote) get(ctx context.Context) (source.Document, error) {
-	d, err := source.Get(ctx, r.source, remoteTimeout)
+	d, err := track.Get(ctx, r.source, remoteTimeout)
 	if err != nil {
 		return d, fmt.Errorf("%s: %w", r.where, err)
 	}
@@ -66,7 +67,7 @@ func (r *remote) compose(name string, text []byte) (*config.Config, int, error) 
 	if err != nil {
 		return nil, 0, err
 	}
-	whole := config.Compose(r.local, d)
+	whole := r.local.WithRemote(d)
 	set, err := compile(whole)
 	if err != nil {
 		return nil, 0, err

@@ -26,9 +26,9 @@ func Path(r *http.Request) (string, *rule.PathError) {
 	return path, nil
 }
 
-// Reject answers a request that cannot be evaluated because of the client: with 400 or 414 if err
-// is a *rule.PathError, and with 408 if a body did not arrive in time. It reports whether err is
-// such an error; otherwise it writes nothing.
+// Reject answers a request that cannot be evaluated because of a mistake of the client. The status is
+// 400 or 414 if err is a *rule.PathError, and 408 if a body did not arrive in time. With another
+// error Reject writes nothing and returns false.
 func Reject(w http.ResponseWriter, err error) bool {
 	var strange *rule.PathError
 	switch {
