@@ -3,9 +3,7 @@
 package config
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -119,6 +117,18 @@ func (v Vocabulary) scopes() []string {
 	return all
 }
 
+// otherScopes returns the scopes whose store is outside of this process: global, and those of the
+// program.
+func (v Vocabulary) otherScopes() []string {
+	all := []string{string(rule.Global)}
+	for _, s := range v.Scopes {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // OpenSource returns the source that o describes, and the name of its kind, which is the first of its
 // schemes. It does no network I/O.
 func (v Vocabulary) OpenSource(o source.Options) (kind string, s source.Source, err error) {
@@ -137,39 +147,4 @@ func (v Vocabulary) source(scheme string) (source.Kind, bool) {
 		return source.Kind{}, false
 	}
 	return v.Sources[i], true
-}
-
-// Schema returns a JSON Schema (draft 2020-12) for one document of a configuration in the words
-// of v. Editors use it. A configuration that Parse accepts fits the schema, except for oddities
-// such as a colon without a space after it. A schema cannot express everything that Parse checks,
-// such as that no two entries have the same url.
-func (v Vocabulary) Schema() []byte {
-	d := &drawing{words: v, defs: object{}}
-	schema := object{
-		"$schema":     "https://json-schema.org/draft/2020-12/schema",
-		"title":       "Configuration of Diana",
-		"description": "Settings and limits; or an entry, or a list of entries.",
-		"anyOf":       []object{fullKeys.draw(d), entryKeys.draw(d), entriesForm.draw(d)},
-		"$defs":       d.defs,
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(schema); err != nil { // the tables are wrong
-		panic(err)
-	}
-	return b.Bytes()
-}
-
-// otherScopes returns the scopes whose store is outside of this process: global, and those of the
-// program.
-func (v Vocabulary) otherScopes() []string {
-	all := []string{string(rule.Global)}
-	for _, s := range v.Scopes {
-		if !slices.Contains(all, s) {
-			all = append(all, s)
-		}
-	}
-	return all
 }
