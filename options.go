@@ -38,28 +38,28 @@ type Options struct {
 
 	// Stores are stores of the program by scope. Rules with that scope are counted there. A name
 	// of the program's own becomes a scope that configurations may use; "local" and "global" replace
-	// the store in this process and Redis. Every store must pass package storetest. If a store
-	// returns an error, on_error of the rule decides, as it does while Redis is down, and the store
-	// gets a debit for each request that was allowed meanwhile. A Limiter asks it again with the next
-	// request, so a store should fail fast. At most 62 stores. The program closes them, after
-	// the Limiter.
+	// the store in this process and Redis. Every store must pass package storetest.
+	//
+	// If a store returns an error, on_error of the rule decides, as it does while Redis is down. The
+	// store then gets a debit for each request that was allowed. A Limiter asks the store again with
+	// the next request, so a store should fail fast. There are at most 62 stores. The program closes
+	// them, after the Limiter.
 	Stores map[string]limit.Store
 
 	// Refuse answers a refused request in place of the configured problem. The RateLimit fields,
 	// Retry-After and Cache-Control are already set; Refuse can change them, and must write a
-	// status. It is called for each request that Handler does not allow, also for one whose context
-	// ended while it waited, which may have no Verdicts and has a RetryAfter of 0. It is not called
-	// for a request that its entry diverts, nor for one that is rejected with 400, 408 or 414. It
-	// runs on the request's goroutine and must not keep the Decision. If it panics, the request
+	// status. It is called for each request that Handler does not allow. A request whose context ended
+	// while it waited is one of these; it may have no Verdicts, and its RetryAfter is 0. Refuse is not
+	// called for a request that its entry diverts, or that is rejected with 400, 408 or 414. It runs on the request's goroutine and must not keep the Decision. If it panics, the request
 	// releases what it holds. Nil means the configured problem.
 	Refuse func(w http.ResponseWriter, r *http.Request, d *Decision)
 
 	// OnDecision is called with each decision of Handler and Take, allowed or refused, after the
 	// request has waited, and before Handler writes the response or Take returns. It runs on the
 	// request's goroutine, concurrently for different requests. It must return soon, must not call
-	// Done or SetStatus, and must not keep the Decision. It is not called when Take returns an error
-	// (for a path that is rejected, or for a context that ended while the request waited), nor for
-	// the same in Handler. If it panics, the request releases what it holds. Each call costs one
+	// Done or SetStatus, and must not keep the Decision. It is not called when Take returns an error, or
+	// for the same reasons in Handler: the path is rejected, or the context ended while the request
+	// waited. If it panics, the request releases what it holds. Each call costs one
 	// allocation. Nil costs nothing.
 	OnDecision func(d *Decision)
 

@@ -204,8 +204,8 @@ func (l *redisLink) leaveUnused(n *connection) {
 	}
 }
 
-// changed is called when Redis comes within reach or out of it, when it has forgotten what
-// it had counted, and when the number of gateways changes, which changes each one's share.
+// changed is called when Redis becomes available or unavailable, when it has lost its memory, and
+// when the number of gateways changes, because that changes the share of each.
 func (l *redisLink) changed(n *connection, h redisstore.Health) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

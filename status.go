@@ -12,7 +12,7 @@ import (
 // Status is what an operator sees of a Limiter.
 type Status struct {
 	Config        ConfigStatus `json:"config"`
-	Degraded      bool         `json:"degraded"`                 // global rules are judged without Redis
+	Degraded      bool         `json:"degraded"`                 // some rules are evaluated without their store
 	DegradedSince *time.Time   `json:"degraded_since,omitempty"` // nil if it is not
 	Fallback      int64        `json:"fallback"`                 // requests that were evaluated without Redis since the start
 	Gateways      int          `json:"gateways"`                 // last seen alive, this one included
@@ -68,8 +68,8 @@ type RuleStatus struct {
 	ShadowRefused int64 `json:"shadow_refused"` // would have been refused
 	Delayed       int64 `json:"delayed"`        // allowed after waiting
 
-	// Overflow is how many requests, among all these and those that another rule refused, were
-	// judged by the rule's overflow counter, because max_keys left no room for their actors.
+	// Overflow is how many requests the rule's overflow counter has evaluated, because max_keys left
+	// no room for their actors. It includes requests that another rule refused.
 	Overflow int64 `json:"overflow"`
 
 	// TopRefused are the actors that the rule has refused most, in shadow mode too, the most
@@ -82,9 +82,9 @@ type TopRefused struct {
 	Actor string `json:"actor"` // its key, as plan.ActorText writes it
 	Count int64  `json:"count"` // since the program started, or since the rule has its name
 
-	// Exact reports whether Count is exact. It is not if the rule has refused more actors than
-	// it remembers, or a core has refused more than 32 requests in a millisecond, of which it
-	// then counts a sample.
+	// Exact reports whether Count is exact. It is an estimate if the rule has refused more actors than
+	// it remembers. It is also one if a core has refused more than 32 requests in a millisecond,
+	// because the rule then counts a sample.
 	Exact bool `json:"exact"`
 }
 
@@ -92,7 +92,7 @@ type TopRefused struct {
 // or could not be read ("error").
 type Reload struct{ Source, Result string }
 
-// Refusal is what Options.OnRefusal gets. It is called for the first refusal, or shadow refusal, of
+// Refusal is the argument of Options.OnRefusal. It is called for the first refusal, or shadow refusal, of
 // an actor under a rule, and then at most once a minute for the same, with the count since. In all
 // it is called at most ten times a second; LeftOut counts the refusals without a call.
 type Refusal struct {

@@ -34,7 +34,7 @@ import (
 // succeeds without a body must call WriteHeader.
 //
 // If an entry has a bandwidth, writes of next block to keep it, until the request's context ends. A
-// connection after Hijack has no bandwidth. As in net/http, small writes are gathered until next
+// connection after Hijack has no bandwidth. As in net/http, small writes are buffered until next
 // calls Flush or returns. A WriteTimeout of the server must be long enough.
 //
 // A client that sends its body slowly, or reads the response slowly, holds its slots for as long as
@@ -42,8 +42,8 @@ import (
 // and WriteTimeout. If a body that Handler reads does not arrive in time, the client gets 408.
 //
 // A request with a path that no honest client sends gets 400, and one with a path of more than
-// rule.MaxPath bytes gets 414. No rule counts these requests. See rule.CheckPath, and rule.Paths for
-// the setting under which such paths are evaluated.
+// 8 KiB gets 414. No rule counts these requests. rule.Paths has the setting under which such paths are
+// evaluated.
 func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{l, next} }
 
 // Take evaluates a request and charges it, under all rules that cover it or, if one refuses, under
@@ -55,8 +55,8 @@ func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{l, n
 // charged nowhere, and the Decision is a refusal that has ended; Done need not be called. Otherwise the
 // Decision must be ended with Done.
 //
-// Take does not allocate under local rules, unless the request waits, its path is spelled strangely,
-// or the value of a cookie, query parameter or host is not in its canonical form.
+// Under local rules Take does not allocate, with three exceptions: the request waits; its path is
+// spelled strangely; the value of a cookie, query parameter or host is not in its canonical form.
 func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
 	if err = l.take(ctx, &d, &r, nil); err != nil {
 		d.Done()
@@ -81,6 +81,7 @@ func (l *Limiter) take(ctx context.Context, d *Decision, r *Request, beforeWait 
 }
 
 // Peek evaluates a request as Take would now, and changes nothing: no counter, no count of decisions.
+// Each Remaining is that before the request, where Take reports that after it.
 // It does not wait: Delayed is how long the request would wait for a leaky bucket. It does not regard
 // other requests that wait. The Decision need not be ended with Done. The error is ctx's, or a
 // rule.PathError.
@@ -96,9 +97,9 @@ func (l *Limiter) Peek(ctx context.Context, r Request) (d Decision, err error) {
 	return d, nil
 }
 
-// Identify returns who makes the request by the identity of the configuration in force: the
-// account and the device, "" where the request names none, and the client's address, whose zero
-// value is none.
+// Identify returns the actors of a request by the identity of the configuration in force: account,
+// device and address of the client. An actor that the request does not name is "". The zero value of
+// the address means that it is unknown.
 func (l *Limiter) Identify(r Request) (account, device string, ip netip.Addr) {
 	complete(&r)
 	return l.decider.Limits().Set.Identify(&r)

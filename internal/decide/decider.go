@@ -110,7 +110,7 @@ func (d *Decider) Reset(ctx context.Context, of *plan.Rule, key []byte) error {
 			continue
 		}
 		b := &limits.bound[r.Slot]
-		if b.remote != nil { // first, because the local counters stand in for it
+		if b.remote != nil { // first, because the local counters decide in its place
 			errs = append(errs, limits.stores[b.store].Reset(ctx, b.remote, key))
 		}
 		errs = append(errs, d.forget(ctx, b, key))
@@ -119,8 +119,8 @@ func (d *Decider) Reset(ctx context.Context, of *plan.Rule, key []byte) error {
 	return errors.Join(errs...)
 }
 
-// Forget forgets the local counters of an actor that another store has reset, because a gateway
-// was told to.
+// Forget forgets the local counters of an actor whose counter another store has reset, for this
+// gateway or for another one.
 func (d *Decider) Forget(counters string, key []byte) {
 	limits := d.Limits()
 	for _, r := range slices.Concat(limits.Set.Rules, limits.Set.Variants) {

@@ -95,8 +95,8 @@ func (e *Evaluation) prepareWait() error {
 
 // fill makes the charges of the request, by store.
 //
-// A charge to another store goes with a local one: see limits.go. What the local store allows while
-// another store is down becomes a debt there.
+// A charge to another store goes with a local one: see limits.go. A charge that the local store
+// allows while another store is down becomes a debt of that store.
 func (e *Evaluation) fill(now int64) {
 	e.resize(len(e.limits.stores))
 	e.Verdicts, e.rules, e.keys, e.starts = e.Verdicts[:0], e.rules[:0], e.keys[:0], e.starts[:0]
@@ -158,7 +158,7 @@ func (e *Evaluation) charge(b *bound, cost, now int64, o origin) {
 	switch {
 	case b.local != nil:
 		local.add(b.local, cost, shadow, o)
-	case b.known != nil && held: // on_error is open: the store is told of the slots
+	case b.known != nil && held: // on_error is open: the store still learns of the slots
 		local.add(b.known, cost, true, silent)
 	}
 	if b.store > 0 && (b.local != nil || held) {
@@ -173,9 +173,9 @@ func (e *Evaluation) setKeys(c *charges) {
 	}
 }
 
-// ask asks the stores: the local one first, and the others only for what it allows. What another
-// store refuses is refunded in those before it. If one cannot be asked, ask decides once more,
-// without it.
+// ask asks the stores: the local one first, and the others only for what it allows. When
+// one of them refuses, ask refunds the charges of its predecessors. When one cannot be asked, ask
+// decides once more, without it.
 func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 	e.Allowed = true
 	for s := range e.sets {
@@ -223,7 +223,7 @@ func (e *Evaluation) refuseAt(s int) {
 	}
 }
 
-// without makes the charges anew, without a store that has failed.
+// without makes the charges again, without a store that has failed.
 func (e *Evaluation) without(s int, now int64) {
 	e.failed, e.sets[s] = e.sets[s], e.failed
 	e.down |= 1 << s

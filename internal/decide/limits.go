@@ -53,7 +53,7 @@ type Plan struct {
 	Attached any
 }
 
-// Redis is how things stand with Redis.
+// Redis is the state of Redis.
 type Redis struct {
 	Store    *redisstore.Store // nil: there is no Redis
 	Up       bool
@@ -90,7 +90,7 @@ func (d *Decider) Use(p Plan, r Redis, now time.Time) error {
 	return d.useLocked(p, r, now)
 }
 
-// UseRedis binds the plan in force anew, because things stand differently with Redis.
+// UseRedis binds the plan in force again, because the state of Redis has changed.
 func (d *Decider) UseRedis(r Redis, now time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

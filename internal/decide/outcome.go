@@ -202,8 +202,8 @@ func (e *Evaluation) part(r *plan.Rule) *part {
 // warnEvery is how often at most the overflow of a rule is logged.
 const warnEvery = time.Minute
 
-// overflowed counts a request that the overflow counter of a rule has evaluated, and logs that now
-// and then, because clients that have done nothing wrong are refused together with those that have.
+// overflowed counts a request that the overflow counter of a rule has evaluated. It logs that now
+// and then, because that counter can refuse clients that have done nothing wrong.
 func (e *Evaluation) overflowed(r *plan.Rule, now int64) {
 	e.part(r).overflow.Add(1)
 	if !due(&e.limits.bound[r.Index].record.warned, now) {

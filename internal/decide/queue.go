@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// waitQueues hold the requests over a limit whose rule has a wait: one queue for each actor of a
-// rule, in order of arrival, for as long as somebody waits there.
+// waitQueues hold the requests over a limit whose rule has a wait. An actor of a rule has one queue,
+// in order of arrival, for as long as requests wait there.
 //
 // A queue reserves nothing. At its scheduled time the head asks for all rules of its request again,
 // by Take; so every decision stays exact, by all rules or none. The other waiters sleep until they
@@ -21,9 +21,9 @@ import (
 //
 // A request waits in one queue, that of the rule that refuses it for longest, and moves to another
 // queue when it has to wait for that one. There it takes its position by its arrival. So no request
-// waits for one in front of it that waits for something else: an actor with too many requests
-// under a rule of its own does not hold up every actor of a rule for all. If a request waited in all
-// queues at once, it would.
+// waits for one in front of it that waits for something else. If a request waited in all queues at
+// once, an actor with too many requests under its own limit would hold up every actor of a rule for
+// all.
 //
 // There is no deadlock, because the head of a queue waits for time alone. No request starves for
 // longer than the wait of its rule, because it is refused after that.

@@ -25,7 +25,7 @@ type waitRoom struct {
 	own     map[string]int // the reserve of each rule, by its Counters
 }
 
-// divide divides the room anew among the rules with these Counters.
+// divide divides the room again, among the rules with these Counters.
 func (w *waitRoom) divide(counters map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

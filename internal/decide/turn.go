@@ -27,14 +27,14 @@ const (
 	slotInterval = 20_000
 )
 
-// turn is how a request gets its turn under rules with a wait. Its memory is used again.
+// turn is the way of one request through the wait queues. Its memory is used again.
 type turn struct {
 	e *Evaluation
 	w waiter
 }
 
 // take decides about a request under a rule with a wait. A request that is over such a limit, or
-// finds others waiting, waits for its turn.
+// finds others waiting, waits in a queue.
 func (t *turn) take(ctx context.Context, e *Evaluation, now int64) error {
 	t.e = e
 	behind := t.othersWait()
@@ -175,9 +175,9 @@ func neverAllows(r *plan.Rule, now, cost int64) bool {
 }
 
 // join puts a request that was evaluated at the moment now, and refused, into the queue in which it
-// has to wait longest. It reports false if a rule refuses the request that lets nobody wait, or not
-// for so long, or for ever, or if no more requests may wait; then the request is in no queue. With
-// behind it also counts as refused where others wait.
+// has to wait longest. It reports false, and the request is in no queue, in three cases: a rule that
+// refuses it has no wait, or too short a one; the cost is never allowed; no more requests may wait.
+// With behind the request also counts as refused where others wait.
 func (t *turn) join(now int64, behind bool) bool {
 	q, w := &t.e.decider.queues, &t.w
 	q.mu.Lock()
@@ -244,9 +244,9 @@ func (t *turn) candidate(s, i int, now int64, behind bool) (n candidate, ok bool
 	return n, n.at < 0 || n.at-w.began <= n.longest
 }
 
-// slotTime returns when the head of a queue asks for a slot that is not released before: in this
-// process at the end of its wait, in another store now and then until that. After the end it is
-// refused.
+// slotTime returns when the head of a queue asks for a slot, unless one is released before. In this
+// process that is the end of its wait. Another store is asked now and then until the end. After the
+// end the request is refused.
 func slotTime(now, end int64, elsewhere bool) int64 {
 	if now >= end {
 		return end + 1
@@ -280,8 +280,8 @@ func refuse(ch *limit.Charge, wait int64) {
 	ch.Outcome = limit.Outcome{Wait: wait, Reset: wait}
 }
 
-// spacing returns how long after the head of a queue a waiter with so many in front gets its turn,
-// at the earliest: a limit with a burst refills one by one, and a window as a whole.
+// spacing returns how long after the head of a queue a waiter with so many in front can proceed, at
+// the earliest. A limit with a burst refills one by one, and a window as a whole.
 func spacing(r *plan.Rule, ahead int64) int64 {
 	unit := r.Limit.Unit.Microseconds()
 	if r.Algorithm.Held {
