@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // runDiana runs a command in a process of its own.
@@ -44,7 +45,7 @@ func useUp(t *testing.T, s *site, url string) (ok int) {
 // freed waits until a gateway allows a request.
 func freed(t *testing.T, s *site, url string) {
 	t.Helper()
-	if !eventually(func() bool { return s.allowed(t, url, 1) == 1 }) {
+	if !testproc.Becomes(func() bool { return s.allowed(t, url, 1) == 1 }) {
 		t.Fatalf("%s is still refused", url)
 	}
 }
