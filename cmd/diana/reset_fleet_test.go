@@ -45,7 +45,9 @@ func useUp(t *testing.T, s *site, url string) (ok int) {
 // freed waits until a gateway allows a request.
 func freed(t *testing.T, s *site, url string) {
 	t.Helper()
-	testproc.Eventually(t, func() bool { return s.allowed(t, url, 1) == 1 })
+	if !testproc.Becomes(func() bool { return s.allowed(t, url, 1) == 1 }) {
+		t.Fatalf("%s is still refused", url)
+	}
 }
 
 // An actor that has used up a global rule is free on every gateway after diana reset, although both

@@ -43,8 +43,8 @@ func Reject(w http.ResponseWriter, err error) bool {
 }
 
 // KeepBelow returns a handler that refuses a request whose path could climb out of the base path of
-// an upstream, and passes other requests to next. Such a path arrives only if
-// the setting `paths.strange` says so.
+// an upstream, and passes other requests to next. Such a path arrives only if the setting
+// paths.strange says so.
 func KeepBelow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := r.URL.EscapedPath(); path != "" {
