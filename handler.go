@@ -31,7 +31,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if hasSmallBody(r) {
 		beforeWait = readBody
 	}
-	d, err := h.limiter.take(r.Context(), Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
+	var d Decision
+	err := h.limiter.take(r.Context(), &d, &Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
 	defer d.Done()
 	if err == nil && h.limiter.options.OnDecision != nil {
 		observe(h.limiter.options.OnDecision, d)

@@ -29,61 +29,61 @@ const inherited = 25
 const slack = 4
 
 // fit gives the state of a locked record about as many cells as its charge needs.
-func (s *Store) fit(it *item, now int64) {
-	state := it.state(s)
+func (r *records) fit(it *item, now int64) {
+	state := it.state()
 	need, have := it.c.aging.CellsAt(state, now, it.charge.Cost), len(state.Cells)
 	if need <= have && have <= slack*need {
 		return
 	}
 	force := need < have || it.charge.Shared || len(it.charge.Key) == 0
-	ref, ok := s.cells.alloc(need, force)
-	if !ok && s.shrink(now) {
-		ref, ok = s.cells.alloc(need, force)
+	ref, ok := r.cells.alloc(need, force)
+	if !ok && r.shrink(now) {
+		ref, ok = r.cells.alloc(need, force)
 	}
 	if ok {
-		it.head = s.move(it.c, it.head, ref, now)
+		it.head = it.c.move(it.head, ref, now)
 	}
 }
 
 // move copies the state of one block to another, frees the first one and returns the second.
-func (s *Store) move(c *counters, from, to uint64, now int64) uint64 {
-	block := s.cells.block(to)
-	block[0] = c.aging.Copy(s.cells.state(from), now, block[1:])
-	s.cells.free(from)
+func (c *counters) move(from, to uint64, now int64) uint64 {
+	block := c.cells.block(to)
+	block[0] = c.aging.Copy(c.cells.state(from), now, block[1:])
+	c.cells.free(from)
 	return to
 }
 
 // inherit returns a block with a copy of the overflow's state. The block is small, so the copy can
 // be less exact, because many newcomers may need one.
-func (s *Store) inherit(c *counters, overflow limit.State, now int64) uint64 {
-	ref, _ := s.cells.alloc(min(c.aging.CellsAt(overflow, now, 1), inherited), true)
-	block := s.cells.block(ref)
+func (c *counters) inherit(overflow limit.State, now int64) uint64 {
+	ref, _ := c.cells.alloc(min(c.aging.CellsAt(overflow, now, 1), inherited), true)
+	block := c.cells.block(ref)
 	block[0] = c.aging.Copy(overflow, now, block[1:])
 	return ref
 }
 
 // shrink examines a few records and copies states with far too many cells to smaller blocks. It
 // reports whether there were any. It skips locked records, because its caller holds locks.
-func (s *Store) shrink(now int64) (any bool) {
-	h := &s.shards[s.shrunk.Add(1)%uint64(len(s.shards))]
+func (r *records) shrink(now int64) (any bool) {
+	h := &r.shards[r.shrunk.Add(1)%uint64(len(r.shards))]
 	t := *h.table.Load()
-	start := t.home(s.shrunk.Load() * 0x9E3779B97F4A7C15)
+	start := t.home(r.shrunk.Load() * 0x9E3779B97F4A7C15)
 	for i := range min(len(t), mostRecords) {
-		r := &t[(start+i)%len(t)]
-		meta, head := r.meta.Load(), r.head.Load()
+		e := &t[(start+i)%len(t)]
+		meta, head := e.meta.Load(), e.head.Load()
 		if meta == empty || meta == tomb || head&locked != 0 {
 			continue
 		}
-		c := s.familyOf(meta & idMask).Load().last.Load()
-		p := place{shard: h, meta: meta, record: r}
+		c := r.families.of(meta & idMask).last.Load()
+		p := location{shard: h, meta: meta, record: e}
 		if c.aging == nil || !p.lockFrom(head) {
 			continue
 		}
-		state := s.cells.state(head)
+		state := r.cells.state(head)
 		need := c.aging.CellsAt(state, now, 1)
 		if len(state.Cells) > slack*need {
-			to, _ := s.cells.alloc(need, true)
-			head, any = s.move(c, head, to, now), true
+			to, _ := r.cells.alloc(need, true)
+			head, any = c.move(head, to, now), true
 		}
 		p.unlock(head)
 	}

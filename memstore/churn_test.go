@@ -130,8 +130,8 @@ func TestSlotsOutliveRetirement(t *testing.T) {
 		held = append(held, ch...)
 	}
 	s.Retire(c)
-	for i := range s.shards {
-		s.shards[i].sweep(s, map[uint64]bool{})
+	for i := range s.records.shards {
+		s.records.shards[i].sweep(s.records.keep, map[uint64]bool{})
 	}
 	c = places()
 	if take(t, s, c, 0, "x") {
@@ -146,7 +146,7 @@ func TestSlotsOutliveRetirement(t *testing.T) {
 	for _, retired := range []any{c, unused} {
 		s.Retire(retired)
 	}
-	s.lastID = maxID // as if all names had been used
+	s.records.families.lastID = maxID // as if all names had been used
 	if id := open(t, s, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Second}).(*counters).id; id != unused.(*counters).id {
 		t.Errorf("id %d is used again, want that of no record", id)
 	}

@@ -99,12 +99,12 @@ func TestBytesAfterOverflow(t *testing.T) {
 // cellsOf returns the number of cells of an actor's state, or 0 if it has no counter of its own.
 func (s *Store) cellsOf(c any, key string) int {
 	it := item{c: c.(*counters)}
-	it.place = s.locate(it.c.family, s.hash([]byte(key)))
-	if !s.acquire(&it) {
+	it.location = s.records.locate(it.c.family, s.records.hash([]byte(key)))
+	if !it.acquire() {
 		return 0
 	}
 	defer func() { it.unlock(it.head) }()
-	return len(it.state(s).Cells)
+	return len(it.state().Cells)
 }
 
 // Logs that grow beyond the bound of the store become less exact instead. They never allow more
@@ -113,7 +113,7 @@ func TestBoundOfLogs(t *testing.T) {
 	t.Parallel()
 	const n, actors = 1000, 60
 	s := New(Options{MaxKeys: 1000})
-	s.cells.most.Store(100_000) // words, for less than 60 logs of 1,537 and a page of each class
+	s.records.cells.most.Store(100_000) // words, for less than 60 logs of 1,537 and a page of each class
 	c := open(t, s, limit.SlidingLog(), limit.Limit{N: n, Unit: 10 * time.Second})
 	fill := func(group string, now int64) int64 {
 		t.Helper()
@@ -130,7 +130,7 @@ func TestBoundOfLogs(t *testing.T) {
 				t.Errorf("%s%d is allowed more than %d", group, a, n)
 			}
 		}
-		if words := s.cells.words; words > 100_000+pageWords {
+		if words := s.records.cells.words; words > 100_000+pageWords {
 			t.Errorf("%s: %d words, want at most 100,000 and a page", group, words)
 		}
 		return now

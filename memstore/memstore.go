@@ -49,12 +49,8 @@
 package memstore
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
+	"context"
 	"hash/maphash"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -73,93 +69,18 @@ type Options struct {
 	MaxKeys int
 
 	// Clock replaces the system clock if it is not nil. Only its owner knows when it will
-	// advance, so with a Clock no request is held: Wait returns at once, and a scheduled time
-	// has passed when the clock reaches it.
+	// advance. Therefore no request is held with a Clock: Wait returns at once. A scheduled
+	// time has passed when the clock reaches it.
 	Clock func() time.Time
 }
 
 // Store is a limit.Store in memory. Use New. A Store has no goroutines and needs no Close.
 type Store struct {
-	start  time.Time
-	epoch  int64            // start, as Now returns it
-	clock  func() time.Time // nil: the one above
-	seed   maphash.Seed
-	shards []shard
-	rooms  rooms
-	cells  slab
-	queues waitQueues
-
-	evictions atomic.Int64
-	shrunk    atomic.Uint64 // where the last shrink looked
-
-	overflow uint64 // hash of the key of the counters that newcomers share
-	everyone uint64 // hash of the empty key
-
-	mu       sync.Mutex // guards the rest
-	families map[string]*family
-	byID     [1 << (idBits - chunkBits)]atomic.Pointer[chunk] // written under mu
-	lastID   uint64
-	freed    []uint64 // ids of families that have no records any more
+	clock   clock
+	records records
 }
 
-const (
-	idBits    = 18
-	idMask    = 1<<idBits - 1
-	maxID     = idMask
-	chunkBits = 9
-	maxShards = 1 << 12
-	perShard  = 1024 // keys: few, so that rebuilding a shard is short
-)
-
-type chunk [1 << chunkBits]atomic.Pointer[family]
-
-// family is what all counters of one name have in common. Its id is the number in its records.
-// Id 0 is not used.
-type family struct {
-	name    string
-	id      uint64
-	newest  atomic.Pointer[counters] // nil when retired
-	last    atomic.Pointer[counters] // newest, or the one before it was retired
-	refs    int                      // handles in use; guarded by Store.mu
-	version string
-	plain   bool // states are one word
-	queues  bool // its meters are limit.Queue
-	held    bool // its states do not expire: a request releases what it took
-
-	next atomic.Uint64 // shard in which to look next for one of its expired records
-
-	// Guarded by rooms.mu.
-	keys   int  // records of its actors
-	roomy  bool // has a room
-	listed bool // is in rooms.all
-}
-
-// counters is the any of this store.
-type counters struct {
-	*family
-	limit.Meter
-	queue   limit.Queue   // Meter, if it is one
-	clamped limit.Clamped // Meter, if it is one
-
-	reserver limit.Reserver // Meter, if it is one
-	aging    limit.Aging    // Meter, if it is one
-}
-
-// evaluate returns the outcome of a charge.
-func (c *counters) evaluate(state limit.State, now int64, ch *limit.Charge) limit.Outcome {
-	if c.reserver != nil {
-		return c.reserver.PeekWithin(state, now, ch.Cost, ch.Longest)
-	}
-	return c.Peek(state, now, ch.Cost)
-}
-
-// moment returns the moment of a charge to a state.
-func (c *counters) moment(state limit.State, now int64) int64 {
-	if c.clamped != nil {
-		return c.clamped.Moment(state, now)
-	}
-	return now
-}
+var _ limit.Store = (*Store)(nil)
 
 // New returns an empty Store.
 func New(o Options) *Store {
@@ -170,223 +91,200 @@ func New(o Options) *Store {
 	for n < maxShards && n*perShard <= o.MaxKeys {
 		n *= 2
 	}
-	now := time.Now()
-	s := &Store{
-		start:    now,
-		epoch:    now.UnixMicro(),
-		clock:    o.Clock,
-		seed:     maphash.MakeSeed(),
-		shards:   make([]shard, n),
-		families: map[string]*family{},
-	}
+	s := &Store{clock: newClock(o.Clock)}
 	s.SetMaxKeys(o.MaxKeys)
-	s.overflow = s.hash([]byte(limit.Overflow))
-	s.everyone = s.hash(nil)
-	for i := range s.shards {
-		s.shards[i].table.Store(newTable(minRecords))
+	r := &s.records
+	r.seed = maphash.MakeSeed()
+	r.shards = make([]shard, n)
+	for i := range r.shards {
+		r.shards[i].table.Store(newTable(minRecords))
 	}
+	r.overflow = r.hash([]byte(limit.Overflow))
+	r.everyone = r.hash(nil)
+	r.families.init(r)
+	r.queues.clock = &s.clock
 	return s
 }
 
 // Now returns the moment by this store's clock: the wall clock when the store was made,
 // advanced by a monotonic clock. So it does not jump when the wall clock is set.
-func (s *Store) Now() int64 {
-	if s.clock != nil {
-		return s.clock().UnixMicro()
-	}
-	return s.epoch + time.Since(s.start).Microseconds()
-}
+func (s *Store) Now() int64 { return s.clock.now() }
 
 // SetMaxKeys changes Options.MaxKeys. If there are more keys, they stay until they expire.
 func (s *Store) SetMaxKeys(n int) {
 	if n <= 0 {
 		n = defaultMaxKeys
 	}
-	s.rooms.setMaxKeys(n)
-	s.cells.most.Store(max(leastCells, bytesPerKey*int64(n)) / 8)
+	s.records.rooms.setMaxKeys(n)
+	s.records.cells.most.Store(max(leastCells, bytesPerKey*int64(n)) / 8)
 }
 
 // Keys returns the number of records: actors, counted once for each rule. It includes
 // expired records that were not replaced yet.
-func (s *Store) Keys() int { return s.rooms.count() }
+func (s *Store) Keys() int { return s.records.rooms.count() }
 
 // Evictions returns the number of expired records that new ones have replaced.
-func (s *Store) Evictions() int64 { return s.evictions.Load() }
+func (s *Store) Evictions() int64 { return s.records.evictions.Load() }
 
 // Counters implements limit.Store. It returns an error if counters of that name have another
 // StateVersion, or if more than 262,143 names are in use.
 func (s *Store) Counters(name string, m limit.Meter) (any, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.families[name]
-	if f == nil {
-		id, err := s.newID()
-		if err != nil {
-			return nil, err
-		}
-		f = &family{name: name, id: id, version: m.StateVersion(), plain: m.Cells(limit.State{}, 1) == 0}
-		_, f.queues = m.(limit.Queue)
-		f.held = f.plain && m.Expiry(limit.State{Head: m.Take(limit.State{}, s.Now(), 1) &^ locked}) == limit.Never
-		s.families[name] = f
-		s.familyOf(id).Store(f)
+	c, err := s.records.families.counters(name, m, s.Now())
+	if err != nil {
+		return nil, err
 	}
-	if f.version != m.StateVersion() {
-		return nil, fmt.Errorf("memstore: counters %q have state version %q, not %q", name, f.version, m.StateVersion())
-	}
-	c := &counters{family: f, Meter: m}
-	c.queue, _ = m.(limit.Queue)
-	c.clamped, _ = m.(limit.Clamped)
-	c.reserver, _ = m.(limit.Reserver)
-	c.aging, _ = m.(limit.Aging)
-	f.refs++
-	f.newest.Store(c)
-	if m.Peek(limit.State{}, s.Now(), 1).Allowed { // otherwise no actor is ever remembered
-		s.rooms.open(f)
-	}
-	f.last.Store(c)
 	return c, nil
 }
 
 // Retire implements limit.Store.
-func (s *Store) Retire(h any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := h.(*counters).family
-	if f.refs--; f.refs == 0 {
-		f.newest.Store(nil) // its records now count as expired
-		s.rooms.close(f)
+func (s *Store) Retire(h any) { s.records.families.retire(h.(*counters).family) }
+
+// Peek implements limit.Store. It takes no lock for a state of one word, unless the state is
+// that of a queue. It makes no record for a newcomer, but evaluates the state that a new
+// record would have. It does not search for an expired record to replace.
+func (s *Store) Peek(_ context.Context, now int64, charges []limit.Charge) error {
+	for i := range charges {
+		s.peek(now, &charges[i])
+	}
+	return nil
+}
+
+// peek evaluates one charge.
+func (s *Store) peek(now int64, ch *limit.Charge) {
+	r := &s.records
+	it := item{c: ch.Counters.(*counters), charge: ch, hash: r.hash(ch.Key)}
+	it.location = r.locate(it.c.family, it.hash)
+	ch.Shared = false
+	if it.peek(r, now) {
+		return
+	}
+	unused := it.c.evaluate(limit.State{}, now, ch)
+	full := r.rooms.full(it.c.family)
+	if it.hash != r.everyone && (full || !it.c.held) {
+		it.location = r.locate(it.c.family, r.overflow)
+		if it.peek(r, now) { // otherwise no newcomer has used it
+			ch.Shared = full && ch.Outcome != unused
+			return
+		}
+	}
+	ch.Outcome = unused
+}
+
+// Debit implements limit.Store. It makes each charge separately. A debit to a queue takes
+// scheduled times at which no request waits.
+func (s *Store) Debit(now int64, charges []limit.Charge) {
+	r := &s.records
+	for i := range charges {
+		ch := &charges[i]
+		it := item{c: ch.Counters.(*counters), charge: ch, hash: r.hash(ch.Key), debit: true}
+		for {
+			r.findOrInsert(&it, now)
+			if head, ok := it.lock(); ok {
+				it.head = head
+				break
+			}
+			it.shard.settle()
+			it.record = nil
+		}
+		ch.Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		it.apply(r, now)
+		it.unlock(it.head)
 	}
 }
 
-// newID returns an id that no record has. s.mu is held.
-func (s *Store) newID() (uint64, error) {
-	if s.lastID < maxID {
-		s.lastID++
-		if p := &s.byID[s.lastID>>chunkBits]; p.Load() == nil {
-			p.Store(new(chunk))
+// Refund implements limit.Store.
+func (s *Store) Refund(charges []limit.Charge) {
+	r := &s.records
+	for i := range charges {
+		ch := &charges[i]
+		if !ch.Outcome.Allowed {
+			continue
 		}
-		return s.lastID, nil
+		if w, ok := ch.Ticket.(*waiter); ok {
+			r.queues.leave(w, ch.At, ch.Cost)
+			continue
+		}
+		hash := r.hash(ch.Key)
+		if ch.Shared {
+			hash = r.overflow
+		}
+		it := item{c: ch.Counters.(*counters)}
+		it.location = r.locate(it.c.family, hash)
+		if it.acquire() {
+			switch scheduled := ch.At + ch.Outcome.Wait; {
+			case it.c.queue != nil:
+				r.queues.refundUnwaited(&it, scheduled, ch.Cost)
+			case it.c.reserver != nil:
+				it.refund(scheduled, ch.Cost)
+			default:
+				it.refund(ch.At, ch.Cost)
+			}
+			it.unlock(it.head)
+		}
 	}
-	if len(s.freed) == 0 { // after years of reloads: remove retired families
-		left := map[uint64]bool{} // ids that a record has
-		for i := range s.shards {
-			s.shards[i].sweep(s, left)
-		}
-		for name, f := range s.families {
-			if f.refs == 0 && !left[f.id] {
-				delete(s.families, name)
-				s.freed = append(s.freed, f.id)
+}
+
+// Wait implements limit.Store. A request in several wait queues stays in all of them until it
+// proceeds.
+func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
+	queues := &s.records.queues
+	for i := range charges {
+		if w, ok := charges[i].Ticket.(*waiter); ok {
+			if err := queues.await(ctx, w); err != nil {
+				return err
 			}
 		}
 	}
-	if len(s.freed) == 0 {
-		return 0, errors.New("memstore: more than 262,143 rules")
-	}
-	id := s.freed[len(s.freed)-1]
-	s.freed = s.freed[:len(s.freed)-1]
-	return id, nil
-}
-
-func (s *Store) familyOf(id uint64) *atomic.Pointer[family] {
-	return &s.byID[id>>chunkBits].Load()[id&(1<<chunkBits-1)]
-}
-
-// retired reports whether a record's counters are no longer in use, no request waits, and no
-// slot is held. The counters can come back before those requests have ended.
-func (s *Store) retired(shard *shard, meta, head uint64) bool {
-	f := s.familyOf(meta & idMask).Load()
-	return f.newest.Load() == nil && (!f.held || head == 0) && (!f.queues || !s.queues.exists(shard, meta))
-}
-
-// expired reports whether a record has no effect any more. The record is locked.
-func (s *Store) expired(shard *shard, meta, head uint64, now int64) bool {
-	f := s.familyOf(meta & idMask).Load()
-	c := f.newest.Load()
-	switch {
-	case f.queues && s.queues.exists(shard, meta):
-		return false
-	case c == nil:
-		return !f.held || head == 0
-	case s.beside(f, meta):
-		return false
-	case f.plain:
-		return c.Expiry(limit.State{Head: head}) <= now
-	}
-	return c.Expiry(s.cells.state(head)) <= now
-}
-
-// beside reports whether a record is the counter of everyone or that of newcomers. Each rule
-// has one of each, which MaxKeys does not count.
-func (s *Store) beside(f *family, meta uint64) bool {
-	return meta == s.locate(f, s.overflow).meta || meta == s.locate(f, s.everyone).meta
-}
-
-// initial returns the head of a new record. An actor starts with the state of the overflow
-// counter if newcomers have used that, because it may be one of them. A rule of concurrency
-// is an exception. Slots are released in the counter that they were taken from, so an actor
-// could never release the slots of the others.
-func (s *Store) initial(c *counters, now int64, fresh bool) uint64 {
-	from := item{c: c, place: s.locate(c.family, s.overflow)}
-	if fresh || c.held || !from.lockInsert() {
-		return s.unused(c)
-	}
-	defer func() { from.unlock(from.head) }()
-	state := from.state(s)
-	switch {
-	case c.Expiry(state) <= now:
-		return s.unused(c)
-	case c.plain:
-		return from.head
-	case c.aging != nil:
-		return s.inherit(c, state, now)
-	}
-	ref, _ := s.cells.alloc(len(state.Cells), true)
-	copy(s.cells.block(ref), s.cells.block(from.head))
-	return ref
-}
-
-// unused returns the head of a state that was never used.
-func (s *Store) unused(c *counters) uint64 {
-	if c.plain {
-		return 0
-	}
-	ref, _ := s.cells.alloc(c.Cells(limit.State{}, 1), true)
-	return ref
-}
-
-// lockInsert is acquire for a goroutine that holds a shard's mutex. It must not wait for another
-// shard's mutex, because the holder of that may be waiting for this one.
-func (it *item) lockInsert() bool {
-	for spin := 0; it.find(); spin++ {
-		if head, ok := it.lock(); ok {
-			it.head = head
-			return true
+	for i := range charges {
+		if w, ok := charges[i].Ticket.(*waiter); ok {
+			queues.proceed(w)
 		}
-		pause(spin)
 	}
-	return false
+	return nil
 }
 
-// place is where a charge is counted.
-type place struct {
-	shard  *shard
-	index  int // of the shard
-	meta   uint64
-	record *record // set by find and insert
+// Reset implements limit.Store. It keeps the record, because a new record would begin with
+// what newcomers have used.
+func (s *Store) Reset(_ context.Context, h any, key []byte) error {
+	it := item{c: h.(*counters)}
+	it.location = s.records.locate(it.c.family, s.records.hash(key))
+	if !it.acquire() {
+		return nil
+	}
+	defer func() { it.unlock(it.head) }()
+	if it.c.Expiry(it.state()) == limit.Never {
+		return nil // slots that are held
+	}
+	if !it.c.plain {
+		clear(s.records.cells.block(it.head))
+		return nil
+	}
+	it.head = 0
+	if waiting := s.records.queues.get(&it.location); waiting != nil {
+		// Waiters keep their scheduled times, and a later request comes after the last.
+		all := waiting.Waiters()
+		last := all[len(all)-1]
+		it.head = it.c.Take(limit.State{}, last.at, last.cost)
+	}
+	return nil
 }
 
-// compare orders places in the same way for all callers.
-func (p *place) compare(q *place) int {
-	return cmp.Or(cmp.Compare(p.index, q.index), cmp.Compare(p.meta, q.meta))
+// clock gives the moments of a Store.
+type clock struct {
+	start  time.Time
+	epoch  int64            // start in microseconds
+	custom func() time.Time // Options.Clock
 }
 
-func (s *Store) hash(key []byte) uint64 { return maphash.Bytes(s.seed, key) }
-
-// locate returns the place of the actor with that hash.
-func (s *Store) locate(f *family, hash uint64) place {
-	hash ^= f.id * 0x9E3779B97F4A7C15 // otherwise all rules' empty keys would be neighbours
-	i := int(hash & uint64(len(s.shards)-1))
-	return place{shard: &s.shards[i], index: i, meta: hash&^idMask | f.id}
+func newClock(custom func() time.Time) clock {
+	start := time.Now()
+	return clock{start, start.UnixMicro(), custom}
 }
 
-var _ limit.Store = (*Store)(nil)
+// now is Store.Now.
+func (c *clock) now() int64 {
+	if c.custom != nil {
+		return c.custom().UnixMicro()
+	}
+	return c.epoch + time.Since(c.start).Microseconds()
+}

@@ -127,7 +127,7 @@ func TestRefundWhileGrowing(t *testing.T) {
 	}
 	for i := range 4 {
 		if ok := take(t, s, places, 0, "x"); ok != (i < 3) {
-			t.Errorf("place %d after all have left: %v", i, ok)
+			t.Errorf("slot %d after all have left: %v", i, ok)
 		}
 	}
 }
@@ -408,7 +408,7 @@ func TestOutcomesWhileMoving(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					s.shards[0].sweep(s, map[uint64]bool{})
+					s.records.shards[0].sweep(s.records.keep, map[uint64]bool{})
 				}
 			}
 		})

@@ -57,20 +57,20 @@ type kept struct{ records, expired int }
 
 func scan(s *Store, now int64) map[*family]kept {
 	all := map[*family]kept{}
-	for i := range s.shards {
-		for k := range *s.shards[i].table.Load() {
-			r := &(*s.shards[i].table.Load())[k]
+	for i := range s.records.shards {
+		for k := range *s.records.shards[i].table.Load() {
+			r := &(*s.records.shards[i].table.Load())[k]
 			meta, head := r.meta.Load(), r.head.Load()
 			if meta == empty || meta == tomb {
 				continue
 			}
-			f := s.familyOf(meta & idMask).Load()
-			if s.beside(f, meta) {
+			f := s.records.families.of(meta & idMask)
+			if s.records.beside(f, meta) {
 				continue
 			}
 			n := all[f]
 			n.records++
-			if s.expired(&s.shards[i], meta, head, now) {
+			if s.records.expired(&s.records.shards[i], meta, head, now) {
 				n.expired++
 			}
 			all[f] = n
@@ -156,7 +156,7 @@ func TestRoomsAgainstModel(t *testing.T) {
 				}
 				c := handles[rule][0].(*counters)
 				key := []byte(fmt.Sprint(rapid.IntRange(0, 40).Draw(t, "actor")))
-				p := s.locate(c.family, s.hash(key))
+				p := s.records.locate(c.family, s.records.hash(key))
 				known := p.find()
 				inUse := map[*family]bool{}
 				for _, open := range handles {
@@ -242,8 +242,8 @@ func TestRoomsWhileRulesChange(t *testing.T) {
 			t.Errorf("%s: %d records are counted, %d are there", f.name, f.keys, n.records)
 		}
 	}
-	if total > maxKeys || total != s.rooms.keys {
-		t.Errorf("%d records are there and %d counted, want at most %d", total, s.rooms.keys, maxKeys)
+	if total > maxKeys || total != s.records.rooms.keys {
+		t.Errorf("%d records are there and %d counted, want at most %d", total, s.records.rooms.keys, maxKeys)
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 type waitQueues struct {
 	mu sync.Mutex
 	by map[queueKey]*waitQueue
+
+	clock *clock // of the Store
 }
 
 // queueKey names a wait queue by the record of its actor.
@@ -42,42 +44,46 @@ type waiter struct {
 	late  int64      // by how much that is later than this queue asks for, because another queue is slower
 }
 
-func (q *waitQueues) exists(shard *shard, meta uint64) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	_, ok := q.by[queueKey{shard, meta}]
+func (qs *waitQueues) exists(shard *shard, meta uint64) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	_, ok := qs.by[queueKey{shard, meta}]
 	return ok
 }
 
 // get returns the wait queue of a record, or nil if no request waits there.
-func (q *waitQueues) get(p *place) *waitQueue {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.by[queueKey{p.shard, p.meta}]
+func (qs *waitQueues) get(p *location) *waitQueue {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return qs.by[queueKey{p.shard, p.meta}]
 }
 
-// join adds a waiter to the wait queue of a record. The record is locked.
-func (s *Store) join(it *item, at, late int64) *waiter {
+// join adds a waiter to the wait queue of a record, and makes it the Ticket of its charge. With a
+// custom clock no request waits. The record is locked.
+func (qs *waitQueues) join(it *item, at, late int64) {
+	if qs.clock.custom != nil {
+		return
+	}
 	w := &waiter{Signal: waitqueue.NewSignal(), item: *it, at: at, late: late}
 	w.charge = nil // the caller's memory
-	s.queues.mu.Lock()
-	defer s.queues.mu.Unlock()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
 	key := queueKey{it.shard, it.meta}
-	if w.queue = s.queues.by[key]; w.queue == nil {
+	if w.queue = qs.by[key]; w.queue == nil {
 		w.queue = &waitQueue{}
-		if s.queues.by == nil {
-			s.queues.by = map[queueKey]*waitQueue{}
+		if qs.by == nil {
+			qs.by = map[queueKey]*waitQueue{}
 		}
-		s.queues.by[key] = w.queue
+		qs.by[key] = w.queue
 	}
 	w.queue.Join(w)
-	return w
+	it.charge.Ticket = w
 }
 
 // catchUp delays all waiters of a record if the head should have proceeded before now. The
 // record is locked.
-func (s *Store) catchUp(it *item, now int64) {
-	q := s.queues.get(&it.place)
+func (qs *waitQueues) catchUp(it *item, now int64) {
+	q := qs.get(&it.location)
 	if q == nil {
 		return
 	}
@@ -90,40 +96,22 @@ func (s *Store) catchUp(it *item, now int64) {
 }
 
 // remove takes w out of its wait queue. The record is locked.
-func (s *Store) remove(w *waiter) {
+func (qs *waitQueues) remove(w *waiter) {
 	q := w.queue
 	w.queue = nil
 	if q.Leave(w); q.Len() == 0 {
-		s.queues.mu.Lock()
-		delete(s.queues.by, queueKey{w.shard, w.meta})
-		s.queues.mu.Unlock()
+		qs.mu.Lock()
+		delete(qs.by, queueKey{w.shard, w.meta})
+		qs.mu.Unlock()
 	}
-}
-
-// Wait implements limit.Store. A request in several wait queues stays in all of them until it
-// proceeds.
-func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
-	for i := range charges {
-		if w, ok := charges[i].Ticket.(*waiter); ok {
-			if err := s.await(ctx, w); err != nil {
-				return err
-			}
-		}
-	}
-	for i := range charges {
-		if w, ok := charges[i].Ticket.(*waiter); ok {
-			s.proceed(w)
-		}
-	}
-	return nil
 }
 
 // await waits until w is the head of its queue and its scheduled time has come.
-func (s *Store) await(ctx context.Context, w *waiter) error {
+func (qs *waitQueues) await(ctx context.Context, w *waiter) error {
 	timer := time.NewTimer(time.Hour) // until w is the head
 	defer timer.Stop()
 	for {
-		wait, head := s.position(w)
+		wait, head := qs.position(w)
 		if head && wait <= 0 {
 			return nil
 		}
@@ -138,60 +126,60 @@ func (s *Store) await(ctx context.Context, w *waiter) error {
 
 // position reports whether w is the head of its queue, and if so returns how long it waits until
 // its scheduled time. A waiter that has left is a head that need not wait.
-func (s *Store) position(w *waiter) (wait int64, head bool) {
-	if !s.acquire(&w.item) {
-		return 0, true // impossible while it waits: see Store.expired
+func (qs *waitQueues) position(w *waiter) (wait int64, head bool) {
+	if !w.acquire() {
+		return 0, true // impossible while it waits: see records.expired
 	}
 	defer func() { w.unlock(w.head) }()
 	if w.queue == nil || !w.queue.IsHead(w) {
 		return 0, w.queue == nil
 	}
-	return w.at - s.Now(), true
+	return w.at - qs.clock.now(), true
 }
 
 // proceed takes w out of its queue at its scheduled time.
-func (s *Store) proceed(w *waiter) {
-	if !s.acquire(&w.item) {
+func (qs *waitQueues) proceed(w *waiter) {
+	if !w.acquire() {
 		return
 	}
 	defer func() { w.unlock(w.head) }()
 	if w.queue != nil {
-		s.catchUp(&w.item, s.Now())
-		s.remove(w)
+		qs.catchUp(&w.item, qs.clock.now())
+		qs.remove(w)
 	}
 }
 
 // leave takes a waiter out of its queue before its scheduled time, refunds its charge, and
 // moves those behind it up. For a waiter that has proceeded leave does nothing, because its
 // scheduled time is over.
-func (s *Store) leave(w *waiter, at, n int64) {
-	if !s.acquire(&w.item) {
+func (qs *waitQueues) leave(w *waiter, at, n int64) {
+	if !w.acquire() {
 		return
 	}
 	defer func() { w.unlock(w.head) }()
 	if w.queue == nil {
 		return
 	}
-	gained := s.giveBack(&w.item, at, n) + w.late
+	gained := w.refund(at, n) + w.late
 	w.head = w.c.queue.Delay(limit.State{Head: w.head}, -w.late)
 	for _, behind := range w.queue.Behind(w) {
 		behind.at -= gained
 	}
-	s.remove(w)
+	qs.remove(w)
 }
 
 // refundUnwaited refunds a charge whose request did not wait, because it need not or because
 // the charge is a shadow, and moves the whole wait queue up. If other requests have proceeded
 // since, it refunds nothing: the next request must keep its distance from those. The record
 // is locked.
-func (s *Store) refundUnwaited(it *item, at, n int64) {
+func (qs *waitQueues) refundUnwaited(it *item, at, n int64) {
 	before := it.head
 	next := it.c.Expiry(limit.State{Head: before}) // of a request that arrives now, or of the head
-	q := s.queues.get(&it.place)
+	q := qs.get(&it.location)
 	if q != nil {
 		next = q.Head().at
 	}
-	gained := s.giveBack(it, at, n)
+	gained := it.refund(at, n)
 	if next-gained > at {
 		it.head = before
 		return

@@ -66,7 +66,7 @@ func (q *queue) expect(want ...string) {
 	if !slices.Equal(q.left, want) {
 		q.t.Errorf("proceeded: %v, want %v", q.left, want)
 	}
-	if n := len(q.store.queues.by); n != 0 {
+	if n := len(q.store.records.queues.by); n != 0 {
 		q.t.Errorf("%d wait queues are left", n)
 	}
 }

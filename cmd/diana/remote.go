@@ -41,7 +41,7 @@ func openRemote(local *config.Config) (*remote, error) {
 
 func (r *remote) close() { _ = r.source.Close() } // no write is pending
 
-// get returns the document of the centre.
+// get returns the document of the configuration centre.
 func (r *remote) get(ctx context.Context) (source.Document, error) {
 	d, err := track.Get(ctx, r.source, remoteTimeout)
 	if err != nil {
@@ -50,7 +50,7 @@ func (r *remote) get(ctx context.Context) (source.Document, error) {
 	return d, nil
 }
 
-// put replaces the document of the centre.
+// put replaces the document of the configuration centre.
 func (r *remote) put(ctx context.Context, text []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
@@ -60,8 +60,8 @@ func (r *remote) put(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// compose returns the local configuration with the limits of a document of the centre, and its
-// number of rules. Errors call the document by name.
+// compose returns the local configuration with the limits of a document of the configuration centre,
+// and its number of rules. Errors call the document by name.
 func (r *remote) compose(name string, text []byte) (*config.Config, int, error) {
 	d, err := vocabulary().ParseRemote(name, text)
 	if err != nil {

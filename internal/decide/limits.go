@@ -37,8 +37,9 @@ type Limits struct {
 	// DegradedSince is since when some rules are evaluated without their store, or nil.
 	DegradedSince *time.Time
 
-	stores []store
-	bound  []bound        // by rule.Slot
+	stores []limit.Store  // that charges go to; the first is the local one
+	redis  int            // the index of Redis; 0: there is none
+	bound  []bound        // by plan.Rule.Slot
 	byName map[string]int // of each counters' name, the Slot of its rule with the largest limit
 }
 
@@ -58,12 +59,6 @@ type Redis struct {
 	Up       bool
 	Gateways int   // alive, this one included
 	ForgotAt int64 // when Redis was found to have lost its memory; 0: it has not
-}
-
-// store is a store that charges go to. The local one is the first.
-type store struct {
-	limit.Store
-	redis *redisstore.Store // nil: another kind
 }
 
 // storeSet is a set of stores: a bit for each index of Limits.stores.
@@ -139,24 +134,4 @@ func (d *Decider) retire(l *Limits) {
 		retire(d.local, b.known)
 		retire(l.stores[b.store], b.remote)
 	}
-}
-
-// down returns the stores that cannot be asked now.
-func (l *Limits) down() (down storeSet) {
-	for i := range l.stores {
-		if r := l.stores[i].redis; r != nil && !r.Up() {
-			down |= 1 << i
-		}
-	}
-	return down
-}
-
-// redisUp reports whether there is a Redis that is not among the stores that are down.
-func (l *Limits) redisUp(down storeSet) bool {
-	for i := range l.stores {
-		if l.stores[i].redis != nil && !down.has(i) {
-			return true
-		}
-	}
-	return false
 }
