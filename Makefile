@@ -8,8 +8,8 @@ FUZZTIME ?= 30000x
 # package:target of every fuzz test
 FUZZ := rule:FuzzParseWho internal/plan:FuzzPath internal/plan:FuzzForwardedFor internal/actors:FuzzCookie internal/actors:FuzzQuery internal/plan:FuzzField config:FuzzParse replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead
 
-# The files and folders whose prose is checked. In the end it is every package and document.
-PROSE ?= DESIGN.md CONTRIBUTING.md CHANGELOG.md docs/algorithms.md docs/configuration.md docs/extending.md docs/operating.md docs/decisions Makefile .golangci.yml scripts tools/vale
+# The files and folders whose prose is checked.
+PROSE ?= .
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 

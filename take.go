@@ -55,8 +55,8 @@ func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{l, n
 // charged nowhere, and the Decision is a refusal that has ended; Done need not be called. Otherwise the
 // Decision must be ended with Done.
 //
-// Under local rules Take does not allocate, with three exceptions: the request waits; its path is
-// spelled strangely; the value of a cookie, query parameter or host is not in its canonical form.
+// Under local rules Take does not allocate. There are three exceptions. The request waits. Its path
+// is spelled strangely. The value of a cookie, query parameter or host is not in its canonical form.
 func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
 	if err = l.take(ctx, &d, &r, nil); err != nil {
 		d.Done()

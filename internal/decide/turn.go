@@ -175,8 +175,9 @@ func neverAllows(r *plan.Rule, now, cost int64) bool {
 }
 
 // join puts a request that was evaluated at the moment now, and refused, into the queue in which it
-// has to wait longest. It reports false, and the request is in no queue, in three cases: a rule that
-// refuses it has no wait, or too short a one; the cost is never allowed; no more requests may wait.
+// has to wait longest. In three cases it reports false, and the request is in no queue. A rule that
+// refuses the request has no wait, or too short a one. The cost is never allowed. No more requests may
+// wait.
 // With behind the request also counts as refused where others wait.
 func (t *turn) join(now int64, behind bool) bool {
 	q, w := &t.e.decider.queues, &t.w
