@@ -118,8 +118,17 @@ func (e *Evaluation) fill(now int64) {
 		e.rules = append(e.rules, r)
 		b := &e.limits.bound[r.Slot]
 		e.waits = e.waits || b.wait > 0
-		e.queues = e.queues || !r.Shadow && queues(r)
-		e.charge(b, e.limits.Set.CostOf(r, &e.request), now, origin{rule: r, index: i, end: len(e.keys)})
+		e.queues = e.queues || b.schedules
+		cost := r.Cost.N
+		if r.Cost.Header != "" {
+			cost = e.limits.Set.CostOf(r, &e.request)
+		}
+		o := origin{rule: r, index: i, end: len(e.keys)}
+		if b.elsewhere {
+			e.chargeElsewhere(b, cost, now, o)
+		} else {
+			e.sets[0].add(b.local, cost, r.Shadow, o)
+		}
 	}
 	for s := range e.sets {
 		e.setKeys(&e.sets[s])
@@ -139,8 +148,8 @@ func (e *Evaluation) resize(stores int) {
 	}
 }
 
-// charge adds the charges of one rule.
-func (e *Evaluation) charge(b *bound, cost, now int64, o origin) {
+// chargeElsewhere adds the charges of a rule that another store than the local one counts.
+func (e *Evaluation) chargeElsewhere(b *bound, cost, now int64, o origin) {
 	local, shadow := &e.sets[0], o.rule.Shadow
 	silent := o
 	silent.silent = true
@@ -153,7 +162,7 @@ func (e *Evaluation) charge(b *bound, cost, now int64, o origin) {
 		}
 		return
 	}
-	e.Degraded = e.Degraded || b.elsewhere
+	e.Degraded = true
 	held := o.rule.Algorithm.Held
 	switch {
 	case b.local != nil:
@@ -168,7 +177,8 @@ func (e *Evaluation) charge(b *bound, cost, now int64, o origin) {
 
 // setKeys gives the charges their keys, when e.keys no longer moves.
 func (e *Evaluation) setKeys(c *charges) {
-	for i, o := range c.of {
+	for i := range c.of {
+		o := &c.of[i]
 		c.list[i].Key = e.keys[e.starts[o.index]:o.end]
 	}
 }
