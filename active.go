@@ -11,7 +11,6 @@ import (
 	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/respond"
-	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -22,8 +21,8 @@ type active struct {
 	set        *plan.Set
 	since      time.Time
 	local      *memstore.Store
-	shared     []limit.Counters // by plan.Bandwidth.Index; nil: each response has it for itself
-	policies   fields.Policies  // by plan.Rule.Slot
+	shared     []any           // by plan.Bandwidth.Index; nil: each response has it for itself
+	policies   fields.Policies // by plan.Rule.Slot
 	diversions map[*rule.Divert]*respond.Diversion
 }
 
@@ -49,7 +48,7 @@ func compile(c *config.Config, o Options, local *memstore.Store) (*active, error
 // bind makes the counters of the bandwidths that responses share.
 func (a *active) bind() (err error) {
 	for _, b := range a.set.Bandwidths {
-		var c limit.Counters
+		var c any
 		if b.Shared() {
 			c, err = a.local.Counters(b.Counters, respond.Bandwidth(b.Rate))
 		}

@@ -58,8 +58,8 @@ func (w *wire) Flush() {
 	}
 }
 
-// smooth fails if in some interval more than rate times it and a quarter of a second were
-// sent, and returns how many there were in all.
+// smooth fails if the bytes of some interval exceed the rate by more than a quarter of a second's worth.
+// It returns the number of all bytes.
 func smooth(t *testing.T, list []sent, rate int) (total int) {
 	t.Helper()
 	least := math.Inf(1) // of what was sent before a moment, less what the rate allows until then
@@ -188,8 +188,8 @@ func TestBandwidthShared(t *testing.T) {
 	})
 }
 
-// TestBandwidthOfLeaver refunds what a client that disconnects has reserved, and does not wait for it.
-func TestBandwidthOfLeaver(t *testing.T) {
+// TestBandwidthOfDisconnectedClient refunds what a client that disconnects has reserved, and does not wait for it.
+func TestBandwidthOfDisconnectedClient(t *testing.T) {
 	t.Parallel()
 	for _, yaml := range []string{"{url: /, bandwidth: 10k}", "{url: /, bandwidth: {rate: 10k, actor: all}}"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -354,8 +354,8 @@ func TestBandwidthThroughServer(t *testing.T) {
 	}
 }
 
-// TestBandwidthOfSmallAnswer sends a small response as without a bandwidth: at once, with its length.
-func TestBandwidthOfSmallAnswer(t *testing.T) {
+// TestBandwidthOfSmallResponse sends a small response as without a bandwidth: at once, with its length.
+func TestBandwidthOfSmallResponse(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, bandwidth: 100k}")
 	server := httptest.NewServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -44,7 +44,7 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkRefusal is a decision that refuses: of one actor that floods, and of many in turn.
+// BenchmarkRefusal measures refusals of one actor that floods, and of many actors one after another.
 func BenchmarkRefusal(b *testing.B) {
 	l := limiter(b, "url: /\nrules: [{actor: device, unit: day, rpu: 1}]")
 	devices := make([]map[string]string, 10_000)
@@ -52,7 +52,7 @@ func BenchmarkRefusal(b *testing.B) {
 		devices[i] = map[string]string{"device": fmt.Sprintf("device-%d", i)}
 	}
 	for _, actors := range []int{1, len(devices)} {
-		for i := range actors { // each has used its one request
+		for i := range actors { // each has consumed its one request
 			count(b, l, 1, diana.Request{Path: "/", Actors: devices[i]})
 		}
 		b.Run(fmt.Sprintf("actors=%d", actors), func(b *testing.B) {
@@ -66,6 +66,29 @@ func BenchmarkRefusal(b *testing.B) {
 					d.Done()
 				}
 			})
+		})
+	}
+}
+
+// BenchmarkTake is a decision under local rules: by one actor under one rule and under three, and
+// of a request that no rule covers.
+func BenchmarkTake(b *testing.B) {
+	l := limiter(b, `
+- {url: /one, rules: [{actor: account, rpu: 1000000000}]}
+- {url: /none, rules: [{actor: account, rpu: 0}]}
+- {url: /three, rules: [{rpu: 1000000000}, {actor: ip, rpu: 1000000000}, {actor: account, rpu: 1000000000}]}
+`)
+	for _, path := range []string{"/one", "/none", "/three", "/uncovered"} {
+		b.Run(path[1:], func(b *testing.B) {
+			r := diana.Request{Path: path, Actors: map[string]string{"account": "ann", "ip": "192.0.2.1"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				d, err := l.Take(context.Background(), r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				d.Done()
+			}
 		})
 	}
 }

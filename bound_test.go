@@ -11,9 +11,10 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// bound is a configuration with a global rule of one algorithm, and one that nobody asks under.
+// bound is a configuration with a global rule of one algorithm, and another rule without requests.
 const bound = `
 max_keys: 5000
 redis: {url: %q, timeout: 10s}
@@ -22,7 +23,7 @@ limits:
 - {url: /other, rules: [{name: other, actor: device, unit: day, rpu: 1, scope: global}]}
 `
 
-// invent asks for as many actors, many at a time.
+// invent sends requests of n actors, many at a time.
 func invent(t *testing.T, l *diana.Limiter, n int) {
 	t.Helper()
 	const callers = 64
@@ -41,8 +42,8 @@ func invent(t *testing.T, l *diana.Limiter, n int) {
 	wg.Wait()
 }
 
-// countersIn returns how many counters are in a server: its keys but for the book-keeping ones,
-// which are not hashes of 128 bits.
+// countersIn returns how many counters are in a server. Keys of the store itself do not count: their
+// names are not hashes of 128 bits.
 func countersIn(t *testing.T, r *redistest.Server) (n int) {
 	t.Helper()
 	keys, ok := r.Must("KEYS", "diana:*").([]any)
@@ -58,7 +59,7 @@ func countersIn(t *testing.T, r *redistest.Server) (n int) {
 }
 
 // Invented actors make no more counters in Redis than max_keys, whatever the algorithm and on_error.
-// One that is known keeps its exact limit.
+// A known actor keeps its exact limit.
 func TestRedisIsBounded(t *testing.T) {
 	t.Parallel()
 	const maxKeys, rules = 5000, 2
@@ -73,7 +74,7 @@ func TestRedisIsBounded(t *testing.T) {
 				keys := fmt.Sprintf("algo: %s, unit: day, rpu: 20, on_error: %s", algo, onError)
 				r := redistest.Start(t)
 				l := limiter(t, fmt.Sprintf(bound, r.URL(), keys))
-				poll(t, connected(l))
+				testproc.Eventually(t, connected(l))
 				known := device("/flood", "known")
 				used := count(t, l, 5, known)
 				invent(t, l, invented)
@@ -93,7 +94,7 @@ func TestRedisIsBounded(t *testing.T) {
 
 // Slots and refunds reach the counter in Redis that was charged, also when the actor has left the
 // overflow counter meanwhile, or is in it for the first time.
-func TestAcrossTheEdge(t *testing.T) {
+func TestRefundsReachTheChargedCounter(t *testing.T) {
 	t.Parallel()
 	for _, onError := range []string{"share", "local", "closed", "open"} {
 		t.Run(onError, func(t *testing.T) {
@@ -107,7 +108,7 @@ limits:
 - {url: /failures, rules: [{actor: device, algo: W, unit: day, rpu: 2, scope: global, charge: [401], on_error: %[2]s}]}
 `
 			l := limiter(t, fmt.Sprintf(limits, r.URL(), onError))
-			poll(t, connected(l))
+			testproc.Eventually(t, connected(l))
 			take := func(path, id string, allowed bool) diana.Decision {
 				t.Helper()
 				d, err := l.Take(context.Background(), device(path, id))
@@ -124,7 +125,7 @@ limits:
 			// Redis learns of a release with the next call.
 			free := func(path, id string) {
 				t.Helper()
-				poll(t, func() bool { return ask(t, l, device(path, id)).Allowed })
+				testproc.Eventually(t, func() bool { return ask(t, l, device(path, id)).Allowed })
 			}
 
 			a, b := take("/slots", "a", true), take("/slots", "b", true)
@@ -137,7 +138,7 @@ limits:
 			release(take("/slots", "g", false))
 			release(take("/slots", "e", true)) // e has a second slot of its own
 			release(b, d, e, f)
-			poll(t, func() bool { return countersIn(t, r) == 0 })
+			testproc.Eventually(t, func() bool { return countersIn(t, r) == 0 })
 
 			a, b = take("/failures", "a", true), take("/failures", "b", true)
 			c, d = take("/failures", "c", true), take("/failures", "d", true) // share 2
@@ -154,16 +155,16 @@ limits:
 	}
 }
 
-// Where Redis evicts nothing, a flood of invented actors does not end global counting, if there is
-// memory for max_keys of them.
-func TestFloodedRedisGoesOn(t *testing.T) {
+// A flood of invented actors does not stop global counting in a Redis that evicts nothing, if it has
+// memory for max_keys actors.
+func TestFloodedRedisKeepsCounting(t *testing.T) {
 	t.Parallel()
 	if raceEnabled || testing.Short() {
 		t.Skip("50,000 requests")
 	}
 	r := redistest.Start(t, "--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
 	l := limiter(t, fmt.Sprintf(bound, r.URL(), "algo: TB, unit: day, rpu: 20"))
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 	invent(t, l, 50_000)
 	s := l.Status()
 	if s.Degraded || s.Fallback > 0 || len(l.RedisErrors()) > 0 {

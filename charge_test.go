@@ -22,6 +22,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // answering returns a handler that answers with the status in the query.
@@ -34,14 +35,14 @@ func answering(l *diana.Limiter) http.Handler {
 	}))
 }
 
-// statusOf returns what a request is answered with, if it gets as far as the handler.
+// statusOf sends a request whose handler answers with that status, and returns the status of the answer.
 func statusOf(h http.Handler, status string) int {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("POST", "/login?status="+status, nil))
 	return w.Code
 }
 
-// Only failed logins count, by every algorithm.
+// Only failed logins count, under every algorithm.
 func TestChargeCountsFailures(t *testing.T) {
 	t.Parallel()
 	for _, algo := range []string{"TB", "W", "SW", "SL"} {
@@ -72,9 +73,9 @@ func TestChargeCountsFailures(t *testing.T) {
 	}
 }
 
-// What is under way counts until its status is known: of many attempts at once no more get
-// in than are left, and what succeeds is free again.
-func TestChargeReserves(t *testing.T) {
+// A request in flight counts until its status is known. So of many attempts at once no more are allowed
+// than are left. An attempt that succeeds is refunded.
+func TestChargeCountsRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	for _, algo := range []string{"TB", "W", "SW", "SL"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -113,9 +114,9 @@ func TestChargeReserves(t *testing.T) {
 	}
 }
 
-// A decision that is asked for without HTTP is told by its caller. Of what nobody tells,
-// and of refusals, nothing is given back, and nothing is given back twice.
-func TestAnswered(t *testing.T) {
+// The caller of Take reports the status by SetStatus. A request without a status is not refunded, nor is
+// a refused one, and no request is refunded twice.
+func TestSetStatusRefundsOnce(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{algo: SW, unit: day, rpu: 4, charge: [401]}, {name: hidden, algo: W, unit: day, rpu: 2, charge: [401], mode: shadow}]}")
 	left := func() int64 {
@@ -160,7 +161,7 @@ func TestAnswered(t *testing.T) {
 	new(diana.Decision).SetStatus(200)
 }
 
-// copyOrFail answers with what there is to read, or with 401 if there is nothing.
+// copyOrFail answers with the text of from, or with 401 if that is empty.
 func copyOrFail(from io.Reader) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if n, err := io.Copy(w, struct{ io.Reader }{from}); n == 0 || err != nil {
@@ -194,8 +195,8 @@ func TestChargeBehindFramework(t *testing.T) {
 	}
 }
 
-// How an answer may end, and whether its request stays charged.
-func TestChargeByEnding(t *testing.T) {
+// The way in which an answer ends decides whether its request stays charged.
+func TestChargeDependsOnHowAResponseEnds(t *testing.T) {
 	t.Parallel()
 	gone, leave := context.WithCancel(context.Background())
 	leave()
@@ -236,7 +237,7 @@ func TestChargeByEnding(t *testing.T) {
 	}
 }
 
-// A connection that is taken over is one to which the protocol has changed.
+// A hijacked connection counts as an answer that switches protocols.
 func TestChargeOfHijacked(t *testing.T) {
 	t.Parallel()
 	for _, charge := range []int{401, 101} {
@@ -258,12 +259,11 @@ func TestChargeOfHijacked(t *testing.T) {
 		_, _ = conn.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"))
 		_, _ = conn.Read(make([]byte, 100))
 		conn.Close()
-		poll(t, func() bool { return ask(t, l, diana.Request{}).Allowed == (charge == 401) })
+		testproc.Eventually(t, func() bool { return ask(t, l, diana.Request{}).Allowed == (charge == 401) })
 	}
 }
 
-// unwrapped is a ResponseWriter that leaves it to http.ResponseController to find out what can
-// be done.
+// unwrapped is a ResponseWriter that can do the rest only by Unwrap, for http.ResponseController.
 type unwrapped struct{ inner http.ResponseWriter }
 
 func (u unwrapped) Header() http.Header         { return u.inner.Header() }
@@ -271,7 +271,7 @@ func (u unwrapped) Write(b []byte) (int, error) { return u.inner.Write(b) }
 func (u unwrapped) WriteHeader(status int)      { u.inner.WriteHeader(status) }
 func (u unwrapped) Unwrap() http.ResponseWriter { return u.inner }
 
-// It also is where a filter in front leaves that to http.ResponseController.
+// The same is true if a filter in front supports http.ResponseController only by Unwrap.
 func TestChargeOfHijackedBehindFilter(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{algo: W, unit: day, rpu: 1, charge: [200]}]}")
@@ -302,9 +302,9 @@ func TestChargeOfHijackedBehindFilter(t *testing.T) {
 	}
 }
 
-// Whatever the statuses and however long the answers take: what stays charged keeps the
-// promise of the algorithm, over all intervals, and so does all that is charged at a time.
-func TestChargeKeepsThePromise(t *testing.T) {
+// The requests that stay charged never exceed the limit of the algorithm in any interval. The same is
+// true of all requests that are charged at one time. Neither depends on statuses or durations.
+func TestChargeKeepsTheLimit(t *testing.T) {
 	t.Parallel()
 	const n, unit = 10, time.Second
 	for _, algo := range []string{"TB", "W", "SW", "SL"} {
@@ -313,7 +313,7 @@ func TestChargeKeepsThePromise(t *testing.T) {
 				l := limiter(t, "{url: /, rules: [{algo: "+algo+", rpu: 10, charge: [401]}]}")
 				start := time.Now()
 				var mu sync.Mutex
-				var failed []time.Duration // when their requests came
+				var failed []time.Duration // times of their requests
 				var wg sync.WaitGroup
 				rnd := rand.New(rand.NewPCG(seed, 1))
 				for range 2000 {
@@ -368,8 +368,8 @@ func TestChargeKeepsThePromise(t *testing.T) {
 	}
 }
 
-// Successes count nothing, here and in Redis, nor in what is kept warm for when Redis is
-// out of reach; failures count for all gateways.
+// Successes count neither locally nor in Redis, nor in the local counters that decide while Redis is
+// down. Failures count for all gateways.
 func TestChargeGlobal(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
@@ -396,14 +396,14 @@ func TestChargeGlobal(t *testing.T) {
 	for _, path := range []string{"/tb", "/both"} {
 		for range 10 {
 			for _, l := range all {
-				for range 3 { // what has been given back may be under way to Redis
-					poll(t, func() bool { return answer(l, path, 200) })
+				for range 3 { // refunds may still be in flight to Redis
+					testproc.Eventually(t, func() bool { return answer(l, path, 200) })
 				}
 			}
 		}
 	}
 	for i := range 5 {
-		poll(t, func() bool { return answer(all[i%2], "/tb", 401) })
+		testproc.Eventually(t, func() bool { return answer(all[i%2], "/tb", 401) })
 	}
 	for _, l := range all {
 		if answer(l, "/tb", 401) {
@@ -415,10 +415,10 @@ func TestChargeGlobal(t *testing.T) {
 	}
 	r.Kill()
 	for _, l := range all {
-		ask(t, l, diana.Request{Path: "/"}) // finds out
-		poll(t, func() bool { return l.Status().Degraded })
+		ask(t, l, diana.Request{Path: "/"}) // detects that Redis is down
+		testproc.Eventually(t, func() bool { return l.Status().Degraded })
 		if !ask(t, l, diana.Request{Path: "/"}).Allowed {
-			t.Error("successes count where Redis is out of reach")
+			t.Error("successes count while Redis is down")
 		}
 		if got := count(t, l, 5, diana.Request{Path: "/dear"}); got != 1 {
 			t.Errorf("%d that cost more than the share of 2 pass, want 1", got)

@@ -14,7 +14,7 @@ import (
 	"github.com/diana-limiter/diana/config"
 )
 
-// clocked returns a Limiter that goes by *now.
+// clocked returns a Limiter whose clock is *now.
 func clocked(t testing.TB, yaml string, now *time.Time) *diana.Limiter {
 	t.Helper()
 	c, err := config.Parse("test.yaml", []byte(yaml))
@@ -50,10 +50,10 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// What is decided by a clock that is set, without holding anyone, is what is decided by the
-// system's clock with everyone held: the same requests at the same moments, under two leaky
-// buckets and a window, wait as long and are refused alike.
-func TestClockHoldsNobody(t *testing.T) {
+// With a clock of the program no request waits, but the decisions are those of the system's clock. The
+// same requests at the same moments, under two leaky buckets and a window, have the same delays and
+// refusals.
+func TestClockDecidesWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	const yaml = `
 - url: /
@@ -112,17 +112,17 @@ func TestClockHoldsNobody(t *testing.T) {
 		}
 	}
 	for i, r := range l.Status().Rules {
-		if r.Counts != counts[i].Counts {
-			t.Errorf("%s: %+v when held, %+v when told", r.Name, counts[i].Counts, r.Counts)
+		if countsOf(r) != countsOf(counts[i]) {
+			t.Errorf("%s: %+v when held, %+v when told", r.Name, countsOf(counts[i]), countsOf(r))
 		}
 		if r.Name == "slow" && (r.Delayed == 0 || r.Refused == 0) {
-			t.Errorf("%+v: nothing was delayed or refused, so nothing is shown", r.Counts)
+			t.Errorf("%+v: nothing was delayed or refused, so nothing is shown", countsOf(r))
 		}
 	}
 }
 
-// With a clock that is set no answer is slowed: nobody knows when it gets anywhere.
-func TestClockSlowsNoAnswer(t *testing.T) {
+// With a clock of the program a bandwidth slows no response.
+func TestClockSlowsNoResponse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)

@@ -52,12 +52,10 @@ func (d *Decision) Done() {
 // is known, once, and before Done. A server that uses Handler does not need it.
 func (d *Decision) SetStatus(status int) { d.handle.SetStatus(status) }
 
-// newDecision returns the Decision of a Result.
-func newDecision(r *decide.Result) Decision {
-	return Decision{
-		Allowed: r.Allowed, RetryAfter: r.RetryAfter, Delayed: r.Delayed, Degraded: r.Degraded,
-		Verdicts: r.Verdicts, handle: r.Handle,
-	}
+// set makes d the Decision of an evaluation.
+func (d *Decision) set(e *decide.Evaluation) {
+	d.Allowed, d.RetryAfter, d.Delayed, d.Degraded, d.Verdicts = e.Allowed, e.RetryAfter, e.Delayed, e.Degraded, e.Verdicts
+	d.handle = e.Handle()
 }
 
 // Explanation says how one rule would evaluate a request.

@@ -71,7 +71,7 @@ func TestHandBuiltMistakes(t *testing.T) {
 }
 
 // An empty configuration limits nothing.
-func TestHandBuiltEmpty(t *testing.T) {
+func TestHandBuiltEmptyLimitsNothing(t *testing.T) {
 	t.Parallel()
 	l, err := diana.Options{}.New(&config.Config{})
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// Who imports the library gets the standard library, one YAML package and one Redis
-// client, no more.
-func TestDependencies(t *testing.T) {
+// The library needs the standard library, one YAML package and one Redis client, and nothing else.
+func TestLibraryHasTwoDependencies(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {

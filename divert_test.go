@@ -78,7 +78,7 @@ limits:
 	}
 	for _, r := range l.Status().Rules {
 		if r.Name == "text" && (r.Allowed != 1 || r.Refused != 3) {
-			t.Errorf("counts %+v", r.Counts)
+			t.Errorf("counts %+v", countsOf(r))
 		}
 	}
 }
@@ -130,8 +130,8 @@ func TestDivertFile(t *testing.T) {
 	}
 }
 
-// TestDivertBy passes requests on by a program's own proxy.
-func TestDivertBy(t *testing.T) {
+// TestDivertByOwnProxy forwards requests by a program's own proxy.
+func TestDivertByOwnProxy(t *testing.T) {
 	t.Parallel()
 	o := quiet
 	o.Upstream = func(u *url.URL) http.Handler {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,17 +14,16 @@ import (
 	"github.com/diana-limiter/diana/source"
 )
 
-var (
-	block = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
-	link  = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
-)
+// block matches a block of code of a document, with its language and its text.
+var block = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 
-// What the documents show is true: the YAML is valid, the Go compiles as examples, or they
-// are parts of an example in a folder, which is tested there; the links lead somewhere.
+// The YAML of the documents is valid. Their Go, Lua and replay blocks are parts of an example, which the
+// tests compile or run. TestGuide of cmd/diana runs the sh blocks of README.md and docs/guide.md.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	var examples string
-	for _, file := range []string{"example_test.go", "rate/example_test.go", "client/example_test.go"} {
+	files, _ := filepath.Glob("example_*_test.go")
+	for _, file := range append(files, "rate/example_test.go", "client/example_test.go", "prometheus/example_test.go") {
 		examples += unindent(string(mustRead(t, file)))
 	}
 	extension := map[string]string{} // by language
@@ -39,13 +39,8 @@ func TestDocuments(t *testing.T) {
 	}
 	v := config.DefaultVocabulary()
 	v.Sources = append(v.Sources, source.Kind{Schemes: []string{"etcd"}}) // of a module of its own
-	files, _ := filepath.Glob("docs/*.md")
-	for _, file := range append(files, "README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range block.FindAllStringSubmatch(string(text), -1) {
+	for _, file := range documents(t) {
+		for _, b := range block.FindAllStringSubmatch(string(mustRead(t, file)), -1) {
 			language, code := b[1], b[2]
 			if strings.Contains(extension[language], unindent(code)) {
 				continue
@@ -61,18 +56,68 @@ func TestDocuments(t *testing.T) {
 				}
 			}
 		}
-		for _, l := range link.FindAllStringSubmatch(string(text), -1) {
-			if strings.Contains(l[1], "://") {
-				continue
-			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(file), l[1])); err != nil {
-				t.Errorf("%s: link to nowhere: %s", file, l[1])
+	}
+	if n := strings.Count(string(mustRead(t, "README.md")), "\n"); n > 150 {
+		t.Errorf("README.md has %d lines, expected at most 150", n)
+	}
+}
+
+// A translation has the headings, the blocks of code and the links of the original, in the same order.
+func TestTranslations(t *testing.T) {
+	t.Parallel()
+	for original, translation := range map[string]string{
+		"README.md":     "README.zh-CN.md",
+		"docs/guide.md": "docs/zh-CN/guide.md",
+	} {
+		for _, part := range []struct {
+			name string
+			of   func(t *testing.T, file string) []string
+		}{{"heading levels", levelsOf}, {"blocks", blocksOf}, {"links", linksTo}} {
+			got, want := part.of(t, translation), part.of(t, original)
+			for i := range max(len(got), len(want)) {
+				if i >= len(got) || i >= len(want) || got[i] != want[i] {
+					t.Errorf("%s: %s differ from those of %s:\n%s\nexpected\n%s", translation, part.name, original,
+						strings.Join(got[min(i, len(got)):], "\n"), strings.Join(want[min(i, len(want)):], "\n"))
+					break
+				}
 			}
 		}
 	}
-	if n := strings.Count(string(mustRead(t, "README.md")), "\n"); n > 150 {
-		t.Errorf("README.md has %d lines, want at most 150", n)
+}
+
+// levelsOf returns the # of each heading of a document.
+func levelsOf(t *testing.T, file string) []string {
+	t.Helper()
+	var levels []string
+	for _, h := range heading.FindAllStringSubmatch(prose(mustRead(t, file)), -1) {
+		levels = append(levels, h[1])
 	}
+	return levels
+}
+
+// blocksOf returns the blocks of code of a document, and its pictures.
+func blocksOf(t *testing.T, file string) []string {
+	t.Helper()
+	return fenced.FindAllString(string(mustRead(t, file)), -1)
+}
+
+// linksTo returns the other files that a document links to, sorted because a translation can need another
+// order of words. It omits the links of a document and its translation to each other.
+func linksTo(t *testing.T, file string) []string {
+	t.Helper()
+	var files []string
+	for _, l := range linksOf(prose(mustRead(t, file))) {
+		if l.file == "" || strings.Contains(l.file, "://") {
+			continue
+		}
+		to := filepath.Join(filepath.Dir(file), l.file)
+		if strings.HasPrefix(filepath.Base(to), "README.") || strings.HasSuffix(to, "guide.md") {
+			continue // each language has its own
+		}
+		files = append(files, to+l.anchor)
+	}
+	slices.Sort(files)
+	return files
 }
 
 func mustRead(t *testing.T, file string) []byte {

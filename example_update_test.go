@@ -23,7 +23,7 @@ func ExampleLimiter_Update() {
 			Rules: []rule.Rule{{
 				Name:      "reports", // its counters survive the change
 				Algorithm: limit.FixedWindow(),
-				Limit:     limit.Limit{N: n, Unit: time.Hour, Align: limit.AlignFirst},
+				Limit:     limit.Limit{N: n, Unit: time.Hour, AlignFirst: true},
 			}},
 		}}}
 	}

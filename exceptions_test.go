@@ -14,6 +14,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 func account(id string) diana.Request {
@@ -57,11 +58,11 @@ rules:
 		if err != nil {
 			t.Fatal(err)
 		}
-		judging := int64(-1)
+		evaluating := int64(-1)
 		for _, v := range d.Verdicts {
 			switch v.Rule.Name {
 			case "each":
-				judging = v.Rule.Limit.N
+				evaluating = v.Rule.Limit.N
 			case "all":
 				if v.Rule.Limit.N != 1000 || d.Allowed && v.Remaining != int64(1000-passed-1) {
 					t.Errorf("%v: %d are left of %d for all, want %d", row.request.Actors, v.Remaining, v.Rule.Limit.N, 1000-passed-1)
@@ -73,13 +74,13 @@ rules:
 		if d.Allowed {
 			passed++
 		}
-		if judging != row.limit {
-			t.Errorf("%v: judged by a limit of %d, want %d", row.request.Actors, judging, row.limit)
+		if evaluating != row.limit {
+			t.Errorf("%v: evaluated by a limit of %d, want %d", row.request.Actors, evaluating, row.limit)
 		}
 		d.Done()
 	}
 	if d := ask(t, l, from("bob", "10.1.0.1")); !d.Allowed {
-		t.Error("a request that no rule judges is refused")
+		t.Error("a request that no rule evaluates is refused")
 	}
 	s := l.Status().Rules
 	if got := fmt.Sprint(s[0].Except, s[0].Overrides, s[0].Allowed, s[0].Refused, s[1].Allowed, len(s)); got != fmt.Sprint(2, 3, 13, 7*10+7-13, passed, 2) {
@@ -87,12 +88,12 @@ rules:
 	}
 }
 
-// The fields tell an actor its own limit, and nothing of rules that do not judge it.
+// The fields have the limit of the actor, and nothing of rules that skip it.
 func TestExceptionsInFields(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var overrides strings.Builder
-		for i := range 5000 { // more than there is room to remember
+		for i := range 5000 { // more than max_keys
 			fmt.Fprintf(&overrides, "v%d: {rpu: %d}, ", i, 100+i)
 		}
 		l := limiter(t, `
@@ -136,8 +137,8 @@ func TestExceptionsInFields(t *testing.T) {
 	})
 }
 
-// Each has exactly its own limit, among a crowd of others; also where its state is of
-// another layout than the rule's.
+// Each actor has exactly its own limit among many others, also if its state has another layout than the
+// rule's.
 func TestExceptionsUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	for _, algo := range []string{"TB", "W", "SW", "SL"} {
@@ -199,8 +200,8 @@ func TestExceptionsChange(t *testing.T) {
 	}
 }
 
-// The kinds of rules that are more than a count: those that wait, hold places, refuse
-// nothing, or cannot be counted in Redis.
+// Exceptions and overrides also hold for rules that wait, hold slots, are in shadow mode, or have no
+// Redis.
 func TestExceptionsOfOtherKinds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +239,7 @@ func TestExceptionsOfOtherKinds(t *testing.T) {
 			}
 		}
 		if s := l.Status().Rules[0]; s.Allowed != 4 || s.ShadowRefused != 6 {
-			t.Errorf("%+v", s.Counts)
+			t.Errorf("%+v", countsOf(s))
 		}
 
 		for onError, want := range map[string][3]int{"share": {3, 1, 5}, "local": {3, 1, 5}, "open": {5, 5, 5}, "closed": {0, 0, 5}} {
@@ -249,7 +250,7 @@ func TestExceptionsOfOtherKinds(t *testing.T) {
 				}
 			}
 			if a, b := ask(t, l, account("ann")), ask(t, l, account("eve")); !a.Degraded || b.Degraded {
-				t.Errorf("degraded: %v and %v, want it for who is judged", a.Degraded, b.Degraded)
+				t.Errorf("degraded: %v and %v, want true for the actor that is evaluated", a.Degraded, b.Degraded)
 			}
 		}
 	})
@@ -284,11 +285,11 @@ func TestExceptionsInRedis(t *testing.T) {
 		t.Errorf("two gateways let %v pass, want %v", got, want)
 	}
 
-	// Without Redis each has its share of each limit, of what its own use has left.
+	// Without Redis each gateway allows the rest of its share of each limit.
 	r.Kill()
 	for _, l := range all {
 		ask(t, l, account("nobody"))
-		poll(t, func() bool { return l.Status().Degraded })
+		testproc.Eventually(t, func() bool { return l.Status().Degraded })
 	}
 	for id, share := range map[string]int{"ned": 50, "bob": 0} {
 		for i, n := range crowd(t, all, 8, 30, account(id)) {
@@ -304,7 +305,7 @@ func TestExceptionsInRedis(t *testing.T) {
 	}
 	for i, n := range crowd(t, all, 8, 30, account("eve")) {
 		if n != 240 {
-			t.Errorf("gateway %d let %d pass without Redis who are excepted, want 240", i, n)
+			t.Errorf("gateway %d let %d pass without Redis that are exempt, want 240", i, n)
 		}
 	}
 }

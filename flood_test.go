@@ -13,9 +13,9 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// A minute of 100,000 invented devices a second against a store of 100,000: memory
-// stays bounded, and whoever was being limited before still is.
-func TestFlood(t *testing.T) {
+// For a minute 100,000 invented devices a second use a store of 100,000. Memory stays bounded, and an
+// actor that was over its limit before still is.
+func TestFloodKeepsMemoryAndLimits(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		t.Skip("six million requests")
 	}
@@ -60,7 +60,7 @@ limits:
 					t.Errorf("the heap grew by %.1f MB, want at most 10", grown)
 				}
 				if got := count(t, l, 100, device("/", "attacker")); got > 2 {
-					t.Errorf("%d requests of one that was being limited were allowed after the flood", got)
+					t.Errorf("%d requests of an actor over its limit were allowed after the flood", got)
 				}
 			})
 		})

@@ -13,28 +13,28 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// gateways returns limiters that share a Redis, when it is in use by all.
+// gateways returns Limiters that share a Redis, as soon as all of them use it.
 func gateways(t *testing.T, n int, url, timeout, limits string) []*diana.Limiter {
 	t.Helper()
 	return sharing(t, n, fmt.Sprintf("redis: {url: %q, timeout: %s}\nlimits:\n%s", url, timeout, limits))
 }
 
-// sharing returns limiters of one configuration, when its Redis is in use by all.
+// sharing returns Limiters of one configuration, as soon as all of them use its Redis.
 func sharing(t *testing.T, n int, yaml string) (all []*diana.Limiter) {
 	t.Helper()
 	for range n {
 		all = append(all, limiter(t, yaml))
 	}
 	for _, l := range all {
-		poll(t, func() bool { s := l.Status(); return !s.Degraded && s.Gateways == n })
+		testproc.Eventually(t, func() bool { s := l.Status(); return !s.Degraded && s.Gateways == n })
 	}
 	return all
 }
 
-// crowd asks for path from each gateway, many at a time, and returns how many each let
-// pass.
+// crowd sends requests to each gateway, many at a time, and returns how many each gateway allows.
 func crowd(t *testing.T, all []*diana.Limiter, callers, each int, r diana.Request) (allowed []int) {
 	t.Helper()
 	counts := make([]atomic.Int64, len(all))
@@ -69,7 +69,7 @@ func sum(list []int) (n int) {
 	return n
 }
 
-func TestGlobal(t *testing.T) {
+func TestGatewaysShareGlobalLimits(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	all := gateways(t, 3, r.URL(), "10s", `
@@ -92,7 +92,7 @@ func TestGlobal(t *testing.T) {
 		}
 	}
 
-	// What Redis refuses is given back to the limits of the gateway.
+	// If Redis refuses a request, the local limits are refunded.
 	if got := crowd(t, all[:1], 8, 50, diana.Request{Path: "/mixed"}); got[0] != 5 {
 		t.Errorf("/mixed: %d passed, want 5", got[0])
 	}
@@ -107,7 +107,7 @@ func TestGlobal(t *testing.T) {
 	}
 	d.Done()
 
-	// Places are held over all gateways, and free again when they are given back.
+	// All gateways share the slots, which are free again after Done.
 	var inside []diana.Decision
 	for i, l := range all {
 		d, err := l.Take(context.Background(), diana.Request{Path: "/places"})
@@ -119,13 +119,13 @@ func TestGlobal(t *testing.T) {
 	for i := range inside {
 		inside[i].Done()
 	}
-	poll(t, func() bool { return ask(t, all[2], diana.Request{Path: "/places"}).Allowed })
+	testproc.Eventually(t, func() bool { return ask(t, all[2], diana.Request{Path: "/places"}).Allowed })
 }
 
-// Redis goes and comes back. No request fails, and all gateways together allow no more than
-// the limit. What they have allowed without Redis is debited there: if Redis remembers the
-// rest, nothing is left.
-func TestRedisGoesAndComesBack(t *testing.T) {
+// Redis fails and comes back. No request fails, and all gateways together allow no more than the limit.
+// Requests that were allowed without Redis are debited there. If Redis has kept its memory, nothing is
+// left.
+func TestRedisFailsAndComesBack(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
 		harm, heal func(*redistest.Server)
@@ -150,12 +150,12 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 			}
 			fault.harm(r)
 			for _, l := range all {
-				ask(t, l, diana.Request{Path: "/"}) // finds out, and fails nobody
+				ask(t, l, diana.Request{Path: "/"}) // detects that Redis is down, without an error
 			}
 			for _, l := range all {
-				poll(t, func() bool { return l.Status().Degraded })
+				testproc.Eventually(t, func() bool { return l.Status().Degraded })
 			}
-			// Each has a share of 100, of which it has used 40, and one more just now.
+			// Each gateway has a share of 100, of which it has used 40, and one more just now.
 			alone := crowd(t, all, 16, 20, diana.Request{Path: "/"})
 			for i, got := range alone {
 				if got < 58 || got > 60 {
@@ -167,11 +167,11 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 			}
 			fault.heal(r)
 			for _, l := range all {
-				poll(t, func() bool { return !l.Status().Degraded })
+				testproc.Eventually(t, func() bool { return !l.Status().Degraded })
 			}
-			// The status is told just before requests are. A day is too long for shares to hold.
-			poll(t, func() bool { return !ask(t, all[0], diana.Request{Path: "/closed"}).Degraded })
-			used := 1 // which also cost / one
+			// The status changes just before the decisions do. Shares do not hold for a unit of a day.
+			testproc.Eventually(t, func() bool { return !ask(t, all[0], diana.Request{Path: "/closed"}).Degraded })
+			used := 1 // which also charged / once
 			if fault.left == 0 {
 				used = 0
 			}
@@ -185,9 +185,9 @@ func TestRedisGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// TestShareIsNotNever sends a request that is too much for the share of a gateway, but not for
-// the limit. Without Redis it is refused for a while only.
-func TestShareIsNotNever(t *testing.T) {
+// TestShareRefusesForAWhile sends a request that is too much for the share of a gateway, but not for
+// the limit. Without Redis it is refused only for a while.
+func TestShareRefusesForAWhile(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	all := gateways(t, 2, r.URL(), "500ms", `
@@ -202,7 +202,7 @@ func TestShareIsNotNever(t *testing.T) {
 		t.Errorf("5 of 4, with Redis: allowed %v, RetryAfter %v", d.Allowed, d.RetryAfter)
 	}
 	r.Kill()
-	poll(t, func() bool { return asked("1").Degraded })
+	testproc.Eventually(t, func() bool { return asked("1").Degraded })
 	if d := asked("3"); d.Allowed || d.RetryAfter == 0 {
 		t.Errorf("3 of a share of 2: allowed %v, RetryAfter %v", d.Allowed, d.RetryAfter)
 	}
@@ -211,10 +211,10 @@ func TestShareIsNotNever(t *testing.T) {
 	}
 }
 
-// TestWaitsAtOnce queues requests under a local and a global rule. Each waits for the longer of
+// TestWaitIsTheLongestAndNotTheSum queues requests under a local and a global rule. Each waits for the longer of
 // the two times. The queues have a slot more than requests wait: requests that arrive at once
 // read the clock in any order, so the earliest reading can find all the others waiting.
-func TestWaitsAtOnce(t *testing.T) {
+func TestWaitIsTheLongestAndNotTheSum(t *testing.T) {
 	t.Parallel()
 	l := gateways(t, 1, redistest.Start(t).URL(), "10s", `
 - url: /

@@ -11,7 +11,6 @@ import (
 	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/limit"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // handler is what Limiter.Handler returns.
@@ -32,7 +31,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if hasSmallBody(r) {
 		beforeWait = readBody
 	}
-	d, err := h.limiter.take(r.Context(), Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
+	var d Decision
+	err := h.limiter.take(r.Context(), &d, &Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
 	defer d.Done()
 	if err == nil && h.limiter.options.OnDecision != nil {
 		observe(h.limiter.options.OnDecision, d)
@@ -65,7 +65,7 @@ func (h *handler) setFields(header http.Header, d *Decision, a *active) {
 	e := d.handle.Evaluation()
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
-		if v.Rule.Mode != rule.Shadow && v.Remaining != limit.Unknown {
+		if !v.Rule.Shadow && v.Remaining != limit.Unknown {
 			out.fields.Add(&a.policies, e.Rule(i).Slot, v.Remaining, time.Duration(v.Reset)*time.Microsecond)
 		}
 	}

@@ -21,10 +21,11 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
-// serve answers one request through the limiter.
+// serve sends one request to the Handler of a Limiter.
 func serve(l *diana.Limiter, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -90,9 +91,9 @@ func TestDefaultRefusal(t *testing.T) {
 	}
 }
 
-// TestNeverAllowed asks for what no wait helps with, and for what a wait does help with. The field
+// TestRetryAfterOnlyIfAWaitHelps sends requests that no wait helps, and requests that a wait helps. The field
 // Retry-After, the problem's detail and Decision.RetryAfter must agree.
-func TestNeverAllowed(t *testing.T) {
+func TestRetryAfterOnlyIfAWaitHelps(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		entry string
@@ -159,7 +160,7 @@ func TestNeverAllowed(t *testing.T) {
 	}
 }
 
-// byDay is a limit that refuses all until 9 o'clock.
+// byDay is a Meter that refuses all requests until 9 o'clock.
 type byDay struct{}
 
 func (byDay) StateVersion() string                    { return "1" }
@@ -172,8 +173,8 @@ func (byDay) Peek(_ limit.State, now, _ int64) limit.Outcome {
 	return limit.Outcome{Allowed: wait <= 0, Wait: max(wait, 0), Reset: max(wait, 0)}
 }
 
-// TestRetryAfterIsTrue repeats a refused request after Retry-After. The request is allowed then.
-func TestRetryAfterIsTrue(t *testing.T) {
+// TestRetryAfterIsEnough repeats a refused request after Retry-After. The request is allowed then.
+func TestRetryAfterIsEnough(t *testing.T) {
 	t.Parallel()
 	for _, algo := range []string{"TB", "W", "SW", "SL"} {
 		for _, unit := range []string{"second", "10s", "minute", "1500ms"} {
@@ -191,7 +192,7 @@ func TestRetryAfterIsTrue(t *testing.T) {
 					}
 					time.Sleep(wait)
 					if w := serve(l, httptest.NewRequest("GET", "/", nil)); w.Code != 200 {
-						t.Fatalf("%s, 3 per %s: refused after the %v it told to wait", algo, unit, wait)
+						t.Fatalf("%s, 3 per %s: refused after its RetryAfter of %v", algo, unit, wait)
 					}
 				}
 			})
@@ -227,12 +228,12 @@ func TestFields(t *testing.T) {
 		}
 	}
 	if w := serve(limiter(t, "{url: /a, rules: [{rpu: 1}]}"), httptest.NewRequest("GET", "/b", nil)); w.Header().Get("RateLimit") != "" {
-		t.Error("an answer that no rule judged has fields")
+		t.Error("a response that no rule evaluated has fields")
 	}
 }
 
-// TestPlaceIsFreeAfterPanic releases the slot of a request whose handler panics.
-func TestPlaceIsFreeAfterPanic(t *testing.T) {
+// TestPanicReleasesSlot releases the slot of a request whose handler panics.
+func TestPanicReleasesSlot(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{rpu: 1, algo: C}]}")
 	h := l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
@@ -259,8 +260,8 @@ func TestHandlerSeesEverySpelling(t *testing.T) {
 	}
 }
 
-// TestLeaverWithBody frees the place of a client that disconnects, also if nobody has read its body.
-func TestLeaverWithBody(t *testing.T) {
+// TestDisconnectedClientWithBody releases the slot of a client that disconnects, also if its body was not read.
+func TestDisconnectedClientWithBody(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{unit: 10s, rpu: 1, algo: LB, queue: 1}]}")
 	server := httptest.NewServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -275,7 +276,7 @@ func TestLeaverWithBody(t *testing.T) {
 		t.Errorf("the upstream got %q, want hello", body)
 	}
 	r.Body.Close()
-	full := func() bool { // asked by one that leaves at once if it could wait
+	full := func() bool { // asked by a request that is cancelled at once if it could wait
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		d, err := l.Take(ctx, diana.Request{})
@@ -287,7 +288,7 @@ func TestLeaverWithBody(t *testing.T) {
 		gone := make(chan struct{})
 		go func() {
 			defer close(gone)
-			for { // until it waits: full can have the place just when this one comes
+			for { // until it waits: full can have the slot when this one arrives
 				r, err := http.NewRequestWithContext(ctx, "POST", server.URL, strings.NewReader("hello"))
 				if err != nil {
 					t.Error(err)
@@ -302,15 +303,15 @@ func TestLeaverWithBody(t *testing.T) {
 				}
 			}
 		}()
-		poll(t, full)
+		testproc.Eventually(t, full)
 		leave()
 		<-gone
-		poll(t, func() bool { return !full() })
+		testproc.Eventually(t, func() bool { return !full() })
 	}
 }
 
-// TestFieldsStay checks that responses do not change memory that their fields share.
-func TestFieldsStay(t *testing.T) {
+// TestFieldsAreNotShared checks that responses do not change memory that their fields share.
+func TestFieldsAreNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limiter(t, "limits: [{url: /, rules: [{name: many, rpu: 400, unit: day}]}]").
 			Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -331,8 +332,8 @@ func TestFieldsStay(t *testing.T) {
 	})
 }
 
-// TestLeaverWithBodyOfGlobalQueue is TestLeaverWithBody for a queue in Redis.
-func TestLeaverWithBodyOfGlobalQueue(t *testing.T) {
+// TestDisconnectedClientWithBodyOfGlobalQueue is TestDisconnectedClientWithBody for a queue in Redis.
+func TestDisconnectedClientWithBodyOfGlobalQueue(t *testing.T) {
 	t.Parallel()
 	l := gateways(t, 1, redistest.Start(t).URL(), "10s", "- url: /\n  rules: [{unit: 10s, rpu: 1, algo: LB, scope: global}]")[0]
 	var answered atomic.Int64
@@ -358,12 +359,12 @@ func TestLeaverWithBodyOfGlobalQueue(t *testing.T) {
 	post()
 	<-came
 	<-went
-	go post() // it would have its turn in ten seconds
+	go post() // it would wait for ten seconds
 	<-came
 	leave()
 	<-went
 	if n := answered.Load(); n != 1 {
-		t.Errorf("%d requests went on, want the first alone", n)
+		t.Errorf("%d requests reached the handler, want only the first", n)
 	}
 }
 

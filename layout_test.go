@@ -23,7 +23,7 @@ var layout = []struct {
 }{
 	// Programs.
 	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd " +
-		"internal/names internal/paths internal/plan cmd/diana/internal/accesslog cmd/diana/internal/simulate prometheus"},
+		"internal/bounds internal/names internal/paths internal/plan internal/respond internal/track cmd/diana/internal/accesslog cmd/diana/internal/simulate prometheus"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
 	{"cmd/diana/internal/accesslog", ""},
 	{"cmd/diana/compat", ""},
@@ -37,34 +37,36 @@ var layout = []struct {
 	// The limiter, and what it is made of.
 	{".", "config config/diff limit memstore redisstore rule source " +
 		"internal/decide internal/fields internal/follow internal/plan internal/refusals internal/respond"},
-	{"internal/follow", "config source"},
+	{"internal/follow", "config source internal/bounds internal/track"},
 	{"internal/respond", "internal/fields internal/paths limit memstore rule"},
-	{"internal/decide", "internal/plan internal/refusals limit memstore redisstore rule"},
+	{"internal/decide", "internal/bounds internal/plan internal/refusals limit memstore redisstore rule"},
 	{"internal/refusals", "internal/plan internal/top rule"},
-	{"internal/plan", "internal/httptext internal/names internal/paths limit rule"},
+	{"internal/plan", "internal/bounds internal/httptext internal/names internal/paths limit rule"},
 	{"internal/fields", "internal/httptext"},
 
 	// Stores, and other uses of stores.
-	{"rate", "internal/waitqueue limit memstore"},
+	{"rate", "internal/bounds internal/waitqueue limit memstore"},
 	{"memstore", "internal/waitqueue limit"},
 	{"redisstore", "internal/waitqueue limit"},
-	{"storetest", "limit replay"},
-	{"replay", "limit"},
+	{"storetest", "internal/bounds limit replay"},
+	{"replay", "internal/bounds limit"},
 
 	// Configurations.
-	{"config/diff", "config internal/names limit rule"},
-	{"config", "internal/actors internal/httptext internal/names internal/paths limit rule source"},
+	{"config/diff", "config internal/bounds internal/names limit rule"},
+	{"config", "internal/actors internal/bounds internal/httptext internal/names internal/paths limit rule source"},
 	{"internal/actors", "internal/httptext rule"},
 	{"internal/names", "limit rule"},
 	{"internal/paths", "internal/httptext rule"},
-	{"rule", "internal/httptext limit"},
-	{"source/sourcetest", "internal/redistest source"},
+	{"rule", "internal/bounds internal/httptext limit"},
+	{"source/sourcetest", "internal/track internal/redistest source"},
+	{"internal/track", "source"},
 	{"source/etcd/etcdtest", "internal/etcdtest internal/testproc"},
 	{"source/etcd", "source"},
 	{"source", ""},
 
 	// Packages at the bottom.
-	{"limit", ""},
+	{"limit", "internal/bounds"},
+	{"internal/bounds", ""},
 	{"internal/httptext", ""},
 	{"internal/top", ""},
 	{"internal/waitqueue", ""},

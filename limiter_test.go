@@ -19,11 +19,12 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
 
-// quiet are options whose log is thrown away.
+// quiet are options that discard the log.
 var quiet = diana.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
 
 // limiter returns a Limiter for a configuration.
@@ -41,7 +42,7 @@ func limiter(t testing.TB, yaml string) *diana.Limiter {
 	return l
 }
 
-// ask judges a request, ends it, and returns the decision's plain fields.
+// ask evaluates a request, ends it, and returns the fields of the Decision.
 func ask(t testing.TB, l *diana.Limiter, r diana.Request) diana.Decision {
 	t.Helper()
 	d, err := l.Take(context.Background(), r)
@@ -101,7 +102,7 @@ func TestFourWaysToLimit(t *testing.T) {
 	})
 }
 
-// A request that is refused by any rule is charged to none.
+// A request that any rule refuses is charged to none.
 func TestRefusedIsChargedToNone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -155,17 +156,17 @@ func TestDecision(t *testing.T) {
 		d.Done()
 		d.Done()
 
-		counts := map[string]diana.Counts{}
+		counted := map[string]ruleCounts{}
 		for _, r := range l.Status().Rules {
-			counts[r.Name] = r.Counts
+			counted[r.Name] = countsOf(r)
 		}
-		for name, want := range map[string]diana.Counts{
+		for name, want := range map[string]ruleCounts{
 			"wide":   {Allowed: 2},
 			"shadow": {Allowed: 1, ShadowRefused: 2},
 			"narrow": {Allowed: 2, Refused: 1},
 		} {
-			if counts[name] != want {
-				t.Errorf("%s: %+v, want %+v", name, counts[name], want)
+			if counted[name] != want {
+				t.Errorf("%s: %+v, want %+v", name, counted[name], want)
 			}
 		}
 		if d := ask(t, l, diana.Request{Path: "//x"}); !d.Allowed {
@@ -185,24 +186,24 @@ func TestNoRule(t *testing.T) {
 	}
 }
 
-// A second Done must not end somebody else's request.
+// A second Done must not end another request.
 func TestDoneTwice(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{rpu: 1, algo: C}]}")
 	for range 100 {
 		d, _ := l.Take(context.Background(), diana.Request{})
 		if !d.Allowed {
-			t.Fatal("the place is not free")
+			t.Fatal("the slot is not free")
 		}
 		copied := d
 		d.Done()
 		e, _ := l.Take(context.Background(), diana.Request{})
 		if !e.Allowed {
-			t.Fatal("the place is not free after Done")
+			t.Fatal("the slot is not free after Done")
 		}
 		copied.Done()
 		if f, _ := l.Take(context.Background(), diana.Request{}); f.Allowed {
-			t.Fatal("a second Done freed another's place")
+			t.Fatal("a second Done released the slot of another request")
 		}
 		e.Done()
 	}
@@ -244,11 +245,11 @@ func TestLeakyBucketWaits(t *testing.T) {
 		if allowed.Load() != 4 || refused.Load() != 2 {
 			t.Errorf("%d allowed and %d refused, want 4 and 2", allowed.Load(), refused.Load())
 		}
-		if c := l.Status().Rules[1].Counts; c != (diana.Counts{Allowed: 1, Delayed: 3, Refused: 2}) {
+		if c := countsOf(l.Status().Rules[1]); c != (ruleCounts{Allowed: 1, Delayed: 3, Refused: 2}) {
 			t.Errorf("counts %+v", c)
 		}
 
-		// One that gives up is counted nowhere, not under / either.
+		// A request whose context ends is counted nowhere, not even under /.
 		time.Sleep(time.Second)
 		ask(t, l, device("/smooth", "x"))
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -264,7 +265,7 @@ func TestLeakyBucketWaits(t *testing.T) {
 	})
 }
 
-func TestConcurrencyIsGivenBack(t *testing.T) {
+func TestDoneReleasesSlots(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, `
 - url: /
@@ -293,7 +294,7 @@ func TestConcurrencyIsGivenBack(t *testing.T) {
 	}
 }
 
-// Without Redis a global rule is kept as on_error says.
+// Without Redis a global rule decides as on_error says.
 func TestGlobalWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for onError, want := range map[string]int{"": 5, "share": 5, "local": 5, "open": 50, "closed": 0} {
@@ -318,10 +319,10 @@ func TestGlobalWithoutRedis(t *testing.T) {
 	}
 }
 
-// The file is followed, and a bad change does nothing.
+// A Limiter follows its file. A change that is not valid has no effect.
 func TestFollowsTheFile(t *testing.T) {
 	t.Parallel()
-	// A ConfigMap: the file is a link to ..data/diana.yaml, and ..data is a link that is swapped.
+	// In a ConfigMap the file is a link to ..data/diana.yaml, and ..data is a link that is replaced.
 	dir := t.TempDir()
 	publish := func(generation, text string) {
 		t.Helper()
@@ -350,14 +351,14 @@ func TestFollowsTheFile(t *testing.T) {
 	version := l.Status().Config.Version
 
 	publish("2", "{url: /, rules: [{name: r, unit: hour, rpu: 5, algo: W, align: first}]}")
-	poll(t, func() bool { return l.Status().Config.Version != version })
+	testproc.Eventually(t, func() bool { return l.Status().Config.Version != version })
 	if got := count(t, l, 10, diana.Request{}); got != 2 {
 		t.Errorf("%d more allowed after the limit went from 3 to 5, want 2", got)
 	}
 	version = l.Status().Config.Version
 
 	publish("3", "{url: /, rules: [{name: r, unit: hour, rpu: many}]}")
-	poll(t, func() bool { return l.Reloads()[diana.Reload{Source: "file", Result: "error"}] == 1 })
+	testproc.Eventually(t, func() bool { return l.Reloads()[diana.Reload{Source: "file", Result: "error"}] == 1 })
 	if got := l.Status(); got.Config.Version != version || len(got.Rules) != 1 || got.Rules[0].Allowed != 5 {
 		t.Errorf("after a bad change: %+v", got)
 	}
@@ -375,12 +376,12 @@ func TestFollowsTheFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{url: /, rules: [{name: new, rpu: 1}]}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, func() bool { return l.Status().Rules[0].Name == "new" })
+	testproc.Eventually(t, func() bool { return l.Status().Rules[0].Name == "new" })
 }
 
-// A file that a reload has read, and that is then as it was before, is followed: the watcher
-// compares it with what is in force and not with what it has read itself.
-func TestFileGoesBack(t *testing.T) {
+// A file that changes, is reloaded, and changes back is followed. The watcher compares the file with the
+// configuration in force, and not with the text that it has read itself.
+func TestFileChangesBack(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	text := func(name string) string { return "{url: /, rules: [{name: " + name + ", rpu: 1}]}" }
@@ -391,20 +392,8 @@ func TestFileGoesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.write("diana.yaml", text("old"))
-		poll(t, func() bool { return l.Status().Rules[0].Name == "old" })
+		testproc.Eventually(t, func() bool { return l.Status().Rules[0].Name == "old" })
 	}
-}
-
-// poll waits until something is so.
-func poll(t *testing.T, so func() bool) {
-	t.Helper()
-	for range 2000 {
-		if so() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("it did not happen within 20 s")
 }
 
 func TestOpenErrors(t *testing.T) {
@@ -422,7 +411,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// An algorithm, an actor and a unit from outside need no change here.
+// A program can add an algorithm, an actor and a unit without a change of Diana.
 func TestVocabulary(t *testing.T) {
 	t.Parallel()
 	v := config.DefaultVocabulary()
@@ -431,7 +420,7 @@ func TestVocabulary(t *testing.T) {
 		New:   func(limit.Limit) (limit.Meter, error) { return everyOther{}, nil },
 	})
 	v.Actors = append(v.Actors, rule.ActorKind{Kind: "tenant"})
-	v.Units = append(v.Units, rule.Unit{Name: "week", Length: 7 * 24 * time.Hour})
+	v.Units["week"] = 7 * 24 * time.Hour
 	c, err := v.Parse("x", []byte(`
 - url: /
   rules: [{actor: tenant, rpu: 1, algo: Every Other}]
@@ -456,7 +445,7 @@ func TestVocabulary(t *testing.T) {
 	}
 }
 
-// everyOther is a Meter that lets every other request pass.
+// everyOther is a Meter that allows every other request.
 type everyOther struct{}
 
 func (everyOther) StateVersion() string                    { return "1" }
@@ -489,4 +478,11 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 			t.Errorf("%s: %v allocations", r.Path, got)
 		}
 	}
+}
+
+// ruleCounts are the decisions of a rule by their kind.
+type ruleCounts struct{ Allowed, Refused, ShadowRefused, Delayed int64 }
+
+func countsOf(r diana.RuleStatus) ruleCounts {
+	return ruleCounts{r.Allowed, r.Refused, r.ShadowRefused, r.Delayed}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// A rule tells how many requests its overflow counter has judged, and warns once a minute. A reload
-// changes neither. Another rule's actors still have their room.
-func TestOverflowIsTold(t *testing.T) {
+// The status says how many requests the overflow counter of a rule has evaluated, and the log warns once
+// a minute. A reload changes neither. Actors of another rule still have their room.
+func TestOverflowIsReported(t *testing.T) {
 	t.Parallel()
 	const limits = `
 max_keys: %d

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"reflect"
 	"sync"
 
@@ -34,7 +35,7 @@ type redisLink struct {
 }
 
 func newRedisLink(o Options, local *memstore.Store) *redisLink {
-	l := &redisLink{options: o, local: local, gateway: redisstore.NewGateway(), errors: map[string]int64{}}
+	l := &redisLink{options: o, local: local, gateway: 1 + rand.Int64N(1<<53-1), errors: map[string]int64{}}
 	l.closing, l.end = context.WithCancel(context.Background())
 	return l
 }
@@ -62,10 +63,10 @@ func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
 	}
 	o = redisstore.Options{URL: c.URL, Addresses: c.Cluster, Timeout: c.Timeout, Prefix: c.Prefix}
 	var sentinelErr, tlsErr error
-	o.Credentials, err = config.Credentials("redis.password", c.Username, c.Password)
+	o.Credentials, err = c.Credentials()
 	if s := c.Sentinel; s != nil {
 		o.Addresses, o.Master = s.Addresses, s.Master
-		o.SentinelCredentials, sentinelErr = config.Credentials("redis.sentinel.password", s.Username, s.Password)
+		o.SentinelCredentials, sentinelErr = s.Credentials()
 	}
 	if o.TLS, tlsErr = c.TLS.Load(); tlsErr != nil {
 		tlsErr = fmt.Errorf("redis.tls: %w", tlsErr)

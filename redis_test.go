@@ -18,10 +18,11 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 )
 
-// secured is a Redis that is hard to get into.
+// secured is a Redis with TLS, a user and a password.
 var secured = redistest.Options{Username: "diana", Password: `s3cret "and" strange`, TLS: true}
 
 // folder is where a test keeps its files.
@@ -32,7 +33,7 @@ type folder struct {
 
 func newFolder(t *testing.T) folder { return folder{t, t.TempDir()} }
 
-// write writes a file and returns its path. Who watches it sees one text or the other.
+// write writes a file atomically and returns its path.
 func (f folder) write(name, text string) string {
 	f.t.Helper()
 	file := filepath.Join(f.dir, name)
@@ -80,13 +81,13 @@ func open(t *testing.T, o diana.Options, file string) *diana.Limiter {
 
 func connected(l *diana.Limiter) func() bool { return func() bool { return !l.Status().Degraded } }
 
-// clients returns how many connections a server has, but for the one that asks.
+// clients returns how many connections a server has, without its own.
 func clients(r *redistest.Server) int {
 	list, _ := r.Must("CLIENT", "LIST").(string)
 	return strings.Count(list, "\n") - 1
 }
 
-// grant makes a user of a server who may do what the documentation says, and no more.
+// grant makes a user of a server with the permissions that the documentation lists.
 func grant(r *redistest.Server, password string) {
 	r.Must("ACL", "SETUSER", "gateway", "on", ">"+password, "~diana:*", "+@all", "-@dangerous", "+role")
 }
@@ -109,7 +110,7 @@ func counts(t *testing.T, redis string) {
 	}
 }
 
-func TestSecuredRedis(t *testing.T) {
+func TestRedisWithTLSAndPassword(t *testing.T) {
 	t.Parallel()
 	r, f := secured.Start(t), newFolder(t)
 	password := f.write("password", secured.Password+"\n")
@@ -122,7 +123,7 @@ redis:
   timeout: 10s`, r.Addr(), password, r.CAFile()))
 }
 
-func TestSecuredSentinel(t *testing.T) {
+func TestSentinelWithTLSAndPassword(t *testing.T) {
 	t.Parallel()
 	s := secured.StartSentinel(t)
 	for _, node := range s.Nodes {
@@ -137,7 +138,7 @@ redis:
   sentinel: {master: %s, addresses: ["%s"]`, s.Nodes[0].CAFile(), s.MasterName, strings.Join(s.Addrs(), `", "`))
 	counts(t, redis+"}")
 
-	// Now the Sentinels ask, too, and let nobody in as a user of the nodes.
+	// The Sentinels now need a password too, and do not accept the user of the nodes.
 	for _, sentinel := range s.Sentinels {
 		sentinel.Must("ACL", "SETUSER", "watcher", "on", ">watchword", "allchannels", "+@all")
 		sentinel.Must("ACL", "SETUSER", "default", "off")
@@ -146,7 +147,7 @@ redis:
 	counts(t, redis+", username: watcher, password: watchword}")
 }
 
-// What must not be known is in no log and no status, when it is right and when it is wrong.
+// A password, right or wrong, is in no log and no status.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	r, f := secured.Start(t), newFolder(t)
@@ -163,7 +164,7 @@ limits:
 - url: /
   rules: [{unit: day, rpu: 500, scope: global}]
 `, r.Addr(), password, r.CAFile())))
-			poll(t, func() bool { return strings.Contains(j.String(), "WRONGPASS") })
+			testproc.Eventually(t, func() bool { return strings.Contains(j.String(), "WRONGPASS") })
 			if got := count(t, l, 600, diana.Request{Path: "/"}); got != 500 || !l.Status().Degraded {
 				t.Errorf("%d passed without Redis, want 500", got)
 			}
@@ -180,8 +181,8 @@ limits:
 	}
 }
 
-// A password that is changed is taken with the next connection, and an authority with
-// the next reading of the configuration.
+// The next connection uses a changed password. The next load of the configuration uses a changed
+// authority.
 func TestSecretsChange(t *testing.T) {
 	t.Parallel()
 	r, f := secured.Start(t), newFolder(t)
@@ -201,25 +202,25 @@ redis: {url: "rediss://%s", username: gateway, password: "file:%s", tls: {ca: %s
 			t.Errorf("reload: %s, want %s", got, want)
 		}
 	}
-	poll(t, func() bool { return strings.Contains(j.String(), "certificate signed by unknown authority") })
+	testproc.Eventually(t, func() bool { return strings.Contains(j.String(), "certificate signed by unknown authority") })
 	f.write("ca.pem", string(mustRead(t, r.CAFile())))
 	reload("<nil>")
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 
 	r.Must("ACL", "SETUSER", "gateway", "resetpass", ">second")
 	r.Must("CLIENT", "KILL", "USER", "gateway")
-	poll(t, func() bool { return l.Status().Degraded })
+	testproc.Eventually(t, func() bool { return l.Status().Degraded })
 	f.write("password", "second")
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 
-	// What cannot be read refuses the configuration that names it, and the old goes on.
+	// A secret that cannot be read rejects the configuration, and the old one stays in force.
 	f.write("password", "")
 	reload("redis.password: " + password + " is empty")
 	f.write("password", "second")
 	f.write("ca.pem", "")
 	reload("redis.tls: " + ca + ": expected certificates in PEM, found none")
 	if l.Status().Degraded {
-		t.Error("a refused configuration has an effect")
+		t.Error("a rejected configuration has an effect")
 	}
 }
 
@@ -242,8 +243,8 @@ redis.tls: open /absent/ca.pem: no such file or directory`; err.Error() != want 
 	}
 }
 
-// onlyHere returns an algorithm that has no script.
-func onlyHere() limit.Algorithm {
+// withoutScript returns an algorithm that has no script.
+func withoutScript() limit.Algorithm {
 	a := limit.TokenBucket()
 	a.Names = []string{"here"}
 	a.New = func(l limit.Limit) (limit.Meter, error) {
@@ -253,13 +254,13 @@ func onlyHere() limit.Algorithm {
 	return a
 }
 
-// A configuration that changes redis and is refused for something else changes nothing,
-// and leaves no connection behind; nor does one that is accepted.
-func TestRefusedRedis(t *testing.T) {
+// A configuration that changes redis and is rejected for another reason changes nothing. Neither a
+// rejected nor an accepted configuration leaves a connection behind.
+func TestRejectedRedisChangesNothing(t *testing.T) {
 	t.Parallel()
 	from, to, f := redistest.Start(t), redistest.Start(t), newFolder(t)
 	o := diana.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Vocabulary: config.DefaultVocabulary()}
-	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, onlyHere())
+	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, withoutScript())
 	text := func(r *redistest.Server, algo string) string {
 		return fmt.Sprintf("redis: {url: %q, timeout: 10s}\nlimits: [{url: /, rules: [{unit: day, rpu: 5, algo: %s, scope: global}]}]", r.URL(), algo)
 	}
@@ -269,31 +270,31 @@ func TestRefusedRedis(t *testing.T) {
 		d.Done()
 		return err == nil && !d.Degraded
 	}
-	poll(t, inRedis)
+	testproc.Eventually(t, inRedis)
 
 	f.write("diana.yaml", text(to, "here"))
 	if err := l.Reload(); err == nil || !strings.Contains(err.Error(), "no script") {
 		t.Fatalf("reload: %v", err)
 	}
 	if !inRedis() {
-		t.Error("degraded by a configuration that was refused")
+		t.Error("degraded by a configuration that was rejected")
 	}
-	poll(t, func() bool { return clients(to) == 0 })
+	testproc.Eventually(t, func() bool { return clients(to) == 0 })
 	if !inRedis() || clients(from) == 0 {
-		t.Error("degraded later by a configuration that was refused")
+		t.Error("degraded later by a configuration that was rejected")
 	}
 
 	f.write("diana.yaml", text(to, "TB"))
 	if err := l.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, inRedis)
-	poll(t, func() bool { return clients(from) == 0 })
+	testproc.Eventually(t, inRedis)
+	testproc.Eventually(t, func() bool { return clients(from) == 0 })
 	if clients(to) == 0 {
 		t.Error("no connection to the new Redis")
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, func() bool { return clients(to) == 0 })
+	testproc.Eventually(t, func() bool { return clients(to) == 0 })
 }

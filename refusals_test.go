@@ -18,7 +18,7 @@ import (
 	"github.com/diana-limiter/diana/config"
 )
 
-// told collects what OnRefusal is called with, and when.
+// told collects the calls of OnRefusal and their times.
 type told struct {
 	mu   sync.Mutex // guards the rest
 	list []diana.Refusal
@@ -31,7 +31,7 @@ func (o *told) add(r diana.Refusal) {
 	o.list, o.at = append(o.list, r), append(o.at, time.Now())
 }
 
-// texts returns what has been told since it was last asked.
+// texts returns the calls since texts was called last.
 func (o *told) texts() (texts []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -42,7 +42,7 @@ func (o *told) texts() (texts []string) {
 	return texts
 }
 
-// telling returns a limiter with the rules of refusing, and what it tells of refusals.
+// telling returns a Limiter with the rules of refusing, and its calls of OnRefusal.
 func telling(t *testing.T) (*diana.Limiter, *told) {
 	t.Helper()
 	c, err := config.Parse("test.yaml", []byte(refusing))
@@ -69,9 +69,9 @@ const refusing = `
   rules: [{name: trial, actor: ip, rpu: 0, mode: shadow}]
 `
 
-// The first refusal of an actor under a rule is told at once, and further ones at most once a
-// minute, with their count.
-func TestRefusalsAreTold(t *testing.T) {
+// The first refusal of an actor under a rule is reported at once. Further ones are reported at most
+// once a minute, with their count.
+func TestRefusalsAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, o := telling(t)
@@ -89,7 +89,7 @@ func TestRefusalsAreTold(t *testing.T) {
 		time.Sleep(59 * time.Second)
 		ask(t, l, named("/b", "ann"))
 		want()
-		time.Sleep(2 * time.Second) // nobody asks, and still it is told
+		time.Sleep(2 * time.Second) // it is reported without another request
 		want("none account=3:ann; GET /b shadow=false count=2 left=0")
 		time.Sleep(time.Hour)
 		want()
@@ -102,8 +102,8 @@ func TestRefusalsAreTold(t *testing.T) {
 	})
 }
 
-// Whoever is refused, and however often, what is told keeps its bounds, and every refusal is
-// in one count.
+// Reports of refusals stay within their bounds for all actors and all rates. Every refusal is in exactly
+// one count.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 				continue
 			}
 			if at, ok := last[r.Actor]; ok && o.at[i].Sub(at) < time.Minute {
-				t.Fatalf("%s is told after %v", r.Actor, o.at[i].Sub(at))
+				t.Fatalf("%s is reported after %v", r.Actor, o.at[i].Sub(at))
 			}
 			last[r.Actor] = o.at[i]
 		}
@@ -141,7 +141,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// What is left out when the limiter is closed is told.
+// Close reports how many refusals were left out.
 func TestRefusalsLeftOutAtClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestRefusalsLeftOutAtClose(t *testing.T) {
 	})
 }
 
-// Status lists the ten actors that a rule has refused most.
+// Status lists the ten actors that a rule has refused most often.
 func TestTopRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestTopRefused(t *testing.T) {
 	})
 }
 
-// Invented actors do not hide the one that is refused most, and what is not exact says so.
+// Invented actors do not hide the actor that is refused most. A count that is not exact says so.
 func TestTopRefusedUnderFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,13 +205,13 @@ func TestTopRefusedUnderFlood(t *testing.T) {
 	})
 }
 
-// A core that refuses more than it can note counts a sample, and says so.
+// A core that refuses more than it can record counts a sample, and the count says so.
 func TestTopRefusedSampled(t *testing.T) {
 	t.Parallel()
 	if raceEnabled {
 		t.Skip("a pool forgets at random under the race detector, and with it what a core has noted")
 	}
-	synctest.Test(t, func(t *testing.T) { // in which no time passes
+	synctest.Test(t, func(t *testing.T) { // no time passes in it
 		l := limiter(t, refusing)
 		const n = 10_000
 		for range n {
@@ -225,7 +225,7 @@ func TestTopRefusedSampled(t *testing.T) {
 }
 
 // Many goroutines lose no count.
-func TestTopRefusedAtOnce(t *testing.T) {
+func TestTopRefusedConcurrently(t *testing.T) {
 	t.Parallel()
 	l, _ := telling(t)
 	const each = 2000
@@ -254,8 +254,8 @@ func TestTopRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// What a client sends as its name cannot end a line.
-func TestActorsAreLegible(t *testing.T) {
+// The name that a client sends cannot end a line of the log.
+func TestActorsStayOnOneLine(t *testing.T) {
 	t.Parallel()
 	l, o := telling(t)
 	ask(t, l, named("/", "a\nlevel=ERROR\x1b[2J\u009b"))
@@ -268,7 +268,7 @@ func TestActorsAreLegible(t *testing.T) {
 	}
 }
 
-// Counts go on when the configuration changes, as those of decisions do.
+// The counts continue when the configuration changes, as the counts of decisions do.
 func TestTopRefusedAcrossReload(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

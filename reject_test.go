@@ -67,8 +67,8 @@ func TestRejectedPaths(t *testing.T) {
 	}
 }
 
-// TestStrangeJudged has the entries evaluate what is refused by default.
-func TestStrangeJudged(t *testing.T) {
+// A configuration can have strange paths evaluated instead of rejected.
+func TestStrangePathsCanBeEvaluated(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, `
 paths: {strange: judge}

@@ -22,7 +22,7 @@ func (n *rejected) count(err error) error {
 	var strange *rule.PathError
 	switch {
 	case !errors.As(err, &strange):
-	case strange == rule.ErrPathLong:
+	case strange.TooLong:
 		n.length.Add(1)
 	default:
 		n.path.Add(1)

@@ -10,10 +10,11 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// Settings for Redis that are changed while it is away do not make a gateway think that it
-// is alone, and may use the whole limit.
+// A gateway keeps its share if the settings of Redis change while Redis is down. It must not take the
+// whole limit because it has seen no other gateway yet.
 func TestShareAfterReload(t *testing.T) {
 	t.Parallel()
 	r, f := redistest.Start(t), newFolder(t)
@@ -23,9 +24,9 @@ func TestShareAfterReload(t *testing.T) {
 	var j journal
 	a := open(t, j.options(), f.write("diana.yaml", text("500ms")))
 	_ = limiter(t, text("500ms"))
-	poll(t, func() bool { return a.Status().Gateways == 2 && !a.Status().Degraded })
+	testproc.Eventually(t, func() bool { return a.Status().Gateways == 2 && !a.Status().Degraded })
 	r.Kill()
-	poll(t, func() bool { return a.Status().Degraded })
+	testproc.Eventually(t, func() bool { return a.Status().Degraded })
 	f.write("diana.yaml", text("400ms"))
 	if err := a.Reload(); err != nil {
 		t.Fatal(err)
@@ -35,15 +36,15 @@ func TestShareAfterReload(t *testing.T) {
 	}
 }
 
-// Who is inside under a rule of concurrency is counted on when settings for Redis change.
-func TestPlacesAfterReload(t *testing.T) {
+// Slots stay held when the settings of Redis change.
+func TestSlotsAfterReload(t *testing.T) {
 	t.Parallel()
 	r, f := redistest.Start(t), newFolder(t)
 	text := func(timeout string) string {
 		return fmt.Sprintf("redis: {url: %q, timeout: %s}\nlimits: [{url: /, rules: [{rpu: 1, algo: C, scope: global}]}]", r.URL(), timeout)
 	}
 	l := open(t, quiet, f.write("diana.yaml", text("5s")))
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 	inside, err := l.Take(t.Context(), diana.Request{})
 	if err != nil || !inside.Allowed || inside.Degraded {
 		t.Fatalf("%v, %+v", err, inside)
@@ -52,7 +53,7 @@ func TestPlacesAfterReload(t *testing.T) {
 	if err := l.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 	left := func() (ms int64) { // of the lease
 		keys, _ := r.Must("KEYS", "*").([]any)
 		for _, key := range keys {
@@ -63,13 +64,13 @@ func TestPlacesAfterReload(t *testing.T) {
 		return ms
 	}
 	before := left()
-	poll(t, func() bool { last := before; before = left(); return before > last })
+	testproc.Eventually(t, func() bool { last := before; before = left(); return before > last })
 	if ask(t, l, diana.Request{}).Allowed {
-		t.Error("two are inside")
+		t.Error("two requests hold the only slot")
 	}
-	poll(t, func() bool { return l.Status().Gateways == 1 })
+	testproc.Eventually(t, func() bool { return l.Status().Gateways == 1 })
 	inside.Done()
-	poll(t, func() bool { return ask(t, l, diana.Request{}).Allowed })
+	testproc.Eventually(t, func() bool { return ask(t, l, diana.Request{}).Allowed })
 }
 
 // A reload to a Redis that cannot be reached is logged with the reason, and one back to a
@@ -82,13 +83,13 @@ func TestLogOfRedisAfterReload(t *testing.T) {
 	l := open(t, j.options(), f.write("diana.yaml", text(r.URL())))
 	lines := func(message string) int { return strings.Count(j.String(), message) }
 	for round := 1; round <= 2; round++ {
-		poll(t, connected(l))
-		poll(t, func() bool { return lines("global limits are counted in Redis") == round })
+		testproc.Eventually(t, connected(l))
+		testproc.Eventually(t, func() bool { return lines("global limits are counted in Redis") == round })
 		f.write("diana.yaml", text("redis://127.0.0.1:1"))
 		if err := l.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		poll(t, func() bool { return lines(`msg="Redis is out of reach`) == round })
+		testproc.Eventually(t, func() bool { return lines(`msg="Redis is out of reach`) == round })
 		f.write("diana.yaml", text(r.URL()))
 		if err := l.Reload(); err != nil {
 			t.Fatal(err)
@@ -102,8 +103,7 @@ func TestLogOfRedisAfterReload(t *testing.T) {
 	}
 }
 
-// A gateway that refuses for want of Redis has the client come back soon, and not after a
-// unit.
+// A gateway that refuses because Redis is down has a short Retry-After, and not a whole unit.
 func TestRetryAfterOfClosed(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{unit: day, rpu: 5, scope: global, on_error: closed}]}")

@@ -11,8 +11,8 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// A reload keeps the counters of a rule that has a name, wherever the rule stands. Rules
-// without a name keep theirs by their order.
+// A reload keeps the counters of a rule with a name, also if the rule moves. Rules without a name keep
+// their counters by their order.
 func TestCountersAfterReload(t *testing.T) {
 	t.Parallel()
 	const ( // KEYS stands for the keys that all rules have in common
@@ -77,7 +77,7 @@ func TestCountersAfterReload(t *testing.T) {
 	}
 }
 
-// The log of a change says which rules begin their counters anew.
+// The log of a change says which rules start with new counters.
 func TestLogOfRenamedRule(t *testing.T) {
 	t.Parallel()
 	var log journal

@@ -17,10 +17,12 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// followed is a Limiter that follows a key in a real Redis as its configuration centre.
+// followed is a Limiter with a remote configuration: a key in a real Redis.
 type followed struct {
 	*testing.T
 	*diana.Limiter
@@ -50,7 +52,7 @@ func (l *lockedLog) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// follow starts with what prepare has put into the centre, or done to it.
+// follow opens a Limiter after prepare, which can change the remote configuration or its Redis.
 func follow(t *testing.T, prepare func(f *followed)) *followed {
 	t.Helper()
 	r := redistest.Start(t)
@@ -91,10 +93,10 @@ func (f *followed) put(rule string, rpu int) {
 	f.redis.Must("SET", key, fmt.Sprintf("{url: /, rules: [{name: %s, unit: hour, rpu: %d, algo: W, align: first}]}", rule, rpu))
 }
 
-// want waits until the rule is in force, and it is for that reason.
+// want waits until the rule is in force for that reason.
 func (f *followed) want(rule, reason string) {
 	f.Helper()
-	poll(f.T, func() bool {
+	testproc.Eventually(f.T, func() bool {
 		s := f.Status()
 		return s.Rules[0].Name == rule && strings.Contains(s.Config.Reason, reason)
 	})
@@ -106,7 +108,7 @@ func (f *followed) want(rule, reason string) {
 	f.Errorf("%s is said to come from %s", rule, f.Status().Config.Source)
 }
 
-func TestCentreWins(t *testing.T) {
+func TestRemoteReplacesLocalLimits(t *testing.T) {
 	t.Parallel()
 	f := follow(t, func(f *followed) { f.put("remote", 3) })
 	f.want("remote", "wins over")
@@ -114,26 +116,26 @@ func TestCentreWins(t *testing.T) {
 		t.Fatalf("%d allowed, want 3", got)
 	}
 	f.put("remote", 5)
-	poll(t, func() bool { return f.Config().Limits[0].Rules[0].Limit.N == 5 })
+	testproc.Eventually(t, func() bool { return f.Config().Limits[0].Rules[0].Limit.N == 5 })
 	if got := count(t, f.Limiter, 10, diana.Request{}); got != 2 {
 		t.Errorf("%d more after the limit went from 3 to 5, want 2", got)
 	}
-	poll(t, func() bool { return f.log.count(`rule \"remote\": rpu 3 → 5`) == 1 }) // a moment after it is in force
+	testproc.Eventually(t, func() bool { return f.log.count(`rule \"remote\": rpu 3 → 5`) == 1 }) // a moment later
 
-	// Bad documents change nothing, and are told once.
+	// Documents that are not valid change nothing, and each is logged once.
 	version := f.Status().Config.Version
 	for i, bad := range []string{"{url: /, rules: [{rpu: many}]}", "", "\xff\xfe", strings.Repeat("#", 5<<20), "redis: {}"} {
 		f.redis.Must("SET", key, bad)
-		poll(t, func() bool { return f.Reloads()[diana.Reload{Source: "redis", Result: "error"}] == int64(i+1) })
+		testproc.Eventually(t, func() bool { return f.Reloads()[diana.Reload{Source: "redis", Result: "error"}] == int64(i+1) })
 		s := f.Status().Config
 		if s.Version != version || s.Remote == nil || s.Remote.Refused == "" || !strings.Contains(s.Reason, "not valid") {
 			t.Errorf("%.20q: %+v", bad, s)
 		}
 	}
 
-	// The settings of the local file go on to count, its limits do not.
+	// The settings of the local file stay in force. Its limits do not.
 	f.local("remote: {url: %q, snapshot: %q}\nresponse: {status: 429}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url(), f.snapshot)
-	poll(t, func() bool { return f.Config().Response.Status == 429 })
+	testproc.Eventually(t, func() bool { return f.Config().Response.Status == 429 })
 	f.want("remote", "not valid")
 
 	f.redis.Must("DEL", key)
@@ -147,20 +149,20 @@ func TestCentreWins(t *testing.T) {
 		t.Errorf("snapshot: %v, %v", info, err)
 	}
 
-	// Another centre, and none.
+	// Another source, and then none.
 	f.redis.Must("SET", "other", "{url: /, rules: [{name: other, rpu: 1}]}")
 	f.local("remote: {url: %q}", strings.TrimSuffix(f.url(), key)+"other")
-	poll(t, func() bool { return f.Status().Rules[0].Name == "other" })
+	testproc.Eventually(t, func() bool { return f.Status().Rules[0].Name == "other" })
 	f.local("{url: /, rules: [{name: local, rpu: 1}]}")
 	f.want("local", "no configuration centre")
 	f.redis.Must("SET", "other", "{url: /, rules: [{name: not heard, rpu: 1}]}")
 	if f.Status().Config.Remote != nil {
-		t.Error("there is still a centre")
+		t.Error("there is still a remote configuration")
 	}
 }
 
-// What happens to a centre while it is followed: the last good document goes on.
-func TestCentreGoesAndComesBack(t *testing.T) {
+// Whatever happens to the source, the last valid document stays in force.
+func TestRemoteFailsAndComesBack(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct{ harm, heal func(*redistest.Server) }{
 		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},
@@ -171,17 +173,17 @@ func TestCentreGoesAndComesBack(t *testing.T) {
 			f := follow(t, func(f *followed) { f.put("remote", 3) })
 			f.want("remote", "wins over")
 			fault.harm(f.redis)
-			poll(t, func() bool { return !f.Status().Config.Remote.Reached })
+			testproc.Eventually(t, func() bool { return !f.Status().Config.Remote.Reached })
 			f.want("remote", "out of reach")
 			fault.heal(f.redis)
-			if name == "killed" { // it has forgotten everything
+			if name == "killed" { // it has lost its memory
 				f.want("local", "has no document")
 			}
-			poll(t, func() bool { return f.Status().Config.Remote.Reached })
+			testproc.Eventually(t, func() bool { return f.Status().Config.Remote.Reached })
 			f.put("new", 1)
 			f.want("new", "wins over")
 			if a, b := f.log.count("centre is out of reach"), f.log.count("centre is within reach"); a != 1 || b != 1 {
-				t.Errorf("%d lines for out of reach and %d for within, want one each", a, b)
+				t.Errorf("%d lines say that the source is lost and %d that it is back, want one each", a, b)
 			}
 			if n := f.Reloads()[diana.Reload{Source: "redis", Result: "error"}]; n != 1 {
 				t.Errorf("%d errors counted, want 1", n)
@@ -190,27 +192,27 @@ func TestCentreGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// A change of how the centre is asked, made while it is down, forgets nothing that it said.
-func TestCentreIsDownAndAskedInAnotherWay(t *testing.T) {
+// A change of the source's settings while it is down keeps its last document in force.
+func TestRemoteSettingsChangeWhileDown(t *testing.T) {
 	t.Parallel()
 	f := follow(t, func(f *followed) { f.put("remote", 3) })
 	f.want("remote", "wins over")
 	f.redis.Freeze()
-	poll(t, func() bool { return !f.Status().Config.Remote.Reached })
+	testproc.Eventually(t, func() bool { return !f.Status().Config.Remote.Reached })
 	f.local("remote: {url: %q}\nresponse: {status: 429}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url())
-	poll(t, func() bool { return f.Config().Response.Status == 429 })
+	testproc.Eventually(t, func() bool { return f.Config().Response.Status == 429 })
 	f.want("remote", "out of reach")
 
-	// What another centre holds is not known by that.
+	// That document is not used for another source.
 	f.local("remote: {url: %q}\nlimits: [{url: /, rules: [{name: local, rpu: 7}]}]", f.url()+"2")
 	f.want("local", "has not been reached")
 	f.redis.Thaw()
 	f.want("local", "has no document")
 }
 
-// An authority is taken with the next reading of the configuration, and what cannot be read
-// refuses it.
-func TestSecretsOfTheCentreChange(t *testing.T) {
+// The next load of the configuration uses a changed authority. A secret that cannot be read rejects the
+// configuration.
+func TestRemoteSecretsChange(t *testing.T) {
 	t.Parallel()
 	r, f := secured.Start(t), newFolder(t)
 	r.Must("SET", key, "{url: /, rules: [{name: remote, rpu: 1}]}")
@@ -230,7 +232,7 @@ func TestSecretsOfTheCentreChange(t *testing.T) {
 	f.write("ca.pem", string(mustRead(t, r.CAFile())))
 	reload("<nil>")
 	if s := l.Status(); len(s.Rules) != 1 || !s.Config.Remote.Reached {
-		t.Errorf("not reached by the right authority: %+v", s.Config.Remote)
+		t.Errorf("not reached with the right authority: %+v", s.Config.Remote)
 	}
 	f.write("ca.pem", "")
 	reload("remote.tls: " + ca + ": expected certificates in PEM, found none")
@@ -238,13 +240,13 @@ func TestSecretsOfTheCentreChange(t *testing.T) {
 	f.write("ca.pem", string(mustRead(t, r.CAFile())))
 	reload("remote.password: " + password + " is empty")
 	if c := l.Status().Config.Remote; !c.Reached {
-		t.Errorf("a refused configuration has an effect: %+v", c)
+		t.Errorf("a rejected configuration has an effect: %+v", c)
 	}
 }
 
-// A start without the centre takes the snapshot, or the local limits, and hears of the
-// centre when it is there.
-func TestCentreIsDownAtStart(t *testing.T) {
+// A start without the source uses the snapshot or the local limits. It uses the source as soon as that
+// is available.
+func TestRemoteIsDownAtStart(t *testing.T) {
 	t.Parallel()
 	snapshot := func(f *followed) {
 		f.put("old", 3)
@@ -297,7 +299,7 @@ func TestCentreIsDownAtStart(t *testing.T) {
 				t.Errorf("%s, which does not tell", s.Error)
 			}
 			if s := f.Status(); s.Degraded {
-				t.Error("a centre that is down is no reason to be degraded")
+				t.Error("the Limiter is degraded because the source is down")
 			}
 			if !f.Status().Config.Remote.Reached {
 				f.redis.Thaw()
@@ -308,12 +310,12 @@ func TestCentreIsDownAtStart(t *testing.T) {
 	}
 }
 
-// A snapshot holds the largest document that there may be.
-func TestCentreOfTheLargestDocument(t *testing.T) {
+// A snapshot can hold the largest document that is allowed.
+func TestRemoteOfTheLargestDocument(t *testing.T) {
 	t.Parallel()
 	f := follow(t, func(f *followed) {
 		text := "{url: /, rules: [{name: old, rpu: 1}]}\n#"
-		f.redis.Must("SET", key, text+strings.Repeat("x", config.MaxSize-len(text)))
+		f.redis.Must("SET", key, text+strings.Repeat("x", bounds.MaxConfig-len(text)))
 		f.open()
 		f.want("old", "wins over")
 		_ = f.Close()
@@ -322,8 +324,8 @@ func TestCentreOfTheLargestDocument(t *testing.T) {
 	f.want("old", "its snapshot")
 }
 
-// A document that came while something else was in its way is in force when that is gone.
-func TestCentreIsHeardLater(t *testing.T) {
+// A document that another mistake keeps from being in force is in force when the mistake is corrected.
+func TestRemoteTakesEffectLater(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
 	password := dir.write("password", "x")
@@ -336,7 +338,7 @@ func TestCentreIsHeardLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.put("new", 1)
-	poll(t, func() bool { return strings.Contains(f.Status().Config.Remote.Refused, "redis.password") })
+	testproc.Eventually(t, func() bool { return strings.Contains(f.Status().Config.Remote.Refused, "redis.password") })
 	f.want("remote", "last good document")
 	dir.write("password", "x")
 	if err := f.Reload(); err != nil {
@@ -345,8 +347,8 @@ func TestCentreIsHeardLater(t *testing.T) {
 	f.want("new", "wins over")
 }
 
-// So is one that was found at the start.
-func TestCentreOfTheStartIsHeardLater(t *testing.T) {
+// The same is true of a document that was found at the start.
+func TestRemoteOfTheStartTakesEffectLater(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
 	remote := dir.write("remote.yaml", "{url: /, rules: [{name: remote, rpu: 1, algo: here, scope: global}]}")
@@ -355,7 +357,7 @@ func TestCentreOfTheStartIsHeardLater(t *testing.T) {
 	}
 	o := quiet
 	o.Vocabulary = config.DefaultVocabulary()
-	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, onlyHere())
+	o.Vocabulary.Algorithms = append(o.Vocabulary.Algorithms, withoutScript())
 	l := open(t, o, dir.write("diana.yaml", text("redis: {url: 'redis://127.0.0.1:1'}")))
 	if s := l.Status(); s.Rules[0].Name != "local" || !strings.Contains(s.Config.Remote.Refused, "no script") {
 		t.Fatalf("%+v", s)
@@ -369,8 +371,8 @@ func TestCentreOfTheStartIsHeardLater(t *testing.T) {
 	}
 }
 
-// A configuration that names another centre and is refused leaves the snapshot as it is.
-func TestRefusedCentreLeavesTheSnapshot(t *testing.T) {
+// A configuration that names another source and is rejected leaves the snapshot as it is.
+func TestRejectedRemoteKeepsSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, other := range []string{"other.yaml", "absent.yaml"} {
 		dir := newFolder(t)
@@ -392,8 +394,8 @@ func TestRefusedCentreLeavesTheSnapshot(t *testing.T) {
 	}
 }
 
-// Close does not wait for a centre that is being asked for the first time.
-func TestCloseWhileACentreHangs(t *testing.T) {
+// Close does not wait for a source that has not answered its first request.
+func TestCloseWhileRemoteHangs(t *testing.T) {
 	t.Parallel()
 	asked, dir := make(chan struct{}, 10), newFolder(t)
 	hung, err := net.Listen("tcp", "127.0.0.1:0")
@@ -419,24 +421,24 @@ func TestCloseWhileACentreHangs(t *testing.T) {
 	}
 }
 
-// A file may leave its limits to the centre. Then the log tells when there are none.
-func TestCentreAlone(t *testing.T) {
+// A file may leave its limits to the remote configuration. The log says when there are none.
+func TestRemoteWithoutLocalLimits(t *testing.T) {
 	t.Parallel()
 	f := follow(t, func(f *followed) { f.local("remote: {url: %q}", f.url()) })
 	if n := f.log.count("nothing is limited"); n != 1 {
-		t.Errorf("told %d times, want once", n)
+		t.Errorf("logged %d times, want once", n)
 	}
 	f.put("remote", 3)
-	poll(t, func() bool { return len(f.Status().Rules) == 1 })
+	testproc.Eventually(t, func() bool { return len(f.Status().Rules) == 1 })
 	if n := f.log.count("nothing is limited"); n != 1 {
-		t.Errorf("told %d times, want once", n)
+		t.Errorf("logged %d times, want once", n)
 	}
 	f.redis.Must("DEL", key)
-	poll(t, func() bool { return f.log.count("nothing is limited") == 2 })
+	testproc.Eventually(t, func() bool { return f.log.count("nothing is limited") == 2 })
 }
 
-// A snapshot takes the place of nothing else, nor does its end remove anything else.
-func TestSnapshotIsNothingElse(t *testing.T) {
+// A snapshot overwrites no other file, and its removal removes no other file.
+func TestSnapshotOverwritesNoOtherFile(t *testing.T) {
 	t.Parallel()
 	for _, other := range []string{"the configuration", "a folder"} {
 		t.Run(other, func(t *testing.T) {
@@ -454,7 +456,7 @@ func TestSnapshotIsNothingElse(t *testing.T) {
 			f.want("remote", "wins over")
 			f.redis.Must("DEL", key)
 			f.want("local", "has no document")
-			poll(t, func() bool { return f.log.count("is not a snapshot") == 2 })
+			testproc.Eventually(t, func() bool { return f.log.count("is not a snapshot") == 2 })
 			if _, err := os.Stat(f.snapshot); err != nil || string(mustRead(t, f.file)) != before {
 				t.Errorf("%v, and the configuration is\n%s", err, mustRead(t, f.file))
 			}
@@ -462,8 +464,8 @@ func TestSnapshotIsNothingElse(t *testing.T) {
 	}
 }
 
-// A snapshot is not the truth any more when its centre answers that it has none.
-func TestCentreHasForgottenSinceTheSnapshot(t *testing.T) {
+// A snapshot is no longer used when its source answers that it has no document.
+func TestSnapshotEndsWithItsDocument(t *testing.T) {
 	t.Parallel()
 	f := follow(t, func(f *followed) {
 		f.put("old", 3)
@@ -478,9 +480,9 @@ func TestCentreHasForgottenSinceTheSnapshot(t *testing.T) {
 	f.want("local", "has no document")
 }
 
-// While the document is changed a thousand times each request is judged by one of the
-// versions, never by parts of two.
-func TestCentreChangesUnderLoad(t *testing.T) {
+// While the document changes a thousand times, each request is evaluated by one of the versions, never
+// by parts of two.
+func TestRemoteChangesUnderLoad(t *testing.T) {
 	t.Parallel()
 	f := follow(t, nil)
 	ctx, stop := context.WithCancel(context.Background())
@@ -510,8 +512,8 @@ func TestCentreChangesUnderLoad(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLastReloadOfTwoFiles has a good document arrive from a centre that is a file, while the local
-// file is not valid. The local file stays bad.
+// A valid document from a source that is a file does not make the last reload successful while the local
+// file is not valid.
 func TestLastReloadOfTwoFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -530,12 +532,12 @@ func TestLastReloadOfTwoFiles(t *testing.T) {
 	}
 	defer l.Close()
 	write(local, good+"bogus: 1\n")
-	poll(t, func() bool { return !l.Status().Config.LastReloadSuccessful })
+	testproc.Eventually(t, func() bool { return !l.Status().Config.LastReloadSuccessful })
 	write(document, "limits: [{url: /, rules: [{name: second, rpu: 1}]}]")
-	poll(t, func() bool { return l.Status().Rules[0].Name == "second" })
+	testproc.Eventually(t, func() bool { return l.Status().Rules[0].Name == "second" })
 	if l.Status().Config.LastReloadSuccessful {
 		t.Error("the last reload counts as successful while the local file is not valid")
 	}
 	write(local, good)
-	poll(t, func() bool { return l.Status().Config.LastReloadSuccessful })
+	testproc.Eventually(t, func() bool { return l.Status().Config.LastReloadSuccessful })
 }

@@ -60,7 +60,13 @@ type RuleStatus struct {
 
 	Except    int `json:"except,omitempty"`    // how many entries it has
 	Overrides int `json:"overrides,omitempty"` // the same
-	Counts
+
+	// Decisions by their kind. A request that one rule refuses counts as refused under that
+	// rule and under no other.
+	Allowed       int64 `json:"allowed"`
+	Refused       int64 `json:"refused"`
+	ShadowRefused int64 `json:"shadow_refused"` // would have been refused
+	Delayed       int64 `json:"delayed"`        // allowed after waiting
 
 	// Overflow is how many requests, among all these and those that another rule refused, were
 	// judged by the rule's overflow counter, because max_keys left no room for their actors.
@@ -80,15 +86,6 @@ type TopRefused struct {
 	// it remembers, or a core has refused more than 32 requests in a millisecond, of which it
 	// then counts a sample.
 	Exact bool `json:"exact"`
-}
-
-// Counts are decisions by their kind. A request that one rule refuses counts as
-// refused under that rule and under no other.
-type Counts struct {
-	Allowed       int64 `json:"allowed"`
-	Refused       int64 `json:"refused"`
-	ShadowRefused int64 `json:"shadow_refused"` // would have been refused
-	Delayed       int64 `json:"delayed"`        // allowed after waiting
 }
 
 // Reload is a kind of event: a configuration of Source became active ("ok"), or was not valid
@@ -137,9 +134,10 @@ func newStatus(l *Limiter) Status {
 		}
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
-			Scope: r.Scope.String(), Mode: r.Mode.String(),
+			Scope: r.Scope.String(), Mode: r.Mode(),
 			Limit: r.Limit.N, UnitSeconds: unitSeconds(r), Except: len(r.Except), Overrides: len(r.Overrides),
-			Counts: Counts(counts), TopRefused: top, Overflow: overflow,
+			Allowed: counts.Allowed, Refused: counts.Refused, ShadowRefused: counts.ShadowRefused, Delayed: counts.Delayed,
+			TopRefused: top, Overflow: overflow,
 		})
 	}
 	return s

@@ -13,6 +13,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/rule"
@@ -115,7 +116,7 @@ func TestStoresAllOrNone(t *testing.T) {
 		}
 		l := withStores(t, map[string]limit.Store{"east": newEdge(), "west": newEdge()},
 			"redis: {url: '"+r.URL()+"', prefix: "+tight+", timeout: 10s}\nlimits: [{url: /, rules: ["+strings.TrimSuffix(limits, ", ")+"]}]")
-		poll(t, connected(l))
+		testproc.Eventually(t, connected(l))
 		if got := count(t, l, 10, diana.Request{Path: "/"}); got != 3 {
 			t.Errorf("%s: %d requests are allowed, want 3", tight, got)
 		}

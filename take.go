@@ -6,6 +6,9 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"slices"
+
+	"github.com/diana-limiter/diana/internal/decide"
 )
 
 // Handler returns a handler that evaluates each request and calls next if the request is allowed.
@@ -53,40 +56,43 @@ func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{l, n
 //
 // Take does not allocate under local rules, unless the request waits, its path is spelled strangely,
 // or the value of a cookie, query parameter or host is not in its canonical form.
-func (l *Limiter) Take(ctx context.Context, r Request) (Decision, error) {
-	d, err := l.take(ctx, r, nil)
-	switch {
-	case err != nil:
+func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
+	if err = l.take(ctx, &d, &r, nil); err != nil {
 		d.Done()
 		return Decision{}, err
-	case l.options.OnDecision != nil:
+	}
+	if l.options.OnDecision != nil {
 		observe(l.options.OnDecision, d)
 	}
 	return d, nil
 }
 
-// take is Take without Options.OnDecision. Its Decision must be ended after an error too. It calls beforeWait, if it is not nil, before the
-// request waits.
-func (l *Limiter) take(ctx context.Context, r Request, beforeWait func(*http.Request) error) (Decision, error) {
-	complete(&r)
-	result, err := l.decider.Take(ctx, r, beforeWait)
+// take is Take without Options.OnDecision. d must be ended after an error too. take calls beforeWait,
+// if it is not nil, before the request waits.
+func (l *Limiter) take(ctx context.Context, d *Decision, r *Request, beforeWait func(*http.Request) error) error {
+	complete(r)
+	e, err := l.decider.Take(ctx, r, beforeWait)
+	d.set(e)
 	if err != nil {
 		err = l.rejected.count(err)
 	}
-	return newDecision(&result), err
+	return err
 }
 
 // Peek evaluates a request as Take would now, and changes nothing: no counter, no count of decisions.
 // It does not wait: Delayed is how long the request would wait for a leaky bucket. It does not regard
 // other requests that wait. The Decision need not be ended with Done. The error is ctx's, or a
 // rule.PathError.
-func (l *Limiter) Peek(ctx context.Context, r Request) (Decision, error) {
+func (l *Limiter) Peek(ctx context.Context, r Request) (d Decision, err error) {
 	complete(&r)
-	result, err := l.decider.Peek(ctx, r)
-	if err != nil {
+	e, err := l.decider.Peek(ctx, &r)
+	d.set(e)
+	verdicts := slices.Clone(d.Verdicts) // because the evaluation ends here
+	if d.Done(); err != nil {
 		return Decision{}, err
 	}
-	return newDecision(&result), nil
+	d.handle, d.Verdicts = decide.Handle{}, verdicts
+	return d, nil
 }
 
 // Identify returns who makes the request by the identity of the configuration in force: the

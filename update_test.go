@@ -15,11 +15,12 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
 
-// parsed returns the configuration that yaml is.
+// parsed parses a configuration.
 func parsed(t testing.TB, yaml string) *config.Config {
 	t.Helper()
 	c, err := config.Parse("test.yaml", []byte(yaml))
@@ -112,7 +113,7 @@ limits:
 	}
 }
 
-// A configuration that cannot be kept changes nothing.
+// A configuration that cannot be applied changes nothing.
 func TestUpdateWithAnInvalidConfiguration(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{name: old, unit: hour, rpu: 3, algo: W, align: first}]}")
@@ -139,7 +140,7 @@ func TestUpdateWithAnInvalidConfiguration(t *testing.T) {
 	}
 }
 
-// A program that keeps its limits elsewhere needs no YAML.
+// A program can build its configuration without YAML.
 func TestUpdateWithAConfigurationMadeByHand(t *testing.T) {
 	t.Parallel()
 	made := func(n int64) *config.Config {
@@ -148,7 +149,7 @@ func TestUpdateWithAConfigurationMadeByHand(t *testing.T) {
 			Rules: []rule.Rule{{
 				Name: "r", Algorithm: limit.FixedWindow(),
 				Actor: []rule.Actor{{Kind: "account"}},
-				Limit: limit.Limit{N: n, Unit: time.Hour, Align: limit.AlignFirst},
+				Limit: limit.Limit{N: n, Unit: time.Hour, AlignFirst: true},
 			}},
 		}}}
 	}
@@ -182,12 +183,12 @@ func TestUpdateOfRedis(t *testing.T) {
 	}
 	for _, r := range []*redistest.Server{to, from} {
 		update(t, l, text(r))
-		poll(t, connected(l)) // at once, unless the machine is busy
+		testproc.Eventually(t, connected(l)) // at once, unless the machine is busy
 		if d := ask(t, l, diana.Request{}); d.Degraded || !d.Allowed {
 			t.Errorf("%+v", d)
 		}
 	}
-	poll(t, func() bool { return clients(to) == 0 })
+	testproc.Eventually(t, func() bool { return clients(to) == 0 })
 
 	// While Update waits for a Redis that does not answer, the old one decides.
 	to.Freeze()
@@ -207,10 +208,10 @@ func TestUpdateOfRedis(t *testing.T) {
 		t.Error("a Redis that does not answer has decided")
 	}
 	to.Thaw()
-	poll(t, connected(l))
+	testproc.Eventually(t, connected(l))
 }
 
-// What a file says is not overruled by Update, and nothing changes after Close.
+// Update fails on a Limiter that follows a file, and after Close.
 func TestUpdateErrors(t *testing.T) {
 	t.Parallel()
 	const text = "{url: /, rules: [{name: old, rpu: 1}]}"
@@ -231,8 +232,8 @@ func TestUpdateErrors(t *testing.T) {
 	}
 }
 
-// New asks neither Redis nor a remote configuration before it returns: this server accepts
-// connections and never answers.
+// New returns before Redis or a remote configuration has answered. This server accepts connections and
+// never answers.
 func TestNewDoesNotWait(t *testing.T) {
 	t.Parallel()
 	hung, err := net.Listen("tcp", "127.0.0.1:0")

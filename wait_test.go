@@ -20,24 +20,25 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// An event is what became of a request, and when.
+// An event is the decision about a request, and its time.
 type event struct {
-	who     string
+	name    string
 	at      time.Duration
 	allowed bool
 }
 
 func (e event) String() string {
 	if e.allowed {
-		return fmt.Sprintf("%s %v", e.who, e.at)
+		return fmt.Sprintf("%s %v", e.name, e.at)
 	}
-	return fmt.Sprintf("%s refused %v", e.who, e.at)
+	return fmt.Sprintf("%s refused %v", e.name, e.at)
 }
 
-// street is where requests of a test come along, in fake time, one after another.
-type street struct {
+// timeline sends the requests of a test one after another, in fake time.
+type timeline struct {
 	t     *testing.T
 	l     *diana.Limiter
 	start time.Time
@@ -47,38 +48,38 @@ type street struct {
 	wg     sync.WaitGroup
 }
 
-func newStreet(t *testing.T, yaml string) *street {
-	return &street{t: t, l: limiter(t, yaml), start: time.Now()}
+func newTimeline(t *testing.T, yaml string) *timeline {
+	return &timeline{t: t, l: limiter(t, yaml), start: time.Now()}
 }
 
-// come has a request come now, and returns when it waits or has been judged.
-func (s *street) come(ctx context.Context, who string, r diana.Request) {
+// send sends a request now, and returns when the request waits or is decided.
+func (s *timeline) send(ctx context.Context, name string, r diana.Request) {
 	s.wg.Go(func() {
-		came := time.Now()
+		sent := time.Now()
 		d, err := s.l.Take(ctx, r)
 		if err != nil && !errors.Is(err, ctx.Err()) {
 			s.t.Error(err)
 		}
-		if waited := time.Since(came); d.Allowed && d.Delayed != waited {
-			s.t.Errorf("%s: delayed %v after %v", who, d.Delayed, waited)
+		if waited := time.Since(sent); d.Allowed && d.Delayed != waited {
+			s.t.Errorf("%s: delayed %v after %v", name, d.Delayed, waited)
 		}
 		s.mu.Lock()
-		s.events = append(s.events, event{who, time.Since(s.start), d.Allowed})
+		s.events = append(s.events, event{name, time.Since(s.start), d.Allowed})
 		s.mu.Unlock()
 		d.Done()
 	})
 	synctest.Wait()
 }
 
-// want waits until all is over and compares what became of the requests.
-func (s *street) want(want ...string) {
+// want waits until all requests are decided, and compares their events.
+func (s *timeline) want(want ...string) {
 	s.t.Helper()
 	s.wg.Wait()
 	var got []string
 	for _, e := range s.events {
 		got = append(got, e.String())
 	}
-	slices.Sort(got) // those who go on at the same moment write it down in any order
+	slices.Sort(got) // requests of the same moment are recorded in any order
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		s.t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), strings.Join(want, ", "))
@@ -86,15 +87,15 @@ func (s *street) want(want ...string) {
 	s.events = nil
 }
 
-// The moments at which requests go on that come all at once, by algorithm.
-func TestWaitMoments(t *testing.T) {
+// Requests that arrive at once proceed at moments that depend on the algorithm.
+func TestWaitProceedsAtItsTime(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ rule, want string }{
-		// One each 100 ms; the sixth behind the first would have its turn at 600 ms.
+		// One proceeds each 100 ms. The seventh would have to wait for 600 ms.
 		{"rpu: 10, burst: 1, wait: 500ms", "1 0s, 7 refused 0s, 8 refused 0s, 2 100ms, 3 200ms, 4 300ms, 5 400ms, 6 500ms"},
 		{"rpu: 10, burst: 3, wait: 250ms", "1 0s, 2 0s, 3 0s, 6 refused 0s, 7 refused 0s, 8 refused 0s, 4 100ms, 5 200ms"},
 		{"rpu: 10, burst: 1, wait: 99ms", "1 0s, 2 refused 0s, 3 refused 0s, 4 refused 0s, 5 refused 0s, 6 refused 0s, 7 refused 0s, 8 refused 0s"},
-		// The clock of synctest starts with a second.
+		// The clock of synctest starts at the beginning of a second.
 		{"rpu: 2, algo: W, wait: 2s", "1 0s, 2 0s, 7 refused 0s, 8 refused 0s, 3 1s, 4 1s, 5 2s, 6 2s"},
 		{"rpu: 2, algo: SL, wait: 2s", "1 0s, 2 0s, 7 refused 0s, 8 refused 0s, 3 1s, 4 1s, 5 2s, 6 2s"},
 		{"rpu: 3, algo: SW, slices: 2, wait: 1500ms", "1 0s, 2 0s, 3 0s, 7 refused 0s, 8 refused 0s, 4 1.5s, 5 1.5s, 6 1.5s"},
@@ -106,9 +107,9 @@ func TestWaitMoments(t *testing.T) {
 		t.Run(tc.rule, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newStreet(t, "{url: /, rules: [{"+tc.rule+"}]}")
+				s := newTimeline(t, "{url: /, rules: [{"+tc.rule+"}]}")
 				for i := range 8 {
-					s.come(t.Context(), fmt.Sprint(i+1), diana.Request{})
+					s.send(t.Context(), fmt.Sprint(i+1), diana.Request{})
 				}
 				s.want(strings.Split(tc.want, ", ")...)
 			})
@@ -116,32 +117,32 @@ func TestWaitMoments(t *testing.T) {
 	}
 }
 
-// Whoever comes while others wait goes to the end, also when the moment has come at which
-// the first of them goes on; other actors are not concerned.
-func TestWaitOrder(t *testing.T) {
+// A request that arrives while others wait goes to the end of the queue, even at the moment at which
+// the head proceeds. Other actors do not wait.
+func TestWaitKeepsOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, "{url: /, rules: [{actor: device, rpu: 2, algo: W, wait: 2s}]}")
+		s := newTimeline(t, "{url: /, rules: [{actor: device, rpu: 2, algo: W, wait: 2s}]}")
 		time.Sleep(500 * time.Millisecond)
 		s.start = time.Now()
 		for i := range 4 {
-			s.come(t.Context(), fmt.Sprint("x", i+1), device("/", "x"))
+			s.send(t.Context(), fmt.Sprint("x", i+1), device("/", "x"))
 		}
-		s.come(t.Context(), "y1", device("/", "y"))
+		s.send(t.Context(), "y1", device("/", "y"))
 		time.Sleep(500 * time.Millisecond) // the window of x3 and x4 begins
-		s.come(t.Context(), "x5", device("/", "x"))
-		s.come(t.Context(), "y2", device("/", "y"))
+		s.send(t.Context(), "x5", device("/", "x"))
+		s.send(t.Context(), "y2", device("/", "y"))
 		s.want("x1 0s", "x2 0s", "y1 0s", "x3 500ms", "x4 500ms", "y2 500ms", "x5 1.5s")
 	})
 }
 
-// A request waits for a slot of a rule of concurrency, in order of arrival: it proceeds as soon
-// as one is released, and is refused when its wait is over.
+// Requests wait for a slot of a concurrency limit in order of arrival. The head proceeds as soon as a
+// slot is released, and is refused when its wait is over.
 func TestWaitForSlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, "{url: /, rules: [{rpu: 2, algo: C, wait: 1s}]}")
-		s := &street{t: t, l: l, start: time.Now()}
+		s := &timeline{t: t, l: l, start: time.Now()}
 		for i := range 10 {
 			s.wg.Go(func() {
 				d, err := l.Take(t.Context(), diana.Request{})
@@ -165,8 +166,8 @@ func TestWaitForSlot(t *testing.T) {
 	})
 }
 
-// Slots are counted in Redis: a request of one gateway waits for a slot that a request of
-// another releases, and never are more inside than the limit.
+// A request of one gateway waits for a slot that a request of another gateway releases in Redis. There
+// are never more requests in flight than the limit allows.
 func TestWaitForSlotOfAnotherGateway(t *testing.T) {
 	t.Parallel()
 	all := gateways(t, 2, redistest.Start(t).URL(), "5s", "- {url: /, rules: [{rpu: 3, algo: C, wait: 60s, scope: global}]}")
@@ -194,38 +195,38 @@ func TestWaitForSlotOfAnotherGateway(t *testing.T) {
 	}
 }
 
-// A client that leaves frees its place, and those behind move up.
-func TestWaitLeaver(t *testing.T) {
+// When a client disconnects, its request leaves the queue, and the requests behind move up.
+func TestWaitOfDisconnectedClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, "{url: /, rules: [{name: r, rpu: 10, burst: 1, wait: 300ms}]}")
+		s := newTimeline(t, "{url: /, rules: [{name: r, rpu: 10, burst: 1, wait: 300ms}]}")
 		ctx, leave := context.WithCancel(t.Context())
-		s.come(t.Context(), "1", diana.Request{})
-		s.come(ctx, "2", diana.Request{})
-		s.come(t.Context(), "3", diana.Request{})
-		s.come(t.Context(), "4", diana.Request{})
-		s.come(t.Context(), "5", diana.Request{})
+		s.send(t.Context(), "1", diana.Request{})
+		s.send(ctx, "2", diana.Request{})
+		s.send(t.Context(), "3", diana.Request{})
+		s.send(t.Context(), "4", diana.Request{})
+		s.send(t.Context(), "5", diana.Request{})
 		time.Sleep(50 * time.Millisecond)
 		leave()
 		synctest.Wait()
-		s.come(t.Context(), "6", diana.Request{})
+		s.send(t.Context(), "6", diana.Request{})
 		s.want("1 0s", "5 refused 0s", "2 refused 50ms", "3 100ms", "4 200ms", "6 300ms")
-		if c := s.l.Status().Rules[0].Counts; c != (diana.Counts{Allowed: 1, Refused: 1, Delayed: 3}) {
+		if c := countsOf(s.l.Status().Rules[0]); c != (ruleCounts{Allowed: 1, Refused: 1, Delayed: 3}) {
 			t.Errorf("counts %+v", c)
 		}
 	})
 }
 
-// What is refused tells when its turn would be.
-func TestWaitRefusal(t *testing.T) {
+// A refused request gets the time after which it would be allowed.
+func TestWaitRefusalHasRetryAfter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, `
+		s := newTimeline(t, `
 - url: /
   rules: [{name: wide, unit: minute, rpu: 3, burst: 1, wait: 45s}, {name: all, rpu: 100}]
 `)
 		for i := range 3 {
-			s.come(t.Context(), fmt.Sprint(i+1), diana.Request{})
+			s.send(t.Context(), fmt.Sprint(i+1), diana.Request{})
 		}
 		d, err := s.l.Take(t.Context(), diana.Request{})
 		if err != nil || d.Allowed || d.RetryAfter != time.Minute {
@@ -239,11 +240,11 @@ func TestWaitRefusal(t *testing.T) {
 	})
 }
 
-// Several rules: a request waits for all that refuse it, and is charged to all at once.
+// Under several rules a request waits for all that refuse it, and is charged to all at once.
 func TestWaitSeveralRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, `
+		s := newTimeline(t, `
 - url: /
   rules:
     - {name: all, rpu: 10, burst: 1, wait: 1s}
@@ -253,19 +254,19 @@ func TestWaitSeveralRules(t *testing.T) {
 		request := func(device, hard string) diana.Request {
 			return diana.Request{Actors: map[string]string{"device": device, "header:X-Hard": hard}}
 		}
-		s.come(t.Context(), "x1", request("x", "a"))
-		s.come(t.Context(), "x2", request("x", "a")) // in the line of own, for a second
-		s.come(t.Context(), "y1", request("y", "b")) // is not held up by it
-		s.come(t.Context(), "z1", request("z", "b"))
-		s.come(t.Context(), "x3", request("x", "c")) // could have its turn in two seconds
-		s.come(t.Context(), "v1", request("v", "b")) // is in the line of all, as nobody knows yet that b is used up
-		s.come(t.Context(), "w1", request("w", "d"))
+		s.send(t.Context(), "x1", request("x", "a"))
+		s.send(t.Context(), "x2", request("x", "a")) // in the queue of own, for a second
+		s.send(t.Context(), "y1", request("y", "b")) // does not wait for x2
+		s.send(t.Context(), "z1", request("z", "b"))
+		s.send(t.Context(), "x3", request("x", "c")) // would be allowed in two seconds
+		s.send(t.Context(), "v1", request("v", "b")) // is in the queue of all, because b is not used up yet
+		s.send(t.Context(), "w1", request("w", "d"))
 		time.Sleep(250 * time.Millisecond)
-		s.come(t.Context(), "u1", request("u", "b")) // b is used up: it takes no place
+		s.send(t.Context(), "u1", request("u", "b")) // b is used up: it joins no queue
 		s.want("x1 0s", "x3 refused 0s", "y1 100ms", "z1 200ms", "v1 refused 200ms", "u1 refused 250ms", "w1 300ms", "x2 1s")
 		var got []string
 		for _, r := range s.l.Status().Rules {
-			got = append(got, fmt.Sprintf("%s %+v", r.Name, r.Counts))
+			got = append(got, fmt.Sprintf("%s %+v", r.Name, countsOf(r)))
 		}
 		want := "all {Allowed:2 Refused:3 ShadowRefused:0 Delayed:3}, own {Allowed:4 Refused:1 ShadowRefused:0 Delayed:1}, hard {Allowed:5 Refused:2 ShadowRefused:0 Delayed:0}"
 		if s := strings.Join(got, ", "); s != want {
@@ -274,66 +275,66 @@ func TestWaitSeveralRules(t *testing.T) {
 	})
 }
 
-// One that waits for its own rule and then for that of all keeps its place by when it came.
-func TestWaitChangesLines(t *testing.T) {
+// A request that waits for its own rule, and then for the rule of all, keeps its order of arrival.
+func TestWaitMovesToAnotherQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, `
+		s := newTimeline(t, `
 - url: /
   rules:
     - {name: all, rpu: 1, algo: W, unit: 2s, wait: 10s}
     - {name: own, actor: device, rpu: 1, algo: W, unit: 1s, wait: 10s}
 `)
-		s.come(t.Context(), "x1", device("/", "x"))
+		s.send(t.Context(), "x1", device("/", "x"))
 		time.Sleep(1500 * time.Millisecond)
-		s.come(t.Context(), "x2", device("/", "x"))
-		s.come(t.Context(), "y1", device("/", "y"))
-		s.come(t.Context(), "x3", device("/", "x"))
+		s.send(t.Context(), "x2", device("/", "x"))
+		s.send(t.Context(), "y1", device("/", "y"))
+		s.send(t.Context(), "x3", device("/", "x"))
 		time.Sleep(400 * time.Millisecond)
-		s.come(t.Context(), "y2", device("/", "y"))
+		s.send(t.Context(), "y2", device("/", "y"))
 		s.want("x1 0s", "x2 2s", "y1 4s", "x3 6s", "y2 8s")
 	})
 }
 
-// A leaky bucket beside: first the wait, then the turn.
+// With a leaky bucket a request first waits for the other rule, and then for its scheduled time.
 func TestWaitAndLeakyBucket(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, `
+		s := newTimeline(t, `
 - url: /
   rules:
     - {rpu: 3, algo: W, wait: 1s}
     - {rpu: 10, algo: LB}
 `)
 		for i := range 5 {
-			s.come(t.Context(), fmt.Sprint(i+1), diana.Request{})
+			s.send(t.Context(), fmt.Sprint(i+1), diana.Request{})
 		}
 		s.want("1 0s", "2 100ms", "3 200ms", "4 1s", "5 1.1s")
 	})
 }
 
-// What one takes back that leaves the queue of a leaky bucket is there for who waits for it.
-func TestWaitForALeaverOfTheQueue(t *testing.T) {
+// A request that leaves the queue of a leaky bucket refunds its charges, and a waiter can use them.
+func TestWaitForRefundOfLeakyBucket(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, `
+		s := newTimeline(t, `
 - url: /
   rules:
     - {rpu: 2, unit: 5m, algo: SL, wait: 10m}
     - {rpu: 1, unit: 4s, algo: LB, queue: 2}
 `)
 		ctx, leave := context.WithCancel(t.Context())
-		s.come(t.Context(), "1", diana.Request{})
-		s.come(ctx, "2", diana.Request{})
-		s.come(t.Context(), "3", diana.Request{})
+		s.send(t.Context(), "1", diana.Request{})
+		s.send(ctx, "2", diana.Request{})
+		s.send(t.Context(), "3", diana.Request{})
 		time.Sleep(2 * time.Second)
 		leave()
 		s.want("1 0s", "2 refused 2s", "3 4s")
 	})
 }
 
-// Those who wait are judged by the configuration that is in force then.
-func TestWaitReload(t *testing.T) {
+// When the configuration changes, waiting requests are decided by the new one.
+func TestWaitAcrossReload(t *testing.T) {
 	t.Parallel()
 	const before = "{url: /, rules: [{name: r, unit: hour, rpu: 3, algo: W, wait: 10m}]}"
 	for _, tc := range []struct{ name, after, want string }{
@@ -347,11 +348,11 @@ func TestWaitReload(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := newFolder(t)
-				s := &street{t: t, l: open(t, quiet, f.write("diana.yaml", before))}
+				s := &timeline{t: t, l: open(t, quiet, f.write("diana.yaml", before))}
 				time.Sleep(55 * time.Minute)
 				s.start = time.Now()
 				for i := range 6 {
-					s.come(t.Context(), fmt.Sprint(i+1), diana.Request{Path: "/"})
+					s.send(t.Context(), fmt.Sprint(i+1), diana.Request{Path: "/"})
 				}
 				time.Sleep(time.Minute)
 				f.write("diana.yaml", tc.after)
@@ -364,31 +365,31 @@ func TestWaitReload(t *testing.T) {
 	}
 }
 
-// However many come at once, no interval gets more than the rule promises, all who are let
-// pass have waited for no longer than the rule says, and a server is used up.
-func TestWaitConcurrently(t *testing.T) {
+// When many requests arrive at once, no interval has more than the rule allows, and no allowed request
+// waits for longer than the rule says. The limit is used completely.
+func TestWaitKeepsLimitConcurrently(t *testing.T) {
 	t.Parallel()
-	// The most within a unit. Of W two windows meet at an edge.
+	// The most within a unit. With W two windows meet at an edge.
 	for algo, within := range map[string]int{"TB, burst: 25": 75, "SL": 50, "SW": 50, "W": 100} {
 		t.Run(algo, func(t *testing.T) {
 			t.Parallel()
 			l := limiter(t, "{url: /, rules: [{rpu: 50, unit: 200ms, algo: "+algo+", wait: 600ms}, {actor: device, rpu: 1000, wait: 100ms}]}")
 			var mu sync.Mutex
 			began := time.Now()
-			type pass struct{ earliest, latest time.Time } // when it can have been
+			type pass struct{ earliest, latest time.Time } // bounds of the moment
 			var passed []pass
 			var refused atomic.Int64
 			var wg sync.WaitGroup
 			for i := range 300 {
 				wg.Go(func() {
-					came := time.Now()
+					sent := time.Now()
 					d, err := l.Take(context.Background(), device("/", fmt.Sprint(i%3)))
 					if err != nil {
 						t.Error(err)
 					}
 					if d.Allowed {
 						mu.Lock()
-						passed = append(passed, pass{came.Add(d.Delayed), time.Now()})
+						passed = append(passed, pass{sent.Add(d.Delayed), time.Now()})
 						mu.Unlock()
 					} else {
 						refused.Add(1)
@@ -397,14 +398,14 @@ func TestWaitConcurrently(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			// Three units and what was there at the start, less what waking up late costs.
+			// Three units and the stored tokens of the start, less what is lost because waiters wake late.
 			n, most := len(passed), 100+50*int(time.Since(began)/(200*time.Millisecond))
 			if n < 100 || n > most || n+int(refused.Load()) != 300 {
 				t.Errorf("%d passed, of at most %d, and %d were refused of 300", n, most, refused.Load())
 			}
 			for _, first := range passed {
 				const unit = 200 * time.Millisecond
-				surely := 0 // within a unit from then on; the limiter's clock has microseconds
+				surely := 0 // within the following unit; the limiter's clock has microseconds
 				for _, p := range passed {
 					if !p.earliest.Before(first.earliest) && p.latest.Before(first.earliest.Add(unit-2*time.Microsecond)) {
 						surely++
@@ -420,14 +421,14 @@ func TestWaitConcurrently(t *testing.T) {
 				}
 			}
 			if !l.Idle() {
-				t.Error("someone stands in a line still")
+				t.Error("a request still waits")
 			}
 		})
 	}
 }
 
-// Under churn - leavers, reloads, several rules - nobody hangs and nothing is left.
-func TestWaitChurn(t *testing.T) {
+// Clients that disconnect, reloads and several rules leave no request and no charge behind.
+func TestWaitLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	text := func(n int) string {
@@ -463,12 +464,12 @@ func TestWaitChurn(t *testing.T) {
 		t.Errorf("%d passed in %v, want at most %d", n, took, most)
 	}
 	if !l.Idle() {
-		t.Error("someone stands in a line still")
+		t.Error("a request still waits")
 	}
 }
 
-// The number of those who wait is bounded, all actors together.
-func TestWaitBound(t *testing.T) {
+// The number of waiting requests is bounded, for all actors together.
+func TestWaitIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, "{url: /, rules: [{actor: device, rpu: 1, wait: 10s}]}")
@@ -487,18 +488,18 @@ func TestWaitBound(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := refused.Load(); got != actors*8-decide.MaxWaiting {
-			t.Errorf("%d are refused, want all but %d of those who would wait", got, decide.MaxWaiting)
+			t.Errorf("%d are refused, want all but %d of those that would wait", got, decide.MaxWaiting)
 		}
 		leave()
 		wg.Wait()
 		if !l.Idle() {
-			t.Error("someone stands in a line still")
+			t.Error("a request still waits")
 		}
 	})
 }
 
-// A body is read before the request waits, so that a client that leaves is noticed.
-func TestWaitWithBody(t *testing.T) {
+// A body is read before the request waits, because otherwise a disconnected client is not noticed.
+func TestWaitReadsBodyFirst(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{unit: minute, rpu: 1, algo: W, align: first, wait: 10m}]}")
 	server := httptest.NewServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -519,14 +520,14 @@ func TestWaitWithBody(t *testing.T) {
 			t.Errorf("answered with %d, want it to wait", answer.StatusCode)
 		}
 	}()
-	poll(t, func() bool { return !l.Idle() })
+	testproc.Eventually(t, func() bool { return !l.Idle() })
 	leave()
 	<-gone
-	poll(t, l.Idle)
+	testproc.Eventually(t, l.Idle)
 }
 
-// A global rule: those who wait, in any gateway, get what the others leave, and not more.
-func TestWaitGlobal(t *testing.T) {
+// Waiting requests of all gateways together get what a global limit allows, and not more.
+func TestWaitForGlobalLimit(t *testing.T) {
 	t.Parallel()
 	all := gateways(t, 2, redistest.Start(t).URL(), "10s", `
 - url: /
@@ -538,22 +539,22 @@ func TestWaitGlobal(t *testing.T) {
 	if sum(got) != 120 {
 		t.Errorf("%v passed, want all 120", got)
 	}
-	// The first 20 at once and the rest at 100 a second; Redis' clock counts.
+	// The first 20 proceed at once and the rest at 100 a second, by the clock of Redis.
 	if took < 980*time.Millisecond {
 		t.Errorf("120 passed within %v, want a second", took)
 	}
 	delayed := all[0].Status().Rules[0].Delayed + all[1].Status().Rules[0].Delayed
-	if delayed < 60 { // who comes behind others waits, too, though there may be something left just then
+	if delayed < 60 { // a request behind waiting ones waits too, even if something is left
 		t.Errorf("%d were delayed, want 100 or more", delayed)
 	}
 	if !all[0].Idle() || !all[1].Idle() {
-		t.Error("someone stands in a line still")
+		t.Error("a request still waits")
 	}
 }
 
-// What costs more than the limit ever allows is refused at once: its turn never comes, and
-// it must not hold up those behind.
-func TestWaitCostsTooMuch(t *testing.T) {
+// A request that costs more than the limit ever allows is refused at once. It must not hold up the
+// requests behind it.
+func TestWaitRefusesTooHighCost(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []string{
 		"rpu: 10, burst: 2", "rpu: 10, burst: 2, warmup: 1s", "rpu: 2, algo: W", "rpu: 2, algo: SW", "rpu: 2, algo: SL",
@@ -562,29 +563,29 @@ func TestWaitCostsTooMuch(t *testing.T) {
 		t.Run(limit, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newStreet(t, "{url: /, rules: [{actor: device, wait: 10s, cost: 'header:X-Cost', "+limit+"}]}")
+				s := newTimeline(t, "{url: /, rules: [{actor: device, wait: 10s, cost: 'header:X-Cost', "+limit+"}]}")
 				request := func(cost int64) diana.Request {
 					r := device("/", "x")
 					r.Costs = map[string]int64{"X-Cost": cost}
 					return r
 				}
-				s.come(t.Context(), "1", request(3))
-				s.come(t.Context(), "2", request(2))
-				s.come(t.Context(), "3", request(4))
+				s.send(t.Context(), "1", request(3))
+				s.send(t.Context(), "2", request(2))
+				s.send(t.Context(), "3", request(4))
 				s.want("1 refused 0s", "2 0s", "3 refused 0s")
 			})
 		})
 	}
 }
 
-// What is given back while others wait lets the first of them go on.
-func TestWaitGivenBack(t *testing.T) {
+// When a charge is refunded while requests wait, the head proceeds.
+func TestWaitEndsWithRefund(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []string{"algo: W", "algo: SW", "algo: SL", "burst: 2", "algo: SW, overrides: {x: {rpu: 2}, y: {rpu: 100000}}"} {
 		t.Run(limit, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newStreet(t, "{url: /, rules: [{name: none, rpu: 0, actor: device, except: [x]}, {actor: device, unit: minute, rpu: 2, charge: [401], wait: 5m, "+limit+"}]}")
+				s := newTimeline(t, "{url: /, rules: [{name: none, rpu: 0, actor: device, except: [x]}, {actor: device, unit: minute, rpu: 2, charge: [401], wait: 5m, "+limit+"}]}")
 				var under [2]diana.Decision
 				for i := range under {
 					var err error
@@ -592,8 +593,8 @@ func TestWaitGivenBack(t *testing.T) {
 						t.Fatal("the first two are not allowed", err)
 					}
 				}
-				s.come(t.Context(), "1", device("/", "x"))
-				s.come(t.Context(), "2", device("/", "x"))
+				s.send(t.Context(), "1", device("/", "x"))
+				s.send(t.Context(), "2", device("/", "x"))
 				time.Sleep(time.Second)
 				for i, status := range []int{200, 404} {
 					time.Sleep(time.Second)
@@ -607,17 +608,17 @@ func TestWaitGivenBack(t *testing.T) {
 	}
 }
 
-// When those in front leave while a request's body is read, it goes on as soon as it can.
-func TestWaitBodyBehindLeaver(t *testing.T) {
+// A request proceeds as soon as it can if the requests in front leave while its body is read.
+func TestWaitBodyBehindDisconnectedClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStreet(t, "{url: /, rules: [{unit: minute, rpu: 1, burst: 1, wait: 5m}]}")
+		s := newTimeline(t, "{url: /, rules: [{unit: minute, rpu: 1, burst: 1, wait: 5m}]}")
 		ctx, leave := context.WithCancel(t.Context())
 		body, rest := io.Pipe()
 		slow := httptest.NewRequest("POST", "/", body)
 		slow.ContentLength = 4
-		s.come(t.Context(), "1", diana.Request{})
-		s.come(ctx, "2", diana.Request{})
+		s.send(t.Context(), "1", diana.Request{})
+		s.send(ctx, "2", diana.Request{})
 		s.wg.Go(func() {
 			s.l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				s.mu.Lock()
@@ -634,8 +635,8 @@ func TestWaitBodyBehindLeaver(t *testing.T) {
 	})
 }
 
-// Redis fails while requests wait for it: they are judged without, and nobody hangs.
-func TestWaitRedisGoes(t *testing.T) {
+// If Redis fails while requests wait for it, they are decided without Redis, and none hangs.
+func TestWaitWhenRedisFails(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	l := gateways(t, 1, r.URL(), "5s", `
@@ -645,15 +646,15 @@ func TestWaitRedisGoes(t *testing.T) {
 	ask(t, l, diana.Request{Path: "/"})
 	done := make(chan []int)
 	go func() { done <- crowd(t, []*diana.Limiter{l}, 50, 1, diana.Request{Path: "/"}) }()
-	poll(t, func() bool { return !l.Idle() })
+	testproc.Eventually(t, func() bool { return !l.Idle() })
 	r.Kill()
 	if got := <-done; got[0] != 50 {
 		t.Errorf("%d passed, want all 50", got[0])
 	}
 }
 
-// What Redis refuses is given back here, to who has come to wait for it meanwhile.
-func TestWaitForWhatRedisRefuses(t *testing.T) {
+// When Redis refuses a request, its local charges are refunded, and a local waiter can use them.
+func TestWaitForRefundOfRedisRefusal(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	l := gateways(t, 1, r.URL(), "10s", `
@@ -676,7 +677,7 @@ func TestWaitForWhatRedisRefuses(t *testing.T) {
 		}
 		d.Done()
 	})
-	poll(t, func() bool { return l.Status().Keys == 2 }) // it has taken what there is under /x
+	testproc.Eventually(t, func() bool { return l.Status().Keys == 2 }) // it has consumed the limit of /x
 	wg.Go(func() {
 		d, err := l.Take(ctx, device("/x", "b"))
 		if err != nil || !d.Allowed {
@@ -685,14 +686,14 @@ func TestWaitForWhatRedisRefuses(t *testing.T) {
 		d.Done()
 		leave()
 	})
-	poll(t, func() bool { return !l.Idle() })
+	testproc.Eventually(t, func() bool { return !l.Idle() })
 	r.Thaw()
 	wg.Wait()
 }
 
-// The share of this process, which decides beside Redis when that has come back, can be the
-// reason for a refusal, and then is told as that.
-func TestWaitRefusedByTheShare(t *testing.T) {
+// After Redis has come back, the share of this process decides too. A refusal by the share is reported
+// as such.
+func TestWaitRefusedByShare(t *testing.T) {
 	t.Parallel()
 	l := gateways(t, 1, redistest.Start(t).URL(), "10s", `
 - url: /
@@ -705,7 +706,7 @@ func TestWaitRefusedByTheShare(t *testing.T) {
 		d, _ := l.Take(ctx, diana.Request{})
 		d.Done()
 	})
-	poll(t, func() bool { return !l.Idle() })
+	testproc.Eventually(t, func() bool { return !l.Idle() })
 	d, err := l.Take(t.Context(), diana.Request{}) // behind the one that waits
 	if err != nil || d.Allowed || !d.Verdicts[0].Refused() {
 		t.Errorf("%v, %+v", err, d.Verdicts)

@@ -13,9 +13,10 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// queueing is requests that wait, until they leave.
+// queueing sends requests that wait until they are cancelled.
 type queueing struct {
 	t       *testing.T
 	l       *diana.Limiter
@@ -30,8 +31,8 @@ func newQueueing(t *testing.T, l *diana.Limiter) *queueing {
 	return &queueing{t: t, l: l, ctx: ctx, leave: leave}
 }
 
-// come has as many requests of each of so many devices come to a path.
-func (c *queueing) come(path string, devices, each int) {
+// send sends so many requests of each of so many devices to a path.
+func (c *queueing) send(path string, devices, each int) {
 	for i := range devices * each {
 		c.wg.Go(func() {
 			d, err := c.l.Take(c.ctx, device(path, fmt.Sprint(i%devices)))
@@ -46,18 +47,18 @@ func (c *queueing) come(path string, devices, each int) {
 	synctest.Wait()
 }
 
-// gone has all leave.
-func (c *queueing) gone() {
+// cancelAll cancels all requests.
+func (c *queueing) cancelAll() {
 	c.t.Helper()
 	c.leave()
 	c.wg.Wait()
 	if n := c.l.Waiting(); n != 0 || !c.l.Idle() {
-		c.t.Errorf("%d requests wait when all have left", n)
+		c.t.Errorf("%d requests wait after all were cancelled", n)
 	}
 }
 
-// A flood of requests that wait under one rule leaves room for those of another one, whether
-// they wait for a leaky bucket or by a wait; and both together have one bound.
+// A flood of waiting requests under one rule leaves room for the requests of another rule. It does not
+// matter whether they wait for a leaky bucket or by a wait. Both rules together have one bound.
 func TestWaitingHasOneBound(t *testing.T) {
 	t.Parallel()
 	const waits, leaky = "/waits", "/leaky"
@@ -73,30 +74,30 @@ func TestWaitingHasOneBound(t *testing.T) {
 `)
 				const own = decide.MaxWaiting / 8
 				c := newQueueing(t, l)
-				c.come(tc.first, 1500, tc.each+1)
+				c.send(tc.first, 1500, tc.each+1)
 				if got, want := l.Waiting(), decide.MaxWaiting-own; got != want {
 					t.Errorf("%d requests wait under one rule, want %d", got, want)
 				}
-				c.come(tc.second, 300, tc.each+1)
+				c.send(tc.second, 300, tc.each+1)
 				if got := l.Waiting(); got != decide.MaxWaiting {
 					t.Errorf("%d requests wait under both rules, want %d", got, decide.MaxWaiting)
 				}
 				if got, want := c.refused.Load(), int64(1800*tc.each-decide.MaxWaiting); got != want {
 					t.Errorf("%d are refused, want %d", got, want)
 				}
-				c.gone()
+				c.cancelAll()
 				c = newQueueing(t, l) // with the same room as before
-				c.come(tc.second, 100, tc.each)
+				c.send(tc.second, 100, tc.each)
 				if got := c.refused.Load(); got > 100 {
-					t.Errorf("%d are refused when others have left", got)
+					t.Errorf("%d are refused after others were cancelled", got)
 				}
-				c.gone()
+				c.cancelAll()
 			})
 		})
 	}
 }
 
-// What a refused request was charged under other rules is given back.
+// A request that is refused because too many wait is refunded under all other rules.
 func TestWaitingRefusalChargesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestWaitingRefusalChargesNothing(t *testing.T) {
 - {url: /leaky, rules: [{actor: device, rpu: 1, algo: LB, queue: 9}]}
 `)
 		c := newQueueing(t, l)
-		c.come("/leaky", 1200, 10)
+		c.send("/leaky", 1200, 10)
 		if got := c.refused.Load(); got == 0 || l.Waiting() != decide.MaxWaiting {
 			t.Errorf("%d are refused, %d wait", got, l.Waiting())
 		}
@@ -114,10 +115,10 @@ func TestWaitingRefusalChargesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := d.Verdicts[0].Remaining, int64(1_000_000-1200-decide.MaxWaiting-1); got != want {
-			t.Errorf("%d remain, want %d: those allowed, those who wait, and this one", got, want)
+			t.Errorf("%d remain, want %d: the allowed ones, the waiting ones, and this one", got, want)
 		}
 		d.Done()
-		c.gone()
+		c.cancelAll()
 	})
 }
 
@@ -133,15 +134,15 @@ func TestWaitingInRedis(t *testing.T) {
 			d.Done()
 		})
 	}
-	poll(t, func() bool { return l.Waiting() == 2 })
+	testproc.Eventually(t, func() bool { return l.Waiting() == 2 })
 	leave()
 	wg.Wait()
 	if n := l.Waiting(); n != 0 {
-		t.Errorf("%d requests wait when all have left", n)
+		t.Errorf("%d requests wait after all were cancelled", n)
 	}
 }
 
-// Reloads that add and remove rules, while requests wait under them, lose no place.
+// Reloads that add and remove rules while requests wait under them keep the count of waiting requests.
 func TestWaitingAcrossReloads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,15 +150,15 @@ func TestWaitingAcrossReloads(t *testing.T) {
 		l := open(t, quiet, f.write("diana.yaml", "{url: /, rules: [{actor: device, rpu: 1, algo: LB, queue: 9}]}"))
 		c := newQueueing(t, l)
 		for i := range 20 {
-			c.come("/", 7, 3)
+			c.send("/", 7, 3)
 			f.write("diana.yaml", fmt.Sprintf("{url: /, rules: [{actor: device, rpu: %d, algo: LB, queue: 9}, {actor: device, name: n%d, unit: %ds, rpu: 1, wait: 5s}]}", 1+i%2, i%3, 1+i%4))
 			if err := l.Reload(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if l.Waiting() == 0 {
-			t.Error("nobody waits")
+			t.Error("no request waits")
 		}
-		c.gone()
+		c.cancelAll()
 	})
 }

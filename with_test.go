@@ -30,11 +30,11 @@ func TestCost(t *testing.T) {
 		inside = append(inside, d)
 	}
 	if ask(t, l, diana.Request{}).Allowed {
-		t.Error("a fourth of cost 3 has found 3 of 10 places")
+		t.Error("a fourth request of cost 3 holds 3 of 10 slots")
 	}
 	inside[1].Done()
 	if !ask(t, l, diana.Request{}).Allowed {
-		t.Error("no 3 places are free after one has left")
+		t.Error("no 3 slots are free after one request has ended")
 	}
 }
 

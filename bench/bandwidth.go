@@ -71,9 +71,9 @@ func bandwidthNeeds(r *run) error {
 	return nil
 }
 
-func measureBandwidth(ctx context.Context, r *run) error { return inYard(ctx, r.bandwidth) }
+func measureBandwidth(ctx context.Context, r *run) error { return inYard(ctx, r, bandwidthIn) }
 
-func (r *run) bandwidth(ctx context.Context, y *yard) error {
+func bandwidthIn(ctx context.Context, r *run, y *yard) error {
 	if err := y.prepare(ctx, "bytes"); err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func openHandler(ctx context.Context, text string, next http.Handler) (http.Hand
 }
 
 // countersOf returns a store's counters of one limit.
-func countersOf(store limit.Store, name string, a limit.Algorithm, l limit.Limit) (limit.Counters, error) {
+func countersOf(store limit.Store, name string, a limit.Algorithm, l limit.Limit) (any, error) {
 	m, err := a.New(l)
 	if err != nil {
 		return nil, err

@@ -100,9 +100,9 @@ func missing(program string) error {
 	return fmt.Errorf("%s is missing: install it (Debian: apt-get install %[1]s)", program)
 }
 
-func measureGateway(ctx context.Context, r *run) error { return inYard(ctx, r.gateway) }
+func measureGateway(ctx context.Context, r *run) error { return inYard(ctx, r, gatewaysIn) }
 
-func (r *run) gateway(ctx context.Context, y *yard) error {
+func gatewaysIn(ctx context.Context, r *run, y *yard) error {
 	r.report.Machine.Wrk = versionOf("wrk", "-v")
 	if !r.quick {
 		r.report.Machine.Nginx = versionOf(nginxProgram(), "-v")

@@ -125,10 +125,10 @@ func refusalOf(other string) (http.Handler, error) {
 	}), nil
 }
 
-// forward does what cmd/diana does without its limiter, see the chain in its gateway.go: the
-// settings of newProxy and newTransport, an ID for each request, the same log line, and the same
-// fields to the upstream. It omits what only rare requests need, such as WebSockets, if an
-// ordinary request does not pay for it.
+// forward does the work of cmd/diana without its limiter, see the chain in its gateway.go. It has
+// the settings of newProxy and newTransport. It gives each request an ID, writes the same log line,
+// and sends the same fields to the upstream. It omits parts that only rare requests need, such as
+// WebSockets, if an ordinary request does not pay for them.
 func forward(upstream *url.URL, logger *slog.Logger) http.Handler {
 	reverse := &httputil.ReverseProxy{
 		Transport: &http.Transport{

@@ -29,10 +29,10 @@ type yard struct {
 }
 
 // inYard calls measure with a new yard.
-func inYard(ctx context.Context, measure func(context.Context, *yard) error) (err error) {
+func inYard(ctx context.Context, r *run, measure func(context.Context, *run, *yard) error) (err error) {
 	y := &yard{host: &host{}}
 	defer y.close()
-	if fatal := caught(func() { err = measure(ctx, y) }); fatal != nil {
+	if fatal := caught(func() { err = measure(ctx, r, y) }); fatal != nil {
 		return fatal
 	}
 	return err

@@ -147,7 +147,7 @@ func globalLoads(devices int) (loads []globalLoad) {
 }
 
 func measureGlobal(ctx context.Context, r *run) error {
-	server, stop, err := r.startRedis()
+	server, stop, err := startRedis(r)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func openRedisstore(ctx context.Context, s *redistest.Server) (*globalSystem, er
 	if err != nil {
 		return nil, err
 	}
-	var counters []limit.Counters
+	var counters []any
 	for _, r := range []struct {
 		name string
 		n    int64

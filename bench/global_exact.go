@@ -47,7 +47,7 @@ func measureExact(ctx context.Context, r *run, server *redistest.Server) error {
 	r.note("  %s", exactWorkload)
 	for range r.count(r.rounds, 1) {
 		for _, a := range exactAlgorithms() {
-			if err := r.exact(ctx, server, a); err != nil {
+			if err := exactOf(ctx, r, server, a); err != nil {
 				return fmt.Errorf("%s: %w", a.Name(), err)
 			}
 		}
@@ -55,8 +55,8 @@ func measureExact(ctx context.Context, r *run, server *redistest.Server) error {
 	return nil
 }
 
-// exact lets the processes use up the limit of one algorithm.
-func (r *run) exact(ctx context.Context, server *redistest.Server, a limit.Algorithm) error {
+// exactOf lets the processes use up the limit of one algorithm.
+func exactOf(ctx context.Context, r *run, server *redistest.Server, a limit.Algorithm) error {
 	day := time.Now().UTC().YearDay()
 	if _, err := server.Do("FLUSHALL", "SYNC"); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (r *run) exact(ctx context.Context, server *redistest.Server, a limit.Algor
 		return err
 	}
 	if time.Now().UTC().YearDay() != day { // midnight began a new limit
-		return r.exact(ctx, server, a)
+		return exactOf(ctx, r, server, a)
 	}
 	m := r.row(exactWorkload, a.Name(), diana)
 	m.add(allowed, float64(counts.allowed))
@@ -157,7 +157,7 @@ func runGateway(ctx context.Context, args []string, in io.Reader, out io.Writer)
 		return err
 	}
 	defer store.Close()
-	var counters limit.Counters
+	var counters any
 	for _, a := range exactAlgorithms() {
 		if a.Called(args[1]) {
 			if counters, err = countersOf(store, a.Name(), a, limit.Limit{N: exactLimit, Unit: 24 * time.Hour}); err != nil {

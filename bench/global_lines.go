@@ -39,7 +39,7 @@ func measureRoundTrips(r *report) (m measured, ok bool) {
 	return m, true
 }
 
-// measureExactness counts the trials that did not keep their limit.
+// measureExactness counts the attempts that did not keep their limit.
 func measureExactness(r *report) (m measured, ok bool) {
 	exact, all := 0, 0
 	for _, w := range r.Rows {
@@ -55,7 +55,7 @@ func measureExactness(r *report) (m measured, ok bool) {
 			}
 		}
 	}
-	m.value, m.diana = float64(all-exact), fmt.Sprintf("%d of %d trials", exact, all)
+	m.value, m.diana = float64(all-exact), fmt.Sprintf("%d of %d attempts", exact, all)
 	return m, all > 0
 }
 

@@ -52,7 +52,7 @@ func sized(system, what string, n int) string {
 }
 
 // sizedRow returns the row of a system at one size.
-func (r *run) sizedRow(workload, system, what string, n int, k kind) *row {
+func sizedRow(r *run, workload, system, what string, n int, k kind) *row {
 	return r.working(workload, sized(system, what, n), sizeText(n), k)
 }
 
@@ -80,7 +80,7 @@ func measureGrowth(ctx context.Context, r *run) error {
 }
 
 // onOneThread measures decisions on one thread.
-func (r *run) onOneThread(m *row, l *localLimiter, actors *population) {
+func onOneThread(r *run, m *row, l *localLimiter, actors *population) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	runtime.GC()
 	ns, allocated := decisions(1, r.count(500_000, 100_000), l, actors)
@@ -118,8 +118,8 @@ func growURLs(ctx context.Context, r *run) error {
 	}
 	return r.interleave(ctx, len(sizes), func(_, i int) error {
 		one := urlDecisions(limiters[i], []int{urlAsked})
-		r.onOneThread(r.sizedRow(growingURLs, oneURL, "URLs", sizes[i], diana), one, hotKey())
-		r.onOneThread(r.sizedRow(growingURLs, everyURL, "URLs", sizes[i], diana), urlDecisions(limiters[i], every[i]), hotKey())
+		onOneThread(r, sizedRow(r, growingURLs, oneURL, "URLs", sizes[i], diana), one, hotKey())
+		onOneThread(r, sizedRow(r, growingURLs, everyURL, "URLs", sizes[i], diana), urlDecisions(limiters[i], every[i]), hotKey())
 		return nil
 	})
 }
@@ -165,7 +165,7 @@ func growKeys(ctx context.Context, r *run) error {
 		if err != nil {
 			return err
 		}
-		r.onOneThread(r.sizedRow(growingKeys, keyFloor, "keys", n, floor), clock, actors[i])
+		onOneThread(r, sizedRow(r, growingKeys, keyFloor, "keys", n, floor), clock, actors[i])
 		l, err := openMemstore(usual, n)
 		if err != nil {
 			return err
@@ -174,7 +174,7 @@ func growKeys(ctx context.Context, r *run) error {
 		for decide, k := l.decider(), 0; k < n; k++ {
 			decide(keys.at(k))
 		}
-		r.onOneThread(r.sizedRow(growingKeys, dianaMemory, "keys", n, diana), l, actors[i])
+		onOneThread(r, sizedRow(r, growingKeys, dianaMemory, "keys", n, diana), l, actors[i])
 		return nil
 	})
 }
@@ -182,7 +182,7 @@ func growKeys(ctx context.Context, r *run) error {
 // growGateways spreads 256 callers over more and more gateways. With fewer callers a gateway makes
 // smaller batches. The gateways are stores in this process, each with its own connections.
 func growGateways(ctx context.Context, r *run) error {
-	server, stop, err := r.startRedis()
+	server, stop, err := startRedis(r)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type measured struct {
 	diana, beside string
 
 	value float64 // Diana's figure
-	ratio float64 // 0 if nothing stands beside it
+	ratio float64 // 0 without another system beside it
 }
 
 // bound is what a target demands.
@@ -114,21 +114,6 @@ func (l *line) candidate(ours, other *row) bool {
 
 // alike reports whether a row is of a rival that does the same work.
 func alike(ours, other *row) bool { return other.Kind == rival && other.Work == ours.Work }
-
-// best returns the row with the best figure among those of the same workload that are
-// candidates, or nil.
-func (r *report) best(ours *row, f figure, candidate func(ours, other *row) bool) (best *row) {
-	for _, m := range r.Rows {
-		s := m.of(f)
-		if m.Workload != ours.Workload || s == nil || !candidate(ours, m) {
-			continue
-		}
-		if best == nil || (f.better == more) == (s.Median > best.of(f).Median) {
-			best = m
-		}
-	}
-	return best
-}
 
 // verdict returns "met", "missed" or "not measured", or "" for a line without a target.
 func (l *line) verdict(r *report) string {

@@ -132,7 +132,7 @@ func measureHot(ctx context.Context, r *run) error {
 			}
 			defer l.end()
 			runtime.GC()
-			r.timed(w.name, &systems[i], l, r.count(1_000_000, 200_000), hotKey())
+			timed(r, w.name, &systems[i], l, r.count(1_000_000, 200_000), hotKey())
 			return nil
 		})
 		if err != nil {
@@ -154,18 +154,18 @@ func measureMillion(ctx context.Context, r *run) error {
 	if r.quick { // a round takes a second for each system
 		r = r.once()
 	}
-	err := r.fill(ctx, 1, keys, systems, func(s *localSystem, l *localLimiter) {
+	err := fill(ctx, r, 1, keys, systems, func(s *localSystem, l *localLimiter) {
 		if s.kind == floor {
 			s = &localSystem{name: keyFloor, kind: floor, open: openClock}
 			l, _ = s.open(usual, size) // never fails
 		}
-		r.timed(localUniform, s, l, calls, even)
-		r.timed(localZipf, s, l, calls, skewed)
+		timed(r, localUniform, s, l, calls, even)
+		timed(r, localZipf, s, l, calls, skewed)
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.fill(ctx, 1, keys, otherMemstores(), func(*localSystem, *localLimiter) {}); err != nil || r.quick && !r.tiny {
+	if err := fill(ctx, r, 1, keys, otherMemstores(), func(*localSystem, *localLimiter) {}); err != nil || r.quick && !r.tiny {
 		return err
 	}
 	r.note("  %s", localRefused)
@@ -180,7 +180,7 @@ func measureMillion(ctx context.Context, r *run) error {
 			decide(keys.at(i))
 		}
 		runtime.GC()
-		r.timed(localRefused, &systems[i], l, calls, even)
+		timed(r, localRefused, &systems[i], l, calls, even)
 		return nil
 	})
 }
@@ -197,9 +197,9 @@ func measureTenMillion(ctx context.Context, r *run) error {
 		{name: dianaMemory, kind: diana, open: openMemstore},
 		{name: onlyClock, kind: floor, open: openNothing},
 	}
-	return r.fill(ctx, 10, keys, ours, func(s *localSystem, l *localLimiter) {
+	return fill(ctx, r, 10, keys, ours, func(s *localSystem, l *localLimiter) {
 		if s.kind == diana {
-			r.timed(localTen, s, l, 500_000, even)
+			timed(r, localTen, s, l, 500_000, even)
 		}
 	})
 }
@@ -208,7 +208,7 @@ func hugeGroup() group { return group{name: "huge", measure: measureHuge} }
 
 // measureHuge measures the rivals with ten million keys. It is a group of its own because ten
 // million keys of one rival take half a minute and gigabytes. Each rival is filled once and
-// asked once a round. Its rows stand in the group local, beside Diana.
+// asked once a round. Its rows are in the group local, beside Diana.
 func measureHuge(ctx context.Context, r *run) error {
 	if r.quick {
 		return nil
@@ -217,15 +217,15 @@ func measureHuge(ctx context.Context, r *run) error {
 	even, keys := uniform(10*million), all(10*million)
 	once := r.once()
 	once.group = "local"
-	return once.fill(ctx, 10, keys, localRivals(), func(s *localSystem, l *localLimiter) {
+	return fill(ctx, once, 10, keys, localRivals(), func(s *localSystem, l *localLimiter) {
 		for range r.rounds {
-			once.timed(localTen, s, l, 500_000, even)
+			timed(once, localTen, s, l, 500_000, even)
 		}
 	})
 }
 
 // timed measures decisions on one thread and on two.
-func (r *run) timed(workload string, s *localSystem, l *localLimiter, calls int, actors *population) {
+func timed(r *run, workload string, s *localSystem, l *localLimiter, calls int, actors *population) {
 	for _, threads := range []int{1, 2} {
 		ns, allocated := decisions(threads, calls, l, actors)
 		m := r.row(threadsName(workload, threads), s.name, s.kind)

@@ -9,9 +9,11 @@ import (
 	"time"
 )
 
-// The cost of keys: the bytes for each key, without its text, which exists anyway; the time
-// that the keys add to a full garbage collection; and the slowest single decision while all
-// keys appear for the first time.
+// The cost of keys has three figures:
+//
+//   - the bytes for each key, without its text, which exists anyway
+//   - the time that the keys add to a full garbage collection
+//   - the slowest single decision while all keys appear for the first time
 
 var (
 	bytesKey = figure{name: "bytes/key", format: plainText}
@@ -24,7 +26,7 @@ const onlyClock = "nothing, for 250 ns"
 func fillingName(millions int) string { return fmt.Sprintf("filling with %d M keys", millions) }
 
 // fill lets each system decide once for every key, and then calls the function then.
-func (r *run) fill(ctx context.Context, millions int, keys names, systems []localSystem, then func(*localSystem, *localLimiter)) error {
+func fill(ctx context.Context, r *run, millions int, keys names, systems []localSystem, then func(*localSystem, *localLimiter)) error {
 	return r.interleave(ctx, len(systems), func(_, i int) error {
 		s := &systems[i]
 		runtime.GOMAXPROCS(2)

@@ -62,12 +62,12 @@ func published(file string) (map[string][]byte, error) {
 		return nil, err
 	}
 	page, err = fillPage(page, map[string]string{
-		"run": r.about(), "tables": r.tablesBlock(), "better": r.betterBlock(),
+		"run": about(r), "tables": tablesBlock(r), "better": betterBlock(r),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s.md: %w", base, err)
 	}
-	return map[string][]byte{base + ".md": page, base + ".svg": r.picture()}, nil
+	return map[string][]byte{base + ".md": page, base + ".svg": picture(r)}, nil
 }
 
 const (
@@ -98,7 +98,7 @@ func fillPage(page []byte, blocks map[string]string) ([]byte, error) {
 }
 
 // about says what was measured, when, on what, and how.
-func (r *report) about() string {
+func about(r *report) string {
 	m := r.Machine
 	args := strings.TrimSpace(strings.TrimPrefix(r.Command, "bench"))
 	command := "make bench"
@@ -125,7 +125,7 @@ func (r *report) about() string {
 var lineHead = []string{"Diana", "beside", "ratio", "target", ""}
 
 // tablesBlock returns the number of targets met, and a table for each group.
-func (r *report) tablesBlock() string {
+func tablesBlock(r *report) string {
 	var b strings.Builder
 	verdicts := map[string]int{}
 	for _, g := range allGroups() {
@@ -148,33 +148,38 @@ func (r *report) tablesBlock() string {
 		met, met+missed, verdicts["not measured"]) + b.String()
 }
 
-// betterBlock lists every workload in which a rival that does the same work is better than
-// Diana by more than a twentieth.
-func (r *report) betterBlock() string {
+// betterBlock lists every workload and figure in which a rival that does the same work is better
+// than Diana by more than a twentieth.
+func betterBlock(r *report) string {
 	var lines [][]string
 	figures := figuresOfGroups()
 	for _, rows := range r.workloads() {
-		var behind []string
+		workload := rows[0].Group + ": " + rows[0].Workload
 		for _, f := range figures[rows[0].Group] {
-			behind = append(behind, r.behind(rows, f)...)
-		}
-		if len(behind) > 0 {
-			lines = append(lines, []string{rows[0].Group + ": " + rows[0].Workload, strings.Join(behind, "; ")})
+			for _, b := range betterThan(r, rows, f) {
+				lines = append(lines, []string{workload, f.name, named(b.rival, f), b.diana})
+				workload = "" // named once
+			}
 		}
 	}
 	if len(lines) == 0 {
 		return "None in this run.\n"
 	}
-	return table([]string{"workload", "the best rival, and Diana"}, lines)
+	return table([]string{"workload", "figure", "the best rival", "Diana"}, lines)
 }
 
-// behind compares the rows of a workload in one figure. It returns a text for each rival that is
-// the best for one or more rows of Diana, with these rows after it.
-func (r *report) behind(rows []*row, f figure) (texts []string) {
+// better is a rival that is the best of a workload in a figure, and the figures of Diana.
+type better struct {
+	rival *row
+	diana string
+}
+
+// betterThan compares the rows of a workload in one figure. It returns each rival that is the best
+// for one or more rows of Diana.
+func betterThan(r *report, rows []*row, f figure) (all []better) {
 	if f.better == neither {
 		return nil
 	}
-	last := (*row)(nil)
 	for _, ours := range rows {
 		if ours.Kind != diana || ours.of(f) == nil {
 			continue
@@ -183,17 +188,17 @@ func (r *report) behind(rows []*row, f figure) (texts []string) {
 		if !clearlyBetter(best, ours, f) {
 			continue
 		}
-		if best != last {
-			last = best
-			texts = append(texts, f.name+": "+named(best, f))
-		}
-		text := ", **" + named(ours, f) + "**"
+		text := "**" + named(ours, f) + "**"
 		if n := betterRivals(rows, ours, f); n > 1 {
 			text += fmt.Sprintf(" behind %d rivals", n)
 		}
-		texts[len(texts)-1] += text
+		if n := len(all); n > 0 && all[n-1].rival == best {
+			all[n-1].diana += ", " + text
+		} else {
+			all = append(all, better{best, text})
+		}
 	}
-	return texts
+	return all
 }
 
 // betterRivals returns the number of rivals that are clearly better.

@@ -11,45 +11,62 @@ import (
 )
 
 // The picture shows Diana beside rivals and floors as ratios on a logarithmic scale: a line for
-// each comparison with a rival, a dot for each other system. It has a background of its own,
-// which follows the reader's colour scheme, and needs neither scripts nor fonts.
+// each comparison with a rival, a dot for each other system. The best rival's dot is coloured: blue
+// if Diana is better, orange if the rival is. The picture has a background of its own, which
+// follows the reader's colour scheme, and needs neither scripts nor fonts.
 
 const (
-	pictureWidth = 1100
-	lineHeight   = 22
-	plotTop      = 66
-	plotLeft     = 525
-	plotWidth    = 330
+	pictureWidth  = 1200
+	lineHeight    = 22
+	headingHeight = 36 // of a group's name
+	plotTop       = 88
+	plotLeft      = 590
+	plotWidth     = 340
 
 	lowestRatio, highestRatio = 0.05, 1000.0 // dots beyond are drawn at the edge
 )
 
 const pictureStyle = `
 text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1f2328}
-.title{font-size:15px;font-weight:600}
+.title{font-size:17px;font-weight:600}
+.heading,.ratio{font-weight:600}
 .small{font-size:12px;fill:#59636e}
 .ground{fill:#fff;stroke:#d1d9e0}
-.grid{stroke:#d1d9e0}
+.better{fill:#0969da;fill-opacity:.05}
+.grid,.rule{stroke:#d1d9e0}
 .diana{stroke:#0969da;stroke-width:2}
-.rival{fill:#59636e}
-.floor{fill:none;stroke:#59636e}
+.rival{fill:#818b98}
+.ahead{fill:#0969da}
+.behind{fill:#bc4c00}
+.floor{fill:none;stroke:#818b98}
 @media (prefers-color-scheme:dark){
 text{fill:#f0f6fc}
 .small{fill:#9198a1}
 .ground{fill:#0d1117;stroke:#3d444d}
-.grid{stroke:#3d444d}
+.better{fill:#4493f8;fill-opacity:.08}
+.grid,.rule{stroke:#3d444d}
 .diana{stroke:#4493f8}
 .rival{fill:#9198a1}
+.ahead{fill:#4493f8}
+.behind{fill:#db6d28}
 .floor{stroke:#9198a1}
 }
 `
 
+// chapter is the comparisons of a group.
+type chapter struct {
+	title string
+	lines []comparison
+}
+
 // comparison is a line of the picture.
 type comparison struct {
 	what string
-	dots []dot
-	best dot // the best rival
+	dots []dot // the best rival is the last one
 }
+
+// best returns the dot of the best rival.
+func (c *comparison) best() dot { return c.dots[len(c.dots)-1] }
 
 // dot says how many times better than another system Diana is.
 type dot struct {
@@ -58,10 +75,11 @@ type dot struct {
 	ratio  float64
 }
 
-// comparisons returns a line for each figure that a line of a table compares with rivals.
-func (r *report) comparisons() (all []comparison) {
+// chapters returns a line for each figure that a line of a table compares with rivals.
+func chapters(r *report) (all []chapter) {
 	seen := map[string]bool{}
 	for _, g := range allGroups() {
+		c := chapter{title: g.title}
 		for _, l := range g.lines {
 			name := l.workload + ": " + l.figure.name + ", " + strings.TrimPrefix(l.system, "Diana ")
 			ours := r.find(l.workload, l.system)
@@ -70,61 +88,94 @@ func (r *report) comparisons() (all []comparison) {
 			}
 			if best := r.best(ours, l.figure, alike); best != nil {
 				seen[name] = true
-				all = append(all, r.comparison(name, l.figure, ours, best))
+				c.lines = append(c.lines, newComparison(r, name, l.figure, ours, best))
 			}
+		}
+		if len(c.lines) > 0 {
+			all = append(all, c)
 		}
 	}
 	return all
 }
 
-func (r *report) comparison(what string, f figure, ours, best *row) comparison {
+func newComparison(r *report, what string, f figure, ours, best *row) comparison {
 	c := comparison{what: what}
 	for _, m := range r.Rows {
-		d := dot{m.System, m.Kind, timesBetter(ours, m, f)}
-		if m.Workload != ours.Workload || d.ratio == 0 || m.Kind != floor && !alike(ours, m) {
-			continue
-		}
-		c.dots = append(c.dots, d)
-		if m == best {
-			c.best = d
+		if m.Workload == ours.Workload && m != best && (m.Kind == floor || alike(ours, m)) {
+			if ratio := timesBetter(ours, m, f); ratio != 0 {
+				c.dots = append(c.dots, dot{m.System, m.Kind, ratio})
+			}
 		}
 	}
+	c.dots = append(c.dots, dot{best.System, best.Kind, timesBetter(ours, best, f)})
 	return c
 }
 
-// picture returns the picture as SVG.
-func (r *report) picture() []byte {
-	const title = "How many times better Diana is than other systems"
-	all := r.comparisons()
-	bottom := plotTop + lineHeight*len(all)
-	var b bytes.Buffer
-	text := func(x float64, y int, class, anchor, text string) {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d" class="%s" text-anchor="%s">%s</text>`+"\n", x, y, class, anchor, html.EscapeString(text))
-	}
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`+"\n", pictureWidth, bottom+30)
-	fmt.Fprintf(&b, "<title id=\"title\">%s</title>\n<style>%s</style>\n", title, pictureStyle)
-	fmt.Fprintf(&b, `<rect class="ground" x=".5" y=".5" width="%d" height="%d" rx="6"/>`+"\n", pictureWidth-1, bottom+29)
-	text(16, 26, "title", "start", title)
-	text(16, 46, "small", "start", "Right of the blue line Diana is better. Filled dots: rivals. Rings: floors, which do less work. At the right: the best rival.")
+// canvas is an SVG picture, drawn from the top to the bottom.
+type canvas struct{ bytes.Buffer }
+
+func (c *canvas) text(x float64, y int, class, anchor, text string) {
+	fmt.Fprintf(c, `<text x="%.1f" y="%d" class="%s" text-anchor="%s">%s</text>`+"\n", x, y, class, anchor, html.EscapeString(text))
+}
+
+// scale draws the background of the plot, down to bottom, and the ratios above it.
+func (c *canvas) scale(bottom int) {
+	fmt.Fprintf(c, `<rect class="better" x="%.1f" y="%d" width="%.1f" height="%d"/>`+"\n", place(1), plotTop, place(highestRatio)-place(1), bottom-plotTop)
 	for tick := 0.1; tick <= highestRatio; tick *= 10 {
 		class := "grid"
 		if tick > 0.5 && tick < 5 {
 			class = "diana"
 		}
-		fmt.Fprintf(&b, `<path class="%s" d="M%.1f %dV%d"/>`+"\n", class, place(tick), plotTop, bottom)
-		text(place(tick), bottom+18, "small", "middle", fmt.Sprintf("%g x", math.Round(tick*10)/10))
+		fmt.Fprintf(c, `<path class="%s" d="M%.1f %dV%d"/>`+"\n", class, place(tick), plotTop, bottom)
+		c.text(place(tick), plotTop-8, "small", "middle", fmt.Sprintf("%g x", math.Round(tick*10)/10))
 	}
-	for i, c := range all {
-		y := plotTop + lineHeight*i + lineHeight/2
-		text(plotLeft-12, y+4, "small", "end", c.what)
-		for _, d := range c.dots {
-			fmt.Fprintf(&b, `<circle class="%s" cx="%.1f" cy="%d" r="4"><title>%s: %s</title></circle>`+"\n",
-				d.kind, place(d.ratio), y, html.EscapeString(d.system), ratioText(d.ratio))
+}
+
+// line draws a comparison at the height y.
+func (c *canvas) line(y int, line *comparison) {
+	c.text(plotLeft-16, y+4, "small", "end", line.what)
+	for i, d := range line.dots {
+		class, radius := string(d.kind), 4
+		if i == len(line.dots)-1 {
+			if class, radius = "ahead", 5; d.ratio < 1 {
+				class = "behind"
+			}
 		}
-		text(plotLeft+plotWidth+12, y+4, "small", "start", ratioText(c.best.ratio)+" "+c.best.system)
+		fmt.Fprintf(c, `<circle class="%s" cx="%.1f" cy="%d" r="%d"><title>%s: %s</title></circle>`+"\n",
+			class, place(d.ratio), y, radius, html.EscapeString(d.system), ratioText(d.ratio))
 	}
-	b.WriteString("</svg>\n")
-	return b.Bytes()
+	c.text(plotLeft+plotWidth+74, y+4, "ratio", "end", ratioText(line.best().ratio))
+	c.text(plotLeft+plotWidth+84, y+4, "small", "start", line.best().system)
+}
+
+// picture returns the picture as SVG.
+func picture(r *report) []byte {
+	const title = "How many times better Diana is than other systems"
+	all := chapters(r)
+	bottom := plotTop
+	for _, c := range all {
+		bottom += headingHeight + lineHeight*len(c.lines)
+	}
+	c := &canvas{}
+	fmt.Fprintf(c, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="title">`+"\n", pictureWidth, bottom+14)
+	fmt.Fprintf(c, "<title id=\"title\">%s</title>\n<style>%s</style>\n", title, pictureStyle)
+	fmt.Fprintf(c, `<rect class="ground" x=".5" y=".5" width="%d" height="%d" rx="6"/>`+"\n", pictureWidth-1, bottom+13)
+	c.text(20, 32, "title", "start", title)
+	c.text(20, 54, "small", "start", "Right of the line at 1 x Diana is better. The coloured dot is the best rival, named at the right.")
+	c.text(20, 72, "small", "start", "Grey dots are other rivals. Rings are floors, which do less work. Dots beyond the scale are at its edge.")
+	c.scale(bottom)
+	y := plotTop
+	for _, chapter := range all {
+		c.text(20, y+headingHeight-12, "heading", "start", chapter.title)
+		fmt.Fprintf(c, `<path class="rule" d="M20 %dH%d"/>`+"\n", y+headingHeight-5, pictureWidth-20)
+		y += headingHeight
+		for i := range chapter.lines {
+			c.line(y+lineHeight/2, &chapter.lines[i])
+			y += lineHeight
+		}
+	}
+	c.WriteString("</svg>\n")
+	return c.Bytes()
 }
 
 // place returns where a ratio is on the scale.

@@ -11,9 +11,9 @@ import (
 )
 
 // print writes all rows, and the lines of each group, as text.
-func (r *report) print(out io.Writer) error {
+func printReport(r *report, out io.Writer) error {
 	var b strings.Builder
-	b.WriteString(r.about())
+	b.WriteString(about(r))
 	if r.Quick {
 		b.WriteString("- This was a quick run: do not quote its figures.\n")
 	}

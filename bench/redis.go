@@ -13,7 +13,7 @@ import (
 
 // startRedis starts a Redis server as a process of its own, on a free port of this machine. The
 // server ends by stop or with this program.
-func (r *run) startRedis() (s *redistest.Server, stop func(), err error) {
+func startRedis(r *run) (s *redistest.Server, stop func(), err error) {
 	h := &host{}
 	err = caught(func() {
 		s = redistest.Start(h)

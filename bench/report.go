@@ -100,6 +100,21 @@ func (r *report) find(workload, system string) *row {
 	return nil
 }
 
+// best returns the row with the best figure among those of the same workload that are
+// candidates, or nil.
+func (r *report) best(ours *row, f figure, candidate func(ours, other *row) bool) (best *row) {
+	for _, m := range r.Rows {
+		s := m.of(f)
+		if m.Workload != ours.Workload || s == nil || !candidate(ours, m) {
+			continue
+		}
+		if best == nil || (f.better == more) == (s.Median > best.of(f).Median) {
+			best = m
+		}
+	}
+	return best
+}
+
 // workloads returns the rows of each workload: first Diana, then the rivals, then the floors.
 func (r *report) workloads() (all [][]*row) {
 	at := map[string]int{}

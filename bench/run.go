@@ -16,7 +16,7 @@ const fullRounds = 5
 // run is one run of the program.
 type run struct {
 	groups []group
-	group  string // the name of the group under way
+	group  string // the name of the group that is measured
 	rounds int
 	quick  bool
 	tiny   bool // a test, which ignores the figures
@@ -29,7 +29,7 @@ func (r *run) complete() bool {
 	return len(r.groups) == len(allGroups()) && !r.quick && r.rounds >= fullRounds
 }
 
-// once returns a run with a single round, for what takes long.
+// once returns a run with a single round, for slow workloads.
 func (r *run) once() *run {
 	once := *r
 	once.rounds = 1
@@ -59,7 +59,7 @@ func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	}
 	r.report.Took = time.Since(r.report.At).Round(time.Second).Seconds()
 	r.report.Machine.Others = machineTime().othersSince(before)
-	if err := r.report.print(out); err != nil {
+	if err := printReport(r.report, out); err != nil {
 		return err
 	}
 	if err := r.report.save(file); err != nil {

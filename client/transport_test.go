@@ -104,8 +104,8 @@ func newServer(t *testing.T, yaml string, change func(http.Header)) *server {
 	return s
 }
 
-// judge counts a response. known says whether the client knew the first response when it sent the call.
-func (s *server) judge(r *http.Response, known bool) {
+// record counts a response. known says whether the client knew the first response when it sent the call.
+func (s *server) record(r *http.Response, known bool) {
 	switch {
 	case r.StatusCode == 200:
 		s.served.Add(1)
@@ -132,7 +132,7 @@ func (s *server) slow(seed uint64) base {
 		rec := httptest.NewRecorder()
 		s.handler.ServeHTTP(rec, r)
 		pause()
-		s.judge(rec.Result(), known)
+		s.record(rec.Result(), known)
 		s.first.Store(true)
 		return rec.Result(), nil
 	}
@@ -255,7 +255,7 @@ func TestNoRefusalByRealServer(t *testing.T) {
 					known := s.first.Load()
 					a, err := pool.RoundTrip(r)
 					if err == nil {
-						s.judge(a, known)
+						s.record(a, known)
 						s.first.Store(true)
 					}
 					return a, err

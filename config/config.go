@@ -16,10 +16,6 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// MaxSize is the largest size of a configuration in bytes, enough for 10,000 rules. It bounds the
-// time and memory that the worst text can cost.
-const MaxSize = 1 << 20
-
 // Config is a configuration. Parse fills in the defaults. A program can also build a Config itself:
 // zero values mean the defaults, see [Config.Filled].
 type Config struct {
@@ -37,7 +33,7 @@ type Config struct {
 	// Warnings name parts that are valid but probably not what the author meant.
 	Warnings Errors
 
-	withoutRedis Errors // warnings that apply only without Redis, see Compose
+	withoutRedis Errors // warnings that apply only without Redis, see WithRemote
 	settings     bool   // see HasSettings
 }
 

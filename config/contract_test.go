@@ -27,7 +27,7 @@ func describe(r rule.Rule) string {
 		warmth = fmt.Sprint(" warmup ", l.Warmup)
 	}
 	return fmt.Sprintf("%q %v %v %d/%v %v %v %v burst %d queue %d slices %d %v%s",
-		r.Name, r.Actor, r.Algorithm.Name(), l.N, l.Unit, r.Scope, r.OnError, r.Mode, l.Burst, l.Queue, l.Slices, align(l.Align), warmth)
+		r.Name, r.Actor, r.Algorithm.Name(), l.N, l.Unit, r.Scope, r.OnError, r.Mode(), l.Burst, l.Queue, l.Slices, map[bool]string{false: "clock", true: "first"}[l.AlignFirst], warmth)
 }
 
 // The tables "A rule" and "Who is it?", row by row, the defaults first.
@@ -292,9 +292,9 @@ func TestSettingRows(t *testing.T) {
 		{"response: {status: 429}", response, "{429 true}"},
 		{"response: {status: 400, headers: false}", response, "{400 false}"},
 		{"response: {status: 599}", response, "{599 true}"},
-		{"", func(c *Config) any { return c.Paths }, "{refuse fold}"},
-		{"paths: {strange: judge}", func(c *Config) any { return c.Paths }, "{judge fold}"},
-		{"paths: {strange: refuse, case: exact}", func(c *Config) any { return c.Paths }, "{refuse exact}"},
+		{"", func(c *Config) any { return c.Paths }, "{false false}"},
+		{"paths: {strange: judge}", func(c *Config) any { return c.Paths }, "{true false}"},
+		{"paths: {strange: refuse, case: exact}", func(c *Config) any { return c.Paths }, "{false true}"},
 		{"max_keys: 1", func(c *Config) any { return c.MaxKeys }, "1"},
 		{"max_keys: 100000000", func(c *Config) any { return c.MaxKeys }, "100000000"},
 	} {

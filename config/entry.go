@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/limit"
@@ -80,8 +81,8 @@ func (v value) pattern() rule.Pattern {
 	if !ok {
 		return rule.Pattern{}
 	}
-	p, err := rule.ParsePattern(text)
-	if err != nil {
+	var p rule.Pattern
+	if err := p.UnmarshalText([]byte(text)); err != nil {
 		v.fail("%v", err)
 		return p
 	}
@@ -95,7 +96,7 @@ func (v value) pattern() rule.Pattern {
 	} else {
 		v.r.urls[p.Same()] = v.node
 	}
-	if folded := strings.ToLower(p.Same()); v.r.config.Paths.Case == rule.FoldCase {
+	if folded := strings.ToLower(p.Same()); !v.r.config.Paths.ExactCase {
 		if other := v.r.folded[folded]; other != nil && other.Value != text {
 			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", quote(text), quote(other.Value), other.Line)
 		}
@@ -130,16 +131,16 @@ func (v value) rule() rule.Rule {
 		Name:  m.get("name").ruleName(),
 		Actor: m.get("actor").actor(),
 		Limit: limit.Limit{
-			N:      m.get("rpu").whole(),
-			Unit:   m.get("unit").unit(),
-			Burst:  m.get("burst").whole(),
-			Queue:  m.get("queue").queue(),
-			Slices: m.get("slices").whole(),
-			Align:  limit.Align(choice[align](m.get("align"))),
-			Warmup: m.get("warmup").duration(),
+			N:          m.get("rpu").whole(),
+			Unit:       m.get("unit").unit(),
+			Burst:      m.get("burst").whole(),
+			Queue:      m.get("queue").queue(),
+			Slices:     m.get("slices").whole(),
+			AlignFirst: m.get("align").choice() == 1,
+			Warmup:     m.get("warmup").duration(),
 		},
-		OnError: choice[rule.OnError](m.get("on_error")),
-		Mode:    choice[rule.Mode](m.get("mode")),
+		OnError: rule.OnError(m.get("on_error").choice()),
+		Shadow:  m.get("mode").choice() == 1,
 		Cost:    m.get("cost").cost(),
 		Charge:  m.get("charge").statuses(),
 		Wait:    m.get("wait").duration(),
@@ -193,16 +194,6 @@ func (v value) scope() (rule.Scope, bool) {
 	return rule.Local, false
 }
 
-// align is limit.Align with the words of a configuration.
-type align limit.Align
-
-func (a align) String() string {
-	if a == align(limit.AlignFirst) {
-		return "first"
-	}
-	return "clock"
-}
-
 // algorithm reads the algorithm of a rule. The default is the first of the vocabulary.
 func (m mapping) algorithm() (limit.Algorithm, bool) {
 	v, known := m.get("algo"), m.r.words.Algorithms
@@ -251,21 +242,18 @@ func (v value) unit() time.Duration {
 		return defaultUnit
 	}
 	if v.scalar() {
-		if d, ok := v.r.words.unit(v.node.Value); ok {
+		if d, ok := v.r.words.Units[v.node.Value]; ok {
 			return d
 		}
 	}
-	var names []string
-	for _, u := range v.r.words.Units {
-		names = append(names, u.Name)
-	}
-	const bounds = "1ms to 744h in whole microseconds"
+	names := v.r.words.unitNames()
+	const expected = "1ms to 744h in whole microseconds"
 	d, err := time.ParseDuration(v.node.Value)
 	switch {
 	case !v.scalar() || err != nil:
 		v.expected(join(append(names, "a duration such as 10s"), "or"), names...)
-	case d < limit.MinUnit || d > limit.MaxUnit || d%time.Microsecond != 0:
-		v.expected(bounds)
+	case d < bounds.MinUnit || d > bounds.MaxUnit || d%time.Microsecond != 0:
+		v.expected(expected)
 	}
 	return d
 }
@@ -296,7 +284,7 @@ func (v value) actor() []rule.Actor {
 	}
 	v.form = listForm{of: "actors", called: "actor", item: actorTogether}
 	list := v.list()
-	if len(list) < 2 || len(list) > rule.MaxActors {
+	if len(list) < 2 || len(list) > bounds.MaxActors {
 		v.fail("actor: expected one, or a list of two or three, found a list of %d", len(list))
 		return nil
 	}
@@ -365,8 +353,8 @@ func (m mapping) advise(made *rule.Rule) {
 	if made.Algorithm.Name() == "LB" && n > 0 {
 		unit := made.Limit.Unit.Microseconds()
 		step := (unit + n - 1) / n
-		if most := limit.MaxQueueWait.Microseconds() / step; made.Limit.Queue > most {
-			r.warn(m.get("queue").node, "queue: no request waits longer than %v, so at this rate at most %d wait", limit.MaxQueueWait, most)
+		if most := bounds.MaxQueueWait.Microseconds() / step; made.Limit.Queue > most {
+			r.warn(m.get("queue").node, "queue: no request waits longer than %v, so at this rate at most %d wait", bounds.MaxQueueWait, most)
 		}
 	}
 }

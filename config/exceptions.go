@@ -65,7 +65,8 @@ func (v value) who(actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Who, 
 	if !ok {
 		return rule.Who{}, false
 	}
-	w, err := rule.ParseWho(text)
+	var w rule.Who
+	err := w.UnmarshalText([]byte(text))
 	if err == nil && actor != nil {
 		err = w.Fits(actor)
 	}

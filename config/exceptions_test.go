@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -50,7 +51,7 @@ func TestTenThousandExceptions(t *testing.T) {
 	for i := range 10_000 {
 		fmt.Fprintf(&text, "      - 2001:db8:%x::/48\n", i)
 	}
-	if text.Len() > MaxSize {
+	if text.Len() > bounds.MaxConfig {
 		t.Fatalf("%d bytes", text.Len())
 	}
 	began := time.Now()

@@ -3,7 +3,6 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -198,19 +198,9 @@ type truthForm struct{ otherwise bool }
 func (f truthForm) draw(*drawing) object { return object{"type": "boolean", "default": f.otherwise} }
 
 // choiceForm is the form of one of several words. The first is the default.
-type choiceForm[T fmt.Stringer] []T
+type choiceForm []string
 
-func (f choiceForm[T]) words() []string {
-	words := make([]string, len(f))
-	for i, choice := range f {
-		words[i] = choice.String()
-	}
-	return words
-}
-
-func (f choiceForm[T]) draw(*drawing) object {
-	return object{"enum": f.words(), "default": f[0].String()}
-}
+func (f choiceForm) draw(*drawing) object { return object{"enum": []string(f), "default": f[0]} }
 
 // scopeForm is the form of the name of a scope.
 type scopeForm struct{}
@@ -273,11 +263,7 @@ func anyCase(words ...string) string {
 type unitForm struct{}
 
 func (unitForm) draw(d *drawing) object {
-	words := []string{}
-	for _, u := range d.words.Units {
-		words = append(words, u.Name)
-	}
-	return object{"anyOf": []object{{"enum": words}, {"type": "string", "pattern": durationPattern}}, "default": names.Unit(defaultUnit)}
+	return object{"anyOf": []object{{"enum": append([]string{}, d.words.unitNames()...)}, {"type": "string", "pattern": durationPattern}}, "default": names.Unit(defaultUnit)}
 }
 
 // actorForm is the form of an actor.
@@ -309,7 +295,7 @@ func (f actorForm) draw(d *drawing) object {
 	forms[0] = object{"enum": names}
 	if f.together {
 		forms = append(forms, object{
-			"type": "array", "items": actorTogether.draw(d), "minItems": 2, "maxItems": rule.MaxActors, "uniqueItems": true,
+			"type": "array", "items": actorTogether.draw(d), "minItems": 2, "maxItems": bounds.MaxActors, "uniqueItems": true,
 		})
 	}
 	return object{"anyOf": forms}
@@ -323,7 +309,7 @@ type costForm struct{}
 
 func (costForm) draw(*drawing) object {
 	return object{"default": 1, "anyOf": []object{
-		{"type": "integer", "minimum": 1, "maximum": rule.MaxCost},
+		{"type": "integer", "minimum": 1, "maximum": bounds.MaxCost},
 		{"type": "string", "maxLength": longestActor, "pattern": "^(header|client):[" + tokens + "]+$"},
 	}}
 }
@@ -333,7 +319,7 @@ type rateForm struct{}
 
 func (rateForm) draw(*drawing) object {
 	return object{"anyOf": []object{
-		{"type": "integer", "minimum": rule.MinBandwidth, "maximum": rule.MaxBandwidth},
+		{"type": "integer", "minimum": bounds.MinBandwidth, "maximum": bounds.MaxBandwidth},
 		{"type": "string", "pattern": "^[1-9][0-9]{0,5}k$|^(1000|[1-9][0-9]{0,2})m$|^1000000k$"},
 	}}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
@@ -17,7 +18,7 @@ import (
 const most = time.Minute
 
 // hostileSize is the size of the texts; smaller under the race detector.
-var hostileSize = MaxSize
+var hostileSize = bounds.MaxConfig
 
 // Texts of the largest size that were made to hurt are refused, or read, in time.
 func TestHostileTexts(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -30,7 +31,7 @@ func (v Vocabulary) Parse(name string, data []byte) (*Config, error) {
 
 // ParseRemote reads a remote configuration: the short form, or the full form with limits and no
 // settings, because settings come from the local file. Only Limits and Warnings of the result are
-// those of the document. The rest has the defaults, and [Compose] replaces it by the settings of
+// those of the document. The rest has the defaults, and [Config.WithRemote] replaces it by the settings of
 // the local file. The warnings do not mention Redis, because only the local file configures it.
 // The error is [Errors].
 func (v Vocabulary) ParseRemote(name string, data []byte) (*Config, error) {
@@ -38,9 +39,9 @@ func (v Vocabulary) ParseRemote(name string, data []byte) (*Config, error) {
 }
 
 // Load reads the configuration in a file. The error is [Errors], or the error of reading the
-// file. Load reads at most [MaxSize] bytes and one more.
+// file. Load reads at most 1 MiB and one byte more.
 func (v Vocabulary) Load(path string) (*Config, error) {
-	data, err := readFile(path, MaxSize+1)
+	data, err := readFile(path, bounds.MaxConfig+1)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +90,8 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 // first error. It accepts the characters of YAML except the line separators of YAML 1.1. YAML 1.2 reads
 // those as ordinary characters, and all readers must agree on where a line ends.
 func decode(data []byte) (string, *Error) {
-	if len(data) > MaxSize {
-		return "", &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the configuration is too large, expected at most %d KiB", MaxSize>>10)}
+	if len(data) > bounds.MaxConfig {
+		return "", &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the configuration is too large, expected at most %d KiB", bounds.MaxConfig>>10)}
 	}
 	text := strings.TrimPrefix(string(data), "\uFEFF")
 	text = strings.ReplaceAll(text, "\r\n", "\n")

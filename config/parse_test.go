@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -71,10 +72,10 @@ func TestPlaces(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	want := "x:1:1: the configuration is too large, expected at most 1024 KiB"
-	if _, err := words().Parse("x", make([]byte, MaxSize+1)); err == nil || err.Error() != want {
+	if _, err := words().Parse("x", make([]byte, bounds.MaxConfig+1)); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	fits := plain + strings.Repeat("#", MaxSize-len(plain))
+	fits := plain + strings.Repeat("#", bounds.MaxConfig-len(plain))
 	if _, err := words().Parse("x", []byte(fits)); err != nil {
 		t.Errorf("%d bytes: %v", len(fits), err)
 	}
@@ -91,7 +92,7 @@ func TestLoad(t *testing.T) {
 		return file
 	}
 	good, bad := write("good", plain), write("bad", "url: /\n")
-	huge := write("huge", strings.Repeat("# comment\n", MaxSize))
+	huge := write("huge", strings.Repeat("# comment\n", bounds.MaxConfig))
 	c, err := words().Load(good)
 	if err != nil || len(c.Limits) != 1 || c.Source != good {
 		t.Errorf("good: %+v, %v", c, err)
@@ -180,7 +181,7 @@ func TestVocabulary(t *testing.T) {
 		},
 	})
 	v.Actors = append(v.Actors, rule.ActorKind{Kind: "tenant"})
-	v.Units = append(v.Units, rule.Unit{Name: "week", Length: 7 * 24 * time.Hour})
+	v.Units["week"] = 7 * 24 * time.Hour
 	c, err := v.Parse("x", []byte("url: /\nrules: [{rpu: 2, algo: HALF, queue: 1, actor: tenant}, {rpu: 1, unit: week}]"))
 	if err != nil {
 		t.Fatal(err)

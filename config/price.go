@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/rule"
 	"go.yaml.in/yaml/v4"
 )
@@ -21,11 +22,12 @@ func (v value) cost() rule.Cost {
 	}
 	text := v.node.Value
 	if v.scalar() && len(text) <= longestActor && text[:min(len(text), 1)] != "0" && (!v.quoted() || strings.Contains(text, ":")) {
-		if c, err := rule.ParseCost(text); err == nil {
+		var c rule.Cost
+		if c.UnmarshalText([]byte(text)) == nil {
 			return c
 		}
 	}
-	v.expected("1 to " + strconv.Itoa(rule.MaxCost) + ", header:NAME or client:NAME")
+	v.expected("1 to " + strconv.Itoa(bounds.MaxCost) + ", header:NAME or client:NAME")
 	return rule.Cost{N: 1}
 }
 
@@ -65,7 +67,7 @@ func (v value) bandwidth() *rule.Bandwidth {
 // rate reads a number of bytes a second: digits, and k for thousands or m for millions.
 func (v value) rate() int64 {
 	if !v.given() {
-		return rule.MinBandwidth
+		return bounds.MinBandwidth
 	}
 	digits, unit := v.node.Value, int64(1)
 	if rest, ok := strings.CutSuffix(digits, "k"); ok {
@@ -74,10 +76,10 @@ func (v value) rate() int64 {
 		digits, unit = rest, 1_000_000
 	}
 	if v.scalar() && digits != "" && digits[0] != '0' && strings.Trim(digits, "0123456789") == "" && (!v.quoted() || unit > 1) {
-		if n, err := strconv.ParseInt(digits, 10, 32); err == nil && n*unit >= rule.MinBandwidth && n*unit <= rule.MaxBandwidth {
+		if n, err := strconv.ParseInt(digits, 10, 32); err == nil && n*unit >= bounds.MinBandwidth && n*unit <= bounds.MaxBandwidth {
 			return n * unit
 		}
 	}
 	v.expected("bytes a second such as 50k or 2m, 1k to 1000m")
-	return rule.MinBandwidth
+	return bounds.MinBandwidth
 }

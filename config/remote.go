@@ -58,7 +58,7 @@ func (r *Remote) Options() (source.Options, error) {
 		o.Credentials = func() (string, string, error) { return name, password, nil }
 		u.User = nil
 	} else {
-		o.Credentials, passwordErr = Credentials("remote.password", r.Username, r.Password)
+		o.Credentials, passwordErr = credentials("remote.password", r.Username, r.Password)
 	}
 	if !r.Token.IsZero() {
 		o.Token = r.Token.asked("remote.token")
@@ -135,7 +135,7 @@ func (v value) remoteURL() (text string, u *url.URL, kind source.Kind) {
 	if u == nil {
 		return "", nil, kind
 	}
-	kind, ok := source.Named(v.r.words.Sources, u.Scheme)
+	kind, ok := v.r.words.source(u.Scheme)
 	shown := *u
 	shown.User = nil
 	switch {
@@ -151,16 +151,16 @@ func (v value) remoteURL() (text string, u *url.URL, kind source.Kind) {
 	return text, u, kind
 }
 
-// Compose returns the configuration in force with a remote configuration: local, but with the limits,
-// Source and Version of document. document is a result of [Vocabulary.ParseRemote]. Compose changes
-// neither argument.
-func Compose(local, document *Config) *Config {
-	c := *local
-	c.Source, c.Version, c.Limits = document.Source, document.Version, document.Limits
-	c.Warnings = slices.Concat(local.Warnings, document.Warnings)
-	c.withoutRedis = nil // Warnings has them if they matter
+// WithRemote returns the configuration that is active with a remote configuration: c, but with the
+// limits, Source and Version of document. document is a result of [Vocabulary.ParseRemote]. WithRemote
+// changes neither c nor document.
+func (c *Config) WithRemote(document *Config) *Config {
+	whole := *c
+	whole.Source, whole.Version, whole.Limits = document.Source, document.Version, document.Limits
+	whole.Warnings = slices.Concat(c.Warnings, document.Warnings)
+	whole.withoutRedis = nil // Warnings has them if they matter
 	if c.Redis == nil {
-		c.Warnings = slices.Concat(local.Warnings, slices.Concat(document.Warnings, document.withoutRedis).sorted())
+		whole.Warnings = slices.Concat(c.Warnings, slices.Concat(document.Warnings, document.withoutRedis).sorted())
 	}
-	return &c
+	return &whole
 }

@@ -4,6 +4,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,7 +128,7 @@ func TestSourceFromOutside(t *testing.T) {
 func TestSourceIsAskedInAnUnknownWay(t *testing.T) {
 	t.Parallel()
 	v := words()
-	v.Sources = []source.Kind{source.HTTP(), source.Redis()}
+	v.Sources = slices.DeleteFunc(source.Kinds(), func(k source.Kind) bool { return k.Schemes[0] != "http" && k.Schemes[0] != "redis" })
 	for text, want := range map[string]string{
 		"{url: 'http://h/k', password: 'file:/absent', token: 'env:DIANA_TEST_ABSENT'}": "x:1:9: remote: expected either a token, or a username and a password",
 		"{url: 'redis://h/0/k', token: t}":                                              "x:1:9: remote: expected a username and a password, Redis knows no token",
@@ -162,7 +163,7 @@ func TestCompose(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := [...]string{fmt.Sprintf("%+v", local), fmt.Sprintf("%+v", document)}
-		c := Compose(local, document)
+		c := local.WithRemote(document)
 		if got := c.Warnings.Error(); got != row.want {
 			t.Errorf("%s: warnings\n%s\nwant\n%s", row.local, got, row.want)
 		}

@@ -30,23 +30,25 @@ const (
 	fromFile = "file:"
 )
 
-// ParseSecret reads a secret of a configuration: env:NAME for a variable of the environment, file:PATH
+// UnmarshalText reads a secret of a configuration: env:NAME for a variable of the environment, file:PATH
 // for a file, or the secret itself. A secret that begins with env: or file: must be in a file. The
 // error does not show the text.
-func ParseSecret(text string) (Secret, error) {
+func (s *Secret) UnmarshalText(data []byte) error {
+	text := string(data)
 	name, env := strings.CutPrefix(text, fromEnv)
 	path, file := strings.CutPrefix(text, fromFile)
 	switch {
 	case text == "":
-		return Secret{}, errors.New("expected text, found an empty one")
+		return errors.New("expected text, found an empty one")
 	case len(text) > longestSecret:
-		return Secret{}, fmt.Errorf("expected at most %d bytes, found %d", longestSecret, len(text))
+		return fmt.Errorf("expected at most %d bytes, found %d", longestSecret, len(text))
 	case env && !isVariable(name):
-		return Secret{}, errors.New("expected env:NAME, a name of letters, digits and _")
+		return errors.New("expected env:NAME, a name of letters, digits and _")
 	case file && (path == "" || strings.ContainsAny(path, "\n\x00")):
-		return Secret{}, errors.New("expected file:PATH, the path of a file")
+		return errors.New("expected file:PATH, the path of a file")
 	}
-	return Secret{&text}, nil
+	s.text = &text
+	return nil
 }
 
 func isVariable(name string) bool {
@@ -123,10 +125,10 @@ func (s Secret) asked(key string) func() (string, error) {
 	}
 }
 
-// Credentials returns a function that returns username and reads the password each time. It returns
-// nil if there is no password. Credentials calls the function once to find errors, which begin with
+// credentials returns a function that returns username and reads the password each time. It returns
+// nil if there is no password. credentials calls the function once to find errors, which begin with
 // key.
-func Credentials(key, username string, password Secret) (func() (string, string, error), error) {
+func credentials(key, username string, password Secret) (func() (string, string, error), error) {
 	if password.IsZero() {
 		return nil, nil
 	}
@@ -137,6 +139,17 @@ func Credentials(key, username string, password Secret) (func() (string, string,
 	}
 	_, _, err := ask()
 	return ask, err
+}
+
+// Credentials returns a function that returns Username and reads the password each time, or nil if
+// there is no password. It reads the password once, and returns the error of that.
+func (r *Redis) Credentials() (func() (username, password string, err error), error) {
+	return credentials("redis.password", r.Username, r.Password)
+}
+
+// Credentials returns the same for the Sentinels themselves as [Redis.Credentials] for Redis.
+func (s *Sentinel) Credentials() (func() (username, password string, err error), error) {
+	return credentials("redis.sentinel.password", s.Username, s.Password)
 }
 
 // credentials reads username and password.
@@ -156,8 +169,8 @@ func (v value) secret() Secret {
 	if !ok {
 		return Secret{}
 	}
-	s, err := ParseSecret(text)
-	if err != nil {
+	var s Secret
+	if err := s.UnmarshalText([]byte(text)); err != nil {
 		v.fail("%s: %v", v.key, err)
 	}
 	return s

@@ -247,7 +247,7 @@ func (v value) network() netip.Prefix {
 
 func (v value) paths() rule.Paths {
 	m := v.mapping()
-	return rule.Paths{Strange: choice[rule.Strange](m.get("strange")), Case: choice[rule.Case](m.get("case"))}
+	return rule.Paths{JudgeStrange: m.get("strange").choice() == 1, ExactCase: m.get("case").choice() == 1}
 }
 
 func (v value) response() Response {

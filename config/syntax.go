@@ -50,7 +50,7 @@ func load(text string) (documents []*yaml.Node, err error) {
 			err = fmt.Errorf("%v", p)
 		}
 	}()
-	loader, err := yaml.NewLoader(strings.NewReader(text), yaml.WithPlugin(bounds{}))
+	loader, err := yaml.NewLoader(strings.NewReader(text), yaml.WithPlugin(loaderLimits{}))
 	for err == nil {
 		d := new(yaml.Node)
 		if err = loader.Load(d); err == nil {
@@ -63,17 +63,17 @@ func load(text string) (documents []*yaml.Node, err error) {
 	return documents, err
 }
 
-// bounds is a yaml.LoaderLimitsPlugin.
-type bounds struct{}
+// loaderLimits is a yaml.LoaderLimitsPlugin.
+type loaderLimits struct{}
 
-func (bounds) CheckDepth(depth int, _ *yaml.DepthContext) error {
+func (loaderLimits) CheckDepth(depth int, _ *yaml.DepthContext) error {
 	if depth > maxDepth {
 		return errTooDeep
 	}
 	return nil
 }
 
-func (bounds) CheckAlias(int, int) error { return nil } // see expand
+func (loaderLimits) CheckAlias(int, int) error { return nil } // see expand
 
 var errTooDeep = fmt.Errorf("expected at most %d mappings and lists inside each other", maxDepth)
 

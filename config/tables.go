@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -47,9 +47,9 @@ var (
 	statusesForm  = listForm{of: "statuses", item: wholeForm{least: 100, most: 599}, nonempty: true, distinct: true}
 	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
 	headersForm   = truthForm{true}
-	waitForm      = durationForm{least: time.Millisecond, most: rule.MaxWait}
+	waitForm      = durationForm{least: time.Millisecond, most: bounds.MaxWait}
 	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
-	warmupForm    = durationForm{0, limit.MaxWarmup, 0}
+	warmupForm    = durationForm{0, bounds.MaxWarmup, 0}
 )
 
 const (
@@ -63,16 +63,16 @@ var (
 		{name: "name", form: nameForm, about: "Name in headers, metrics and status; unique. A reload keeps the counters of a rule by it. Default: made from the other keys."},
 		{name: "actor", form: anyActor, about: "Whom the rule counts: each one by itself, or all together. A list of two or three counts as one."},
 		{name: "unit", form: unitForm{}, about: "Unit of time of rpu: a name, or a duration of 1ms to 744h."},
-		{name: "rpu", form: wholeForm{least: 0, most: limit.MaxN}, required: true, about: "Requests per unit; 0 refuses all. With algo C: how many may be inside at once."},
+		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxN}, required: true, about: "Requests per unit; 0 refuses all. With algo C: how many may be inside at once."},
 		{name: "algo", form: algorithmForm{}, about: "Algorithm, by its short or long name."},
 		{name: "scope", form: scopeForm{}, about: "local: counted in this process. global: counted in Redis, for all gateways."},
-		{name: "burst", form: wholeForm{least: 1, most: limit.MaxN}, about: "TB: the capacity. Default: rpu."},
-		{name: "queue", form: wholeForm{least: 0, most: limit.MaxN}, about: "LB: most requests that wait at once; 0: none. Default: rpu. No wait is over 10 s."},
-		{name: "slices", form: wholeForm{least: limit.MinSlices, most: limit.MaxSlices}, about: fmt.Sprintf("SW: parts that the window is counted in. Default: %d.", limit.DefaultSlices)},
-		{name: "align", form: choiceForm[align]{align(limit.AlignClock), align(limit.AlignFirst)}, about: "W: windows start at multiples of the unit since 1970, UTC (clock), or at the first request (first)."},
+		{name: "burst", form: wholeForm{least: 1, most: bounds.MaxN}, about: "TB: the capacity. Default: rpu."},
+		{name: "queue", form: wholeForm{least: 0, most: bounds.MaxN}, about: "LB: most requests that wait at once; 0: none. Default: rpu. No wait is over 10 s."},
+		{name: "slices", form: wholeForm{least: bounds.MinSlices, most: bounds.MaxSlices}, about: fmt.Sprintf("SW: parts that the window is counted in. Default: %d.", bounds.DefaultSlices)},
+		{name: "align", form: choiceForm{"clock", "first"}, about: "W: windows start at multiples of the unit since 1970, UTC (clock), or at the first request (first)."},
 		{name: "warmup", form: warmupForm, about: "TB: in which the rate climbs from a third to the whole after idleness, 0 to 10m; 0: no warm-up."},
-		{name: "on_error", form: choiceForm[rule.OnError]{rule.Share, rule.Whole, rule.Open, rule.Closed}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
-		{name: "mode", form: choiceForm[rule.Mode]{rule.Enforce, rule.Shadow}, about: "shadow: counted, and refuses nothing."},
+		{name: "on_error", form: choiceForm{rule.Share.String(), rule.Whole.String(), rule.Open.String(), rule.Closed.String()}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
+		{name: "mode", form: choiceForm{"enforce", "shadow"}, about: "shadow: counted, and refuses nothing."},
 		{name: "cost", form: costForm{}, about: "What a request counts: a number, header:NAME for one that a trusted proxy or an earlier filter writes, or client:NAME for one that anyone may write."},
 		{name: "charge", form: statusesForm, about: "Statuses of answers: only requests that are answered with one of them count. Default: all count."},
 		{name: "wait", form: waitForm, about: "TB, W, SW, SL, C: how long a request over the limit waits for its turn, or for a slot, before it is refused, 1ms to 10m. Default: not at all."},
@@ -89,9 +89,9 @@ var (
 	}}
 
 	overrideKeys = keys{of: "an override", name: "override", together: something, list: []key{
-		{name: "rpu", form: wholeForm{least: 0, most: limit.MaxN}, about: "Requests per unit; 0 refuses all. Default: the rule's."},
-		{name: "burst", form: wholeForm{least: 1, most: limit.MaxN}, about: "TB: the capacity. Default: the rule's, or rpu if that says none."},
-		{name: "queue", form: wholeForm{least: 0, most: limit.MaxN}, about: "LB: most requests that wait at once. Default: the rule's, or rpu if that says none."},
+		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxN}, about: "Requests per unit; 0 refuses all. Default: the rule's."},
+		{name: "burst", form: wholeForm{least: 1, most: bounds.MaxN}, about: "TB: the capacity. Default: the rule's, or rpu if that says none."},
+		{name: "queue", form: wholeForm{least: 0, most: bounds.MaxN}, about: "LB: most requests that wait at once. Default: the rule's, or rpu if that says none."},
 	}}
 
 	bandwidthKeys = keys{of: "bandwidth", name: "bandwidth", list: []key{
@@ -148,8 +148,8 @@ var (
 	}}
 
 	pathsKeys = keys{of: "paths", name: "paths", list: []key{
-		{name: "strange", form: choiceForm[rule.Strange]{rule.RefuseStrange, rule.JudgeStrange}, about: "What becomes of a request with a path that no honest client sends: refuse answers 400, judge has all entries of its method evaluate it."},
-		{name: "case", form: choiceForm[rule.Case]{rule.FoldCase, rule.ExactCase}, about: "Whether /Admin is /admin (fold) or another path (exact)."},
+		{name: "strange", form: choiceForm{"refuse", "judge"}, about: "What becomes of a request with a path that no honest client sends: refuse answers 400, judge has all entries of its method evaluate it."},
+		{name: "case", form: choiceForm{"fold", "exact"}, about: "Whether /Admin is /admin (fold) or another path (exact)."},
 	}}
 
 	responseKeys = keys{of: "response", name: "response", list: []key{

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -30,7 +31,7 @@ func (t *TLS) Load() (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.CA != "" {
-		text, err := readFile(t.CA, MaxSize)
+		text, err := readFile(t.CA, bounds.MaxConfig)
 		if err != nil {
 			return nil, err
 		}
@@ -50,11 +51,11 @@ func (t *TLS) Load() (*tls.Config, error) {
 
 // pair reads the certificate and its key.
 func (t *TLS) pair() (*tls.Certificate, error) {
-	certificate, err := readFile(t.Certificate, MaxSize)
+	certificate, err := readFile(t.Certificate, bounds.MaxConfig)
 	if err != nil {
 		return nil, err
 	}
-	key, err := readFile(t.Key, MaxSize)
+	key, err := readFile(t.Key, bounds.MaxConfig)
 	if err != nil {
 		return nil, err
 	}

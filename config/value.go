@@ -192,20 +192,19 @@ func (v value) truth() bool {
 	return otherwise
 }
 
-// choice reads one of several words. The first is the default.
-func choice[T fmt.Stringer](v value) T {
-	of := v.form.(choiceForm[T])
+// choice reads one of several words, and returns its index. The first is the default.
+func (v value) choice() int {
 	if !v.given() {
-		return of[0]
+		return 0
 	}
-	words := of.words()
-	for i, o := range of {
-		if v.is(words[i]) {
-			return o
+	words := v.form.(choiceForm)
+	for i, word := range words {
+		if v.is(word) {
+			return i
 		}
 	}
 	v.expected(join(words, "or"), words...)
-	return of[0]
+	return 0
 }
 
 // list reads a list.

@@ -3,7 +3,9 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,7 +25,7 @@ import (
 type Vocabulary struct {
 	Algorithms []limit.Algorithm // the first is the default of a rule
 	Actors     []rule.ActorKind
-	Units      []rule.Unit
+	Units      map[string]time.Duration
 	Sources    []source.Kind // of remote configurations
 
 	// Scopes are the names of stores that the program brings, besides "local" and "global". If
@@ -41,7 +43,7 @@ func DefaultVocabulary() Vocabulary {
 		Algorithms: limit.Algorithms(),
 		Actors:     actors.Kinds(),
 		Units:      names.Units(),
-		Sources:    []source.Kind{source.Consul(), source.Redis(), source.HTTP(), source.File()},
+		Sources:    source.Kinds(),
 	}
 }
 
@@ -97,14 +99,11 @@ func (v Vocabulary) algorithm(name string) (limit.Algorithm, bool) {
 	return limit.Algorithm{}, false
 }
 
-// unit returns the length of the unit with a name.
-func (v Vocabulary) unit(name string) (time.Duration, bool) {
-	for _, u := range v.Units {
-		if u.Name == name {
-			return u.Length, true
-		}
-	}
-	return 0, false
+// unitNames returns the names of the units, from the shortest unit to the longest.
+func (v Vocabulary) unitNames() []string {
+	return slices.SortedFunc(maps.Keys(v.Units), func(a, b string) int {
+		return cmp.Or(cmp.Compare(v.Units[a], v.Units[b]), cmp.Compare(a, b))
+	})
 }
 
 // scopes returns the names of all scopes, each once. The first is the default.
@@ -128,4 +127,24 @@ func (v Vocabulary) otherScopes() []string {
 		}
 	}
 	return all
+}
+
+// OpenSource returns the source that o describes, and the name of its kind, which is the first of its
+// schemes. It does no network I/O.
+func (v Vocabulary) OpenSource(o source.Options) (kind string, s source.Source, err error) {
+	k, ok := v.source(o.URL.Scheme)
+	if !ok {
+		return "", nil, fmt.Errorf("this program has no source for %s", o.URL.Scheme)
+	}
+	s, err = k.Open(o)
+	return k.Schemes[0], s, err
+}
+
+// source returns the kind of source that has a scheme.
+func (v Vocabulary) source(scheme string) (source.Kind, bool) {
+	i := slices.IndexFunc(v.Sources, func(k source.Kind) bool { return slices.Contains(k.Schemes, scheme) })
+	if i < 0 {
+		return source.Kind{}, false
+	}
+	return v.Sources[i], true
 }

@@ -28,7 +28,7 @@ type concurrency struct{ n int64 }
 
 func newConcurrency(l Limit) (Meter, error) {
 	l.Unit = time.Second // has no meaning here, and check must accept it
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	if l.N == 0 {

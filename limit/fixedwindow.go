@@ -3,18 +3,17 @@
 package limit
 
 import (
-	"fmt"
 	"time"
 )
 
 // FixedWindow allows N requests in each window of length Unit.
 //
-// Windows follow one another without a gap. With AlignClock they begin at multiples of the
+// Windows follow one another without a gap. They begin at multiples of the
 // unit since the Unix epoch, the same for all actors and processes. With AlignFirst an
 // actor's window begins with its first request, and the next window with the first
 // request after that.
 //
-//	N = 3      AlignClock             |  AlignFirst
+//	N = 3      at the clock           |  AlignFirst
 //	           | o o o x |   o  o  |  |     [o o o x ][      [o  o
 //	           0         1         2  |  0            1         2
 //
@@ -22,7 +21,7 @@ import (
 // one Unit, because the state is one number. Use a sliding window or a token bucket if
 // that matters.
 //
-// State: the window, and how many requests were taken in it. With AlignClock and a unit of
+// State: the window, and how many requests were taken in it. At the clock, with a unit of
 // a second or more it is one word (33 bits for the window's number, 30 for the count),
 // otherwise two. Expiry: the window's end. Cost: one division.
 // Source: source 001; AlignFirst is how source 003's example behaves.
@@ -34,31 +33,27 @@ func FixedWindow() Algorithm {
 	}
 }
 
-const countBits = 30 // MaxN fits
+const countBits = 30 // bounds.MaxN fits
 
 // maxCount is the largest count that a state holds. Debt beyond it is cut off.
 const maxCount = 1<<countBits - 1
 
 type fixedWindow struct {
 	n, unit int64
-	first   bool // AlignFirst
+	first   bool // Limit.AlignFirst
 	oneWord bool
 }
 
 func newFixedWindow(l Limit) (Meter, error) {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return nil, err
-	}
-	if l.Align != AlignClock && l.Align != AlignFirst {
-		return nil, fmt.Errorf("limit: align is %d, expected AlignClock or AlignFirst", l.Align)
 	}
 	if l.N == 0 {
 		return closed(l.Unit.Microseconds()), nil
 	}
-	first := l.Align == AlignFirst
 	return &fixedWindow{
 		n: l.N, unit: l.Unit.Microseconds(),
-		first: first, oneWord: !first && l.Unit >= time.Second,
+		first: l.AlignFirst, oneWord: !l.AlignFirst && l.Unit >= time.Second,
 	}, nil
 }
 

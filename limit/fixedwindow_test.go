@@ -48,11 +48,11 @@ func (m *windows) refund(_ int, at, n int64) {
 
 func TestFixedWindowRandom(t *testing.T) {
 	t.Parallel()
-	for _, align := range []Align{AlignClock, AlignFirst} {
+	for _, first := range []bool{false, true} {
 		check(t, func(t *rapid.T) {
 			l := drawLimit(t)
-			l.Align = align
-			m := &windows{n: l.N, unit: l.Unit.Microseconds(), first: align == AlignFirst}
+			l.AlignFirst = first
+			m := &windows{n: l.N, unit: l.Unit.Microseconds(), first: first}
 			s := &sequence{meter: newMeter(t, FixedWindow(), l), model: m}
 			s.play(t, l)
 		})
@@ -64,18 +64,18 @@ func TestFixedWindowRandom(t *testing.T) {
 func TestFixedWindowGivenBack(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		align  Align
+		first  bool
 		expiry int64
 	}{
-		{AlignClock, epoch2026 + 60e6}, // when the window ends
-		{AlignFirst, epoch2026 + 30e6}, // when it was to begin
+		{false, epoch2026 + 60e6}, // when the window ends
+		{true, epoch2026 + 30e6},  // when it was to begin
 	} {
-		m := newMeter(t, FixedWindow(), Limit{N: 10, Unit: time.Minute, Align: tc.align})
+		m := newMeter(t, FixedWindow(), Limit{N: 10, Unit: time.Minute, AlignFirst: tc.first})
 		s := State{Cells: make([]uint64, m.Cells(State{}, 1))}
 		s.Head = m.Take(s, epoch2026+30e6, 1)
 		s.Head = m.Refund(s, epoch2026+30e6, 1)
 		if got := m.Expiry(s); got != tc.expiry {
-			t.Errorf("align %d: expiry %d, want %d", tc.align, got, tc.expiry)
+			t.Errorf("AlignFirst %v: expiry %d, want %d", tc.first, got, tc.expiry)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestFixedWindowChanged(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{
 		{Unit: time.Minute},
-		{Unit: time.Minute, Align: AlignFirst},
+		{Unit: time.Minute, AlignFirst: true},
 		{Unit: 100 * time.Millisecond},
 	} {
 		testChanged(t, FixedWindow(), l, []changed{

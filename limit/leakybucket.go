@@ -2,9 +2,7 @@
 
 package limit
 
-import (
-	"time"
-)
+import "github.com/diana-limiter/diana/internal/bounds"
 
 // LeakyBucket smooths: allowed requests proceed at least Unit/N apart. A request that
 // arrives too early waits for its scheduled time. When Queue requests are waiting, the next
@@ -46,9 +44,6 @@ func LeakyBucket() Algorithm {
 	}
 }
 
-// MaxQueueWait is the longest that a leaky bucket makes a request wait.
-const MaxQueueWait = 10 * time.Second
-
 type leakyBucket struct {
 	step    int64
 	longest int64 // the longest wait
@@ -56,7 +51,7 @@ type leakyBucket struct {
 }
 
 func newLeakyBucket(l Limit) (Meter, error) {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	unit := l.Unit.Microseconds()
@@ -72,7 +67,7 @@ func newLeakyBucket(l Limit) (Meter, error) {
 	}
 	b := &leakyBucket{step: ceilDiv(unit, l.N)}
 	b.most = maxFill / b.step
-	b.longest = min(queue, MaxQueueWait.Microseconds()/b.step) * b.step
+	b.longest = min(queue, bounds.MaxQueueWait.Microseconds()/b.step) * b.step
 	return b, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"pgregory.net/rapid"
 )
 
@@ -20,7 +21,7 @@ type schedule struct {
 
 func newSchedule(l Limit) *schedule {
 	m := &schedule{n: l.N, unit: l.Unit.Microseconds(), queue: l.Queue}
-	m.queue = min(m.queue, MaxQueueWait.Microseconds()/m.distance())
+	m.queue = min(m.queue, bounds.MaxQueueWait.Microseconds()/m.distance())
 	return m
 }
 
@@ -89,7 +90,7 @@ func TestLeakyBucketRandom(t *testing.T) {
 	t.Parallel()
 	check(t, func(t *rapid.T) {
 		l := drawLimit(t)
-		l.Queue = rapid.OneOf(rapid.Int64Range(1, 5), rapid.Int64Range(1, MaxN)).Draw(t, "Queue")
+		l.Queue = rapid.OneOf(rapid.Int64Range(1, 5), rapid.Int64Range(1, bounds.MaxN)).Draw(t, "Queue")
 		m := newSchedule(l)
 		s := &sequence{meter: newMeter(t, LeakyBucket(), l), model: m}
 		s.mayRefund = func(i int) bool { // a request that still waits, or has just arrived

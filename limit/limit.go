@@ -8,61 +8,44 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// MaxN is the largest number of requests per unit, and the largest burst,
-// queue or cost.
-const MaxN = 1_000_000_000
-
-// MinUnit and MaxUnit bound the unit of time of a limit.
-const (
-	MinUnit = time.Millisecond
-	MaxUnit = 744 * time.Hour // 31 days
-)
-
-// MaxWarmup is the longest Warmup of a limit.
-const MaxWarmup = 10 * time.Minute
-
-// Align determines where the windows of a fixed window begin.
-type Align int
-
-// The values of Align.
-const (
-	AlignClock Align = iota // at multiples of the unit since the Unix epoch, UTC
-	AlignFirst              // at the first request
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // Limit is what an algorithm enforces: N requests per Unit, and parameters of the
 // algorithm. If a field other than N and Unit is zero, the algorithm uses its default.
+//
+// N, Burst and Queue are at most 1,000,000,000. Durations are whole microseconds.
 type Limit struct {
-	N      int64         // requests per Unit; 0 refuses all. For Concurrency: the number of slots
-	Unit   time.Duration // whole microseconds, MinUnit to MaxUnit. Concurrency ignores it
-	Burst  int64         // TokenBucket: the capacity; 0 means N
-	Queue  int64         // LeakyBucket: the most requests that wait at once; 0 means N, NoQueue means none
-	Slices int64         // SlidingWindow: 2 to 100; 0 means 10
-	Align  Align         // FixedWindow
-	Warmup time.Duration // TokenBucket: how long its rate climbs from a third; whole microseconds, 0 to MaxWarmup
+	N          int64         // requests per Unit; 0 refuses all. For Concurrency: the number of slots
+	Unit       time.Duration // 1 ms to 744 h, which are 31 days. Concurrency ignores it
+	Burst      int64         // TokenBucket: the capacity; 0 means N
+	Queue      int64         // LeakyBucket: the most requests that wait at once; 0 means N, NoQueue means none
+	Slices     int64         // SlidingWindow: 2 to 100; 0 means 10
+	AlignFirst bool          // FixedWindow: windows begin at the first request, not at multiples of the Unit
+	Warmup     time.Duration // TokenBucket: how long its rate climbs from a third; 0 to 10 min
 }
 
 // NoQueue is the Queue of a leaky bucket under which no request waits.
 const NoQueue = -1
 
-// check returns an error if the fields that all algorithms share are out of range.
-func (l Limit) check() error {
-	if l.N < 0 || l.N > MaxN {
-		return fmt.Errorf("limit: N is %d, expected 0 to %d", l.N, MaxN)
+// Check returns an error if N, Unit, Burst, Queue or Warmup is out of range. It does not check Slices,
+// whose range depends on the algorithm.
+func (l Limit) Check() error {
+	if l.N < 0 || l.N > bounds.MaxN {
+		return fmt.Errorf("limit: N is %d, expected 0 to %d", l.N, bounds.MaxN)
 	}
-	if l.Unit < MinUnit || l.Unit > MaxUnit || l.Unit%time.Microsecond != 0 {
-		return fmt.Errorf("limit: unit is %v, expected whole microseconds, %v to %v", l.Unit, MinUnit, MaxUnit)
+	if l.Unit < bounds.MinUnit || l.Unit > bounds.MaxUnit || l.Unit%time.Microsecond != 0 {
+		return fmt.Errorf("limit: unit is %v, expected whole microseconds, %v to %v", l.Unit, bounds.MinUnit, bounds.MaxUnit)
 	}
-	if l.Burst < 0 || l.Burst > MaxN {
-		return fmt.Errorf("limit: burst is %d, expected 0 to %d", l.Burst, MaxN)
+	if l.Burst < 0 || l.Burst > bounds.MaxN {
+		return fmt.Errorf("limit: burst is %d, expected 0 to %d", l.Burst, bounds.MaxN)
 	}
-	if l.Queue < NoQueue || l.Queue > MaxN {
-		return fmt.Errorf("limit: queue is %d, expected NoQueue or 0 to %d", l.Queue, MaxN)
+	if l.Queue < NoQueue || l.Queue > bounds.MaxN {
+		return fmt.Errorf("limit: queue is %d, expected NoQueue or 0 to %d", l.Queue, bounds.MaxN)
 	}
-	if l.Warmup < 0 || l.Warmup > MaxWarmup || l.Warmup%time.Microsecond != 0 {
-		return fmt.Errorf("limit: warmup is %v, expected whole microseconds, 0s to %v", l.Warmup, MaxWarmup)
+	if l.Warmup < 0 || l.Warmup > bounds.MaxWarmup || l.Warmup%time.Microsecond != 0 {
+		return fmt.Errorf("limit: warmup is %v, expected whole microseconds, 0s to %v", l.Warmup, bounds.MaxWarmup)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // changed is a request to a limit that has been changed to n.
@@ -48,20 +50,19 @@ func TestNewErrors(t *testing.T) {
 		want       string // in the error
 	}{
 		{all, Limit{N: -1, Unit: time.Second}, "N is -1, expected 0 to 1000000000"},
-		{all, Limit{N: MaxN + 1, Unit: time.Second}, "N is 1000000001"},
+		{all, Limit{N: bounds.MaxN + 1, Unit: time.Second}, "N is 1000000001"},
 		{all, Limit{N: 1, Unit: time.Second, Burst: -1}, "burst is -1"},
-		{all, Limit{N: 1, Unit: time.Second, Queue: MaxN + 1}, "queue is 1000000001"},
+		{all, Limit{N: 1, Unit: time.Second, Queue: bounds.MaxN + 1}, "queue is 1000000001"},
 		{"TB W SW SL LB", Limit{N: 1}, "unit is 0s, expected whole microseconds, 1ms to 744h0m0s"},
-		{"TB W SW SL LB", Limit{N: 1, Unit: MinUnit - time.Microsecond}, "unit is 999µs"},
-		{"TB W SW SL LB", Limit{N: 1, Unit: MaxUnit + time.Microsecond}, "unit is 744h"},
+		{"TB W SW SL LB", Limit{N: 1, Unit: bounds.MinUnit - time.Microsecond}, "unit is 999µs"},
+		{"TB W SW SL LB", Limit{N: 1, Unit: bounds.MaxUnit + time.Microsecond}, "unit is 744h"},
 		{"TB W SW SL LB", Limit{N: 1, Unit: time.Second + time.Nanosecond}, "unit is 1.000000001s"},
 		{"SW", Limit{N: 1, Unit: time.Second, Slices: 1}, "slices is 1, expected 2 to 100"},
 		{"SW", Limit{N: 0, Unit: time.Second, Slices: 101}, "slices is 101"},
-		{"W", Limit{N: 0, Unit: time.Second, Align: 2}, "align is 2"},
 		{all, Limit{N: 1, Unit: time.Second, Warmup: -1}, "warmup is -1ns, expected whole microseconds, 0s to 10m0s"},
-		{all, Limit{N: 1, Unit: time.Second, Warmup: MaxWarmup + 1000}, "warmup is 10m0.000001s"},
+		{all, Limit{N: 1, Unit: time.Second, Warmup: bounds.MaxWarmup + 1000}, "warmup is 10m0.000001s"},
 		{all, Limit{N: 1, Unit: time.Second, Warmup: 1001}, "warmup is 1.001µs"},
-		{"TB", Limit{N: 1, Unit: MaxUnit, Burst: 2000}, "a burst of 2000 at 1 per 744h0m0s: it takes over a hundred years to fill"},
+		{"TB", Limit{N: 1, Unit: bounds.MaxUnit, Burst: 2000}, "a burst of 2000 at 1 per 744h0m0s: it takes over a hundred years to fill"},
 	} {
 		for name := range strings.FieldsSeq(tc.algorithms) {
 			m, err := named(t, name).New(tc.l)
@@ -148,7 +149,7 @@ func TestAllocs(t *testing.T) {
 		{"TB", Limit{N: 999_999_937}}, // with a cell
 		{"TB", Limit{N: 10, Warmup: time.Second}},
 		{"W", Limit{N: 10}},
-		{"W", Limit{N: 10, Align: AlignFirst}},
+		{"W", Limit{N: 10, AlignFirst: true}},
 		{"SW", Limit{N: 10}},
 		{"SL", Limit{N: 10}},
 		{"SL", Limit{N: 1_000_000}},
@@ -186,7 +187,7 @@ func TestMoment(t *testing.T) {
 	for _, a := range []Algorithm{FixedWindow(), SlidingWindow(), SlidingLog()} {
 		for _, l := range []Limit{
 			{N: 9, Unit: time.Minute},
-			{N: 9, Unit: time.Minute, Align: AlignFirst},
+			{N: 9, Unit: time.Minute, AlignFirst: true},
 			{N: 9, Unit: 7 * time.Millisecond},
 			{N: 65_536, Unit: time.Minute},
 		} {

@@ -141,7 +141,7 @@ func (t point) until(now int64) int64 {
 }
 
 // steps returns how many whole steps lie between a and b, where a is not after b
-// and the number is at most MaxN.
+// and the number is at most bounds.MaxN.
 func (p *pace) steps(a, b point) int64 {
 	if p.den == 1 {
 		return int64(uint64(b.at-a.at) / uint64(p.unit))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"pgregory.net/rapid"
 )
 
@@ -51,12 +52,12 @@ var epoch2026 = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).UnixMicro
 func drawLimit(t *rapid.T) Limit {
 	return Limit{
 		N: rapid.OneOf(
-			rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 60, 1000, 65535, 65536, 65537, 1_000_000, 999_999_937, MaxN}),
+			rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 60, 1000, 65535, 65536, 65537, 1_000_000, 999_999_937, bounds.MaxN}),
 			rapid.Int64Range(1, 20),
-			rapid.Int64Range(1, MaxN),
+			rapid.Int64Range(1, bounds.MaxN),
 		).Draw(t, "N"),
 		Unit: rapid.OneOf(
-			rapid.SampledFrom([]time.Duration{MinUnit, time.Second, time.Minute, time.Hour, 24 * time.Hour, MaxUnit}),
+			rapid.SampledFrom([]time.Duration{bounds.MinUnit, time.Second, time.Minute, time.Hour, 24 * time.Hour, bounds.MaxUnit}),
 			rapid.Map(rapid.Int64Range(1000, 1e7), func(us int64) time.Duration { return time.Duration(us) * time.Microsecond }),
 		).Draw(t, "Unit"),
 	}
@@ -123,8 +124,8 @@ func (s *sequence) back(t *rapid.T) {
 func (s *sequence) take(t *rapid.T) {
 	left := s.meter.Peek(s.state, s.now, 1).Remaining
 	s.charge(t, rapid.OneOf(
-		rapid.SampledFrom([]int64{1, 2, max(left, 1), min(left+1, MaxN), s.n, min(s.n+1, MaxN), MaxN}),
-		rapid.Int64Range(1, min(s.n+s.n/2+1, MaxN)),
+		rapid.SampledFrom([]int64{1, 2, max(left, 1), min(left+1, bounds.MaxN), s.n, min(s.n+1, bounds.MaxN), bounds.MaxN}),
+		rapid.Int64Range(1, min(s.n+s.n/2+1, bounds.MaxN)),
 	).Draw(t, "cost"))
 }
 
@@ -244,7 +245,7 @@ func (s *sequence) checkExpiry(t *rapid.T) {
 	}
 	e = max(e, s.now)
 	for _, at := range []int64{e, e + 1, e + s.unit/2, e + 2*s.unit} {
-		for _, n := range []int64{1, s.n, min(s.n+1, MaxN)} {
+		for _, n := range []int64{1, s.n, min(s.n+1, bounds.MaxN)} {
 			if got, want := s.meter.Peek(s.state, at, n), s.meter.Peek(State{}, at, n); got != want {
 				t.Fatalf("at %d: expired, at %d cost %d is %+v, want %+v", s.now-s.start, at-s.start, n, got, want)
 			}

@@ -12,5 +12,5 @@ import (
 
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	storetest.Replay(t, func(*testing.T) limit.Store { return &replay.Meters{} })
+	storetest.Suite{}.Replay(t, func(*testing.T) limit.Store { return &replay.Meters{} })
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // Reservations gives each request a scheduled time of its own, N per Unit. It is for programs
@@ -46,7 +48,7 @@ func Reservations() Algorithm {
 }
 
 func newReservations(l Limit) (Meter, error) {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	if l.N == 0 {
@@ -65,7 +67,7 @@ func newReservations(l Limit) (Meter, error) {
 		return nil, fmt.Errorf("limit: a burst of %d at %d per %v: %w", l.Burst, l.N, l.Unit, err)
 	}
 	if l.Burst == 0 {
-		if all, err := r.span(MaxN); err == nil && all.at < time.Second.Microseconds() {
+		if all, err := r.span(bounds.MaxN); err == nil && all.at < time.Second.Microseconds() {
 			r.stored = all
 		} else {
 			r.stored = point{time.Second.Microseconds(), 0}
@@ -74,14 +76,14 @@ func newReservations(l Limit) (Meter, error) {
 	return &r, nil
 }
 
-// costs returns the largest cost: what takes a hundred years to pay for, and at most MaxN.
+// costs returns the largest cost: what takes a hundred years to pay for, and at most bounds.MaxN.
 func (p *pace) costs() int64 {
 	hi, lo := bits.Mul64(uint64(maxFill), uint64(p.den))
 	if hi >= uint64(p.unit) {
-		return MaxN
+		return bounds.MaxN
 	}
 	n, _ := bits.Div64(hi, lo, uint64(p.unit))
-	return int64(min(n, MaxN))
+	return int64(min(n, bounds.MaxN))
 }
 
 type reservations struct {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"pgregory.net/rapid"
 )
 
@@ -21,8 +22,8 @@ func newBursts(l Limit) *permits {
 	m.most = rat(l.Burst)
 	if l.Burst == 0 {
 		m.most = new(big.Rat).Quo(rat(1e6), m.step)
-		if m.most.Cmp(rat(MaxN)) > 0 {
-			m.most = rat(MaxN)
+		if m.most.Cmp(rat(bounds.MaxN)) > 0 {
+			m.most = rat(bounds.MaxN)
 		}
 	}
 	m.stored = m.most
@@ -71,7 +72,7 @@ func TestReservationsAhead(t *testing.T) {
 			"pass": func(t *rapid.T) { now = min(now+span.Draw(t, "span"), epoch2026+maxFill/2) },
 			"reserve": func(t *rapid.T) {
 				n := rapid.OneOf(rapid.Int64Range(1, 3), rapid.Int64Range(1, 2*l.N)).Draw(t, "n")
-				n = min(n, MaxN)
+				n = min(n, bounds.MaxN)
 				longest := span.Draw(t, "longest")
 				out := r.PeekWithin(s, now, n, longest)
 				next, _ := m.resync(now)
@@ -172,7 +173,7 @@ func TestReservationsChanged(t *testing.T) {
 func TestReservationsTooMuch(t *testing.T) {
 	t.Parallel()
 	for _, warmup := range []time.Duration{0, time.Second} {
-		r := newMeter(t, Reservations(), Limit{N: 1, Unit: MaxUnit, Warmup: warmup}).(Reserver)
+		r := newMeter(t, Reservations(), Limit{N: 1, Unit: bounds.MaxUnit, Warmup: warmup}).(Reserver)
 		s := State{Cells: make([]uint64, 2)}
 		if out := r.PeekWithin(s, epoch2026, 1178, maxFill); out.Allowed {
 			t.Errorf("%+v", out)
@@ -199,7 +200,7 @@ func TestReservationsFraction(t *testing.T) {
 		}
 		s := State{Cells: make([]uint64, 2)}
 		for range 4 {
-			s.Head = at(999_999_937).Take(s, now, MaxN-1)
+			s.Head = at(999_999_937).Take(s, now, bounds.MaxN-1)
 		}
 		r := at(3)
 		wait := func() int64 { return r.PeekWithin(s, now, 1, maxFill).Wait }

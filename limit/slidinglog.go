@@ -47,7 +47,7 @@ type slidingLog struct {
 }
 
 func newSlidingLog(l Limit) (Meter, error) {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	if l.N == 0 {

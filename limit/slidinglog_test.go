@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"pgregory.net/rapid"
 )
 
@@ -57,7 +58,7 @@ func (m *fullLog) still(now int64) int64 {
 func (m *fullLog) take(now, n int64) {
 	now = m.still(now)
 	// What has left is forgotten, even if the clock goes back.
-	m.remove(MaxN, func(at int64) bool { return at+m.unit <= now })
+	m.remove(bounds.MaxN, func(at int64) bool { return at+m.unit <= now })
 	m.history, m.all = append(m.history, moment{now, n}), append(m.all, moment{now, n})
 }
 
@@ -89,7 +90,7 @@ func TestSlidingLogRandom(t *testing.T) {
 func TestSlidingLogMerges(t *testing.T) {
 	t.Parallel()
 	check(t, func(t *rapid.T) {
-		l := Limit{N: rapid.Int64Range(1, 30).Draw(t, "N"), Unit: MinUnit}
+		l := Limit{N: rapid.Int64Range(1, 30).Draw(t, "N"), Unit: bounds.MinUnit}
 		most := rapid.Int64Range(1, 7).Draw(t, "most")
 		m := &fullLog{n: l.N, unit: l.Unit.Microseconds(), merges: true}
 		s := &sequence{meter: &slidingLog{n: l.N, unit: m.unit, most: most}, model: m}
@@ -164,7 +165,7 @@ func TestSlidingLogRoom(t *testing.T) {
 // A request of any cost takes one moment, and a log never asks for more moments than its limit.
 func TestSlidingLogMemory(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int64{1, 2, 1000, 65536, 65537, 1_000_000, MaxN} {
+	for _, n := range []int64{1, 2, 1000, 65536, 65537, 1_000_000, bounds.MaxN} {
 		g := newMeter(t, SlidingLog(), Limit{N: n, Unit: time.Hour})
 		s := &sequence{meter: g}
 		s.room(n, 0)
@@ -174,9 +175,9 @@ func TestSlidingLogMemory(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct{ n, moments int64 }{
-		{1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}, {1000, 1024}, {65536, 65536}, {65537, 65536}, {MaxN, 65536},
+		{1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}, {1000, 1024}, {65536, 65536}, {65537, 65536}, {bounds.MaxN, 65536},
 	} {
-		g := newMeter(t, SlidingLog(), Limit{N: tc.n, Unit: MaxUnit})
+		g := newMeter(t, SlidingLog(), Limit{N: tc.n, Unit: bounds.MaxUnit})
 		s := &sequence{meter: g}
 		for i := range min(tc.n, 100_000) {
 			if g.Peek(s.state, epoch2026+i, 1).Allowed {

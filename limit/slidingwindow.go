@@ -2,7 +2,11 @@
 
 package limit
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/diana-limiter/diana/internal/bounds"
+)
 
 // SlidingWindow allows N requests in any interval of length Unit, wherever it starts. Its
 // memory does not grow with N.
@@ -38,28 +42,21 @@ func SlidingWindow() Algorithm {
 	}
 }
 
-// Bounds and default of Limit.Slices.
-const (
-	MinSlices     = 2
-	MaxSlices     = 100
-	DefaultSlices = 10
-)
-
 type slidingWindow struct {
 	n, unit, slices int64
 	width           uint // bits of a counter: 16 or 32
 }
 
 func newSlidingWindow(l Limit) (Meter, error) {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	w := &slidingWindow{n: l.N, unit: l.Unit.Microseconds(), slices: l.Slices, width: 32}
 	switch {
 	case l.Slices == 0:
-		w.slices = DefaultSlices
-	case l.Slices < MinSlices || l.Slices > MaxSlices:
-		return nil, fmt.Errorf("limit: slices is %d, expected %d to %d", l.Slices, MinSlices, MaxSlices)
+		w.slices = bounds.DefaultSlices
+	case l.Slices < bounds.MinSlices || l.Slices > bounds.MaxSlices:
+		return nil, fmt.Errorf("limit: slices is %d, expected %d to %d", l.Slices, bounds.MinSlices, bounds.MaxSlices)
 	}
 	if l.N == 0 {
 		return closed(w.unit), nil

@@ -4,17 +4,13 @@ package limit
 
 import "context"
 
-// Counters is a store's handle for all counters of one rule. It comes from
-// [Store.Counters], and only that store can use it.
-type Counters any
-
 // Charge asks a store to count one request for one actor under one rule.
 type Charge struct {
-	Counters Counters // of the rule
-	Key      []byte   // the actor; the store reads it during the call and does not keep it
-	Cost     int64    // 1 or more
-	Shadow   bool     // evaluate and count, but never refuse the request
-	Longest  int64    // under a Reserver: the longest wait that the caller accepts, in microseconds
+	Counters any    // of the rule; a handle from Store.Counters of the same store
+	Key      []byte // the actor; the store reads it during the call and does not keep it
+	Cost     int64  // 1 or more
+	Shadow   bool   // evaluate and count, but never refuse the request
+	Longest  int64  // under a Reserver: the longest wait that the caller accepts, in microseconds
 
 	// Outcome is the result, which the store sets. After an allowed Take, Remaining is less
 	// by Cost.
@@ -40,15 +36,16 @@ const Overflow = "\x00overflow"
 //
 // Package storetest tests these rules for every implementation.
 type Store interface {
-	// Counters returns a handle for the counters called name, which m evaluates. Existing
+	// Counters returns a handle for the counters called name, which m evaluates. Only this store
+	// can use the handle. Existing
 	// counters of that name keep their states, so m must have the StateVersion that they were
 	// made with. The caller therefore makes the algorithm, its StateVersion and all else that
 	// gives a state its meaning part of the name.
-	Counters(name string, m Meter) (Counters, error)
+	Counters(name string, m Meter) (any, error)
 
 	// Retire declares that no new charges will use a handle. The store may forget the
 	// counters unless another handle of the same name is in use.
-	Retire(c Counters)
+	Retire(c any)
 
 	// Take evaluates all charges at one moment and reports whether the request is allowed.
 	// It is allowed if every charge is allowed that is not a shadow. Then Take makes every
@@ -101,5 +98,5 @@ type Store interface {
 	// shared one.
 	//
 	// An error means that the store may not have reset the counter; call Reset again.
-	Reset(ctx context.Context, c Counters, key []byte) error
+	Reset(ctx context.Context, c any, key []byte) error
 }

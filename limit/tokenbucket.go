@@ -62,7 +62,7 @@ type tokenBucket struct {
 }
 
 func newTokenBucket(l Limit) (Meter, error) {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	if l.N == 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"pgregory.net/rapid"
 )
 
@@ -90,8 +91,8 @@ func TestTokenBucketRandom(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		l := drawLimit(t)
 		l.Burst = rapid.OneOf(
-			rapid.SampledFrom([]int64{1, 2, l.N, MaxN}),
-			rapid.Int64Range(1, MaxN),
+			rapid.SampledFrom([]int64{1, 2, l.N, bounds.MaxN}),
+			rapid.Int64Range(1, bounds.MaxN),
 		).Draw(t, "Burst")
 		if longest := maxFill / l.Unit.Microseconds(); l.Burst/l.N >= longest {
 			l.Burst = l.N * longest
@@ -178,8 +179,8 @@ func TestTokenBucketReset(t *testing.T) {
 func TestTokenBucketTooSlow(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{
-		{N: 1, Unit: MaxUnit, Burst: 1178},
-		{N: 1, Unit: MaxUnit, Burst: MaxN},
+		{N: 1, Unit: bounds.MaxUnit, Burst: 1178},
+		{N: 1, Unit: bounds.MaxUnit, Burst: bounds.MaxN},
 		{N: 10, Unit: 24 * time.Hour, Burst: 365_001},
 	} {
 		if _, err := TokenBucket().New(l); err == nil {

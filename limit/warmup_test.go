@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"pgregory.net/rapid"
 )
 
@@ -204,7 +205,7 @@ func TestWarmupRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { // 100 sequences: fractions are slow
 		l := drawLimit(t)
 		l.Warmup = drawWarmup(t)
-		l.Burst = rapid.OneOf(rapid.SampledFrom([]int64{1, 2, l.N}), rapid.Int64Range(1, 100), rapid.Int64Range(1, MaxN)).Draw(t, "Burst")
+		l.Burst = rapid.OneOf(rapid.SampledFrom([]int64{1, 2, l.N}), rapid.Int64Range(1, 100), rapid.Int64Range(1, bounds.MaxN)).Draw(t, "Burst")
 		if longest := maxFill / l.Unit.Microseconds(); l.Burst/l.N >= longest {
 			l.Burst = l.N * longest
 		}

@@ -38,7 +38,7 @@ func crowd(work func(rnd *rand.Rand)) {
 func TestChurnWithSeveralRules(t *testing.T) {
 	t.Parallel()
 	s := New(Options{MaxKeys: 50})
-	var all []limit.Counters
+	var all []any
 	for i := range 3 {
 		all = append(all, open(t, s, limit.TokenBucket(), limit.Limit{N: 1000, Unit: time.Duration(i+1) * time.Millisecond}))
 	}
@@ -119,7 +119,7 @@ func TestQueueOutlivesRetirement(t *testing.T) {
 func TestSlotsOutliveRetirement(t *testing.T) {
 	t.Parallel()
 	s := New(Options{})
-	places := func() limit.Counters { return open(t, s, limit.Concurrency(), limit.Limit{N: 2}) }
+	places := func() any { return open(t, s, limit.Concurrency(), limit.Limit{N: 2}) }
 	c := places()
 	var held []limit.Charge
 	for range 2 {
@@ -143,7 +143,7 @@ func TestSlotsOutliveRetirement(t *testing.T) {
 	}
 
 	unused := open(t, s, limit.SlidingLog(), limit.Limit{N: 1, Unit: time.Second})
-	for _, retired := range []limit.Counters{c, unused} {
+	for _, retired := range []any{c, unused} {
 		s.Retire(retired)
 	}
 	s.records.families.lastID = maxID // as if all names had been used

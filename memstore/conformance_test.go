@@ -11,9 +11,9 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(*testing.T) (limit.Store, func() int64) {
+	storetest.Suite{}.Run(t, func(*testing.T) (limit.Store, func() int64) {
 		s := memstore.New(memstore.Options{})
 		return s, s.Now
 	})
-	storetest.Replay(t, func(*testing.T) limit.Store { return memstore.New(memstore.Options{}) })
+	storetest.Suite{}.Replay(t, func(*testing.T) limit.Store { return memstore.New(memstore.Options{}) })
 }

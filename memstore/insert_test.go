@@ -27,7 +27,7 @@ func BenchmarkInsert(b *testing.B) {
 		b.Run(tc.name, func(b *testing.B) {
 			s := New(Options{MaxKeys: tc.maxKeys})
 			c := open(b, s, limit.TokenBucket(), limit.Limit{N: 100, Unit: tc.unit})
-			others := make([]limit.Counters, 9)
+			others := make([]any, 9)
 			for i := range others {
 				others[i] = open(b, s, limit.TokenBucket(), limit.Limit{N: int64(i + 1), Unit: time.Hour})
 			}

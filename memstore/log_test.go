@@ -19,7 +19,7 @@ import (
 const mostGrown = 50 << 20
 
 // costly charges a cost for an actor.
-func costly(t testing.TB, s *Store, c limit.Counters, now int64, key string, cost int64) bool {
+func costly(t testing.TB, s *Store, c any, now int64, key string, cost int64) bool {
 	t.Helper()
 	ok, err := s.Take(context.Background(), now, []limit.Charge{{Counters: c, Key: []byte(key), Cost: cost}})
 	if err != nil {
@@ -97,7 +97,7 @@ func TestBytesAfterOverflow(t *testing.T) {
 }
 
 // cellsOf returns the number of cells of an actor's state, or 0 if it has no counter of its own.
-func (s *Store) cellsOf(c limit.Counters, key string) int {
+func (s *Store) cellsOf(c any, key string) int {
 	it := item{c: c.(*counters)}
 	it.location = s.records.locate(it.c.family, s.records.hash([]byte(key)))
 	if !it.acquire() {

@@ -128,7 +128,7 @@ func (s *Store) Evictions() int64 { return s.records.evictions.Load() }
 
 // Counters implements limit.Store. It returns an error if counters of that name have another
 // StateVersion, or if more than 262,143 names are in use.
-func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
+func (s *Store) Counters(name string, m limit.Meter) (any, error) {
 	c, err := s.records.families.counters(name, m, s.Now())
 	if err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 }
 
 // Retire implements limit.Store.
-func (s *Store) Retire(h limit.Counters) { s.records.families.retire(h.(*counters).family) }
+func (s *Store) Retire(h any) { s.records.families.retire(h.(*counters).family) }
 
 // Peek implements limit.Store. It takes no lock for a state of one word, unless the state is
 // that of a queue. It makes no record for a newcomer, but evaluates the state that a new
@@ -245,7 +245,7 @@ func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
 
 // Reset implements limit.Store. It keeps the record, because a new record would begin with
 // what newcomers have used.
-func (s *Store) Reset(_ context.Context, h limit.Counters, key []byte) error {
+func (s *Store) Reset(_ context.Context, h any, key []byte) error {
 	it := item{c: h.(*counters)}
 	it.location = s.records.locate(it.c.family, s.records.hash(key))
 	if !it.acquire() {

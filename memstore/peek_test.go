@@ -13,7 +13,7 @@ import (
 )
 
 // peek returns what one more request of an actor would get.
-func peek(t testing.TB, s *Store, c limit.Counters, now int64, key string) limit.Charge {
+func peek(t testing.TB, s *Store, c any, now int64, key string) limit.Charge {
 	t.Helper()
 	ch := []limit.Charge{{Counters: c, Key: []byte(key), Cost: 1}}
 	if err := s.Peek(context.Background(), now, ch); err != nil {

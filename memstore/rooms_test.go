@@ -17,7 +17,7 @@ import (
 )
 
 // perDay returns the counters of a separate rule: a request a day.
-func perDay(t testing.TB, s *Store, name string) limit.Counters {
+func perDay(t testing.TB, s *Store, name string) any {
 	t.Helper()
 	return named(t, s, name, limit.TokenBucket(), limit.Limit{N: 1, Unit: 24 * time.Hour})
 }
@@ -31,7 +31,7 @@ func TestRoomOfItsOwn(t *testing.T) {
 		room := maxKeys / (4 * rules)
 		s := New(Options{MaxKeys: maxKeys})
 		now := s.Now()
-		var all []limit.Counters
+		var all []any
 		for i := range rules {
 			all = append(all, perDay(t, s, fmt.Sprint("rule ", i)))
 		}
@@ -105,7 +105,7 @@ func TestRoomsAgainstModel(t *testing.T) {
 		maxKeys := rapid.IntRange(1, 24).Draw(t, "max_keys") // so few that an insert looks at all
 		now := int64(1_000_000_000)
 		s := New(Options{MaxKeys: maxKeys, Clock: func() time.Time { return time.UnixMicro(now) }})
-		handles := map[int][]limit.Counters{} // of each rule
+		handles := map[int][]any{} // of each rule
 		var inside []limit.Charge
 		openRule := func(i int) {
 			m, err := algorithms[i%3].New(limit.Limit{N: 2, Unit: time.Duration(i+1) * time.Second})
@@ -203,7 +203,7 @@ func TestRoomsWhileRulesChange(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1_000_000_000)
 	s := New(Options{MaxKeys: maxKeys, Clock: func() time.Time { return time.UnixMicro(now.Load()) }})
-	var all [rules]limit.Counters
+	var all [rules]any
 	for i := range all {
 		all[i] = perDay(t, s, fmt.Sprint("rule ", i))
 	}

@@ -18,7 +18,7 @@ import (
 type queue struct {
 	t     *testing.T
 	store *Store
-	c     limit.Counters
+	c     any
 	start time.Time
 
 	mu   sync.Mutex

@@ -99,7 +99,7 @@ func ExampleLimiter_TryWait() {
 	// false <nil>
 }
 
-// At most two conversions run at a time, and the others wait for their turn.
+// At most two conversions run at a time, and the others wait for a free slot.
 func ExampleSemaphore() {
 	conversions, err := rate.NewSemaphore(2, rate.Options{})
 	if err != nil {

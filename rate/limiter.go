@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -43,7 +44,7 @@ type Limiter struct {
 // inForce is the limit of a Limiter at this time.
 type inForce struct {
 	limit    limit.Limit
-	counters limit.Counters
+	counters any
 }
 
 // New returns a Limiter that allows l.N per l.Unit. Of the other fields of l, Burst or Warmup may
@@ -72,7 +73,7 @@ func New(l limit.Limit, o Options) (*Limiter, error) {
 // share returns the part of a limit that each of so many workers has.
 func share(l limit.Limit, workers int) limit.Limit {
 	n := int64(workers)
-	if l.Unit <= limit.MaxUnit/time.Duration(n) {
+	if l.Unit <= bounds.MaxUnit/time.Duration(n) {
 		l.Unit *= time.Duration(n)
 	} else if l.N > 0 {
 		l.N = max(l.N/n, 1)
@@ -125,7 +126,7 @@ func (l *Limiter) SetLimit(to limit.Limit) error {
 }
 
 // counters returns the handle of the store for the limit that m keeps.
-func (l *Limiter) counters(m limit.Meter) (limit.Counters, error) {
+func (l *Limiter) counters(m limit.Meter) (any, error) {
 	return l.store.Counters(fmt.Sprintf("rate: %s %q", m.StateVersion(), l.key), m)
 }
 
@@ -211,8 +212,8 @@ func (l *Limiter) try(ctx context.Context, n int64, most time.Duration) (*Reserv
 // a Reservation if the work has to wait. If it has consumed nothing, refused is how long the work
 // would have to wait, which is not 0.
 func (l *Limiter) reserve(ctx context.Context, n int64, most time.Duration) (r *Reservation, refused time.Duration, err error) {
-	if n < 1 || n > limit.MaxN {
-		return nil, 0, fmt.Errorf("rate: n is %d, expected 1 to %d", n, limit.MaxN)
+	if n < 1 || n > bounds.MaxN {
+		return nil, 0, fmt.Errorf("rate: n is %d, expected 1 to %d", n, bounds.MaxN)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, 0, err

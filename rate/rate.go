@@ -32,8 +32,9 @@ import (
 	"github.com/diana-limiter/diana/memstore"
 )
 
-// ErrTooLong says that work would have to wait for longer than it may: beyond the context's
-// deadline, at all in [Semaphore.TryAcquire], or for ever. The work has consumed nothing.
+// ErrTooLong says that work would have to wait for longer than it may. Either the wait ends after the
+// deadline of the context, or it would never end, or [Semaphore.TryAcquire] would have to wait at all.
+// The work has consumed nothing.
 var ErrTooLong = errors.New("rate: the wait would be too long")
 
 // Options say where a Limiter or a Semaphore counts. With the zero value it counts by itself, in

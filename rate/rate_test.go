@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/rate"
@@ -214,22 +215,22 @@ func TestWrongCalls(t *testing.T) {
 		{limit.Limit{N: 1, Unit: time.Second, Burst: 1, Warmup: 1000}, rate.Options{}, "burst and warmup"},
 		{perSecond(1), rate.Options{Store: memstore.New(memstore.Options{})}, "a Store needs a Name"},
 		{perSecond(1), rate.Options{Store: memstore.New(memstore.Options{}), Name: "a", Workers: -1}, "Workers is -1, expected 0 or more"},
-		{limit.Limit{N: 1, Unit: limit.MaxUnit, Burst: 5000}, rate.Options{}, "over a hundred years"},
+		{limit.Limit{N: 1, Unit: bounds.MaxUnit, Burst: 5000}, rate.Options{}, "over a hundred years"},
 	} {
 		if r, err := rate.New(tc.l, tc.o); r != nil || err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v: %v, want %q", tc.l, err, tc.want)
 		}
 	}
-	r := newLimiter(t, limit.Limit{N: 1, Unit: limit.MaxUnit}, rate.Options{})
-	for _, n := range []int64{0, -1, limit.MaxN + 1} {
+	r := newLimiter(t, limit.Limit{N: 1, Unit: bounds.MaxUnit}, rate.Options{})
+	for _, n := range []int64{0, -1, bounds.MaxN + 1} {
 		if _, err := r.Wait(t.Context(), n); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("n is %d, expected 1 to 1000000000", n)) {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
-	if _, err := r.Wait(t.Context(), limit.MaxN); !errors.Is(err, rate.ErrTooLong) {
+	if _, err := r.Wait(t.Context(), bounds.MaxN); !errors.Is(err, rate.ErrTooLong) {
 		t.Errorf("for millions of years: %v", err)
 	}
-	if ok, err := r.TryWait(t.Context(), limit.MaxN, 0); ok || err != nil {
+	if ok, err := r.TryWait(t.Context(), bounds.MaxN, 0); ok || err != nil {
 		t.Errorf("for millions of years: %v, %v", ok, err)
 	}
 	closed := newLimiter(t, limit.Limit{Unit: time.Second}, rate.Options{})
@@ -387,8 +388,8 @@ func TestPart(t *testing.T) {
 	}{
 		{limit.Limit{N: 400, Unit: time.Hour, Burst: 8}, time.Hour, 3},
 		{limit.Limit{N: 400, Unit: time.Hour, Burst: 2}, time.Hour, 2},
-		{limit.Limit{N: 1, Unit: limit.MaxUnit, Burst: 2}, 2 * limit.MaxUnit, 2},
-		{limit.Limit{N: 12, Unit: limit.MaxUnit, Burst: 4}, limit.MaxUnit / 3, 2},
+		{limit.Limit{N: 1, Unit: bounds.MaxUnit, Burst: 2}, 2 * bounds.MaxUnit, 2},
+		{limit.Limit{N: 12, Unit: bounds.MaxUnit, Burst: 4}, bounds.MaxUnit / 3, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newLimiter(t, tc.l, rate.Options{Store: gone{memstore.New(memstore.Options{})}, Name: "a", Workers: 4})
@@ -505,7 +506,7 @@ func TestAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for _, l := range []limit.Limit{perSecond(limit.MaxN), {N: 1, Unit: limit.MaxUnit}} { // all at once, and nearly none
+	for _, l := range []limit.Limit{perSecond(bounds.MaxN), {N: 1, Unit: bounds.MaxUnit}} { // all at once, and nearly none
 		r := newLimiter(t, l, rate.Options{})
 		shared := newLimiter(t, l, rate.Options{Store: memstore.New(memstore.Options{}), Name: "a"})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

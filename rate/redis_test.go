@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rate"
 	"github.com/diana-limiter/diana/redisstore"
@@ -25,17 +26,8 @@ func openRedis(t *testing.T, r *redistest.Server) *redisstore.Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	eventually(t, s.Up)
+	testproc.Eventually(t, s.Up)
 	return s
-}
-
-func eventually(t *testing.T, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not happen within 20 s")
-		}
-	}
 }
 
 // A hundred workers of five processes, as far as Redis can tell, share one rate.
@@ -134,7 +126,7 @@ func TestRedisGone(t *testing.T) {
 		t.Errorf("the next is due in %v, want 9 s (%v)", v.Delay(), err)
 	}
 	server.Kill()
-	eventually(t, func() bool { _, err := strict.TryWait(t.Context(), 1, 0); return err != nil })
+	testproc.Eventually(t, func() bool { _, err := strict.TryWait(t.Context(), 1, 0); return err != nil })
 	for range 3 {
 		if wait, err := strict.Wait(t.Context(), 1); wait != 0 || !errors.Is(err, redisstore.ErrUnavailable) {
 			t.Errorf("without Redis: %v, %v", wait, err)
@@ -170,7 +162,7 @@ func TestProcessesShareSlots(t *testing.T) {
 		t.Errorf("at most %d slots were held, want 5", g.most.Load())
 	}
 	for _, s := range semaphores {
-		eventually(t, func() bool { return free(t, s) == 5 })
+		testproc.Eventually(t, func() bool { return free(t, s) == 5 })
 	}
 }
 
@@ -193,7 +185,7 @@ func TestSlotsOfACrashedProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	slots.Release()
-	eventually(t, func() bool { return free(t, s) == 2 })
+	testproc.Eventually(t, func() bool { return free(t, s) == 2 })
 }
 
 // While Redis is down Acquire fails at once, or the process has its part. Slots that a process
@@ -225,10 +217,10 @@ func TestSlotsWithoutRedis(t *testing.T) {
 	more := acquire(t, lenient, 2) // with held this is its part
 	expectFree(t, lenient, 0)
 	server.Restart()
-	eventually(t, func() bool { return store.Up() && others.Up() })
-	eventually(t, func() bool { return free(t, other) == 3 })
+	testproc.Eventually(t, func() bool { return store.Up() && others.Up() })
+	testproc.Eventually(t, func() bool { return free(t, other) == 3 })
 	held.Release()
 	more.Release()
 	all.Release()
-	eventually(t, func() bool { return free(t, other) == 6 && free(t, strict) == 6 })
+	testproc.Eventually(t, func() bool { return free(t, other) == 6 && free(t, strict) == 6 })
 }

@@ -26,8 +26,8 @@ func (r *Reservation) Delay() time.Duration {
 
 // Cancel says that the work does not start. If its scheduled time has not come, and nobody has
 // reserved behind it, Cancel refunds it. Otherwise the Limiter refunds it when all
-// reservations behind it are cancelled as well, because a reservation keeps the time that its
-// caller was told. If one of those stays, the scheduled time passes unused. Reservations of other
+// reservations behind it are cancelled as well, because a reservation keeps its scheduled
+// time. If one of those stays, the scheduled time passes unused. Reservations of other
 // processes with the same Store and Name count too.
 func (r *Reservation) Cancel() {
 	l := r.limiter

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/waitqueue"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
@@ -27,7 +28,7 @@ import (
 type Semaphore struct {
 	n        int64
 	store    limit.Store
-	counters limit.Counters
+	counters any
 	now      func() int64
 	key      []byte // the name
 	own      bool   // nothing else uses the store
@@ -42,7 +43,7 @@ type Semaphore struct {
 // holds, so that slots from before the failure are part of it.
 type part struct {
 	store    limit.Store
-	counters limit.Counters
+	counters any
 }
 
 // waiter is a call of Acquire that waits.
@@ -52,7 +53,7 @@ type waiter struct{ waitqueue.Signal }
 // when another one releases slots.
 const askEvery = 20 * time.Millisecond
 
-// NewSemaphore returns a Semaphore of n slots, 0 to limit.MaxN. Processes that share slots must
+// NewSemaphore returns a Semaphore of n slots, 0 to bounds.MaxN. Processes that share slots must
 // give the same n. The error is for values out of range, and for a Store that cannot count slots.
 //
 // With [Options.Workers], n / Workers slots, rounded down, are the part of each process while the
@@ -132,8 +133,8 @@ var errNoSlot = fmt.Errorf("%w: too few slots are free", ErrTooLong)
 
 // try takes n slots unless somebody waits or too few are free. Then it returns slots to wait for.
 func (s *Semaphore) try(ctx context.Context, n int64) (slots *Slots, taken bool, err error) {
-	if n < 1 || n > limit.MaxN {
-		return nil, false, fmt.Errorf("rate: n is %d, expected 1 to %d", n, limit.MaxN)
+	if n < 1 || n > bounds.MaxN {
+		return nil, false, fmt.Errorf("rate: n is %d, expected 1 to %d", n, bounds.MaxN)
 	}
 	if n > s.n {
 		return nil, false, fmt.Errorf("%w: %d slots of %d will never be free", ErrTooLong, n, s.n)

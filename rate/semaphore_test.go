@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/rate"
@@ -265,7 +266,7 @@ func TestSemaphoreWrongCalls(t *testing.T) {
 		want string
 	}{
 		{-1, rate.Options{}, "N is -1"},
-		{limit.MaxN + 1, rate.Options{}, "N is 1000000001"},
+		{bounds.MaxN + 1, rate.Options{}, "N is 1000000001"},
 		{1, rate.Options{Store: store}, "a Store needs a Name"},
 		{1, rate.Options{Workers: -1}, "Workers is -1, expected 0 or more"},
 	} {
@@ -274,7 +275,7 @@ func TestSemaphoreWrongCalls(t *testing.T) {
 		}
 	}
 	s := newSemaphore(t, 3, rate.Options{})
-	for _, n := range []int64{0, -1, limit.MaxN + 1} {
+	for _, n := range []int64{0, -1, bounds.MaxN + 1} {
 		if _, err := s.Acquire(t.Context(), n); err == nil || !strings.Contains(err.Error(), "expected 1 to 1000000000") {
 			t.Errorf("%d slots: %v", n, err)
 		}

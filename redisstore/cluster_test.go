@@ -130,7 +130,7 @@ func TestClusterMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)
-	c0 := s.at(t, limit.FixedWindow(), limit.Limit{N: 10, Unit: time.Hour, Align: limit.AlignFirst})
+	c0 := s.at(t, limit.FixedWindow(), limit.Limit{N: 10, Unit: time.Hour, AlignFirst: true})
 	take := func() bool {
 		ok, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c0, Key: []byte("x"), Cost: 1}})
 		if err != nil {

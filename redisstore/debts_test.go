@@ -89,7 +89,7 @@ func TestCloseTellsAll(t *testing.T) {
 		testproc.Eventually(t, s.Up)
 		name := fmt.Sprint("round ", round)
 		const n = 400
-		counted := func(s *Store, a limit.Algorithm) limit.Counters {
+		counted := func(s *Store, a limit.Algorithm) any {
 			m, err := a.New(limit.Limit{N: n, Unit: 24 * time.Hour})
 			if err != nil {
 				t.Fatal(err)
@@ -142,7 +142,7 @@ func TestGatewayCountsOnce(t *testing.T) {
 		n, err := other.gateway.announce(context.Background(), 0)
 		return err == nil && n.gateways == want
 	}
-	o := Options{URL: r.URL(), Timeout: time.Second, Gateway: NewGateway()}
+	o := Options{URL: r.URL(), Timeout: time.Second, Gateway: newGateway()}
 	first, err := Open(o)
 	if err != nil {
 		t.Fatal(err)

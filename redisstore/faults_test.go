@@ -26,7 +26,7 @@ import (
 type watched struct {
 	*testing.T
 	*Store
-	counters limit.Counters
+	counters any
 	ups      atomic.Int64 // how often Redis became reachable
 	calls    atomic.Int64
 
@@ -327,7 +327,7 @@ func TestLateCall(t *testing.T) {
 	r := redistest.Start(t)
 	w := watch(t, Options{URL: r.URL(), Timeout: 10 * time.Second})
 	slots, window := w.at(t, limit.Concurrency(), limit.Limit{N: 3}), w.at(t, limit.FixedWindow(), limit.Limit{N: 3, Unit: time.Hour})
-	charge := func(c limit.Counters, n int64) []limit.Charge {
+	charge := func(c any, n int64) []limit.Charge {
 		return []limit.Charge{{Counters: c, Key: []byte("x"), Cost: n}}
 	}
 	if ok, err := w.Take(context.Background(), 0, charge(slots, 1)); !ok || err != nil {
@@ -350,7 +350,7 @@ func TestLateCall(t *testing.T) {
 	if _, err := w.link.call(context.Background(), w.scripts.script.Load(), names, told); Kind(err) != "late" {
 		t.Errorf("a call that arrived late: %v, want an error that begins with LATE", err)
 	}
-	left := func(c limit.Counters) (n int) {
+	left := func(c any) (n int) {
 		for ; ; n++ {
 			if ok, err := w.Take(context.Background(), 0, charge(c, 1)); !ok {
 				return n
@@ -614,7 +614,7 @@ func TestHangs(t *testing.T) {
 func TestReturnWhileDebtsArise(t *testing.T) {
 	t.Parallel()
 	var s *Store
-	var c limit.Counters
+	var c any
 	actors := 0 // of debts
 	debit := func() {
 		actors++

@@ -83,9 +83,9 @@ func TestLimitsInOneCall(t *testing.T) {
 }
 
 // sameCounters returns up to three handles of the same counters in both stores, of random limits.
-func sameCounters(t *testing.T, rnd *rand.Rand, a limit.Algorithm, name string, local, global limit.Store) (pairs [][2]limit.Counters) {
+func sameCounters(t *testing.T, rnd *rand.Rand, a limit.Algorithm, name string, local, global limit.Store) (pairs [][2]any) {
 	t.Helper()
-	l := limit.Limit{Unit: time.Duration(1+rnd.IntN(5)) * time.Second, Align: limit.Align(rnd.IntN(2))}
+	l := limit.Limit{Unit: time.Duration(1+rnd.IntN(5)) * time.Second, AlignFirst: rnd.IntN(2) == 1}
 	layout := ""
 	for range 3 {
 		l.N, l.Burst, l.Queue = 1+rnd.Int64N(30), rnd.Int64N(20), rnd.Int64N(20)
@@ -100,7 +100,7 @@ func sameCounters(t *testing.T, rnd *rand.Rand, a limit.Algorithm, name string, 
 		if q, ok := m.(limit.Queue); ok { // so that no request waits
 			m = struct{ limit.Scripted }{q.(limit.Scripted)}
 		}
-		var p [2]limit.Counters
+		var p [2]any
 		for i, s := range []limit.Store{local, global} {
 			if p[i], err = s.Counters(name, m); err != nil {
 				t.Fatal(err)

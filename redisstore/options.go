@@ -24,7 +24,7 @@ type Options struct {
 	Prefix  string        // the beginning of every key; empty means "diana"
 
 	// Gateway is the number of this gateway. Stores that replace each other in one gateway have
-	// the same number, so that the gateway counts once. 0 means a random number.
+	// the same number, so that the gateway counts once. It is at most 1<<53; 0 means a random number.
 	Gateway int64
 
 	// Gateways is the number of gateways that an earlier Store saw last, including this one.
@@ -50,7 +50,7 @@ type Options struct {
 	Observed func(time.Duration)
 
 	// CallerClock makes Redis use the moment that Take gets, and not its own clock. It is for
-	// tests that make one request at a time, such as storetest.Agree.
+	// tests that make one request at a time, such as Suite.Agree of package storetest.
 	CallerClock bool
 }
 

@@ -19,7 +19,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	s := open(t, r)
 	now := int64(1_000_000)
 	for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.FixedWindow(), limit.SlidingWindow(), limit.SlidingLog()} {
-		c := s.at(t, a, limit.Limit{N: 2, Unit: 24 * time.Hour, Align: map[bool]limit.Align{true: limit.AlignFirst}[a.Uses("align")]})
+		c := s.at(t, a, limit.Limit{N: 2, Unit: 24 * time.Hour, AlignFirst: a.Uses("align")})
 		other := s.at(t, limit.TokenBucket(), limit.Limit{N: 1000, Unit: time.Hour})
 		take := func(key string) (bool, []limit.Charge) {
 			ch := []limit.Charge{{Counters: other, Key: []byte("all"), Cost: 1}, {Counters: c, Key: []byte(key), Cost: 1}}
@@ -123,7 +123,7 @@ func TestRefundedMeanwhile(t *testing.T) {
 }
 
 // handle returns a handle of the same counters, for n an hour.
-func handle(t *testing.T, s *Store, n int64) limit.Counters {
+func handle(t *testing.T, s *Store, n int64) any {
 	t.Helper()
 	m, err := limit.SlidingLog().New(limit.Limit{N: n, Unit: time.Hour})
 	if err != nil {
@@ -141,7 +141,7 @@ func handle(t *testing.T, s *Store, n int64) limit.Counters {
 func TestRefundUnderAnotherLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
-	take := func(c limit.Counters) (bool, []limit.Charge) {
+	take := func(c any) (bool, []limit.Charge) {
 		t.Helper()
 		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
 		ok, err := s.Take(context.Background(), 1, ch)
@@ -165,7 +165,7 @@ func TestRefundUnderAnotherLimit(t *testing.T) {
 func TestRefusalsOfAnotherLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
-	take := func(c limit.Counters) bool {
+	take := func(c any) bool {
 		ok, err := s.Take(context.Background(), 1, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
 		if err != nil {
 			t.Fatal(err)

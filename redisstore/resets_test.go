@@ -46,10 +46,10 @@ func TestClusterReset(t *testing.T) {
 }
 
 func testReset(t *testing.T, o Options) {
-	const name = "TB {2 24h0m0s 0 0 0 0 0s}"
+	const name = "TB {2 24h0m0s 0 0 0 false 0s}"
 	var told [2]calls
 	var stores [2]*Store
-	var counters [2]limit.Counters
+	var counters [2]any
 	for i := range stores {
 		o.Reset = told[i].note
 		stores[i] = openBy(t, o)

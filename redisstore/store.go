@@ -79,7 +79,7 @@ type Store struct {
 	done  sync.WaitGroup
 }
 
-// counters is the limit.Counters of this store.
+// counters is the handle that Store.Counters returns.
 type counters struct {
 	name   unique.Handle[string]
 	sum    [sha256.Size]byte // of the name
@@ -98,7 +98,7 @@ type counters struct {
 // ErrUnavailable at once. The error is for invalid Options.
 func Open(o Options) (*Store, error) {
 	s := &Store{
-		options: o, id: NewGateway(),
+		options: o, id: newGateway(),
 		ready: make(chan struct{}), stop: make(chan struct{}),
 	}
 	if s.options.Timeout == 0 {
@@ -109,7 +109,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.timeout.Store(int64(s.options.Timeout))
 	if s.gateway.number = o.Gateway; s.gateway.number == 0 {
-		s.gateway.number = NewGateway()
+		s.gateway.number = newGateway()
 	}
 	if s.keys = (keyspace{o.Prefix, s.id}); s.keys.prefix == "" {
 		s.keys.prefix = "diana"
@@ -127,8 +127,8 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
-// NewGateway returns a random number for Options.Gateway.
-func NewGateway() int64 { return 1 + rand.Int64N(1<<53-1) }
+// newGateway returns a random number for Options.Gateway.
+func newGateway() int64 { return 1 + rand.Int64N(1<<53-1) }
 
 // requestTimeout is how long a request waits for Redis.
 func (s *Store) requestTimeout() time.Duration { return time.Duration(s.timeout.Load()) }
@@ -212,7 +212,7 @@ const leaveEvery = time.Second
 func (s *Store) Up() bool { return s.link.up.Load() }
 
 // Counters implements limit.Store. It returns an error for a Meter that is not limit.Scripted.
-func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
+func (s *Store) Counters(name string, m limit.Meter) (any, error) {
 	scripted, ok := m.(limit.Scripted)
 	if !ok {
 		return nil, fmt.Errorf("redisstore: %s: the algorithm has no script, it can only be local", name)
@@ -228,4 +228,4 @@ func (s *Store) Counters(name string, m limit.Meter) (limit.Counters, error) {
 }
 
 // Retire implements limit.Store. Keys in Redis expire by themselves.
-func (s *Store) Retire(limit.Counters) {}
+func (s *Store) Retire(any) {}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
@@ -37,7 +38,7 @@ func openBy(t testing.TB, o Options) *Store {
 	return s
 }
 
-func (s *Store) at(t testing.TB, a limit.Algorithm, l limit.Limit) limit.Counters {
+func (s *Store) at(t testing.TB, a limit.Algorithm, l limit.Limit) any {
 	t.Helper()
 	m, err := a.New(l)
 	if err != nil {
@@ -63,10 +64,10 @@ func testConformance(t *testing.T, o Options) {
 		own.Prefix, own.CallerClock = fmt.Sprint("store", stores.Add(1)), callerClock
 		return openBy(t, own)
 	}
-	storetest.Run(t, func(t *testing.T) (limit.Store, func() int64) {
+	storetest.Suite{}.Run(t, func(t *testing.T) (limit.Store, func() int64) {
 		return next(t, false), func() int64 { return 0 }
 	})
-	storetest.Replay(t, func(t *testing.T) limit.Store { return next(t, true) })
+	storetest.Suite{}.Replay(t, func(t *testing.T) limit.Store { return next(t, true) })
 }
 
 // Go and Lua have the same results for any input.
@@ -77,7 +78,7 @@ func TestAgreesWithMemory(t *testing.T) {
 		n = 10_000
 	}
 	s := openBy(t, Options{URL: redistest.Start(t).URL(), CallerClock: true})
-	storetest.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), s)
+	storetest.Suite{}.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), s)
 }
 
 // Requests that arrive together at a cold limit are allowed as if each came after the one before. Requests
@@ -85,7 +86,7 @@ func TestAgreesWithMemory(t *testing.T) {
 func TestWarmupTogether(t *testing.T) {
 	t.Parallel()
 	s := open(t, redistest.Start(t))
-	m, err := limit.TokenBucket().New(limit.Limit{N: 2, Unit: time.Minute, Warmup: limit.MaxWarmup, Burst: 12})
+	m, err := limit.TokenBucket().New(limit.Limit{N: 2, Unit: time.Minute, Warmup: bounds.MaxWarmup, Burst: 12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +301,7 @@ func TestSeveralQueues(t *testing.T) {
 	s := open(t, redistest.Start(t))
 	fast := s.at(t, limit.LeakyBucket(), limit.Limit{N: 10, Unit: time.Second, Queue: 100})
 	slow := s.at(t, limit.LeakyBucket(), limit.Limit{N: 1, Unit: 9 * time.Second})
-	take := func(of ...limit.Counters) (turn time.Time, charges []limit.Charge) {
+	take := func(of ...any) (turn time.Time, charges []limit.Charge) {
 		t.Helper()
 		for _, c := range of {
 			charges = append(charges, limit.Charge{Counters: c, Cost: 1})

@@ -227,7 +227,7 @@ func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
 // until those that wait have proceeded, a request of another gateway can come between two.
 //
 // The error is ErrUnavailable, or ctx's.
-func (s *Store) Reset(ctx context.Context, h limit.Counters, key []byte) error {
+func (s *Store) Reset(ctx context.Context, h any, key []byte) error {
 	c := h.(*counters)
 	if c.held {
 		return nil

@@ -30,7 +30,7 @@ type counters struct {
 }
 
 // Counters implements [limit.Store].
-func (m *Meters) Counters(name string, meter limit.Meter) (limit.Counters, error) {
+func (m *Meters) Counters(name string, meter limit.Meter) (any, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := m.families[name]
@@ -48,7 +48,7 @@ func (m *Meters) Counters(name string, meter limit.Meter) (limit.Counters, error
 }
 
 // Retire implements [limit.Store]. It does nothing.
-func (m *Meters) Retire(limit.Counters) {}
+func (m *Meters) Retire(any) {}
 
 // Take implements [limit.Store].
 func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (bool, error) {
@@ -140,7 +140,7 @@ func (m *Meters) Refund(charges []limit.Charge) {
 }
 
 // Reset implements [limit.Store].
-func (m *Meters) Reset(_ context.Context, h limit.Counters, key []byte) error {
+func (m *Meters) Reset(_ context.Context, h any, key []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := h.(counters)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -120,19 +121,19 @@ func (l *line) meter(name word) limit.Meter {
 		case "algo":
 			algorithm = l.algorithm(value)
 		case "rpu":
-			lim.N = l.count(value, 0, limit.MaxN)
+			lim.N = l.count(value, 0, bounds.MaxN)
 		case "unit":
 			lim.Unit = l.unit(value)
 		case "burst":
-			lim.Burst = l.count(value, 1, limit.MaxN)
+			lim.Burst = l.count(value, 1, bounds.MaxN)
 		case "queue":
-			if lim.Queue = l.count(value, 0, limit.MaxN); lim.Queue == 0 {
+			if lim.Queue = l.count(value, 0, bounds.MaxN); lim.Queue == 0 {
 				lim.Queue = limit.NoQueue
 			}
 		case "slices":
-			lim.Slices = l.count(value, limit.MinSlices, limit.MaxSlices)
+			lim.Slices = l.count(value, bounds.MinSlices, bounds.MaxSlices)
 		case "align":
-			lim.Align = l.align(value)
+			lim.AlignFirst = l.align(value)
 		case "warmup":
 			lim.Warmup = time.Duration(l.duration(value)) * time.Microsecond
 		default:
@@ -182,21 +183,22 @@ func (l *line) unit(w word) time.Duration {
 		return 24 * time.Hour
 	}
 	d, err := time.ParseDuration(w.text)
-	if err != nil || d < limit.MinUnit || d > limit.MaxUnit || d%time.Microsecond != 0 {
-		l.errorf(w, "expected second, minute, hour, day or a duration of %v to %.0fh, found %v", limit.MinUnit, limit.MaxUnit.Hours(), w)
+	if err != nil || d < bounds.MinUnit || d > bounds.MaxUnit || d%time.Microsecond != 0 {
+		l.errorf(w, "expected second, minute, hour, day or a duration of %v to %.0fh, found %v", bounds.MinUnit, bounds.MaxUnit.Hours(), w)
 	}
 	return d
 }
 
-func (l *line) align(w word) limit.Align {
+// align reports whether windows begin at the first request.
+func (l *line) align(w word) bool {
 	switch w.text {
 	case "clock":
-		return limit.AlignClock
+		return false
 	case "first":
-		return limit.AlignFirst
+		return true
 	}
 	l.errorf(w, "expected clock or first, found %v", w)
-	return 0
+	return false
 }
 
 func (l *line) row() {
@@ -212,11 +214,11 @@ func (l *line) row() {
 	}
 	switch w := l.next("take or give"); w.text {
 	case "take":
-		r.n = l.count(l.next("the cost of the request"), 1, limit.MaxN)
+		r.n = l.count(l.next("the cost of the request"), 1, bounds.MaxN)
 		r.actor = l.actor()
 		r.want = l.result()
 	case "give":
-		r.n = l.count(l.next("the cost of the request"), 1, limit.MaxN)
+		r.n = l.count(l.next("the cost of the request"), 1, bounds.MaxN)
 		l.keyword("at")
 		w := l.end
 		if len(l.left) > 0 {
@@ -310,7 +312,7 @@ func (l *line) remaining(w word) []int64 {
 	for text := range strings.SplitSeq(w.text, ",") {
 		n := int64(notCompared)
 		if text != "-" {
-			n = l.count(word{column: column, text: text}, 0, limit.MaxN)
+			n = l.count(word{column: column, text: text}, 0, bounds.MaxN)
 		}
 		numbers = append(numbers, n)
 		column += len(text) + 1

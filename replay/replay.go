@@ -178,7 +178,7 @@ func (c *scenario) run(file string, store limit.Store) error {
 		errs = append(errs, fmt.Errorf("%s:%d: %w", file, line, fmt.Errorf(format, args...)))
 	}
 
-	counters := make([]limit.Counters, len(c.limits))
+	counters := make([]any, len(c.limits))
 	for i, l := range c.limits {
 		if _, ok := l.meter.(limit.Queue); ok {
 			l.meter = withoutQueue(l.meter)

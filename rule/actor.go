@@ -22,8 +22,8 @@ func (a Actor) String() string {
 	return a.Kind + ":" + a.Name
 }
 
-// JoinActors returns the text of actors that count together: "all", "ip", or "account+ip".
-func JoinActors(actors []Actor) string {
+// joinActors returns the text of actors that count together.
+func joinActors(actors []Actor) string {
 	if len(actors) == 0 {
 		return All.String()
 	}
@@ -36,9 +36,6 @@ func JoinActors(actors []Actor) string {
 
 // All is the actor that counts everyone together.
 var All = Actor{Kind: "all"}
-
-// MaxActors is the largest number of actors that a rule can combine.
-const MaxActors = 3
 
 // ActorKind is a way to find the actor of a request. Programs add their own kinds to a
 // vocabulary. Diana itself knows the kinds "all", "ip", "account" and "device"; the last two

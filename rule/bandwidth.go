@@ -4,15 +4,9 @@ package rule
 
 import "strconv"
 
-// Bounds of Bandwidth.Rate.
-const (
-	MinBandwidth = 1_000
-	MaxBandwidth = 1_000_000_000
-)
-
 // Bandwidth limits the speed of responses.
 type Bandwidth struct {
-	Rate  int64   // in bytes a second, MinBandwidth to MaxBandwidth
+	Rate  int64   // in bytes a second, 1,000 to 1,000,000,000
 	Actor []Actor // whose responses share the rate; if empty, each response has the whole rate
 }
 
@@ -29,7 +23,7 @@ func (b *Bandwidth) String() string {
 		text = strconv.FormatInt(b.Rate/1_000, 10) + "k"
 	}
 	if b.Shared() {
-		text += " by " + JoinActors(b.Actor)
+		text += " by " + joinActors(b.Actor)
 	}
 	return text
 }

@@ -8,11 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/httptext"
 )
-
-// MaxCost is the largest cost of a request.
-const MaxCost = 1_000_000
 
 // Cost is what a request counts under a rule: N, or the number in a header of the request.
 // The zero value is 1.
@@ -22,32 +20,35 @@ const MaxCost = 1_000_000
 // that is missing or not believed is a cost of 1. If a request has several such headers, the
 // largest number counts, because upstreams differ in which one they read. A number that is out of
 // range counts as the nearest number in range. A line that is not a whole number in digits, a line
-// of more than 64 bytes, and more than 32 lines count as MaxCost. Otherwise a client could corrupt
+// of more than 64 bytes, and more than 32 lines count as 1,000,000. Otherwise a client could corrupt
 // the header to pay less.
 type Cost struct {
-	N      int64  // 1 to MaxCost; 0 means 1; ignored if Header is set
+	N      int64  // 1 to 1,000,000; 0 means 1; ignored if Header is set
 	Header string // in canonical form; empty means that N counts
 	Client bool   // believe the header from any peer
 }
 
-// ParseCost reads a cost: a number in digits, header:NAME, or client:NAME for a header that
+// UnmarshalText reads a cost: a number in digits, header:NAME, or client:NAME for a header that
 // clients may write. The error says what was expected.
-func ParseCost(text string) (Cost, error) {
+func (c *Cost) UnmarshalText(data []byte) error {
+	text := string(data)
 	kind, name, _ := strings.Cut(text, ":")
 	if kind != "header" && kind != "client" {
 		n, ok := httptext.Whole(text)
-		if !ok || n < 1 || n > MaxCost {
-			return Cost{}, fmt.Errorf("expected 1 to %d, header:NAME or client:NAME", MaxCost)
+		if !ok || n < 1 || n > bounds.MaxCost {
+			return fmt.Errorf("expected 1 to %d, header:NAME or client:NAME", bounds.MaxCost)
 		}
-		return Cost{N: n}, nil
+		*c = Cost{N: n}
+		return nil
 	}
 	if !httptext.IsToken(name) {
-		return Cost{}, fmt.Errorf("%q is not a name of a header", name)
+		return fmt.Errorf("%q is not a name of a header", name)
 	}
-	return Cost{Header: http.CanonicalHeaderKey(name), Client: kind == "client"}, nil
+	*c = Cost{Header: http.CanonicalHeaderKey(name), Client: kind == "client"}
+	return nil
 }
 
-// String returns a text that ParseCost reads.
+// String returns a text that UnmarshalText reads.
 func (c Cost) String() string {
 	switch {
 	case c.Header == "":

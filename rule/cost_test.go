@@ -5,21 +5,23 @@ package rule
 import (
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
-func TestParseCost(t *testing.T) {
+func TestCost(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Cost{
 		"1":             {N: 1},
-		"1000000":       {N: MaxCost},
+		"1000000":       {N: bounds.MaxCost},
 		"header:x-cost": {Header: "X-Cost"},
 		"client:X-Cost": {Header: "X-Cost", Client: true},
 	} {
-		got, err := ParseCost(text)
-		if err != nil || got != want {
+		var got, again Cost
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
-		if again, err := ParseCost(got.String()); err != nil || again != want {
+		if err := again.UnmarshalText([]byte(got.String())); err != nil || again != want {
 			t.Errorf("%s is written %s", text, got)
 		}
 	}
@@ -35,7 +37,7 @@ func TestParseCost(t *testing.T) {
 		"header:a b": "not a name of a header",
 		"client":     "not a name of a header",
 	} {
-		if _, err := ParseCost(text); err == nil || !strings.Contains(err.Error(), want) {
+		if err := new(Cost).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", text, err, want)
 		}
 	}

@@ -24,8 +24,9 @@ func (p Pattern) String() string {
 	return p.Method + " " + p.Path
 }
 
-// ParsePattern reads "[METHOD ]PATH".
-func ParsePattern(text string) (Pattern, error) {
+// UnmarshalText reads "[METHOD ]PATH". The error says what was expected.
+func (p *Pattern) UnmarshalText(data []byte) error {
+	text := string(data)
 	method, path, ok := strings.Cut(text, " ")
 	if !ok {
 		method, path = "", text
@@ -33,34 +34,29 @@ func ParsePattern(text string) (Pattern, error) {
 	path = strings.TrimLeft(path, " ")
 	switch {
 	case text == "":
-		return Pattern{}, errors.New(`url is empty, expected a path such as /sample`)
+		return errors.New(`url is empty, expected a path such as /sample`)
 	case ok && (!httptext.IsToken(method) || strings.ToUpper(method) != method):
-		return Pattern{}, fmt.Errorf("url %q: %q is not a method, expected capitals, as in POST /login", text, method)
+		return fmt.Errorf("url %q: %q is not a method, expected capitals, as in POST /login", text, method)
 	case path == "" || path[0] != '/':
-		return Pattern{}, fmt.Errorf("url %q: expected a path that begins with /", text)
+		return fmt.Errorf("url %q: expected a path that begins with /", text)
 	case strings.ContainsAny(path, "?#"):
-		return Pattern{}, fmt.Errorf("url %q: expected a path without a query or fragment", text)
+		return fmt.Errorf("url %q: expected a path without a query or fragment", text)
 	}
-	p := Pattern{Method: method, Path: httptext.CleanPath(path)}
-	for segment := range strings.SplitSeq(p.Path, "/") {
-		if strings.ContainsAny(segment, "{}") && !IsWild(segment) {
-			return Pattern{}, fmt.Errorf("url %q: segment %q, expected {name} to be the whole segment", text, segment)
+	clean := httptext.CleanPath(path)
+	for segment := range strings.SplitSeq(clean, "/") {
+		if strings.ContainsAny(segment, "{}") && !httptext.IsWild(segment) {
+			return fmt.Errorf("url %q: segment %q, expected {name} to be the whole segment", text, segment)
 		}
 	}
-	return p, nil
-}
-
-// IsWild reports whether a segment of a Pattern's path is {name}.
-func IsWild(segment string) bool {
-	n := len(segment)
-	return n > 2 && segment[0] == '{' && segment[n-1] == '}' && !strings.ContainsAny(segment[1:n-1], "{}")
+	*p = Pattern{Method: method, Path: clean}
+	return nil
 }
 
 // Same returns a text that is equal for two patterns that match the same requests.
 func (p Pattern) Same() string {
 	segments := strings.Split(p.Path, "/")
 	for i, s := range segments {
-		if IsWild(s) {
+		if httptext.IsWild(s) {
 			segments[i] = "{}"
 		}
 	}

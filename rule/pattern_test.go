@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestParsePattern(t *testing.T) {
+func TestPattern(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"/":               "/",
@@ -18,8 +18,9 @@ func TestParsePattern(t *testing.T) {
 		"/%73ample":       "/sample",
 		"/users/{id}/pic": "/users/{id}/pic",
 	} {
-		if got, err := ParsePattern(text); err != nil || got.String() != want {
-			t.Errorf("ParsePattern(%q) = %q, %v, want %q", text, got, err, want)
+		var got Pattern
+		if err := got.UnmarshalText([]byte(text)); err != nil || got.String() != want {
+			t.Errorf("%q is %q, %v, want %q", text, got, err, want)
 		}
 	}
 	for text, want := range map[string]string{
@@ -33,8 +34,8 @@ func TestParsePattern(t *testing.T) {
 		"/{a}{b}":     "whole segment",
 		"GET ":        "begins with /",
 	} {
-		if _, err := ParsePattern(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ParsePattern(%q): error %v, want one with %q", text, err, want)
+		if err := new(Pattern).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", text, err, want)
 		}
 	}
 }

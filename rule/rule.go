@@ -28,17 +28,6 @@ func (s Scope) String() string {
 	return string(s)
 }
 
-// Mode says what a refusal by a rule does.
-type Mode int
-
-// The values of Mode.
-const (
-	Enforce Mode = iota // the request is refused
-	Shadow              // the refusal is counted and has no other effect
-)
-
-func (m Mode) String() string { return [...]string{"enforce", "shadow"}[m] }
-
 // OnError says how a global rule decides while Redis is unreachable.
 type OnError int
 
@@ -60,24 +49,31 @@ type Rule struct {
 	Limit     limit.Limit
 	Scope     Scope
 	OnError   OnError // of a global rule
-	Mode      Mode
-	Except    []Who // clients that the rule skips; goes before Overrides
+	Shadow    bool    // a refusal is counted and has no other effect
+	Except    []Who   // clients that the rule skips; goes before Overrides
 	Overrides []Override
 	Cost      Cost
 	Charge    []int // statuses of responses whose requests stay counted; if empty, all do
 
 	// Wait is the longest time that a request over the limit waits before the rule refuses
-	// it. It is 0 to MaxWait, and 0 for algorithms without the key "wait".
+	// it. It is at most 10 minutes, and 0 for algorithms without the key "wait".
 	Wait time.Duration
 }
 
-// MaxWait is the longest Rule.Wait. The waiting time in a leaky bucket has its own bound,
-// limit.MaxQueueWait.
-const MaxWait = 10 * time.Minute
+// Mode returns how a configuration says Shadow: "enforce" or "shadow".
+func (r *Rule) Mode() string {
+	if r.Shadow {
+		return "shadow"
+	}
+	return "enforce"
+}
+
+// ActorText returns the text of the actors that count together: "all", "ip", or "account+ip".
+func (r *Rule) ActorText() string { return joinActors(r.Actor) }
 
 // Override is another limit for some clients.
 type Override struct {
-	Who
+	Who             Who
 	N, Burst, Queue int64 // replace those three of the rule's Limit
 }
 
@@ -87,10 +83,4 @@ type Entry struct {
 	Rules     []Rule
 	Bandwidth *Bandwidth // nil means no limit of speed
 	Divert    *Divert    // the response to a request that a rule of this entry refuses; nil means a refusal
-}
-
-// Unit is a named length of time.
-type Unit struct {
-	Name   string
-	Length time.Duration
 }

@@ -11,4 +11,4 @@ type Verdict struct {
 }
 
 // Refused reports whether the rule is a reason for a refusal. A rule in shadow mode is none.
-func (v *Verdict) Refused() bool { return !v.Allowed && v.Rule.Mode == Enforce }
+func (v *Verdict) Refused() bool { return !v.Allowed && !v.Rule.Shadow }

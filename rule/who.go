@@ -22,9 +22,14 @@ type Who struct {
 	Network netip.Prefix // if zero, Value counts
 }
 
-// ParseWho reads an address, a network or a value. The prefix "=" marks a value that looks like an
-// address or a network, and is not part of the value. The error says what was expected.
-func ParseWho(text string) (Who, error) {
+// UnmarshalText reads an address, a network or a value. The prefix "=" marks a value that looks like
+// an address or a network, and is not part of the value. The error says what was expected.
+func (w *Who) UnmarshalText(text []byte) (err error) {
+	*w, err = parseWho(string(text))
+	return err
+}
+
+func parseWho(text string) (Who, error) {
 	if value, ok := strings.CutPrefix(text, "="); ok && value != "" {
 		return Who{Value: value}, nil
 	}
@@ -76,7 +81,7 @@ func (w Who) Canonical() Who {
 	return w
 }
 
-// String returns a text that ParseWho reads.
+// String returns a text that UnmarshalText reads.
 func (w Who) String() string {
 	switch {
 	case w.Value == "" && w.Network.IsSingleIP():
@@ -84,7 +89,7 @@ func (w Who) String() string {
 	case w.Value == "":
 		return w.Network.String()
 	}
-	if same, err := ParseWho(w.Value); err != nil || same != w {
+	if same, err := parseWho(w.Value); err != nil || same != w {
 		return "=" + w.Value
 	}
 	return w.Value

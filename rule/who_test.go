@@ -20,7 +20,7 @@ func TestParseWho(t *testing.T) {
 		"=10.0.0.1": "value =10.0.0.1", "=ann": "value ann", "==": "value ==", "==x": "value ==x", "=10.0.0.7/8": "value =10.0.0.7/8",
 		"=00:1a:2b:3c:4d:5e:6f:70": "value =00:1a:2b:3c:4d:5e:6f:70",
 	} {
-		w, err := ParseWho(text)
+		w, err := parseWho(text)
 		kind := "value "
 		if w.Value == "" {
 			kind = "network "
@@ -48,7 +48,7 @@ func TestParseWho(t *testing.T) {
 		"2001:db8:0:0:0/129":   "expected a network such as",
 		"1:2:3:4:5:6:7:8:9/64": "expected a network such as",
 	} {
-		if w, err := ParseWho(text); err == nil || !strings.Contains(err.Error(), want) {
+		if w, err := parseWho(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v, want %q", text, w, err, want)
 		}
 	}
@@ -60,14 +60,14 @@ func FuzzParseWho(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		w, err := ParseWho(text)
+		w, err := parseWho(text)
 		if err != nil {
 			return
 		}
 		if (w.Value == "") != w.Network.IsValid() || w.Network.IsValid() && w != w.Canonical() {
 			t.Fatalf("%q is %#v", text, w)
 		}
-		if again, err := ParseWho(w.String()); err != nil || again != w {
+		if again, err := parseWho(w.String()); err != nil || again != w {
 			t.Errorf("%q is %#v, which is written %q, and that is %#v, %v", text, w, w, again, err)
 		}
 	})

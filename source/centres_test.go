@@ -46,7 +46,7 @@ func fileCentre(t *testing.T) sourcetest.Centre {
 	}
 	return sourcetest.Centre{
 		Kind:    source.File(),
-		Options: source.Options{URL: sourcetest.URL(t, "file://"+here+"/limits.yaml")},
+		Options: source.Options{URL: parseURL(t, "file://"+here+"/limits.yaml")},
 		// Put is not atomic: it truncates the file first.
 		Put:    func(text []byte) { must(t, os.WriteFile(filepath.Join(folder, "limits.yaml"), text, 0o644)) },
 		Delete: func() { must(t, os.Remove(filepath.Join(folder, "limits.yaml"))) },
@@ -79,7 +79,7 @@ func webCentre(t *testing.T, secure bool, d *document, o source.Options) sourcet
 	if secure {
 		scheme = "https"
 	}
-	o.URL, o.TLS = sourcetest.URL(t, scheme+"://"+s.addr+"/limits.yaml?key=hidden-in-url"), s.trust()
+	o.URL, o.TLS = parseURL(t, scheme+"://"+s.addr+"/limits.yaml?key=hidden-in-url"), s.trust()
 	return sourcetest.Centre{
 		Kind:    source.HTTP(),
 		Options: o,
@@ -96,7 +96,7 @@ func consulCentre(t *testing.T, secure bool) sourcetest.Centre {
 	return sourcetest.Centre{
 		Kind: source.Consul(),
 		Options: source.Options{
-			URL: sourcetest.URL(t, "consul://"+s.addr+"/diana/limits%20of%20all"),
+			URL: parseURL(t, "consul://"+s.addr+"/diana/limits%20of%20all"),
 			TLS: s.trust(), Token: token("hidden-token"),
 		},
 		Put:    func(text []byte) { c.change(source.Document{Text: text, Exists: true}) },
@@ -116,7 +116,7 @@ func redisCentre(t *testing.T, secure bool) sourcetest.Centre {
 		Username: "gateway", Password: "hidden-password", TLS: secure,
 		Args: []string{"--appendonly", "yes", "--appendfsync", "always"},
 	}.Start(t)
-	u := sourcetest.URL(t, r.URL()+"/3/diana/limits%20of%20all")
+	u := parseURL(t, r.URL()+"/3/diana/limits%20of%20all")
 	u.User = nil
 	return sourcetest.Centre{
 		Kind:    source.Redis(),

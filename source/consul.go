@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Consul is the kind of a key in Consul. The key is the path of the URL without its first
+// consulKind is the kind of a key in Consul. The key is the path of the URL without its first
 // slash. The Source uses the HTTP API, over TLS if Options have TLS. It sends a Token in
 // X-Consul-Token, and Credentials by basic authentication, for a proxy that needs it.
 //
@@ -25,7 +25,7 @@ import (
 //   - It forgets an index that goes backwards: Get sends none, and the next Wait sends the
 //     index that Get has received.
 //   - It limits the rate of queries, because an index can change when the key does not.
-func Consul() Kind {
+func consulKind() Kind {
 	return Kind{
 		Schemes: []string{"consul"},
 		Form:    "consul://HOST:PORT/KEY",

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/source"
 	"github.com/diana-limiter/diana/source/sourcetest"
 )
@@ -34,7 +34,7 @@ func TestConsulItself(t *testing.T) {
 		return sourcetest.Centre{
 			Kind: source.Consul(),
 			Options: source.Options{
-				URL:   sourcetest.URL(t, fmt.Sprintf("consul://127.0.0.1:%d/diana/limits%%20of%%20all", c.ports[0])),
+				URL:   parseURL(t, fmt.Sprintf("consul://127.0.0.1:%d/diana/limits%%20of%%20all", c.ports[0])),
 				Token: token(consulToken),
 			},
 			Put:    func(text []byte) { must(t, c.ask(http.MethodPut, "diana/limits%20of%20all", text)) },
@@ -94,12 +94,7 @@ func (c *consulProcess) run() bool {
 		"-hcl", `acl { enabled = true default_policy = "deny" tokens { initial_management = "`+consulToken+`" } }`)
 	c.process.Stdout, c.process.Stderr = said, said
 	must(c.t, c.process.Start())
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if c.ask(http.MethodPut, "ready", nil) == nil {
-			return true
-		}
-	}
-	return false
+	return testproc.Poll(testproc.Patience, func() error { return c.ask(http.MethodPut, "ready", nil) }) == nil
 }
 
 func (c *consulProcess) stop() {

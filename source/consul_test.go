@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/source"
-	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
 // fakeConsul is one key of a Consul, with the HTTP API of Consul.
@@ -118,14 +117,14 @@ func (c *fakeConsul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestConsulIsAnother(t *testing.T) {
 	t.Parallel()
 	s := serve(t, false, http.NotFoundHandler())
-	src := open(t, source.Consul(), source.Options{URL: sourcetest.URL(t, "consul://"+s.addr+"/key")})
+	src := open(t, source.Consul(), source.Options{URL: parseURL(t, "consul://"+s.addr+"/key")})
 	if d, err := src.Get(t.Context()); err == nil || !strings.Contains(err.Error(), "expected the address of a Consul agent") {
 		t.Errorf("found %+v, %v", d, err)
 	}
 	s = serve(t, false, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "false\n") // read below
 	}))
-	src = open(t, source.Consul(), source.Options{URL: sourcetest.URL(t, "consul://"+s.addr+"/key")})
+	src = open(t, source.Consul(), source.Options{URL: parseURL(t, "consul://"+s.addr+"/key")})
 	if err := src.Put(t.Context(), nil); err == nil {
 		t.Error("a key that was not written is said to be")
 	}
@@ -136,7 +135,7 @@ func TestConsulIndex(t *testing.T) {
 	t.Parallel()
 	c := newFakeConsul("")
 	s := serve(t, false, c)
-	src := open(t, source.Consul(), source.Options{URL: sourcetest.URL(t, "consul://"+s.addr+"/diana/limits%20of%20all")})
+	src := open(t, source.Consul(), source.Options{URL: parseURL(t, "consul://"+s.addr+"/diana/limits%20of%20all")})
 	c.restart(source.Document{Text: []byte("first"), Exists: true}, 0)
 	d, err := src.Get(t.Context())
 	must(t, err)
@@ -160,7 +159,7 @@ func TestConsulRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var answers int
-		src := open(t, source.Consul(), source.Options{URL: sourcetest.URL(t, "consul://h/diana")})
+		src := open(t, source.Consul(), source.Options{URL: parseURL(t, "consul://h/diana")})
 		source.Replace(src, func(*http.Request) (*http.Response, error) {
 			answers++
 			return &http.Response{

@@ -17,3 +17,9 @@ func Replace(s Source, answer func(*http.Request) (*http.Response, error)) {
 		s.client.Transport = transport(answer)
 	}
 }
+
+// The kinds, one by one.
+func Consul() Kind { return consulKind() }
+func File() Kind   { return fileKind() }
+func HTTP() Kind   { return httpKind() }
+func Redis() Kind  { return redisKind() }

@@ -3,6 +3,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 	"time"
 )
 
-// File is the kind of a local file. The folder of the file is the centre: if the file does not
+// fileKind is the kind of a local file. The folder of the file is the centre: if the file does not
 // exist there is no document; if the folder does not exist the centre is out of reach, for
 // example because a volume is not mounted.
 //
@@ -25,7 +26,7 @@ import (
 // file system. Get reads the file until two readings agree and nothing was written between
 // them, so that it does not return a file that another process is still writing. It does the
 // same for a file that is absent, because some programs remove a file before they replace it.
-func File() Kind {
+func fileKind() Kind {
 	return Kind{
 		Schemes: []string{"file"},
 		Form:    "file:///PATH",
@@ -156,3 +157,5 @@ func (f file) Put(ctx context.Context, text []byte) error {
 }
 
 func (f file) Close() error { return nil }
+
+func same(a, b Document) bool { return a.Exists == b.Exists && bytes.Equal(a.Text, b.Text) }

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana/source"
-	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
 // Put keeps the mode of the file and the symbolic link to it, and leaves no other file.
@@ -22,7 +21,7 @@ func TestFilePut(t *testing.T) {
 	must(t, os.Symlink("real", filepath.Join(dir, "folder")))
 	must(t, os.Symlink("folder/limits.yaml", filepath.Join(dir, "link.yaml")))
 	for name, mode := range map[string]os.FileMode{"link.yaml": 0o666, "fresh.yaml": 0o644} {
-		s := open(t, source.File(), source.Options{URL: sourcetest.URL(t, "file://"+filepath.Join(dir, name))})
+		s := open(t, source.File(), source.Options{URL: parseURL(t, "file://"+filepath.Join(dir, name))})
 		must(t, s.Put(t.Context(), []byte("put into "+name)))
 		info, err := os.Stat(filepath.Join(dir, name))
 		must(t, err)
@@ -57,7 +56,7 @@ func TestFileConfigMap(t *testing.T) {
 	}
 	must(t, os.Symlink("1", filepath.Join(dir, "..data")))
 	must(t, os.Symlink("..data/limits.yaml", filepath.Join(dir, "limits.yaml")))
-	s := open(t, source.File(), source.Options{URL: sourcetest.URL(t, "file://"+dir+"/limits.yaml")})
+	s := open(t, source.File(), source.Options{URL: parseURL(t, "file://"+dir+"/limits.yaml")})
 	d, err := s.Get(t.Context())
 	must(t, err)
 	must(t, os.Symlink("2", filepath.Join(dir, "..fresh")))
@@ -77,7 +76,7 @@ func TestFileIsNone(t *testing.T) {
 	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	for _, name := range []string{"pipe", "", "file/below", "no/folder"} {
-		s := open(t, source.File(), source.Options{URL: sourcetest.URL(t, "file://"+dir+"/"+name)})
+		s := open(t, source.File(), source.Options{URL: parseURL(t, "file://"+dir+"/"+name)})
 		if d, err := s.Get(t.Context()); err == nil {
 			t.Errorf("%q: found %+v, expected an error", name, d)
 		}

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// HTTP is the kind of a document on a web server. The Source requests it every 1 to 1.8 s. If
+// httpKind is the kind of a document on a web server. The Source requests it every 1 to 1.8 s. If
 // the server sends an ETag or Last-Modified, it sends the document again only when it has
 // changed. A status of 404 or 410 means that there is no document. The Source sends a Token as
 // a bearer token, and Credentials by basic authentication. Put uses the method PUT.
-func HTTP() Kind {
+func httpKind() Kind {
 	return Kind{
 		Schemes: []string{"http", "https"},
 		Form:    "http://HOST/PATH",

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/source"
-	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
 func who(username, password string) func() (string, string, error) {
@@ -67,7 +67,7 @@ func TestHTTPConditions(t *testing.T) {
 				}
 				_, _ = w.Write([]byte("text")) // read below
 			}))
-			src := open(t, source.HTTP(), source.Options{URL: sourcetest.URL(t, "http://"+s.addr)})
+			src := open(t, source.HTTP(), source.Options{URL: parseURL(t, "http://"+s.addr)})
 			for i := range 3 {
 				d, err := src.Get(t.Context())
 				must(t, err)
@@ -106,7 +106,7 @@ func TestHTTPStatuses(t *testing.T) {
 		w.WriteHeader(int(status.Load()))
 	}))
 	src := open(t, source.HTTP(), source.Options{
-		URL: sourcetest.URL(t, "http://"+s.addr+"/?key=hidden-in-url"), Token: token("hidden-token"),
+		URL: parseURL(t, "http://"+s.addr+"/?key=hidden-in-url"), Token: token("hidden-token"),
 	})
 	for code, want := range map[int]string{
 		200: "", 203: "", 204: "", 404: "none", 410: "none",
@@ -157,7 +157,7 @@ func TestHTTPRedirects(t *testing.T) {
 		"/circle": {"error", "error"},
 	} {
 		for i, o := range []source.Options{{}, {Token: token("hidden")}} {
-			o.URL = sourcetest.URL(t, "http://"+first.addr+path+"?key=hidden")
+			o.URL = parseURL(t, "http://"+first.addr+path+"?key=hidden")
 			d, err := open(t, source.HTTP(), o).Get(t.Context())
 			if got := string(d.Text); (err != nil) != (want[i] == "error") || err == nil && got != want[i] {
 				t.Errorf("%s: found %q, %v, expected %s", path, got, err, want[i])
@@ -168,7 +168,7 @@ func TestHTTPRedirects(t *testing.T) {
 		}
 	}
 	secure := serve(t, true, http.RedirectHandler("http://"+other.addr+"/", http.StatusFound))
-	o := source.Options{URL: sourcetest.URL(t, "https://"+secure.addr), TLS: secure.trust()}
+	o := source.Options{URL: parseURL(t, "https://"+secure.addr), TLS: secure.trust()}
 	if d, err := open(t, source.HTTP(), o).Get(t.Context()); err == nil {
 		t.Errorf("from https to http: found %q", d.Text)
 	}
@@ -220,7 +220,7 @@ func TestHTTPCredentialsChange(t *testing.T) {
 	absent := errors.New("the file is absent")
 	current, err := "first", error(nil)
 	src := open(t, source.HTTP(), source.Options{
-		URL: sourcetest.URL(t, "http://"+s.addr), Token: func() (string, error) { return current, err },
+		URL: parseURL(t, "http://"+s.addr), Token: func() (string, error) { return current, err },
 	})
 	for _, current = range []string{"first", "second"} {
 		d, err := src.Get(t.Context())
@@ -248,7 +248,7 @@ func TestOptions(t *testing.T) {
 		{source.Consul(), source.Options{Token: token(""), Credentials: who("", "")}, "consul://h/k", "expected either"},
 		{source.Redis(), source.Options{Token: token("")}, "redis://h/0/k", "no token"},
 	} {
-		c.o.URL = sourcetest.URL(t, c.text)
+		c.o.URL = parseURL(t, c.text)
 		if _, err := c.kind.Open(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: found %v, expected %q", c.text, err, c.want)
 		}
@@ -265,10 +265,10 @@ func TestCheck(t *testing.T) {
 		"redis://h/00/a": false, "redis:///0/a": false, "redis://h/0/a?b": false,
 		"consul:///a": false, "consul://h/a?b": false,
 	} {
-		u := sourcetest.URL(t, text)
-		k, ok := source.Named([]source.Kind{source.File(), source.HTTP(), source.Consul(), source.Redis()}, u.Scheme)
-		if !ok || k.Check(u) != want {
-			t.Errorf("%s: expected %v of %s", text, want, k.Form)
+		u := parseURL(t, text)
+		i := slices.IndexFunc(source.Kinds(), func(k source.Kind) bool { return slices.Contains(k.Schemes, u.Scheme) })
+		if i < 0 || source.Kinds()[i].Check(u) != want {
+			t.Errorf("%s: expected %v", text, want)
 		}
 	}
 }

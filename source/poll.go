@@ -27,3 +27,15 @@ func pause(ctx context.Context, least, most time.Duration) error {
 	}
 	return nil
 }
+
+// sleep waits for d. It returns false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Redis is the kind of a string in Redis. The Source reads it every 1 to 1.8 s. By a script,
+// redisKind is the kind of a string in Redis. The Source reads it every 1 to 1.8 s. By a script,
 // Redis sends the string only when it has changed. A user without permission for scripts
 // reads all of it each time, with STRLEN and GET. A key that is absent or has expired means
 // that there is no document.
@@ -26,7 +26,7 @@ import (
 // The Source implements the protocol itself. Rejected: the client of package redisstore, which
 // is made for throughput and trusts the server. It allocates as many bytes as the server
 // announces, and ends the program when the server sends a reply without a request.
-func Redis() Kind {
+func redisKind() Kind {
 	return Kind{
 		Schemes: []string{"redis", "rediss"},
 		Form:    "redis://HOST:PORT/DB/KEY",

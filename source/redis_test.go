@@ -10,7 +10,6 @@ import (
 
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/source"
-	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
 // Redis does not send a known text again, unless the user may not run scripts.
@@ -19,7 +18,7 @@ func TestRedisIsSentOnce(t *testing.T) {
 	r := redistest.Start(t)
 	r.Must("ACL", "SETUSER", "plain", "on", ">hidden", "~diana*", "+@read", "-eval")
 	proxy := redistest.StartProxy(t, r.Addr())
-	o := source.Options{URL: sourcetest.URL(t, "redis://"+proxy.Addr()+"/0/diana")}
+	o := source.Options{URL: parseURL(t, "redis://"+proxy.Addr()+"/0/diana")}
 	plain := o
 	plain.Credentials = who("plain", "hidden")
 	const size = 100_000
@@ -79,7 +78,7 @@ func TestRedisCredentials(t *testing.T) {
 	var password string
 	var failure error
 	src := open(t, source.Redis(), source.Options{
-		URL:         sourcetest.URL(t, "redis://"+r.Addr()+"/0/diana"),
+		URL:         parseURL(t, "redis://"+r.Addr()+"/0/diana"),
 		Credentials: func() (string, string, error) { return "", password, failure },
 	})
 	for _, c := range []struct {
@@ -100,7 +99,7 @@ func TestRedisCredentials(t *testing.T) {
 			t.Errorf("found %v, expected %q", err, c.want)
 		}
 	}
-	without := open(t, source.Redis(), source.Options{URL: sourcetest.URL(t, "redis://"+r.Addr()+"/0/diana")})
+	without := open(t, source.Redis(), source.Options{URL: parseURL(t, "redis://"+r.Addr()+"/0/diana")})
 	if _, err := without.Get(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH") {
 		t.Errorf("found %v, expected NOAUTH", err)
 	}
@@ -129,7 +128,7 @@ func TestRedisIsAnother(t *testing.T) {
 			}
 		}()
 		for _, o := range []source.Options{{}, {Credentials: who("", "hidden")}} {
-			o.URL = sourcetest.URL(t, "redis://"+l.Addr().String()+"/0/diana")
+			o.URL = parseURL(t, "redis://"+l.Addr().String()+"/0/diana")
 			if d, err := open(t, source.Redis(), o).Get(t.Context()); err == nil || strings.Contains(err.Error(), "hidden") && o.Credentials != nil {
 				t.Errorf("%.40q: found %+v, %v, expected an error", answer, d, err)
 			}

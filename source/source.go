@@ -3,17 +3,15 @@
 // Package source reads remote configurations from configuration centres, and follows them.
 //
 // A [Source] is one document in one centre. It reads the document, and waits until the
-// document may have changed. It is simple: it keeps almost no state, and does not retry.
-// [Follow] retries, times out and detects changes, for all sources alike. A program adds a
+// document may have changed. It is simple: it keeps almost no state, and does not retry,
+// because Diana retries, times out and detects changes, for all sources alike. A program adds a
 // kind of centre by adding a [Kind] to its vocabulary.
 package source
 
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net/url"
-	"slices"
 )
 
 // MaxSize is the size of the largest valid document, in bytes. A Source returns at most one
@@ -77,22 +75,5 @@ type Options struct {
 	TLS *tls.Config
 }
 
-// Open returns the Source that Options describe, and the name of its kind, which is the one
-// that has the scheme of the URL.
-func Open(kinds []Kind, o Options) (kind string, s Source, err error) {
-	k, ok := Named(kinds, o.URL.Scheme)
-	if !ok {
-		return "", nil, fmt.Errorf("this program has no source for %s", o.URL.Scheme)
-	}
-	s, err = k.Open(o)
-	return k.Schemes[0], s, err
-}
-
-// Named returns the kind that has a scheme, and whether there is one.
-func Named(kinds []Kind, scheme string) (Kind, bool) {
-	i := slices.IndexFunc(kinds, func(k Kind) bool { return slices.Contains(k.Schemes, scheme) })
-	if i < 0 {
-		return Kind{}, false
-	}
-	return kinds[i], true
-}
+// Kinds returns the kinds of this package: Consul, Redis, HTTP and files.
+func Kinds() []Kind { return []Kind{consulKind(), redisKind(), httpKind(), fileKind()} }

@@ -30,14 +30,17 @@ type answer struct {
 	text   []byte
 }
 
+// connectTimeout is how long a connection may take. It is the time that Diana gives a Get.
+const connectTimeout = 4 * time.Second
+
 // newWeb returns a web that sends the credentials of o with each request. bearer puts a token
 // into the header.
 func newWeb(o Options, bearer func(h http.Header, token string)) *web {
 	w := &web{transport: &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: getTimeout}).DialContext,
+		DialContext:            (&net.Dialer{Timeout: connectTimeout}).DialContext,
 		TLSClientConfig:        o.TLS.Clone(),
-		TLSHandshakeTimeout:    getTimeout,
+		TLSHandshakeTimeout:    connectTimeout,
 		IdleConnTimeout:        time.Minute,
 		MaxResponseHeaderBytes: 64 << 10,
 		Protocols:              new(http.Protocols),

@@ -10,14 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/limit"
 )
-
-// Agree calls the method Agree of the zero [Suite].
-func Agree(t *testing.T, seed uint64, n int, a, b limit.Store) {
-	t.Helper()
-	Suite{}.Agree(t, seed, n, a, b)
-}
 
 // agreement is two stores that must decide alike.
 type agreement struct {
@@ -70,7 +65,7 @@ const longestJump = 365 * 24 * 3600 * 1e6
 
 // pair is the counters of one limit in both stores.
 type pair struct {
-	a, b  limit.Counters
+	a, b  any
 	limit string
 	unit  time.Duration
 	n     int64
@@ -143,7 +138,7 @@ func (r *round) debit() {
 	p := r.pairs[r.rnd.IntN(len(r.pairs))]
 	ch := limit.Charge{Key: r.key(), Cost: 1 + r.rnd.Int64N(2*p.n+2)}
 	if r.rnd.IntN(8) == 0 {
-		ch.Cost = limit.MaxN
+		ch.Cost = bounds.MaxN
 	}
 	r.latest = max(r.latest, r.now)
 	ch.Counters = p.a
@@ -243,9 +238,9 @@ func (q schedule) Debit(s limit.State, now, n int64) uint64 {
 func randomLimit(rnd *rand.Rand) limit.Limit {
 	pick := func(from ...int64) int64 { return from[rnd.IntN(len(from))] }
 	l := limit.Limit{
-		N:     pick(0, 1, 2, 3, 7, 10, 100, 65535, 65536, 70000, 999_999_937, limit.MaxN, 1+rnd.Int64N(50)),
-		Unit:  time.Duration(pick(1e3, 7e3, 1e6, 6e7, 36e8, 864e8, 744*36e8, 1e3+rnd.Int64N(1e7))) * time.Microsecond,
-		Align: limit.Align(rnd.IntN(2)),
+		N:          pick(0, 1, 2, 3, 7, 10, 100, 65535, 65536, 70000, 999_999_937, bounds.MaxN, 1+rnd.Int64N(50)),
+		Unit:       time.Duration(pick(1e3, 7e3, 1e6, 6e7, 36e8, 864e8, 744*36e8, 1e3+rnd.Int64N(1e7))) * time.Microsecond,
+		AlignFirst: rnd.IntN(2) == 1,
 	}
 	if rnd.IntN(3) == 0 {
 		l.Warmup = time.Duration(pick(1, 2, 999_999, 1e6, 6e8, 1+rnd.Int64N(1e7))) * time.Microsecond

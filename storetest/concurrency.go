@@ -71,7 +71,7 @@ func exactUnderConcurrency(s *subject) {
 	for _, a := range s.instant() {
 		for _, n := range []int64{1, 100, callers*offered + 5} {
 			name := fmt.Sprint("crowd", n)
-			handles := []limit.Counters{s.counters(name, a, n), s.counters(name, a, n)}
+			handles := []any{s.counters(name, a, n), s.counters(name, a, n)}
 			var admitted atomic.Int64
 			var wg sync.WaitGroup
 			for i := range callers {
@@ -94,7 +94,7 @@ func exactUnderConcurrency(s *subject) {
 // Requests with overlapping sets of counters, in any order. An allowed request is charged everywhere,
 // and a refused one nowhere.
 func allOrNoneUnderConcurrency(s *subject) {
-	var all []limit.Counters
+	var all []any
 	for _, a := range s.instant() {
 		all = append(all, s.counters("overlap", a, 300))
 	}

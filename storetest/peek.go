@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -52,7 +53,7 @@ func peeks(s *subject) {
 // A peek at a queue says how long a request would wait, and takes no scheduled time.
 func peeksAtQueues(s *subject) {
 	for _, a := range s.algorithms {
-		m := s.meter(a, limit.Limit{N: 1, Unit: limit.MaxQueueWait / 2, Queue: 1})
+		m := s.meter(a, limit.Limit{N: 1, Unit: bounds.MaxQueueWait / 2, Queue: 1})
 		if !isQueue(m) {
 			continue
 		}
@@ -62,12 +63,12 @@ func peeksAtQueues(s *subject) {
 		}
 		s.take(charge(c, "x", 1))
 		for range 10 {
-			if o := s.peek(charge(c, "x", 1)); !o[0].Allowed || o[0].Wait <= 0 || o[0].Wait > (limit.MaxQueueWait/2).Microseconds() {
+			if o := s.peek(charge(c, "x", 1)); !o[0].Allowed || o[0].Wait <= 0 || o[0].Wait > (bounds.MaxQueueWait/2).Microseconds() {
 				s.Errorf("%s: a peek behind one request: %+v", a.Name(), o[0])
 			}
 		}
 		second := []limit.Charge{charge(c, "x", 1)}
-		if !s.take(second...) || second[0].Outcome.Wait > (limit.MaxQueueWait/2).Microseconds() {
+		if !s.take(second...) || second[0].Outcome.Wait > (bounds.MaxQueueWait/2).Microseconds() {
 			s.Errorf("%s: after peeks the second request: %+v", a.Name(), second[0].Outcome)
 		}
 		if o := s.peek(charge(c, "x", 1)); o[0].Allowed || o[0].Wait <= 0 {

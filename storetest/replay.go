@@ -17,9 +17,6 @@ import (
 //go:embed testdata/*.replay
 var scripts embed.FS
 
-// Replay calls the method Replay of the zero [Suite].
-func Replay(t *testing.T, open func(t *testing.T) limit.Store) { Suite{}.Replay(t, open) }
-
 // Replay plays each script on a Store of its own, which must use the moment that a call gets.
 func (s Suite) Replay(t *testing.T, open func(t *testing.T) limit.Store) {
 	if s.Scripts == nil {

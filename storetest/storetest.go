@@ -4,14 +4,14 @@
 // injected into a Limiter. The tests of a store need ten lines:
 //
 //	func TestStore(t *testing.T) {
-//		storetest.Run(t, func(t *testing.T) (limit.Store, func() int64) {
+//		storetest.Suite{}.Run(t, func(t *testing.T) (limit.Store, func() int64) {
 //			s := mystore.New()
 //			t.Cleanup(s.Close)
 //			return s, func() int64 { return time.Now().UnixMicro() }
 //		})
 //		// If the store can use the moments of its caller instead of a clock:
-//		storetest.Replay(t, func(t *testing.T) limit.Store { return mystore.New() })
-//		storetest.Agree(t, 1, 100_000, &replay.Meters{}, mystore.New())
+//		storetest.Suite{}.Replay(t, func(t *testing.T) limit.Store { return mystore.New() })
+//		storetest.Suite{}.Agree(t, 1, 100_000, &replay.Meters{}, mystore.New())
 //	}
 //
 // Run tests what limit.Store promises, also under concurrency. Replay compares each algorithm
@@ -48,11 +48,6 @@ func (s Suite) algorithms() []limit.Algorithm {
 		return limit.Algorithms()
 	}
 	return s.Algorithms
-}
-
-// Run calls the method Run of the zero [Suite].
-func Run(t *testing.T, open func(t *testing.T) (s limit.Store, now func() int64)) {
-	Suite{}.Run(t, open)
 }
 
 // Run runs all tests except [Suite.Replay] and [Suite.Agree]. For each test open returns a new Store
@@ -140,25 +135,18 @@ func (s *subject) meter(a limit.Algorithm, l limit.Limit) limit.Meter {
 
 const day = 24 * time.Hour
 
-// counters returns counters for n a day, which is longer than any test.
-func (s *subject) counters(name string, a limit.Algorithm, n int64) limit.Counters {
+// counters returns counters for n a day, which is longer than any test. Windows begin at the first
+// request, so that none ends during a test.
+func (s *subject) counters(name string, a limit.Algorithm, n int64) any {
 	s.Helper()
-	c, err := s.store.Counters(a.Name()+" "+name, s.meter(a, limit.Limit{N: n, Unit: day, Align: alignFor(a)}))
+	c, err := s.store.Counters(a.Name()+" "+name, s.meter(a, limit.Limit{N: n, Unit: day, AlignFirst: a.Uses("align")}))
 	if err != nil {
 		s.Fatal(err)
 	}
 	return c
 }
 
-// alignFor lets windows start with their first request, so that none ends during a test.
-func alignFor(a limit.Algorithm) limit.Align {
-	if a.Uses("align") {
-		return limit.AlignFirst
-	}
-	return limit.AlignClock
-}
-
-func charge(c limit.Counters, key string, n int64) limit.Charge {
+func charge(c any, key string, n int64) limit.Charge {
 	return limit.Charge{Counters: c, Key: []byte(key), Cost: n}
 }
 
@@ -175,7 +163,7 @@ func (s *subject) take(charges ...limit.Charge) bool {
 const mostLeft = 10_000
 
 // left takes all that remains for an actor and returns how much it was.
-func (s *subject) left(c limit.Counters, key string) (n int) {
+func (s *subject) left(c any, key string) (n int) {
 	s.Helper()
 	for s.take(charge(c, key, 1)) {
 		if n++; n > mostLeft {
@@ -218,7 +206,7 @@ func (s *subject) peek(charges ...limit.Charge) (outcomes []limit.Outcome) {
 	return outcomes
 }
 
-func (s *subject) reset(c limit.Counters, key string) {
+func (s *subject) reset(c any, key string) {
 	s.Helper()
 	if err := s.store.Reset(context.Background(), c, []byte(key)); err != nil {
 		s.Fatal(err)

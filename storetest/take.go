@@ -5,6 +5,7 @@ package storetest
 import (
 	"fmt"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -130,7 +131,7 @@ func debitsIntoDebt(s *subject) {
 				s.Errorf("%s: %s is in debt, and a request was allowed", a.Name(), key)
 			}
 		}
-		s.debit(charge(c, "z", limit.MaxN), charge(c, "z", limit.MaxN), charge(c, "z", limit.MaxN))
+		s.debit(charge(c, "z", bounds.MaxN), charge(c, "z", bounds.MaxN), charge(c, "z", bounds.MaxN))
 		if s.take(charge(c, "z", 1)) {
 			s.Errorf("%s: a request was allowed beside the largest debt", a.Name())
 		}
@@ -189,7 +190,7 @@ func keepsStatesUnderANewMeter(s *subject) {
 // available, or lost, at once.
 func keepsABucketsMoment(s *subject) {
 	for _, change := range []struct{ n, burst, left int64 }{{20, 20, 10}, {5, 5, 2}, {10, 20, 15}, {10, 6, 1}, {20, 10, 0}} {
-		at := func(n, burst int64) limit.Counters {
+		at := func(n, burst int64) any {
 			c, err := s.store.Counters(fmt.Sprint("bucket", change), s.meter(limit.TokenBucket(), limit.Limit{N: n, Unit: day, Burst: burst}))
 			if err != nil {
 				s.Fatal(err)

@@ -41,7 +41,7 @@ func TestClientGoesAwayReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	<-gone // the upstream is told
+	<-gone // the upstream notices that
 	r.logged("path=/endless status=200")
 	r.logged("aborted=true")
 	r.wantQuiet()

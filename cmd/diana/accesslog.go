@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// accessLog returns a filter that logs one line for each request, when it ends. It stands behind the
+// accessLog returns a filter that logs one line for each request, when it ends. It is behind the
 // limiter, because a flood of refused requests must not fill the log; see logRefusal. The line has
 // no query, because queries contain secrets. names returns the attributes that name the client.
 func accessLog(logger *slog.Logger, names func(*http.Request) []slog.Attr) filter {

@@ -38,9 +38,9 @@ var forAnyHost = []string{"/healthz", "/readyz", "/metrics"}
 // guard returns the handler of the administrators' listener: the pages of admin, POST /reset, and
 // profiles with --debug.
 //
-// It answers for known hosts only. Otherwise a web page could read the listener: its owner lets the
-// name of the page resolve to the address of the listener, and the browser of an administrator then
-// takes both for one site (DNS rebinding). The Host of such a request is the name of the page.
+// It answers for known hosts only. Otherwise a web page could read the listener by DNS rebinding: the
+// owner of the page lets its name resolve to the listener's address. An administrator's browser then
+// takes both for one site. The Host of such a request is the name of the page.
 //
 // It also refuses changes by a page of another site, and requests without the token that need one.
 func (f adminFlags) guard(admin, reset http.Handler, logger *slog.Logger) http.Handler {

@@ -29,7 +29,7 @@ func (t *adminToken) UnmarshalText(text []byte) (err error) {
 	if s := string(text); !strings.HasPrefix(s, "file:") && !strings.HasPrefix(s, "env:") {
 		return errors.New("expected file:PATH or env:NAME, a place that holds the token")
 	}
-	t.secret, err = config.ParseSecret(string(text))
+	err = t.secret.UnmarshalText(text)
 	return err
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// believed is the set of fields that the limiter or the upstream believes: those that identify the
-// client, name the cost, say where the request came from, or change the method. The upstream must
-// get the values that the limiter has seen, whatever a client sends.
+// believed is the set of fields that the limiter or the upstream believes. They identify the client,
+// name the cost, say where the request came from, or change the method. The upstream must get the
+// values that the limiter has seen, whatever a client sends.
 type believed struct {
 	active func() *config.Config
 	latest atomic.Pointer[believedOf]

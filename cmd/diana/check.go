@@ -18,7 +18,7 @@ type checkCommand struct {
 
 // Help is the end of what --help prints.
 func (checkCommand) Help() string {
-	return `Every error is printed as FILE:LINE:COLUMN: message. The exit status is 1 if there is an error; warnings do not change it.`
+	return `Diana prints every error as FILE:LINE:COLUMN: message. The exit status is 1 if there is an error; warnings do not change it.`
 }
 
 // Run checks every file, also after one that is not valid.
@@ -28,9 +28,9 @@ func (c *checkCommand) Run(ctx context.Context, o *output) error {
 	}
 	var result error
 	for _, file := range c.Files {
-		local, err := o.check(settings{file})
+		local, err := c.checkFile(o, settings{file})
 		if err == nil && c.Remote {
-			err = o.checkRemote(ctx, settings{file}, local)
+			err = c.checkRemote(ctx, o, settings{file}, local)
 		}
 		if err != nil {
 			result = err
@@ -39,51 +39,53 @@ func (c *checkCommand) Run(ctx context.Context, o *output) error {
 	return result
 }
 
-func (o *output) check(s settings) (*config.Config, error) {
-	c, err := s.load()
+// checkFile checks a file, and returns its configuration.
+func (*checkCommand) checkFile(o *output, s settings) (*config.Config, error) {
+	loaded, err := s.load(o)
+	if err != nil {
+		return nil, err
+	}
+	set, err := compile(loaded)
 	if err != nil {
 		return nil, o.faults(s, err)
 	}
-	set, err := compile(c)
-	if err != nil {
-		return nil, o.faults(s, err)
-	}
-	for _, w := range c.Warnings {
+	for _, w := range loaded.Warnings {
 		o.fault(w, "warning: ")
 	}
 	o.printf("%s: ok, %s\n", s, rules(len(set.Rules)))
-	return c, nil
+	return loaded, nil
 }
 
 // checkRemote checks the document in the configuration centre that a configuration names.
-func (o *output) checkRemote(ctx context.Context, s settings, local *config.Config) error {
-	c, err := openRemote(local)
+func (*checkCommand) checkRemote(ctx context.Context, o *output, s settings, local *config.Config) error {
+	from, err := openRemote(local)
 	if err != nil {
 		return o.faults(s, err)
 	}
-	defer c.close()
-	d, err := c.get(ctx)
+	defer from.close()
+	d, err := from.get(ctx)
 	if err != nil {
 		o.complainf("%v\n", err)
 		return errReported
 	}
 	if !d.Exists {
-		o.printf("%s: no document; the local limits apply\n", c.where)
+		o.printf("%s: no document; the local limits apply\n", from.where)
 		return nil
 	}
-	whole, n, err := c.compose(c.where, d.Text)
+	whole, n, err := from.compose(from.where, d.Text)
 	if err != nil {
-		return o.faults(settings{c.where}, err)
+		return o.faults(settings{from.where}, err)
 	}
 	for _, w := range whole.Warnings {
-		if w.File == c.where {
+		if w.File == from.where {
 			o.fault(w, "warning: ")
 		}
 	}
-	o.printf("%s: ok, %s\n", c.where, rules(n))
+	o.printf("%s: ok, %s\n", from.where, rules(n))
 	return nil
 }
 
+// compile returns the rules of a configuration, ready to evaluate requests.
 func compile(c *config.Config) (*plan.Set, error) {
 	return plan.Compile(c.Limits, c.Identity, c.Paths, vocabulary().Actors)
 }

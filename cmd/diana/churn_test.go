@@ -144,7 +144,7 @@ func (c *churn) stormy() string {
 			if c.random.IntN(4) > 0 {
 				name := fmt.Sprintf("r%d", len(rules))
 				if c.random.IntN(3) == 0 {
-					name = fmt.Sprintf("r%d-%d", len(rules), n(1000)) // whose counters begin anew
+					name = fmt.Sprintf("r%d-%d", len(rules), n(1000)) // a new name: its counters start again
 				}
 				rules = append(rules, fmt.Sprintf("{name: %[1]q, "+r+"}", name+entry.url, n(30), oneOf("local", "global")))
 			}

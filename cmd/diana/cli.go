@@ -33,22 +33,6 @@ const (
 	statusUsage = 2 // the command line is wrong
 )
 
-// output is where a command writes: results to out, diagnostics to err.
-type output struct {
-	out, err io.Writer
-	failed   error // the first error of writing to out
-}
-
-// printf writes a result.
-func (o *output) printf(format string, args ...any) {
-	if _, err := fmt.Fprintf(o.out, format, args...); err != nil && o.failed == nil {
-		o.failed = err
-	}
-}
-
-// complainf writes a diagnostic. If that fails there is no place to say so.
-func (o *output) complainf(format string, args ...any) { _, _ = fmt.Fprintf(o.err, format, args...) }
-
 // usageError is an error in the command line that the command itself found.
 type usageError struct{ error }
 
@@ -110,18 +94,4 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 		return err
 	}
 	return errHelp
-}
-
-// misused prints the error of a command line and returns the exit status. A command line with --help
-// has none.
-func (o *output) misused(ctx *kong.Context, err error) int {
-	if errors.Is(err, errHelp) {
-		return statusGood
-	}
-	name := "diana"
-	if ctx != nil && ctx.Selected() != nil {
-		name += " " + ctx.Selected().Name
-	}
-	o.complainf("%s: %v\nTry '%s --help'.\n", name, err, name)
-	return statusUsage
 }

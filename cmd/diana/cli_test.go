@@ -28,7 +28,7 @@ func TestVersion(t *testing.T) {
 		{nil, "diana   unknown\ncommit  unknown\ngo      go"},
 	} {
 		var b bytes.Buffer
-		(&output{out: &b}).printVersion(test.info)
+		printVersion(&output{out: &b}, test.info)
 		if !strings.HasPrefix(b.String(), test.want) {
 			t.Errorf("%q", b.String())
 		}
@@ -74,7 +74,7 @@ func TestFaultsOfOtherKinds(t *testing.T) {
 // The demonstration is valid, and needs neither Redis nor a configuration centre.
 func TestDemonstration(t *testing.T) {
 	t.Parallel()
-	c, err := settings{}.load()
+	c, err := settings{}.read()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/netip"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"unicode"
 
+	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/internal/plan"
@@ -31,7 +33,7 @@ type explainCommand struct {
 
 // Help is the end of what --help prints.
 func (explainCommand) Help() string {
-	return `The request is not sent, and counted nowhere. --peek shows for each global rule how many more such requests it allows (REMAINING), and after how long more of them become available (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them.`
+	return `Diana does not send the request, and counts it nowhere. --peek shows for each global rule how many more such requests it allows now (REMAINING), and after which time it allows more (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them.`
 }
 
 // Run prints the rules in the order in which they evaluate the request.
@@ -46,26 +48,29 @@ func (c *explainCommand) Run(ctx context.Context, o *output) error {
 	s := chosen(c.Config)
 	what := rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request}
 	if !c.Peek {
-		loaded, err := s.load()
+		loaded, err := s.load(o)
 		if err != nil {
-			return o.faults(s, err)
+			return err
 		}
 		if loaded.Remote != nil {
 			o.complainf("diana: the configuration centre of %s is not asked; these are the local limits\n", s)
 		}
-		return o.explain(s, loaded, &what, nil)
+		return printExplanation(o, s, loaded, &what, nil)
 	}
-	limiter, loaded, err := o.openPeek(s)
+	limiter, err := s.open(diana.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return err
+		return o.faults(s, err)
 	}
 	defer func() { _ = limiter.Close() }() // it has counted nothing
-	return o.explain(s, loaded, &what, func() (map[string]left, error) { return o.left(limiter.Peek(ctx, what)) })
+	return printExplanation(o, s, limiter.Config(), &what, func() (map[string]left, error) {
+		decision, err := limiter.Peek(ctx, what)
+		return leftOfRules(o, decision, err)
+	})
 }
 
-// explain prints the rules that evaluate a request. peek returns what is left of their limits; nil:
+// printExplanation prints the rules that evaluate a request. peek returns what is left of their limits; nil:
 // that is not printed.
-func (o *output) explain(s settings, loaded *config.Config, r *rule.Request, peek func() (map[string]left, error)) error {
+func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Request, peek func() (map[string]left, error)) error {
 	set, err := compile(loaded)
 	if err != nil {
 		return o.faults(s, err)
@@ -144,7 +149,7 @@ func table(explained []plan.Explanation, remaining map[string]left) string {
 			of = unknownLeft
 		}
 		row(of, plan.ActorText(e.Key), strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), l,
-			r.Scope.String(), r.Mode.String())
+			r.Scope.String(), r.Mode())
 	}
 	_ = w.Flush() // a strings.Builder takes everything
 	return b.String()

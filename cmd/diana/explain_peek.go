@@ -4,12 +4,10 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"strconv"
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -20,9 +18,9 @@ type left struct{ remaining, resets string }
 // unknownLeft is for a rule that Redis does not count, or that Redis was not asked about.
 var unknownLeft = left{"-", "-"}
 
-// left returns what is left of each global rule, by the rule's name. d and err are what Peek has
-// returned.
-func (o *output) left(d diana.Decision, err error) (map[string]left, error) {
+// leftOfRules returns what is left of each global rule, by the rule's name. d and err are what Peek
+// has returned.
+func leftOfRules(o *output, d diana.Decision, err error) (map[string]left, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--peek: %w", err)
 	}
@@ -47,14 +45,4 @@ func leftOf(o limit.Outcome) left {
 		l.resets = (time.Duration(o.Reset) * time.Microsecond).Round(time.Millisecond).String()
 	}
 	return l
-}
-
-// openPeek returns a limiter that is connected to the Redis of the settings, and the configuration
-// in force, which the configuration centre may have.
-func (o *output) openPeek(s settings) (*diana.Limiter, *config.Config, error) {
-	limiter, err := s.open(diana.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, nil, o.faults(s, err)
-	}
-	return limiter, limiter.Config(), nil
 }

@@ -70,8 +70,8 @@ func TestExplainPeek(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		o := &output{out: &out, err: &errs}
-		err := o.explain(settings{"diana.yaml"}, l.Config(), &r, func() (map[string]left, error) {
-			return o.left(test.decision, test.err)
+		err := printExplanation(o, settings{"diana.yaml"}, l.Config(), &r, func() (map[string]left, error) {
+			return leftOfRules(o, test.decision, test.err)
 		})
 		if out.String() != test.out || errs.String() != test.errs || (err == nil) != (test.fails == "") || err != nil && err.Error() != test.fails {
 			t.Errorf("%s: %v\n%s%s", test.name, err, out.String(), errs.String())

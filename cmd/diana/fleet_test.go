@@ -283,7 +283,7 @@ func (f *fleet) flood(t *testing.T, gateways, clients int, paths []string, more 
 }
 
 // count returns how many of the requests were certainly decided within [from, to), and how many may
-// have been: a decision lies between sent and answered, and no observer knows where.
+// have been. A decision is between sent and answered, but the test cannot know where.
 func count(all []seen, from, to time.Time) (surely, perhaps int) {
 	for _, s := range all {
 		if s.sent.Before(to) && !s.answered.Before(from) {

@@ -20,7 +20,7 @@ type initCommand struct {
 
 // Help is the end of what --help prints.
 func (initCommand) Help() string {
-	return `The file limits accounts, IP addresses and one expensive path, and explains each key. An existing file is never overwritten.`
+	return `The file limits accounts, IP addresses and one expensive path, and explains each key. Diana never overwrites an existing file.`
 }
 
 // Run writes the file.

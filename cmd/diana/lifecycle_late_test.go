@@ -38,7 +38,7 @@ limits:
 		if err := g.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(late) // a quiet time: the process stands still
+		time.Sleep(late) // the process is stopped, and nothing happens
 		if err := g.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}

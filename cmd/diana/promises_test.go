@@ -199,10 +199,10 @@ func TestPromises(t *testing.T) {
 			slowest = max(slowest, s.answered.Sub(s.sent))
 		}
 		if last := arrived[len(arrived)-1]; !refused.Before(last) {
-			t.Errorf("the last refusal came %v after the last turn", refused.Sub(last))
+			t.Errorf("the last refusal was %v after the last allowed request", refused.Sub(last))
 		}
-		// One request is allowed at once, five wait, and one is added for each step that the
-		// arrivals took: the request sent last may have come after all others had been refused.
+		// One request is allowed at once, and five wait. Each step that the arrivals took adds
+		// one, because the last request can arrive after all others have been refused.
 		if spent := int(max(refused.Sub(begin), sent.Add(slowest).Sub(begin)) / step); len(ok) < 6 || len(ok) > 6+spent {
 			t.Errorf("%d admitted, want 6 to %d", len(ok), 6+spent)
 		}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/internal/paths"
+	"github.com/diana-limiter/diana/internal/respond"
 )
 
 // newProxy returns the last link of the gateway's chain, which sends requests to the upstream.
@@ -76,19 +76,7 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 	if strings.Trim(upstream.Path, "/") == "" {
 		return proxy
 	}
-	return keepBelow(proxy)
-}
-
-// keepBelow refuses requests whose path could climb out of the upstream's base path, and passes the
-// others to next. Such paths come here only with "paths: {strange: judge}".
-func keepBelow(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path := r.URL.EscapedPath(); path != "" && paths.Check(path) != nil {
-			problem(w, http.StatusBadRequest, "The gateway does not pass on such a path.")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+	return respond.KeepBelow(proxy)
 }
 
 // answerable returns an error if an answer to the client cannot have the upstream's status. net/http

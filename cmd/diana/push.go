@@ -7,18 +7,18 @@ import (
 	"io"
 	"os"
 
-	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // pushCommand writes a file to the configuration centre.
 type pushCommand struct {
-	Config string `placeholder:"FILE" help:"Configuration file that names the centre. Default: diana.yaml."`
-	File   string `arg:"" name:"file" help:"New document of the centre: entries, or limits alone."`
+	Config string `placeholder:"FILE" help:"Configuration file that names the configuration centre. Default: diana.yaml."`
+	File   string `arg:"" name:"file" help:"New document of the configuration centre: entries, or limits alone."`
 }
 
 // Help is the end of what --help prints.
 func (pushCommand) Help() string {
-	return `The file is validated first, and not written if it is not valid. The differences from the previous document are printed.`
+	return `Diana does not write a file that is not valid. It prints the differences from the previous document.`
 }
 
 // Run validates the file and writes it.
@@ -30,9 +30,9 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	if s.builtIn() {
 		return usagef("no %s here, expected --config with a file that names a configuration centre", usualFile)
 	}
-	local, err := s.load()
+	local, err := s.load(o)
 	if err != nil {
-		return o.faults(s, err)
+		return err
 	}
 	to, err := openRemote(local)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	}
 	o.printf("%s: %s, version %s\n", to.where, rules(n), next.Version)
 	if before, _, err := to.compose(to.where, held.Text); held.Exists && err == nil {
-		o.differences(before, next)
+		printDifferences(o, before, next)
 	}
 	return nil
 }
@@ -72,5 +72,5 @@ func readDocument(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, config.MaxSize+1))
+	return io.ReadAll(io.LimitReader(f, bounds.MaxConfig+1))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/track"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -31,7 +32,7 @@ func openRemote(local *config.Config) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, s, err := source.Open(vocabulary().Sources, o)
+	_, s, err := vocabulary().OpenSource(o)
 	if err != nil {
 		return nil, fmt.Errorf("remote: %w", err)
 	}
@@ -40,16 +41,16 @@ func openRemote(local *config.Config) (*remote, error) {
 
 func (r *remote) close() { _ = r.source.Close() } // no write is pending
 
-// get returns the document of the centre.
+// get returns the document of the configuration centre.
 func (r *remote) get(ctx context.Context) (source.Document, error) {
-	d, err := source.Get(ctx, r.source, remoteTimeout)
+	d, err := track.Get(ctx, r.source, remoteTimeout)
 	if err != nil {
 		return d, fmt.Errorf("%s: %w", r.where, err)
 	}
 	return d, nil
 }
 
-// put replaces the document of the centre.
+// put replaces the document of the configuration centre.
 func (r *remote) put(ctx context.Context, text []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
@@ -59,14 +60,14 @@ func (r *remote) put(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// compose returns the local configuration with the limits of a document of the centre, and its
-// number of rules. Errors call the document by name.
+// compose returns the local configuration with the limits of a document of the configuration centre,
+// and its number of rules. Errors call the document by name.
 func (r *remote) compose(name string, text []byte) (*config.Config, int, error) {
 	d, err := vocabulary().ParseRemote(name, text)
 	if err != nil {
 		return nil, 0, err
 	}
-	whole := config.Compose(r.local, d)
+	whole := r.local.WithRemote(d)
 	set, err := compile(whole)
 	if err != nil {
 		return nil, 0, err

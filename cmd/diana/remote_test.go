@@ -37,8 +37,7 @@ func startCentred(t *testing.T, gateways int) *remoteFleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind, _ := source.Named(vocabulary().Sources, "etcd")
-	if c.document, err = kind.Open(source.Options{URL: u}); err != nil {
+	if _, c.document, err = vocabulary().OpenSource(source.Options{URL: u}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.document.Close() })

@@ -23,7 +23,7 @@ type replayCommand struct {
 
 // Help is the end of what --help prints.
 func (replayCommand) Help() string {
-	return `Logs are in the combined form of nginx and Apache, JSON lines, or what diana serve logs, compressed by gzip or not; several are merged by time. Requests are evaluated at the times in the log, as by one gateway with the whole of each limit, and no request waits. Nothing is sent, and neither Redis nor a configuration centre is asked. The exit status is 1 if a file cannot be read or if the logs have no request.`
+	return `A log has the combined form of nginx and Apache, JSON lines, or the lines of diana serve. It may be compressed by gzip. Diana merges several logs by time. It evaluates each request at its time in the log, as one gateway with the whole of each limit would. No request waits. Diana sends nothing, and asks neither Redis nor a configuration centre. The exit status is 1 if a file cannot be read or if the logs have no request.`
 }
 
 // Run evaluates the requests of access logs under one configuration or two.
@@ -92,17 +92,17 @@ const mostBroken = 5
 // configs returns the configurations to evaluate the requests under.
 func (c *replayCommand) configs(o *output) ([]*config.Config, error) {
 	s := chosen(c.Config)
-	first, err := s.load()
+	first, err := s.load(o)
 	if err != nil {
-		return nil, o.faults(s, err)
+		return nil, err
 	}
 	both := []*config.Config{first}
 	if c.Against != "" {
-		second, err := o.load(c.Against)
+		second, err := settings{c.Against}.load(o)
 		if err != nil {
 			return nil, err
 		}
-		first, second = o.sameSettings(first, second)
+		first, second = sameSettings(o, first, second)
 		both = []*config.Config{first, second}
 	}
 	for _, loaded := range both {

@@ -11,14 +11,15 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 )
 
-// The test script of the example passes.
-func TestExampleScript(t *testing.T) {
+// The test scripts of the example pass.
+func TestExampleScripts(t *testing.T) {
 	t.Parallel()
+	const algorithms, rules = "../../examples/replay/algorithms.replay", "../../examples/replay/rules.replay"
 	var out, errs bytes.Buffer
-	if status := run(t.Context(), []string{"test", "../../examples/replay/rules.replay"}, &out, &errs); status != statusGood {
+	if status := run(t.Context(), []string{"test", algorithms, rules}, &out, &errs); status != statusGood {
 		t.Errorf("status %d\n%s", status, errs.String())
 	}
-	if want := "../../examples/replay/rules.replay: ok, 18 rows\n"; out.String() != want {
+	if want := algorithms + ": ok, 20 rows\n" + rules + ": ok, 18 rows\n"; out.String() != want {
 		t.Errorf("it prints %q, want %q", out.String(), want)
 	}
 }

@@ -16,9 +16,9 @@ const requestIDField = "X-Request-Id"
 
 type requestIDKey struct{}
 
-// requestID is a filter that gives each request an ID: that of the client, if it is safe to write to
-// a log and a header, or else a new one. The filter sets it in the answer, and the proxy sends it to
-// the upstream.
+// requestID is a filter that gives each request an ID. It keeps the client's ID if that is safe to
+// write to a log and a header, and makes a new one otherwise. The filter sets the ID in the answer,
+// and the proxy sends it to the upstream.
 func requestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(requestIDField)

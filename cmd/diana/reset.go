@@ -31,7 +31,7 @@ type resetCommand struct {
 
 // Help is the end of what --help prints.
 func (resetCommand) Help() string {
-	return `The actor may use the whole limit again. A global rule is reset in Redis. A local rule is counted by each gateway, so name the admin listener of each: --admin URL, with --admin-token.
+	return `The actor may use the whole limit again. Diana resets a global rule in Redis. Each gateway counts a local rule by itself, so name the admin listener of each: --admin URL, with --admin-token.
 
 The actor is a value (ann), or a key as diana explain, the log and /status print it (header:X-Account-Id=3:ann;). For a rule with several actors name each: --actor ip=192.0.2.1 --actor account=ann. For a rule with actor: all write --actor all.`
 }
@@ -71,9 +71,9 @@ func (c *resetCommand) Run(ctx context.Context, o *output) error {
 	if !inRedis && len(c.Admins) == 0 {
 		return usagef("each gateway counts rule %q by itself, expected --admin URL of each gateway", of.Name)
 	}
-	failed := inRedis && !o.resetInRedis(ctx, of.Name, keys, limiter.Reset)
+	failed := inRedis && !resetInRedis(ctx, o, of.Name, keys, limiter.Reset)
 	for _, admin := range c.Admins {
-		failed = !o.resetByAdmin(ctx, admin, token, resetRequest{c.Rule, c.Actors}) || failed
+		failed = !resetByAdmin(ctx, o, admin, token, resetRequest{c.Rule, c.Actors}) || failed
 	}
 	if failed {
 		return errReported
@@ -100,7 +100,7 @@ func (c *resetCommand) valid() error {
 }
 
 // resetInRedis resets keys in Redis, and reports whether it could.
-func (o *output) resetInRedis(ctx context.Context, name string, keys []string, reset resetter) bool {
+func resetInRedis(ctx context.Context, o *output, name string, keys []string, reset resetter) bool {
 	for _, key := range keys {
 		if err := reset(ctx, name, plan.ActorText(key)); err != nil {
 			o.complainf("diana: Redis: %s not reset: %v\n", plan.ActorText(key), err)
@@ -112,7 +112,7 @@ func (o *output) resetInRedis(ctx context.Context, name string, keys []string, r
 }
 
 // resetByAdmin has a gateway reset an actor, and reports whether it did.
-func (o *output) resetByAdmin(ctx context.Context, admin *url.URL, token string, r resetRequest) bool {
+func resetByAdmin(ctx context.Context, o *output, admin *url.URL, token string, r resetRequest) bool {
 	answer, err := postAdmin(ctx, admin.JoinPath("reset"), token, r)
 	if err != nil {
 		o.complainf("diana: %s: not reset: %v\n", admin, err)

@@ -277,7 +277,7 @@ func TestSchemaOfOtherWords(t *testing.T) {
 	v := config.DefaultVocabulary()
 	v.Algorithms = append(v.Algorithms, limit.Algorithm{Names: []string{"H", "half"}, Keys: []string{"queue"}})
 	v.Actors = append(v.Actors, rule.ActorKind{Kind: "tenant"}, rule.ActorKind{Kind: "claim", Named: true})
-	v.Units = append(v.Units, rule.Unit{Name: "week", Length: 7 * 24 * time.Hour})
+	v.Units["week"] = 7 * 24 * time.Hour
 	more := v
 	more.Sources = []source.Kind{{Schemes: []string{"zk", "zks"}}}
 	for _, row := range []struct {

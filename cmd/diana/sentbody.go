@@ -16,10 +16,10 @@ var errUpstreamLate = errors.New("the upstream took no more of the request's bod
 
 // sentBody is the body of a request to the upstream. It ends the request when the upstream
 // neither takes more of the body nor begins to answer for too long. The time of a Read does not
-// count, because then the client is waited for.
+// count, because then the gateway waits for the client.
 //
 // http.Transport's ResponseHeaderTimeout begins when the whole body is sent. By itself, an upstream
-// that stops reading would hold the request for ever.
+// that stops reading would hold the request forever.
 type sentBody struct {
 	io.ReadCloser
 	limit time.Duration

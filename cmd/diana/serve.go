@@ -30,11 +30,11 @@ type serveCommand struct {
 
 // Help is the end of what --help prints.
 func (serveCommand) Help() string {
-	return `The configuration file is watched; SIGHUP reads it at once. At SIGTERM and SIGINT the gateway finishes the requests in flight, for at most --drain-timeout, and ends. A second such signal closes their connections without an answer.
+	return `The gateway notices changes of the configuration file; SIGHUP lets it read the file at once. At SIGTERM and SIGINT the gateway finishes the requests in flight, for at most --drain-timeout, and ends. A second such signal closes their connections without an answer.
 
-A TIME is a number and a unit, such as 500ms, 60s or 2m, above 0. --read-timeout and --write-timeout begin anew with each progress, and do not apply to upgraded connections such as WebSockets.
+A TIME is a number and a unit, such as 500ms, 60s or 2m, above 0. --read-timeout and --write-timeout start again with each progress, and do not apply to upgraded connections such as WebSockets.
 
-The administrators' listener changes something only with --admin-token: a client sends the token as Authorization: Bearer TOKEN. The token is read again at each use. A proxy on this machine makes every request look local, so it must check the token itself.`
+The administrators' listener changes something only with --admin-token: a client sends the token as Authorization: Bearer TOKEN. The gateway reads the token again at each use. A proxy on this machine makes every request look local, so it must check the token itself.`
 }
 
 // Run serves until a signal or the end of ctx stops it.

@@ -65,7 +65,16 @@ func (s settings) String() string {
 	return s.file
 }
 
-func (s settings) load() (*config.Config, error) {
+// load returns the configuration. It prints the errors of one that is not valid.
+func (s settings) load(o *output) (*config.Config, error) {
+	c, err := s.read()
+	if err != nil {
+		return nil, o.faults(s, err)
+	}
+	return c, nil
+}
+
+func (s settings) read() (*config.Config, error) {
 	if s.builtIn() {
 		return vocabulary().Parse(demoSource, demo)
 	}
@@ -78,31 +87,9 @@ func (s settings) open(options diana.Options) (*diana.Limiter, error) {
 	if !s.builtIn() {
 		return options.Open(s.file)
 	}
-	c, err := s.load()
+	c, err := s.read()
 	if err != nil {
 		return nil, err
 	}
 	return options.New(c)
-}
-
-// faults prints every error of a configuration that could not be loaded, as
-// FILE:LINE:COLUMN: message, and returns errReported.
-func (o *output) faults(s settings, err error) error {
-	var list config.Errors
-	var path *fs.PathError
-	switch {
-	case errors.As(err, &list):
-		for _, e := range list {
-			o.fault(e, "")
-		}
-	case errors.As(err, &path):
-		o.complainf("%s: %v\n", s, path.Err)
-	default:
-		o.complainf("%s: %v\n", s, err)
-	}
-	return errReported
-}
-
-func (o *output) fault(e config.Error, kind string) {
-	o.complainf("%s:%d:%d: %s%s\n", e.File, e.Line, e.Column, kind, e.Message)
 }

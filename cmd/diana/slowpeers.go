@@ -19,7 +19,7 @@ import (
 // The timeouts of http.Server cover a whole request and a whole answer, and would end long uploads
 // and streams that are well. Those of a clientConn cover the time without progress:
 //
-//	each Write                    write timeout, anew when the client has taken a part
+//	each Write                    write timeout, again when the client has taken a part
 //	each Read of a body           read timeout
 //	each other Read               what net/http sets: header timeout, idle timeout, none
 //	after Hijack                  none, such as for WebSockets

@@ -178,9 +178,9 @@ func readsAll(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprint(w, n)
 }
 
-// endless is an upstream whose answer has no end. It sends the header first, because fake time
-// stands still while ReverseProxy writes the header and a piece at once, and one write waits for
-// the lock of the other.
+// endless is an upstream whose answer has no end. It sends the header first. Otherwise ReverseProxy
+// would write the header and a piece at the same time, and one write would wait for the lock of
+// the other. Fake time does not pass while a goroutine waits for a lock.
 func endless(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).Flush()
 	time.Sleep(time.Second)

@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 		t.Skip("takes fifteen seconds of load")
 	}
 	const clients = 8       // of each gateway
-	const actors = 3 * 1000 // so that what remembers them is full from the first time on
+	const actors = 3 * 1000 // so many that all the room for actors is used at once
 	r := redistest.Start(t)
 	way := fmt.Sprintf("url: %q, timeout: 50ms", r.URL())
 	f := startFleet(t, []string{way, way, way}, clients, `

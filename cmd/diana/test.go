@@ -22,7 +22,7 @@ type testCommand struct {
 
 // Help is the end of what --help prints.
 func (testCommand) Help() string {
-	return `A .replay file lists requests with their times and expected decisions, see docs/replay.md. Nothing is sent, and neither Redis nor a configuration centre is asked. The exit status is 1 if a file cannot be read or if a request has another decision.`
+	return `A .replay file lists requests with their times and expected decisions, see docs/replay.md. Diana sends nothing, and asks neither Redis nor a configuration centre. The exit status is 1 if a file cannot be read or if a request gets another decision.`
 }
 
 // Run runs every script, also after one that fails.
@@ -60,7 +60,7 @@ func (c *testCommand) play(o *output, file string) error {
 		case !filepath.IsAbs(name):
 			name = filepath.Join(filepath.Dir(file), name)
 		}
-		return o.openGateway(name)
+		return openGateway(o, name)
 	})
 	if err == nil {
 		o.printf("%s: ok, %s\n", file, plural(int64(script.Rows()), "row"))
@@ -68,9 +68,10 @@ func (c *testCommand) play(o *output, file string) error {
 	return err
 }
 
-// openGateway returns a function that evaluates requests under a configuration.
-func (o *output) openGateway(name string) (replay.Gateway, error) {
-	loaded, err := o.load(name)
+// openGateway returns a function that evaluates requests under a configuration. It prints the errors
+// of one that is not valid.
+func openGateway(o *output, name string) (replay.Gateway, error) {
+	loaded, err := settings{name}.load(o)
 	if err != nil { // load has printed it
 		return nil, fmt.Errorf("%s cannot be used", name)
 	}

@@ -13,11 +13,11 @@ type versionCommand struct{}
 // Run prints the version that the Go toolchain has written into the program.
 func (versionCommand) Run(o *output) error {
 	info, _ := debug.ReadBuildInfo() // nil in a program built without modules
-	o.printVersion(info)
+	printVersion(o, info)
 	return o.failed
 }
 
-func (o *output) printVersion(info *debug.BuildInfo) {
+func printVersion(o *output, info *debug.BuildInfo) {
 	version, commit, changed := build(info)
 	o.printf("diana   %s\n", version)
 	if changed {

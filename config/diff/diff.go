@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -196,8 +197,8 @@ func settingsOf(c *config.Config) []setting {
 			listSetting("trusted_proxies", texts(c.Identity.TrustedProxies)),
 		),
 		section("paths", true,
-			plainSetting("strange", c.Paths.Strange.String()),
-			plainSetting("case", c.Paths.Case.String()),
+			plainSetting("strange", wordOf(c.Paths.JudgeStrange, "refuse", "judge")),
+			plainSetting("case", wordOf(c.Paths.ExactCase, "fold", "exact")),
 		),
 		section("response", true,
 			plainSetting("status", strconv.Itoa(c.Response.Status)),
@@ -319,18 +320,18 @@ func (r *placedRule) fields() []setting {
 	}
 	return []setting{
 		plainSetting("url", r.url.String()),
-		plainSetting("actor", rule.JoinActors(r.Actor)),
+		plainSetting("actor", r.ActorText()),
 		plainSetting("algo", r.Algorithm.Name()),
 		plainSetting("rpu", strconv.FormatInt(l.N, 10)),
 		plainSetting("unit", unit),
 		plainSetting("burst", orRPU(l.Burst)),
 		plainSetting("queue", orRPU(l.Queue)),
-		plainSetting("slices", strconv.FormatInt(cmp.Or(l.Slices, limit.DefaultSlices), 10)),
-		plainSetting("align", alignText(l.Align)),
+		plainSetting("slices", strconv.FormatInt(cmp.Or(l.Slices, bounds.DefaultSlices), 10)),
+		plainSetting("align", wordOf(l.AlignFirst, "clock", "first")),
 		plainSetting("warmup", l.Warmup.String()),
 		plainSetting("scope", r.Scope.String()),
 		plainSetting("on_error", r.OnError.String()),
-		plainSetting("mode", r.Mode.String()),
+		plainSetting("mode", r.Mode()),
 		plainSetting("cost", r.Cost.String()),
 		plainSetting("charge", strings.Join(numbers(r.Charge), ", ")),
 		plainSetting("wait", waitText(r.Wait)),
@@ -349,12 +350,12 @@ func orRPU(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// alignText returns the start of windows in the words of a configuration.
-func alignText(a limit.Align) string {
-	if a == limit.AlignFirst {
-		return "first"
+// wordOf returns the word of a configuration for a setting with two values.
+func wordOf(on bool, off, word string) string {
+	if on {
+		return word
 	}
-	return "clock"
+	return off
 }
 
 // shorten returns the first characters of a text.
@@ -408,7 +409,7 @@ func (r *placedRule) added(counters string) string {
 		if r.Limit.Unit == 0 {
 			rate = fmt.Sprintf("%s %d at once", r.Algorithm.Name(), r.Limit.N)
 		}
-		parts = append(parts, legible(r.url.String()), legible(rule.JoinActors(r.Actor)), rate)
+		parts = append(parts, legible(r.url.String()), legible(r.ActorText()), rate)
 	}
 	usual := placedRule{url: r.url, Rule: rule.Rule{
 		Actor: r.Actor, Algorithm: r.Algorithm, Limit: limit.Limit{N: r.Limit.N, Unit: r.Limit.Unit},

@@ -202,8 +202,8 @@ func TestChangesInOneLine(t *testing.T) {
 
 // secret returns a secret that is written out.
 func secret(text string) config.Secret {
-	s, err := config.ParseSecret(text)
-	if err != nil {
+	var s config.Secret
+	if err := s.UnmarshalText([]byte(text)); err != nil {
 		panic(err)
 	}
 	return s

@@ -55,8 +55,8 @@ func newPauses(l limit.Limit) (limit.Meter, error) {
 	if l.N < 0 || l.N > most {
 		return nil, fmt.Errorf("rpu is %d, expected 0 to %d", l.N, most)
 	}
-	if l.Unit < limit.MinUnit || l.Unit > limit.MaxUnit {
-		return nil, fmt.Errorf("unit is %v, expected %v to %v", l.Unit, limit.MinUnit, limit.MaxUnit)
+	if err := l.Check(); err != nil {
+		return nil, err
 	}
 	return &pauses{n: l.N, unit: l.Unit.Microseconds()}, nil
 }

@@ -130,7 +130,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := limit.Limit{
 			N:    rapid.SampledFrom([]int64{1, 2, 3, 10, most}).Draw(t, "N"),
-			Unit: rapid.SampledFrom([]time.Duration{limit.MinUnit, time.Second, limit.MaxUnit}).Draw(t, "unit"),
+			Unit: rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 744 * time.Hour}).Draw(t, "unit"),
 		}
 		meter, err := coolDown().New(l)
 		if err != nil {

@@ -25,13 +25,15 @@ type followed struct {
 	*testing.T
 	path string
 
+	reached bool // the folder could be read
+
 	mu   sync.Mutex // guards said
 	said []string   // since it was last asked
 }
 
 func follow(t *testing.T, path string) *followed {
 	t.Helper()
-	f := &followed{T: t, path: path}
+	f := &followed{T: t, path: path, reached: true}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	t.Cleanup(func() { cancel(); <-done })
@@ -41,10 +43,22 @@ func follow(t *testing.T, path string) *followed {
 	}
 	go func() {
 		defer close(done)
-		source.Follow(ctx, s, source.Document{}, nil, source.Follower{
-			Changed: func(d source.Document) { f.say("%v %s", d.Exists, d.Text) },
-			Reached: func(err error) { f.say("reached: %v", err == nil) },
-		})
+		for seen := (source.Document{}); ctx.Err() == nil; {
+			d, err := s.Get(ctx)
+			if reached := err == nil; reached != f.reached && ctx.Err() == nil {
+				f.reached = reached
+				f.say("reached: %v", reached)
+			}
+			if err != nil {
+				_ = source.Poll(ctx) // ctx ends the loop
+				continue
+			}
+			if d.Exists != seen.Exists || string(d.Text) != string(seen.Text) {
+				f.say("%v %s", d.Exists, d.Text)
+			}
+			seen = d
+			_ = s.Wait(ctx, d) // Get finds the same error
+		}
 	}()
 	return f
 }

@@ -3,9 +3,11 @@
 package decide
 
 import (
-	"github.com/diana-limiter/diana/internal/plan"
 	"slices"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/plan"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -24,7 +26,7 @@ type binder struct {
 
 func (b *binder) bindAll() error {
 	l := b.limits
-	l.stores = []store{{Store: b.decider.local}}
+	l.stores = []limit.Store{b.decider.local}
 	for _, r := range slices.Concat(l.Set.Rules, l.Set.Variants) {
 		bound, err := b.bind(r)
 		l.bound = append(l.bound, bound) // so that retire finds what was bound before an error
@@ -59,7 +61,7 @@ func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 	if n.known, err = b.known(r, n.meter); err != nil {
 		return n, err
 	}
-	if b.limits.stores[index].redis != nil {
+	if index == b.limits.redis {
 		n.both = bothUntil(r, b.redis.ForgotAt)
 	}
 	if slot, ok := b.limits.byName[r.Counters]; !ok || b.limits.Set.Rule(slot).Limit.N < r.Limit.N {
@@ -85,27 +87,27 @@ func (b *binder) storeOf(r *plan.Rule) (index int, ok bool) {
 	if index, ok := b.stores[scope]; ok {
 		return index, true
 	}
-	s, ok := store{Store: b.limits.Stores[scope]}, true
+	s := b.limits.Stores[scope]
+	index = len(b.limits.stores)
 	switch {
-	case s.Store != nil:
+	case s != nil:
 	case r.Scope == rule.Local:
 		return 0, true
 	case b.redis.Store == nil:
 		return 0, false
 	default:
-		s = store{b.redis.Store, b.redis.Store}
+		s, b.limits.redis = b.redis.Store, index
 	}
-	b.limits.stores = append(b.limits.stores, s)
-	b.stores[scope] = len(b.limits.stores) - 1
-	return b.stores[scope], true
+	b.limits.stores, b.stores[scope] = append(b.limits.stores, s), index
+	return index, true
 }
 
 // up reports whether a store can be asked.
-func (b *binder) up(index int) bool { return b.limits.stores[index].redis == nil || b.redis.Up }
+func (b *binder) up(index int) bool { return index != b.limits.redis || b.redis.Up }
 
 // local returns the local counters that decide for a rule, alone or while its store is down, and
 // their meter.
-func (b *binder) local(r *plan.Rule, elsewhere bool) (c limit.Counters, m limit.Meter, err error) {
+func (b *binder) local(r *plan.Rule, elsewhere bool) (c any, m limit.Meter, err error) {
 	name, m := r.Counters, r.Meter
 	switch {
 	case !elsewhere:
@@ -142,11 +144,11 @@ func warmName(r *plan.Rule, m limit.Meter) string {
 
 // known returns the local counters that remember the actors of a rule whose store is not the local
 // one. m is the Meter that decides while that store is down, or nil.
-func (b *binder) known(r *plan.Rule, m limit.Meter) (limit.Counters, error) {
+func (b *binder) known(r *plan.Rule, m limit.Meter) (any, error) {
 	switch {
 	case r.Algorithm.Held:
 		whole := r.Limit
-		whole.N = limit.MaxN
+		whole.N = bounds.MaxN
 		var err error
 		if m, err = r.Algorithm.New(whole); err != nil {
 			return nil, err

@@ -3,9 +3,10 @@
 package decide
 
 import (
-	"github.com/diana-limiter/diana/internal/plan"
 	"slices"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/plan"
 
 	"github.com/diana-limiter/diana/limit"
 )
@@ -29,7 +30,7 @@ type origin struct {
 
 func (c *charges) reset() { c.list, c.of = c.list[:0], c.of[:0] }
 
-func (c *charges) add(counters limit.Counters, cost int64, shadow bool, o origin) {
+func (c *charges) add(counters any, cost int64, shadow bool, o origin) {
 	c.list = append(c.list, limit.Charge{Counters: counters, Cost: cost, Shadow: shadow})
 	c.of = append(c.of, o)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/diana-limiter/diana/internal/refusals"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
+	"github.com/diana-limiter/diana/redisstore"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -63,47 +64,40 @@ func (d *Decider) Close() { d.refusals.Close() }
 
 // Take evaluates a request and charges it under all its rules or, if one refuses, under none. It
 // calls beforeWait, which may be nil, before the request waits. On an error the request is charged
-// nowhere, and the Result is a refusal. Every Result must be ended with Done.
-func (d *Decider) Take(ctx context.Context, r rule.Request, beforeWait func(*http.Request) error) (Result, error) {
+// nowhere, and not allowed. The Evaluation must be ended by its Handle in any case.
+func (d *Decider) Take(ctx context.Context, r *rule.Request, beforeWait func(*http.Request) error) (*Evaluation, error) {
 	e := d.begin(r)
 	e.beforeWait = beforeWait
-	result := Result{Handle: Handle{e, e.use.Load()}}
 	if strange := e.find(); strange != nil {
-		return result, strange
+		e.Allowed = false
+		return e, strange
 	}
 	if len(e.match.Rules) == 0 {
-		result.Allowed = true
-		return result, nil
+		return e, nil
 	}
 	now := d.local.Now()
 	err := e.take(ctx, now)
-	if err == nil && e.degraded {
+	if err == nil && e.Degraded {
 		d.degraded.Add(1) // free of contention while the other stores answer
 	}
-	e.allowed = e.allowed && err == nil
+	e.Allowed = e.Allowed && err == nil
 	e.report(now, err == nil)
-	e.fillIn(&result)
-	return result, err
+	return e, err
 }
 
-// Peek evaluates a request as Take would now, and changes nothing. It does not wait: Result.Delayed
-// is how long the request would wait for a leaky bucket. The Result has ended.
-func (d *Decider) Peek(ctx context.Context, r rule.Request) (Result, error) {
+// Peek evaluates a request as Take would now, and changes nothing. It does not wait: Delayed is how
+// long the request would wait for a leaky bucket. The Evaluation must be ended as that of Take.
+func (d *Decider) Peek(ctx context.Context, r *rule.Request) (*Evaluation, error) {
 	e := d.begin(r)
-	var result Result
-	h := Handle{e, e.use.Load()}
-	defer h.Done()
 	if strange := e.find(); strange != nil {
-		return result, strange
+		e.Allowed = false
+		return e, strange
 	}
 	now := d.local.Now()
-	if err := e.peek(ctx, now); err != nil {
-		return result, err
-	}
+	err := e.peek(ctx, now)
+	e.Allowed = e.Allowed && err == nil
 	e.report(now, false)
-	e.fillIn(&result)
-	result.Verdicts = slices.Clone(e.verdicts)
-	return result, nil
+	return e, err
 }
 
 // Reset forgets the counters of one actor under a rule and under its variants, in every store.
@@ -142,7 +136,7 @@ func (d *Decider) Forget(counters string, key []byte) {
 // forget forgets the local counters of an actor.
 func (d *Decider) forget(ctx context.Context, b *bound, key []byte) error {
 	var errs []error
-	for _, c := range []limit.Counters{b.local, b.known} {
+	for _, c := range []any{b.local, b.known} {
 		if c != nil {
 			errs = append(errs, d.local.Reset(ctx, c, key))
 		}
@@ -151,12 +145,12 @@ func (d *Decider) forget(ctx context.Context, b *bound, key []byte) error {
 }
 
 // begin returns an Evaluation of a request by the Limits in force.
-func (d *Decider) begin(r rule.Request) *Evaluation {
+func (d *Decider) begin(r *rule.Request) *Evaluation {
 	e := d.pool.Get().(*Evaluation)
 	e.limits, e.down = d.inForce()
-	e.request = r
+	e.request = *r
 	e.held, e.refundable, e.waited = false, false, ""
-	e.allowed, e.degraded, e.retryAfter, e.delayed = true, false, 0, 0
+	e.Allowed, e.Degraded, e.RetryAfter, e.Delayed, e.Verdicts = true, false, 0, 0, e.Verdicts[:0]
 	return e
 }
 
@@ -166,9 +160,14 @@ func (d *Decider) begin(r rule.Request) *Evaluation {
 func (d *Decider) inForce() (*Limits, storeSet) {
 	for {
 		limits := d.limits.Load()
-		down := limits.down()
-		if !limits.redisUp(down) || limits == d.limits.Load() {
-			return limits, down
+		if limits.redis == 0 {
+			return limits, 0
+		}
+		if !limits.stores[limits.redis].(*redisstore.Store).Up() {
+			return limits, 1 << limits.redis
+		}
+		if limits == d.limits.Load() {
+			return limits, 0
 		}
 	}
 }

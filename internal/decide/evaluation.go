@@ -36,14 +36,15 @@ type Evaluation struct {
 	debts  []charges // by store: what the local store allows while that store is down
 	failed charges   // of a call that has failed
 
-	// The outcome.
+	// The outcome: see diana.Decision, which has the same fields.
 
-	allowed    bool
-	degraded   bool
-	retryAfter time.Duration
-	delayed    time.Duration
-	verdicts   []rule.Verdict // of each of match.Rules
-	rules      []*plan.Rule   // of each verdict
+	Allowed    bool
+	Degraded   bool
+	RetryAfter time.Duration
+	Delayed    time.Duration
+	Verdicts   []rule.Verdict
+
+	rules []*plan.Rule // of each verdict
 
 	held       bool // some charges are released at the end
 	refundable bool // some charges may be refunded when the status is known
@@ -77,7 +78,7 @@ func (e *Evaluation) take(ctx context.Context, now int64) error {
 	} else {
 		err = e.ask(ctx, now)
 	}
-	if err == nil && e.allowed {
+	if err == nil && e.Allowed {
 		err = e.wait(ctx, now)
 	}
 	return err
@@ -98,8 +99,8 @@ func (e *Evaluation) prepareWait() error {
 // another store is down becomes a debt there.
 func (e *Evaluation) fill(now int64) {
 	e.resize(len(e.limits.stores))
-	e.verdicts, e.rules, e.keys, e.starts = e.verdicts[:0], e.rules[:0], e.keys[:0], e.starts[:0]
-	e.queues, e.waits, e.exempt, e.degraded = false, false, false, false
+	e.Verdicts, e.rules, e.keys, e.starts = e.Verdicts[:0], e.rules[:0], e.keys[:0], e.starts[:0]
+	e.queues, e.waits, e.exempt, e.Degraded = false, false, false, false
 	var ip netip.Addr
 	haveIP := false
 	for i, r := range e.match.Rules {
@@ -109,15 +110,15 @@ func (e *Evaluation) fill(now int64) {
 				ip, haveIP = e.limits.Set.ClientIP(&e.request), true
 			}
 			if e.keys, r = r.AppendKey(e.keys, &e.request, ip); r == nil {
-				e.verdicts, e.rules, e.exempt = append(e.verdicts, rule.Verdict{}), append(e.rules, nil), true
+				e.Verdicts, e.rules, e.exempt = append(e.Verdicts, rule.Verdict{}), append(e.rules, nil), true
 				continue
 			}
 		}
-		e.verdicts = append(e.verdicts, rule.Verdict{Rule: r.Rule, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
+		e.Verdicts = append(e.Verdicts, rule.Verdict{Rule: r.Rule, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
 		e.rules = append(e.rules, r)
 		b := &e.limits.bound[r.Slot]
 		e.waits = e.waits || b.wait > 0
-		e.queues = e.queues || r.Mode != rule.Shadow && queues(r)
+		e.queues = e.queues || !r.Shadow && queues(r)
 		e.charge(b, e.limits.Set.CostOf(r, &e.request), now, origin{rule: r, index: i, end: len(e.keys)})
 	}
 	for s := range e.sets {
@@ -140,7 +141,7 @@ func (e *Evaluation) resize(stores int) {
 
 // charge adds the charges of one rule.
 func (e *Evaluation) charge(b *bound, cost, now int64, o origin) {
-	local, shadow := &e.sets[0], o.rule.Mode == rule.Shadow
+	local, shadow := &e.sets[0], o.rule.Shadow
 	silent := o
 	silent.silent = true
 	if b.store > 0 && !e.down.has(b.store) {
@@ -152,7 +153,7 @@ func (e *Evaluation) charge(b *bound, cost, now int64, o origin) {
 		}
 		return
 	}
-	e.degraded = e.degraded || b.elsewhere
+	e.Degraded = e.Degraded || b.elsewhere
 	held := o.rule.Algorithm.Held
 	switch {
 	case b.local != nil:
@@ -176,7 +177,7 @@ func (e *Evaluation) setKeys(c *charges) {
 // store refuses is refunded in those before it. If one cannot be asked, ask decides once more,
 // without it.
 func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
-	e.allowed = true
+	e.Allowed = true
 	for s := range e.sets {
 		if len(e.sets[s].list) == 0 {
 			continue
@@ -184,7 +185,7 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 		if s > 0 {
 			e.useOverflow(&e.sets[s])
 		}
-		if e.allowed, err = e.limits.stores[s].Take(ctx, now, e.sets[s].list); err == nil && e.allowed {
+		if e.Allowed, err = e.limits.stores[s].Take(ctx, now, e.sets[s].list); err == nil && e.Allowed {
 			continue
 		}
 		for before := range e.sets[:s] {
@@ -255,10 +256,14 @@ func (e *Evaluation) debit(now int64) {
 // peek asks all stores for the outcomes of the request.
 func (e *Evaluation) peek(ctx context.Context, now int64) error {
 	e.fill(now)
+	e.Allowed, e.Delayed = true, 0
 	for s := range e.sets {
 		c := &e.sets[s]
 		if len(c.list) == 0 {
 			continue
+		}
+		if s > 0 {
+			e.useOverflow(c)
 		}
 		err := e.limits.stores[s].Peek(ctx, now, c.list)
 		switch {
@@ -271,9 +276,12 @@ func (e *Evaluation) peek(ctx context.Context, now int64) error {
 			return err
 		}
 		for i := range c.list {
-			e.allowed = e.allowed && (c.list[i].Outcome.Allowed || c.list[i].Shadow)
+			e.Allowed = e.Allowed && (c.list[i].Outcome.Allowed || c.list[i].Shadow)
 		}
-		e.delayed = max(e.delayed, c.wait())
+		e.Delayed = max(e.Delayed, c.wait())
+	}
+	if !e.Allowed {
+		e.Delayed = 0
 	}
 	return nil
 }

@@ -3,8 +3,9 @@
 package decide
 
 import (
-	"github.com/diana-limiter/diana/internal/plan"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/plan"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/redisstore"
@@ -36,8 +37,9 @@ type Limits struct {
 	// DegradedSince is since when some rules are evaluated without their store, or nil.
 	DegradedSince *time.Time
 
-	stores []store
-	bound  []bound        // by rule.Slot
+	stores []limit.Store  // that charges go to; the first is the local one
+	redis  int            // the index of Redis; 0: there is none
+	bound  []bound        // by plan.Rule.Slot
 	byName map[string]int // of each counters' name, the Slot of its rule with the largest limit
 }
 
@@ -59,12 +61,6 @@ type Redis struct {
 	ForgotAt int64 // when Redis was found to have lost its memory; 0: it has not
 }
 
-// store is a store that charges go to. The local one is the first.
-type store struct {
-	limit.Store
-	redis *redisstore.Store // nil: another kind
-}
-
 // storeSet is a set of stores: a bit for each index of Limits.stores.
 type storeSet uint64
 
@@ -75,14 +71,14 @@ const MaxStores = 62
 
 // bound is how a rule is counted.
 type bound struct {
-	elsewhere bool           // another store than the local one counts it
-	store     int            // its index; 0: there is no such store, or it is the local one
-	remote    limit.Counters // in that store; nil: there is none
-	local     limit.Counters // decide for a local rule, or while its store is down; nil: every request is allowed
-	meter     limit.Meter    // of local
-	known     limit.Counters // local ones that remember the actors of remote, see above; nil: there is no remote
-	wait      int64          // the longest wait of a request over the limit, in microseconds
-	both      int64          // the moment until which local and remote both decide; 0: they do not
+	elsewhere bool        // another store than the local one counts it
+	store     int         // its index; 0: there is no such store, or it is the local one
+	remote    any         // in that store; nil: there is none
+	local     any         // decide for a local rule, or while its store is down; nil: every request is allowed
+	meter     limit.Meter // of local
+	known     any         // local ones that remember the actors of remote, see above; nil: there is no remote
+	wait      int64       // the longest wait of a request over the limit, in microseconds
+	both      int64       // the moment until which local and remote both decide; 0: they do not
 	record    *record
 }
 
@@ -128,7 +124,7 @@ func (d *Decider) useLocked(p Plan, r Redis, now time.Time) error {
 
 // retire tells the stores that Limits are not in force, or no longer.
 func (d *Decider) retire(l *Limits) {
-	retire := func(s limit.Store, c limit.Counters) {
+	retire := func(s limit.Store, c any) {
 		if c != nil {
 			s.Retire(c)
 		}
@@ -138,24 +134,4 @@ func (d *Decider) retire(l *Limits) {
 		retire(d.local, b.known)
 		retire(l.stores[b.store], b.remote)
 	}
-}
-
-// down returns the stores that cannot be asked now.
-func (l *Limits) down() (down storeSet) {
-	for i := range l.stores {
-		if r := l.stores[i].redis; r != nil && !r.Up() {
-			down |= 1 << i
-		}
-	}
-	return down
-}
-
-// redisUp reports whether there is a Redis that is not among the stores that are down.
-func (l *Limits) redisUp(down storeSet) bool {
-	for i := range l.stores {
-		if l.stores[i].redis != nil && !down.has(i) {
-			return true
-		}
-	}
-	return false
 }

@@ -4,14 +4,18 @@ package decide
 
 import (
 	"context"
-	"github.com/diana-limiter/diana/internal/plan"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/plan"
+
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
+
+// Handle returns what ends the evaluation.
+func (e *Evaluation) Handle() Handle { return Handle{e, e.use.Load()} }
 
 // Limits returns the Limits that the request was evaluated by.
 func (e *Evaluation) Limits() *Limits { return e.limits }
@@ -42,13 +46,13 @@ func (e *Evaluation) wait(ctx context.Context, now int64) (err error) {
 		return nil
 	}
 	if e.decider.options.Frozen {
-		e.delayed = longest.wait()
+		e.Delayed = longest.wait()
 		return nil
 	}
 	room, counters := &e.decider.room, longest.of[i].rule.Counters
 	if !room.enter(counters) {
 		e.undo()
-		e.allowed = false
+		e.Allowed = false
 		refuse(&longest.list[i], longest.list[i].Outcome.Wait)
 		return nil
 	}
@@ -62,10 +66,10 @@ func (e *Evaluation) wait(ctx context.Context, now int64) (err error) {
 	}
 	if err != nil {
 		e.undo()
-		e.allowed = false
+		e.Allowed = false
 		return err
 	}
-	e.delayed = time.Duration(e.decider.local.Now()-now) * time.Microsecond
+	e.Delayed = time.Duration(e.decider.local.Now()-now) * time.Microsecond
 	return nil
 }
 
@@ -141,30 +145,30 @@ func (e *Evaluation) report(now int64, counted bool) {
 			if c.of[i].silent && (c.list[i].Shadow || c.list[i].Outcome.Allowed) {
 				continue // the other store's outcome counts
 			}
-			v := &e.verdicts[c.of[i].index]
+			v := &e.Verdicts[c.of[i].index]
 			if !v.Allowed {
 				continue // the local share has refused already
 			}
 			v.Outcome = c.list[i].Outcome
 			if v.Refused() {
 				never = never || neverAllows(r, now, c.list[i].Cost)
-				e.retryAfter = max(e.retryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
+				e.RetryAfter = max(e.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
 			}
 			if !counted {
 				continue
 			}
 			if !v.Allowed && e.sampler.Allow(now) {
 				e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules),
-					c.list[i].Key, &e.request, r.Mode == rule.Shadow)
+					c.list[i].Key, &e.request, r.Shadow)
 			}
 			e.count(r, v)
 		}
 	}
 	if never {
-		e.retryAfter = 0
+		e.RetryAfter = 0
 	}
 	if e.exempt {
-		e.verdicts = slices.DeleteFunc(e.verdicts, func(v rule.Verdict) bool { return v.Rule == nil })
+		e.Verdicts = slices.DeleteFunc(e.Verdicts, func(v rule.Verdict) bool { return v.Rule == nil })
 		e.rules = slices.DeleteFunc(e.rules, func(r *plan.Rule) bool { return r == nil })
 	}
 }
@@ -177,13 +181,13 @@ func (e *Evaluation) count(r *plan.Rule, v *rule.Verdict) {
 		t.refused.Add(1)
 	case !v.Allowed:
 		t.shadowRefused.Add(1)
-	case !e.allowed: // another rule refused: this one was not charged
-	case v.Wait > 0 && r.Mode == rule.Enforce, e.waited != "" && e.waited == r.Counters:
+	case !e.Allowed: // another rule refused: this one was not charged
+	case v.Wait > 0 && !r.Shadow, e.waited != "" && e.waited == r.Counters:
 		t.delayed.Add(1)
 	default:
 		t.allowed.Add(1)
 	}
-	if e.allowed && v.Allowed {
+	if e.Allowed && v.Allowed {
 		e.held = e.held || r.Algorithm.Held
 		e.refundable = e.refundable || len(r.Charge) > 0
 	}
@@ -214,10 +218,4 @@ func (e *Evaluation) overflowed(r *plan.Rule, now int64) {
 func due(last *atomic.Int64, now int64) bool {
 	before := last.Load()
 	return (before == 0 || now-before >= warnEvery.Microseconds()) && last.CompareAndSwap(before, now)
-}
-
-// fillIn sets what the evaluation has decided.
-func (e *Evaluation) fillIn(r *Result) {
-	r.Allowed, r.Degraded = e.allowed, e.degraded
-	r.RetryAfter, r.Delayed, r.Verdicts = e.retryAfter, e.delayed, e.verdicts
 }

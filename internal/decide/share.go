@@ -3,8 +3,9 @@
 package decide
 
 import (
-	"github.com/diana-limiter/diana/internal/plan"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/plan"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -63,7 +64,7 @@ func queues(r *plan.Rule) bool {
 // longestWait returns how long a request may wait under a rule, in microseconds. No request waits
 // under a limit of 0, because no wait helps, and none in shadow mode, because none is refused.
 func longestWait(r *plan.Rule) int64 {
-	if r.Limit.N == 0 || r.Mode == rule.Shadow {
+	if r.Limit.N == 0 || r.Shadow {
 		return 0
 	}
 	return r.Wait.Microseconds()
@@ -71,5 +72,5 @@ func longestWait(r *plan.Rule) int64 {
 
 // letsWait reports whether requests can wait under a rule.
 func letsWait(r *plan.Rule) bool {
-	return longestWait(r) > 0 || queues(r) && r.Mode == rule.Enforce
+	return longestWait(r) > 0 || queues(r) && !r.Shadow
 }

@@ -4,8 +4,9 @@ package decide
 
 import (
 	"context"
-	"github.com/diana-limiter/diana/internal/plan"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/plan"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -38,11 +39,11 @@ func (t *turn) take(ctx context.Context, e *Evaluation, now int64) error {
 	t.e = e
 	behind := t.othersWait()
 	if behind {
-		e.allowed = false
+		e.Allowed = false
 		if err := t.peek(ctx, now); err != nil {
 			return err
 		}
-	} else if err := e.ask(ctx, now); err != nil || e.allowed {
+	} else if err := e.ask(ctx, now); err != nil || e.Allowed {
 		return err
 	}
 	q, w := &e.decider.queues, &t.w
@@ -86,21 +87,21 @@ func (t *turn) ask(ctx context.Context) (again bool, err error) {
 	if limits != e.limits {
 		e.limits = limits
 		if strange := e.find(); strange != nil {
-			e.allowed = false
+			e.Allowed = false
 			return false, strange
 		}
 	}
 	e.fill(now)
 	if err := e.ask(ctx, now); err != nil {
-		e.allowed = false
+		e.Allowed = false
 		return false, err
 	}
-	if !e.allowed {
+	if !e.Allowed {
 		return t.join(now, false), nil
 	}
 	if t.w.key != (queueKey{}) {
 		e.waited = t.w.key.counters
-		e.delayed = time.Duration(now-t.w.began) * time.Microsecond
+		e.Delayed = time.Duration(now-t.w.began) * time.Microsecond
 	}
 	return false, nil
 }

@@ -25,7 +25,7 @@ const (
 	retryField  = "Retry-After"
 )
 
-// Policy is what RateLimit-Policy tells of one limit.
+// Policy is the description of one limit in RateLimit-Policy.
 type Policy struct {
 	Name       string
 	Limit      int64

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Limit is what a response tells of one limit.
+// Limit is the state of one limit in the header of a response.
 type Limit struct {
 	Name      string        // of the policy; one that no policy can have, for the older fields
 	Remaining int64         // requests, 0 to MaxNumber
 	Reset     time.Duration // after which more may be available, 0 to MaxReset
-	NoReset   bool          // the response does not tell when; Reset is a second
+	NoReset   bool          // the response does not have the time; Reset is a second
 }
 
 // Bounds of the values that are read.
@@ -27,7 +27,7 @@ const (
 // whole seconds.
 const margin = time.Second
 
-// Read returns what a response's header tells of limits. now is the client's time. Read skips what
+// Read returns the limits in the header of a response. now is the client's time. Read skips what
 // it cannot parse. RateLimit has priority; without it, Read uses RateLimit-Remaining and
 // RateLimit-Reset of older drafts, or the same with the prefix X-.
 func Read(h http.Header, now time.Time) []Limit {

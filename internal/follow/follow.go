@@ -12,7 +12,7 @@
 // source has a goroutine of its own, which waits for changes and sends them to the owner:
 //
 //	watch (local file) ---.
-//	source.Follow (remote) +--> run --> Apply
+//	track.Follow (remote) +--> run --> Apply
 //	Reload ---------------'      '----> Status
 //
 // A document that cannot be applied changes nothing: the last good one stays in force.
@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // Options say what a Follower follows, and who gets the results. All fields are required.
@@ -75,7 +76,7 @@ var errClosed = errors.New("the configuration is no longer followed")
 // then the snapshot or the limits of the file serve. The error is that of reading the file,
 // config.Errors, or that of Apply.
 func Start(o Options) (*Follower, error) {
-	text, err := readFile(o.File, config.MaxSize)
+	text, err := readFile(o.File, bounds.MaxConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +172,7 @@ func (f *Follower) watch(text []byte, err error) {
 // compare the file with what was read here.
 func (f *Follower) reload() error {
 	f.file.end()
-	text, err := readFile(f.options.File, config.MaxSize)
+	text, err := readFile(f.options.File, bounds.MaxConfig)
 	f.watch(text, err)
 	return f.load(text, err)
 }
@@ -253,7 +254,7 @@ func (f *Follower) switchRemote(local *config.Config) error {
 func (f *Follower) apply(local, remote *config.Config) error {
 	c := local
 	if remote != nil {
-		c = config.Compose(local, remote)
+		c = local.WithRemote(remote)
 	}
 	if err := f.options.Apply(c); err != nil {
 		return err

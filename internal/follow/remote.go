@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/track"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -109,12 +110,12 @@ func (f *Follower) ask(settings *config.Remote) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, s, err := source.Open(f.options.Vocabulary.Sources, o)
+	kind, s, err := f.options.Vocabulary.OpenSource(o)
 	if err != nil {
 		return nil, fmt.Errorf("remote: %w", err)
 	}
 	r := &remote{settings: settings, where: settings.Where(), kind: kind, source: s, roots: roots(o.TLS), since: f.options.Now()}
-	r.first, r.lost = source.Get(f.ctx, s, firstTimeout)
+	r.first, r.lost = track.Get(f.ctx, s, firstTimeout)
 	switch {
 	case f.ctx.Err() != nil:
 		r.close()
@@ -162,7 +163,7 @@ func (f *Follower) followRemote() {
 	r.cancel = cancel
 	lost := r.lost
 	r.following.Go(func() {
-		source.Follow(ctx, r.source, r.first, lost, source.Follower{
+		track.Follow(ctx, r.source, r.first, lost, track.Follower{
 			Changed: func(d source.Document) {
 				f.send(ctx, step{do: func() error { f.receive(r, d); return nil }})
 			},

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // A snapshot is a file that holds the last good document of a remote configuration. It is
@@ -53,7 +53,7 @@ func writeSnapshot(file, where string, text []byte) error {
 // readSnapshot returns the document in a snapshot of the remote configuration at where. The
 // error is os.ErrNotExist if the file does not exist.
 func readSnapshot(file, where string) ([]byte, error) {
-	data, err := readFile(file, config.MaxSize+longestHead)
+	data, err := readFile(file, bounds.MaxConfig+longestHead)
 	if err != nil {
 		return nil, err
 	}

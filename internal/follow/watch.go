@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -25,7 +26,7 @@ const fileSource = "file"
 // it, and it needs code for every way to replace a file. A ConfigMap, for example, changes by
 // swapping a symbolic link two directories up. Reading the file sees all of these.
 //
-// Rejected: source.Follow. It waits for longer and longer when a source is out of reach, and a
+// Rejected: track.Follow. It waits for longer and longer when a source is out of reach, and a
 // change of the local file must take effect within two seconds.
 type watched struct {
 	name   string
@@ -35,7 +36,9 @@ type watched struct {
 }
 
 func openFile(name string) (source.Source, error) {
-	return source.File().Open(source.Options{URL: &url.URL{Path: filepath.ToSlash(name)}})
+	files := config.Vocabulary{Sources: source.Kinds()}
+	_, s, err := files.OpenSource(source.Options{URL: &url.URL{Scheme: "file", Path: filepath.ToSlash(name)}})
+	return s, err
 }
 
 // end stops the goroutine, so that no step of it comes any more.

@@ -41,3 +41,9 @@ func appendEscaped(b, segment []byte) []byte {
 	}
 	return b
 }
+
+// IsWild reports whether a segment of a rule's URL is {name}, which stands for any segment.
+func IsWild(segment string) bool {
+	n := len(segment)
+	return n > 2 && segment[0] == '{' && segment[n-1] == '}' && !strings.ContainsAny(segment[1:n-1], "{}")
+}

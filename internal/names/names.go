@@ -11,20 +11,20 @@ import (
 )
 
 // Units returns the units of time that have names.
-func Units() []rule.Unit {
-	return []rule.Unit{
-		{Name: "second", Length: time.Second},
-		{Name: "minute", Length: time.Minute},
-		{Name: "hour", Length: time.Hour},
-		{Name: "day", Length: 24 * time.Hour},
+func Units() map[string]time.Duration {
+	return map[string]time.Duration{
+		"second": time.Second,
+		"minute": time.Minute,
+		"hour":   time.Hour,
+		"day":    24 * time.Hour,
 	}
 }
 
 // Unit returns a unit of time in the words of a configuration: its name, or a duration.
 func Unit(length time.Duration) string {
-	for _, u := range Units() {
-		if u.Length == length {
-			return u.Name
+	for name, unit := range Units() {
+		if unit == length {
+			return name
 		}
 	}
 	return length.String()
@@ -74,5 +74,5 @@ func describe(url rule.Pattern, r *rule.Rule) string {
 	if r.Algorithm.Uses("unit") {
 		rate += "/" + Unit(r.Limit.Unit)
 	}
-	return fmt.Sprintf("%s %s %s %s", url, rule.JoinActors(r.Actor), r.Algorithm.Name(), rate)
+	return fmt.Sprintf("%s %s %s %s", url, r.ActorText(), r.Algorithm.Name(), rate)
 }

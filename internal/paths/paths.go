@@ -47,8 +47,9 @@ const MaxLength = 8 << 10
 // MaxSegments is the largest accepted number of segments in a path.
 const MaxSegments = 256
 
-// The reasons to refuse a path, besides rule.ErrPathLong.
+// The reasons to refuse a path.
 var (
+	ErrLong     = &rule.PathError{Reason: "the path is longer than 8192 bytes", TooLong: true}
 	ErrControl  = &rule.PathError{Reason: "the path has a control character"}
 	ErrEscape   = &rule.PathError{Reason: "the path has a % that is not followed by two hexadecimal digits"}
 	ErrDots     = &rule.PathError{Reason: "the path has a dot segment that is not written as plain . or .. between slashes"}

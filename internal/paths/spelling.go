@@ -69,7 +69,7 @@ var kinds = func() (kinds [256]uint8) {
 func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
 	switch {
 	case len(path) > MaxLength:
-		return rule.ErrPathLong
+		return ErrLong
 	case path == "" || path[0] != '/': // such as "http://host/admin"
 		return ErrRelative
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -23,8 +24,8 @@ type Bandwidth struct {
 // newBandwidth returns the compiled bandwidth of an entry.
 func (v *resolver) newBandwidth(e *rule.Entry) (*Bandwidth, error) {
 	b := *e.Bandwidth
-	if b.Rate < rule.MinBandwidth || b.Rate > rule.MaxBandwidth {
-		return nil, fmt.Errorf("bandwidth of %q is %d, expected %d to %d", e.URL, b.Rate, rule.MinBandwidth, rule.MaxBandwidth)
+	if b.Rate < bounds.MinBandwidth || b.Rate > bounds.MaxBandwidth {
+		return nil, fmt.Errorf("bandwidth of %q is %d, expected %d to %d", e.URL, b.Rate, bounds.MinBandwidth, bounds.MaxBandwidth)
 	}
 	who, err := v.chains(b.Actor)
 	if err != nil {

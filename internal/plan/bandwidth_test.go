@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana/internal/actors"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -49,7 +50,7 @@ func TestBandwidths(t *testing.T) {
 	if b := s.Bandwidths; len(b) != 3 || b[0].Shared() || !b[1].Shared() || !b[2].Shared() || b[1].Counters == b[2].Counters {
 		t.Errorf("%+v", b)
 	}
-	for _, rate := range []int64{0, rule.MinBandwidth - 1, rule.MaxBandwidth + 1} {
+	for _, rate := range []int64{0, bounds.MinBandwidth - 1, bounds.MaxBandwidth + 1} {
 		if _, err := Compile([]rule.Entry{entry("/", rate)}, rule.Identity{}, rule.Paths{}, actors.Kinds()); err == nil || !strings.Contains(err.Error(), `bandwidth of "/" is`) {
 			t.Errorf("a rate of %d: %v", rate, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -20,7 +21,7 @@ func (s *Set) CostOf(r *Rule, req *rule.Request) int64 {
 		return r.Cost.N
 	}
 	if n, ok := req.Costs[name]; ok {
-		return min(max(n, 1), rule.MaxCost)
+		return min(max(n, 1), bounds.MaxCost)
 	}
 	if req.HTTP == nil {
 		return 1
@@ -30,7 +31,7 @@ func (s *Set) CostOf(r *Rule, req *rule.Request) int64 {
 		return 1
 	}
 	if len(lines) > mostLines {
-		return rule.MaxCost
+		return bounds.MaxCost
 	}
 	most := int64(1)
 	for _, line := range lines {
@@ -51,7 +52,7 @@ const longestCost = 64
 // readCost returns the cost in one line of a header. An empty line costs 1.
 func readCost(line string) int64 {
 	if len(line) > longestCost {
-		return rule.MaxCost
+		return bounds.MaxCost
 	}
 	if line = httptext.Trim(line); line == "" {
 		return 1
@@ -62,7 +63,7 @@ func readCost(line string) int64 {
 		}
 	}
 	if n, ok := httptext.Whole(line); ok {
-		return min(max(n, 1), rule.MaxCost)
+		return min(max(n, 1), bounds.MaxCost)
 	}
-	return rule.MaxCost
+	return bounds.MaxCost
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/actors"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -19,8 +20,7 @@ func TestCostOf(t *testing.T) {
 	r := rule.Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 1, Unit: time.Second}}
 	set := func(text string) *Set {
 		t.Helper()
-		var err error
-		if r.Cost, err = rule.ParseCost(text); err != nil {
+		if err := r.Cost.UnmarshalText([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		s, err := Compile([]rule.Entry{{URL: pattern(t, "/"), Rules: []rule.Rule{r}}}, identity(t), rule.Paths{}, actors.Kinds())
@@ -31,7 +31,7 @@ func TestCostOf(t *testing.T) {
 	}
 	told := request("X-Cost", "7")
 	told.Costs = map[string]int64{"X-Cost": 30}
-	toldTooMuch := &rule.Request{Costs: map[string]int64{"X-Cost": rule.MaxCost + 1}}
+	toldTooMuch := &rule.Request{Costs: map[string]int64{"X-Cost": bounds.MaxCost + 1}}
 	toldNothing := &rule.Request{Costs: map[string]int64{"X-Cost": 0}}
 	const trusted, unknown = "10.1.2.3:4", "192.0.2.1:1234"
 	for _, tc := range []struct {
@@ -46,7 +46,7 @@ func TestCostOf(t *testing.T) {
 		{"header:X-Cost", trusted, request(), 1},
 		{"header:X-Cost", "@", request("X-Cost", "7"), 1},
 		{"header:X-Cost", unknown, told, 30},
-		{"header:X-Cost", unknown, toldTooMuch, rule.MaxCost},
+		{"header:X-Cost", unknown, toldTooMuch, bounds.MaxCost},
 		{"header:X-Cost", unknown, toldNothing, 1},
 		{"header:X-Cost", unknown, &rule.Request{}, 1},
 		{"client:X-Cost", unknown, request("X-Cost", "7"), 7},
@@ -56,20 +56,20 @@ func TestCostOf(t *testing.T) {
 		{"client:X-Cost", unknown, request("X-Cost", "0"), 1},
 		{"client:X-Cost", unknown, request("X-Cost", "-3"), 1},
 		{"client:X-Cost", unknown, request("X-Cost", " 3\t"), 3},
-		{"client:X-Cost", unknown, request("X-Cost", "1000000"), rule.MaxCost},
-		{"client:X-Cost", unknown, request("X-Cost", "1000001"), rule.MaxCost},
-		{"client:X-Cost", unknown, request("X-Cost", "99999999999999999999"), rule.MaxCost},
-		{"client:X-Cost", unknown, request("X-Cost", "1.5"), rule.MaxCost},
-		{"client:X-Cost", unknown, request("X-Cost", "1, 5"), rule.MaxCost},
-		{"client:X-Cost", unknown, request("X-Cost", "-"), rule.MaxCost},
+		{"client:X-Cost", unknown, request("X-Cost", "1000000"), bounds.MaxCost},
+		{"client:X-Cost", unknown, request("X-Cost", "1000001"), bounds.MaxCost},
+		{"client:X-Cost", unknown, request("X-Cost", "99999999999999999999"), bounds.MaxCost},
+		{"client:X-Cost", unknown, request("X-Cost", "1.5"), bounds.MaxCost},
+		{"client:X-Cost", unknown, request("X-Cost", "1, 5"), bounds.MaxCost},
+		{"client:X-Cost", unknown, request("X-Cost", "-"), bounds.MaxCost},
 		{"client:X-Cost", unknown, request("X-Cost", "1", "X-Cost", "9", "X-Cost", "2"), 9},
 		{"client:X-Cost", unknown, request("X-Cost", "9", "X-Cost", ""), 9},
-		{"client:X-Cost", unknown, request("X-Cost", "9", "X-Cost", "x"), rule.MaxCost},
+		{"client:X-Cost", unknown, request("X-Cost", "9", "X-Cost", "x"), bounds.MaxCost},
 		{"header:X-Cost", trusted, request("X-Cost", "1", "X-Cost", "9"), 9},
 		{"client:X-Cost", unknown, request(repeated("X-Cost", "2", 32)...), 2},
-		{"client:X-Cost", unknown, request(repeated("X-Cost", "2", 33)...), rule.MaxCost},
+		{"client:X-Cost", unknown, request(repeated("X-Cost", "2", 33)...), bounds.MaxCost},
 		{"client:X-Cost", unknown, request("X-Cost", strings.Repeat("0", 63)+"2"), 2},
-		{"client:X-Cost", unknown, request("X-Cost", strings.Repeat("0", 64)+"2"), rule.MaxCost},
+		{"client:X-Cost", unknown, request("X-Cost", strings.Repeat("0", 64)+"2"), bounds.MaxCost},
 	} {
 		s := set(tc.cost)
 		if tc.request.HTTP != nil {

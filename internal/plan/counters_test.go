@@ -81,10 +81,10 @@ func TestCountersNeverMeet(t *testing.T) {
 			r.Actor = actor
 			for _, name := range names {
 				r.Name = name
-				add(counted(t, url, r)[0], url, rule.JoinActors(actor), name)
+				add(counted(t, url, r)[0], url, r.ActorText(), name)
 			}
 			r.Name = ""
-			add(counted(t, url, r, r)[1], url, rule.JoinActors(actor), "the second without a name")
+			add(counted(t, url, r, r)[1], url, r.ActorText(), "the second without a name")
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 func who(t testing.TB, texts ...string) (list []rule.Who) {
 	t.Helper()
 	for _, text := range texts {
-		w, err := rule.ParseWho(text)
-		if err != nil {
+		var w rule.Who
+		if err := w.UnmarshalText([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		list = append(list, w)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana/internal/actors"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -23,7 +24,7 @@ func FuzzField(f *testing.F) {
 		cost := s.CostOf(&costly, &rule.Request{HTTP: r})
 		for _, line := range []string{a, b} {
 			r.Header["X-Key"] = []string{line}
-			if alone := s.CostOf(&costly, &rule.Request{HTTP: r}); alone > cost || alone < 1 || cost > rule.MaxCost {
+			if alone := s.CostOf(&costly, &rule.Request{HTTP: r}); alone > cost || alone < 1 || cost > bounds.MaxCost {
 				t.Errorf("%q costs %d, and %q with %q %d", line, alone, a, b, cost)
 			}
 		}

@@ -46,7 +46,7 @@ func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
 	if path == "" || path == "*" {
 		path = "/"
 	}
-	if paths.IsPlain(path, s.paths.Case == rule.FoldCase) {
+	if paths.IsPlain(path, !s.paths.ExactCase) {
 		s.walk(m, path)
 	} else if err := s.read(m, path); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *Set) walk(m *Match, path string) {
 
 // read adds the entries that cover a path in any of its readings.
 func (s *Set) read(m *Match, path string) *rule.PathError {
-	fold := s.paths.Case == rule.FoldCase
+	fold := !s.paths.ExactCase
 	strange := m.spelling.Read(path, fold, false)
 	slashes := path
 	if strings.IndexByte(path, '\\') >= 0 { // a URL parser divides at a backslash, but not at %5C
@@ -138,7 +138,7 @@ func (s *Set) read(m *Match, path string) *rule.PathError {
 			strange = paths.Check(slashes)
 		}
 	}
-	if strange == rule.ErrPathLong || strange != nil && s.paths.Strange == rule.RefuseStrange {
+	if strange == paths.ErrLong || strange != nil && !s.paths.JudgeStrange {
 		return strange
 	}
 	m.visited, m.lookups = append(m.visited[:0], &s.root), 0

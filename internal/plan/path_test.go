@@ -19,7 +19,7 @@ import (
 func TestRefusedPaths(t *testing.T) {
 	t.Parallel()
 	s, judging := compile(t, "/admin"), compile(t, "/admin", "POST /login", "/")
-	judging.paths.Strange = rule.JudgeStrange
+	judging.paths.JudgeStrange = true
 	for reason, list := range map[*rule.PathError][]string{
 		paths.ErrControl: {
 			"/a%00", "/admin%00.png", "/%0a", "/a%0D%0Ab", "/a%09", "/%7f", "/a\tb", "/a\x7f", "/%2500", "/%25250a", "/a%1f/b",
@@ -39,7 +39,7 @@ func TestRefusedPaths(t *testing.T) {
 			strings.Repeat("/a", 257), strings.Repeat("/", 258) + "a", "/" + strings.Repeat("a%2F", 257), "/" + strings.Repeat("%5C", 256),
 			"/" + strings.Repeat("%255C", 256), strings.Repeat("/.", 257),
 		},
-		rule.ErrPathLong: {"/" + strings.Repeat("a", paths.MaxLength), "/" + strings.Repeat("%61", paths.MaxLength/3+1)},
+		paths.ErrLong: {"/" + strings.Repeat("a", paths.MaxLength), "/" + strings.Repeat("%61", paths.MaxLength/3+1)},
 	} {
 		for _, p := range list {
 			if err := paths.Check(p); err != reason {
@@ -49,7 +49,7 @@ func TestRefusedPaths(t *testing.T) {
 				t.Errorf("%.80q is evaluated by %v, and refused because %v, want that %v", p, names, err, reason)
 			}
 			names, err := find(judging, &rule.Request{Method: "GET", Path: p})
-			if reason == rule.ErrPathLong {
+			if reason == paths.ErrLong {
 				if err != reason {
 					t.Errorf("%.20q... with strange: judge: %v", p, err)
 				}
@@ -58,7 +58,7 @@ func TestRefusedPaths(t *testing.T) {
 			}
 		}
 	}
-	if rule.ErrPathLong.Status() != 414 || paths.ErrDots.Status() != 400 {
+	if paths.ErrLong.Status() != 414 || paths.ErrDots.Status() != 400 {
 		t.Error("want 414 for a path that is too long, and 400 for others")
 	}
 	for _, p := range []string{"", "admin", "*", "http://h/admin"} {
@@ -109,7 +109,7 @@ func TestNoSpellingEscapes(t *testing.T) {
 			t.Errorf("%q is judged by %v, want /admin not among them", p, got)
 		}
 	}
-	exact, err := Compile([]rule.Entry{{URL: pattern(t, "/admin"), Rules: []rule.Rule{perSecond("/admin")}}, {URL: pattern(t, "/Admin"), Rules: []rule.Rule{perSecond("/Admin")}}}, rule.Identity{}, rule.Paths{Case: rule.ExactCase}, actors.Kinds())
+	exact, err := Compile([]rule.Entry{{URL: pattern(t, "/admin"), Rules: []rule.Rule{perSecond("/admin")}}, {URL: pattern(t, "/Admin"), Rules: []rule.Rule{perSecond("/Admin")}}}, rule.Identity{}, rule.Paths{ExactCase: true}, actors.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}

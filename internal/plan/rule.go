@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -43,8 +44,8 @@ func (v *resolver) newRule(e *rule.Entry, r rule.Rule, identity string) (*Rule, 
 	if c.Meter, err = r.Algorithm.New(r.Limit); err != nil {
 		return nil, err
 	}
-	if r.Wait < 0 || r.Wait > rule.MaxWait || r.Wait > 0 && !r.Algorithm.Uses("wait") {
-		return nil, fmt.Errorf("wait is %v, expected 0 to %v, and 0 for an algorithm without it", r.Wait, rule.MaxWait)
+	if r.Wait < 0 || r.Wait > bounds.MaxWait || r.Wait > 0 && !r.Algorithm.Uses("wait") {
+		return nil, fmt.Errorf("wait is %v, expected 0 to %v, and 0 for an algorithm without it", r.Wait, bounds.MaxWait)
 	}
 	if len(r.Charge) > 0 && !r.Algorithm.Uses("charge") {
 		return nil, fmt.Errorf("charge is %v, expected none for an algorithm without it", r.Charge)

@@ -142,7 +142,7 @@ func under(pattern, route []string, fold bool) bool {
 	for i, p := range pattern {
 		p = decode(p)
 		switch {
-		case rule.IsWild(p) && route[i] != "", p == route[i], fold && strings.EqualFold(p, route[i]):
+		case httptext.IsWild(p) && route[i] != "", p == route[i], fold && strings.EqualFold(p, route[i]):
 		default:
 			return false
 		}

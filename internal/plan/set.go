@@ -151,7 +151,7 @@ func (s *Set) insert(e *entry) {
 			break // the root
 		}
 		e.depth++
-		if rule.IsWild(clean) {
+		if httptext.IsWild(clean) {
 			if n.wild == nil {
 				n.wild = &node{}
 			}
@@ -159,7 +159,7 @@ func (s *Set) insert(e *entry) {
 			continue
 		}
 		segment := httptext.Unescape(nil, clean)
-		if s.paths.Case == rule.FoldCase {
+		if !s.paths.ExactCase {
 			paths.Lower(segment)
 		}
 		if n.children == nil {

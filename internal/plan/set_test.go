@@ -37,8 +37,8 @@ func perSecond(name string) rule.Rule {
 
 func pattern(t testing.TB, text string) rule.Pattern {
 	t.Helper()
-	p, err := rule.ParsePattern(text)
-	if err != nil {
+	var p rule.Pattern
+	if err := p.UnmarshalText([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -202,7 +202,7 @@ func TestNamesAndCounters(t *testing.T) {
 	for name, change := range map[string]func(*rule.Rule){
 		"rpu":   func(r *rule.Rule) { r.Limit.N = 20 },
 		"burst": func(r *rule.Rule) { r.Limit.Burst = 5 },
-		"mode":  func(r *rule.Rule) { r.Mode = rule.Shadow },
+		"mode":  func(r *rule.Rule) { r.Shadow = true },
 	} {
 		if counters(change) != base {
 			t.Errorf("counters change with %s", name)

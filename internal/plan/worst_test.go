@@ -36,8 +36,8 @@ func measure(b *testing.B, r *http.Request, actor, cost string) {
 	var rules []rule.Rule
 	for range 3 {
 		a := parseActor(actor)
-		c, err := rule.ParseCost(cost)
-		if err != nil {
+		var c rule.Cost
+		if err := c.UnmarshalText([]byte(cost)); err != nil {
 			b.Fatal(err)
 		}
 		rules = append(rules, rule.Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 1, Unit: time.Second}, Actor: []rule.Actor{a}, Cost: c})

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 
-// Package refusals notes which actors are refused: a list of the most refused actors for each
+// Package refusals records which actors are refused. It has a list of the most refused actors for each
 // rule, and the refusals that are worth a line in a log.
 //
-// Refusing is the decision that must stay cheap under attack, and noting a refusal costs more than
-// deciding it. So a [Sampler], which one core uses most of the time, lets through at most 32
-// refusals in a millisecond: a flood pays for a comparison. With that bound one lock for
-// all rules is enough: 64 cores that refuse without end hold it for a quarter of the time. The
-// tally of a rule knows the exact number of its refusals, so a [Log] scales up the counts of a
-// sample. A core of a gateway does not reach the bound, because HTTP takes longer than that.
+// A refusal must stay cheap under attack, and recording a refusal costs more than deciding it. So a
+// [Sampler], which one core uses most of the time, allows at most 32 records in a millisecond. Each
+// further refusal costs a comparison. With that bound one lock for all rules is enough: 64 cores that
+// refuse without a pause hold it for a quarter of the time. The tally of a rule has the exact number of
+// its refusals, so a [Log] scales up the counts of a sample. A core of a gateway does not reach the
+// bound, because HTTP takes longer than that.
 package refusals
 
 import (
@@ -93,9 +93,9 @@ type Log struct {
 // returns the time in microseconds.
 func NewLog(report func(Refusal), now func() int64) *Log { return &Log{report: report, now: now} }
 
-// Note notes that a rule, one of so many, has refused r to the actor with that key. It must be
-// called before the tally of the rule counts the refusal: then a reader of both never finds more
-// refusals in the tally than in the list while no refusal is left out.
+// Note records that a rule has refused r of the actor with that key. rules is the number of all rules.
+// Note must be called before the tally of the rule counts the refusal. Then a reader of both never
+// finds more refusals in the tally than in the list, unless refusals are left out.
 func (l *Log) Note(now int64, of *Rule, rules int, key []byte, r *rule.Request, shadow bool) {
 	l.mu.Lock()
 	if of.list == nil {

@@ -120,5 +120,5 @@ func ReverseProxy(u *url.URL) http.Handler {
 	if strings.Trim(u.Path, "/") == "" {
 		return proxy
 	}
-	return keepBelow(proxy)
+	return KeepBelow(proxy)
 }

@@ -71,8 +71,8 @@ func (b Bandwidth) Expiry(s limit.State) int64 { return int64(s.Head)/1000 + 1 }
 // Pace is a bandwidth that a response keeps.
 type Pace struct {
 	Rate     Bandwidth
-	Counters limit.Counters // of the responses that share it; nil: the response has it for itself
-	Key      []byte         // of the actor whose responses share it
+	Counters any    // of the responses that share it; nil: the response has it for itself
+	Key      []byte // of the actor whose responses share it
 }
 
 // paced writes a body no faster than its bandwidths allow. It belongs to one goroutine.

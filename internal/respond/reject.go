@@ -26,9 +26,9 @@ func Path(r *http.Request) (string, *rule.PathError) {
 	return path, nil
 }
 
-// Reject answers a request that cannot be evaluated because of the client: with 400 or 414 if err
-// is a *rule.PathError, and with 408 if a body did not arrive in time. It reports whether err is
-// such an error; otherwise it writes nothing.
+// Reject answers a request that cannot be evaluated because of a mistake of the client. The status is
+// 400 or 414 if err is a *rule.PathError, and 408 if a body did not arrive in time. With another
+// error Reject writes nothing and returns false.
 func Reject(w http.ResponseWriter, err error) bool {
 	var strange *rule.PathError
 	switch {
@@ -42,9 +42,10 @@ func Reject(w http.ResponseWriter, err error) bool {
 	return true
 }
 
-// keepBelow refuses requests whose path could climb out of the base path of an upstream. It passes
-// the others to next. Such paths come here under "paths: {strange: judge}".
-func keepBelow(next http.Handler) http.Handler {
+// KeepBelow returns a handler that refuses a request whose path could climb out of the base path of
+// an upstream, and passes other requests to next. Such a path arrives only with the setting
+// "paths: {strange: judge}".
+func KeepBelow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := r.URL.EscapedPath(); path != "" {
 			if strange := paths.Check(path); strange != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/fields"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/paths"
 )
 
 // TestRefusalNames writes the names of policies as encoding/json does, also the strange ones.
@@ -69,7 +69,7 @@ func TestReject(t *testing.T) {
 		want int // 0: not answered
 	}{
 		{strange, 400},
-		{fmt.Errorf("reading: %w", rule.ErrPathLong), 414},
+		{fmt.Errorf("reading: %w", paths.ErrLong), 414},
 		{fmt.Errorf("reading: %w", os.ErrDeadlineExceeded), 408},
 		{errors.New("another"), 0},
 	} {

@@ -12,8 +12,8 @@ import (
 	"github.com/diana-limiter/diana/memstore"
 )
 
-// gathered is how many bytes of small writes are collected before they are paced.
-const gathered = 4 << 10
+// bufferSize is how many bytes of small writes are buffered before they are paced.
+const bufferSize = 4 << 10
 
 // sniffed is how many bytes of a response net/http reads to detect its content type.
 const sniffed = 512
@@ -37,7 +37,7 @@ func (x Watch) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	a := &writer{ResponseWriter: w, setStatus: x.SetStatus, ctx: r.Context()}
 	if len(x.Paces) > 0 {
 		a.paced = newPaced(a.ctx, w, x.Store, x.Paces)
-		a.gathered = bufio.NewWriterSize(a.paced, gathered)
+		a.buffer = bufio.NewWriterSize(a.paced, bufferSize)
 	}
 	next.ServeHTTP(a.abilities(), r)
 	a.finish()
@@ -50,7 +50,7 @@ type writer struct {
 	ctx       context.Context // the request's
 	status    int             // 0 until it is known
 	paced     *paced          // nil: the response has no bandwidth
-	gathered  *bufio.Writer   // in front of paced
+	buffer    *bufio.Writer   // in front of paced
 }
 
 // abilities returns a as a type with the optional interfaces of w. Programs find out by the type
@@ -106,14 +106,14 @@ func (a *writer) answered(status int) {
 // begin sets the status of a response whose handler has set none.
 func (a *writer) begin() {
 	if a.status == 0 {
-		a.WriteHeader(http.StatusOK) // now, although the body may still be gathered
+		a.WriteHeader(http.StatusOK) // now, although the body may still be buffered
 	}
 }
 
 func (a *writer) Write(b []byte) (int, error) {
 	a.begin()
 	if a.paced != nil {
-		return a.gathered.Write(b)
+		return a.buffer.Write(b)
 	}
 	return a.ResponseWriter.Write(b)
 }
@@ -141,7 +141,7 @@ func (a *writer) Flush() { _ = a.FlushError() }
 func (a *writer) FlushError() error {
 	a.begin()
 	if a.paced != nil {
-		if err := a.gathered.Flush(); err != nil {
+		if err := a.buffer.Flush(); err != nil {
 			return err
 		}
 	}
@@ -162,7 +162,7 @@ func (a *writer) CloseNotify() <-chan bool {
 // WriteHeader.
 func (a hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if a.paced != nil {
-		if err := a.gathered.Flush(); err != nil {
+		if err := a.buffer.Flush(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -184,6 +184,6 @@ func (a pusher) Push(target string, o *http.PushOptions) error {
 func (a *writer) finish() {
 	if a.paced != nil {
 		a.paced.last = true
-		_ = a.gathered.Flush() // a client that has disconnected needs no response
+		_ = a.buffer.Flush() // a client that has disconnected needs no response
 	}
 }

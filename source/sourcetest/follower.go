@@ -7,6 +7,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/track"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -17,7 +18,7 @@ type follower struct {
 	seen   []source.Document
 }
 
-// event is one call of a function of source.Follower.
+// event is one call of a function of track.Follower.
 type event struct {
 	document *source.Document // nil: it is about the centre
 	err      error            // why it is out of reach; nil: it is back
@@ -40,7 +41,7 @@ func (s *stage) follow(limit time.Duration) *follower {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		source.Follow(ctx, src, d, err, source.Follower{
+		track.Follow(ctx, src, d, err, track.Follower{
 			Changed: func(d source.Document) { f.events <- event{document: &d} },
 			Reached: func(err error) { f.events <- event{err: err} },
 		})

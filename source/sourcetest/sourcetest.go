@@ -4,13 +4,12 @@
 // source, in every state of the centre.
 //
 // A test starts a real centre, or a fake with the same protocol, and provides functions that
-// change its document. Most checks use [source.Follow], as gateways do.
+// change its document. Most checks use [track.Follow], as gateways do.
 package sourcetest
 
 import (
 	"context"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -258,14 +257,4 @@ func (s *stage) listen(serve func(net.Conn)) string {
 		running.Wait()
 	})
 	return l.Addr().String()
-}
-
-// URL returns the URL that text is, for the Options of a Centre.
-func URL(t *testing.T, text string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/track"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -313,7 +314,7 @@ var states = []struct {
 			src := s.open()
 			ctx, end := context.WithTimeout(s.Context(), rand.N(20*time.Millisecond))
 			s.soon("Follow", func() {
-				source.Follow(ctx, src, source.Document{}, nil, source.Follower{
+				track.Follow(ctx, src, source.Document{}, nil, track.Follower{
 					Changed: func(source.Document) {},
 					Reached: func(error) {},
 				})

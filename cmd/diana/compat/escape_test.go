@@ -143,7 +143,7 @@ func serves(t *testing.T, behind *tee) {
 // routes returns the routes by upstream in an answer of the tee.
 func routes(body string) map[string]string {
 	var served map[string]string
-	_ = json.Unmarshal([]byte(body), &served) // another body tells of no route
+	_ = json.Unmarshal([]byte(body), &served) // another body has no routes
 	return served
 }
 

@@ -132,7 +132,7 @@ var (
 	// heres are segments that some server drops.
 	heres = []string{".", "%2e", "%2E", "%252e", ".;", ".;a", ";", ";a=b", "%3b", "%20", "%00", "%09", "%0a", ".%20", "%20.", "+", "%c0%ae", "%ef%bc%8e", "%e2%80%8b"}
 
-	// fronts stand before the first slash.
+	// fronts are put before the first slash.
 	fronts = []string{
 		"//h", "///h", "////h", "//h:80", "//u@h", "//..", "//.", "//h/..", "//h//..", "//h/../..", `/\h`, `\\h`, `\/h`, "/%2fh", "/%5ch", "%2f", "%2f%2fh", "/;//h",
 		"http://h", "HTTP://h", "http://h:80", "http://h/", "http:///h", "http:/h", "http:", "https://h", "ws://h", "x:", `http:\\h`, "http://h?", "http://h;x", "http://u:p@h",
@@ -141,7 +141,7 @@ var (
 		"*", "?", "#", "/?", "/#", "/%3f", "/%23", "@h", "/@", ".", "..", "%2e", "%00", "~",
 	}
 
-	// ends stand behind the last segment.
+	// ends are put after the last segment.
 	ends = []string{
 		"/", "//", "/.", "/./", "/x/..", "/x/../", "/..", "/../admin", "/%2e", "/%2e/", "/x/%2e%2e", "/%2e%2e/admin", "/..;/admin", "/..%2fadmin", "/.%2e",
 		"%2f", "%2f.", "%2fx", "%2fx%2f..", "%5c", "%5cx", `\`, `\x`, `\..\admin`, "%252f", "%255c",
@@ -151,7 +151,7 @@ var (
 		"*", "~", ":", ",", "!", "'", `"`, "<", "|", "^", "`", "{", "}", "[", "]", "::$DATA", "&", "=", "$", ".html", "/index.html", "/index.html/", "%2findex.html",
 	}
 
-	// fewSeparators stand in place of a slash within pairs of tricks.
+	// fewSeparators replace a slash within pairs of tricks.
 	fewSeparators = []string{
 		"//", "///", "/./", "/%2e/", "/;/", "/;a=b/", "/.;/", "/%20/", "/%00/", "/%09/", "/%252e/", "%2f", "%2F", "%252f", "%5c", `\`, "%255c", "%c0%af", "%ef%bc%8f",
 		"/x/../", "/x//../", "/x//..//../", "/x/y/../../", "/x/%2e%2e/", "/x/.%2e/", "/x/..;/", "/x/..;a=b/", "/x;/../", "/x;a/..;b/", "/x/%252e%252e/", "/x/..%20/", "/x/..%00/",
@@ -160,8 +160,8 @@ var (
 	}
 )
 
-// separators returns what may stand in place of a slash: another slash, a dropped segment,
-// or segments that are taken back, divided in all ways.
+// separators returns texts that may replace a slash: another slash, a segment that servers drop, or
+// segments that later ones cancel, divided in all ways.
 func separators() []string {
 	all := append([]string(nil), fewSeparators...)
 	for _, a := range slashes {

@@ -84,7 +84,7 @@ func (t *tee) serve(conn net.Conn) {
 		for i, u := range t.upstreams {
 			_, body, err := wires[i].ask(head)
 			if err != nil {
-				served[u.name] = err.Error() // the upstream is gone, and the test must not go on as if it refused all
+				served[u.name] = err.Error() // the upstream has ended, and the test must not continue as if it refused all
 			} else if route, ok := route(body); ok {
 				served[u.name] = route
 			}

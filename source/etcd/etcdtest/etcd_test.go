@@ -5,6 +5,7 @@ package etcdtest_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"github.com/diana-limiter/diana/source"
 	"github.com/diana-limiter/diana/source/etcd"
 	"github.com/diana-limiter/diana/source/etcd/etcdtest"
-	"github.com/diana-limiter/diana/source/sourcetest"
 )
 
 // The credentials are read for each connection.
@@ -25,7 +25,7 @@ func TestCredentials(t *testing.T) {
 	var password string
 	var failure error
 	src := open(t, source.Options{
-		URL:         sourcetest.URL(t, "etcd://"+e.Addr()+"/diana"),
+		URL:         parseURL(t, "etcd://"+e.Addr()+"/diana"),
 		Credentials: func() (string, string, error) { return "gateway", password, failure },
 	})
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("found %v, expected %q", err, c.want)
 		}
 	}
-	without := open(t, source.Options{URL: sourcetest.URL(t, "etcd://"+e.Addr()+"/diana")})
+	without := open(t, source.Options{URL: parseURL(t, "etcd://"+e.Addr()+"/diana")})
 	if _, err := get(t, without); err == nil || !strings.Contains(err.Error(), "user name is empty") {
 		t.Errorf("found %v", err)
 	}
@@ -59,7 +59,7 @@ func TestEndpoints(t *testing.T) {
 	e.Put("diana", "first")
 	frozen, good := redistest.StartProxy(t, e.Addr()), redistest.StartProxy(t, e.Addr())
 	frozen.Freeze()
-	src := open(t, source.Options{URL: sourcetest.URL(t, "etcd://127.0.0.1:1,"+frozen.Addr()+","+good.Addr()+"/diana")})
+	src := open(t, source.Options{URL: parseURL(t, "etcd://127.0.0.1:1,"+frozen.Addr()+","+good.Addr()+"/diana")})
 	d, err := get(t, src)
 	if err != nil || string(d.Text) != "first" {
 		t.Fatalf("found %+v, %v", d, err)
@@ -97,4 +97,14 @@ func get(t *testing.T, s source.Source) (source.Document, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	return s.Get(ctx)
+}
+
+// parseURL returns the URL that text is.
+func parseURL(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
 }

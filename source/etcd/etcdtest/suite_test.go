@@ -35,7 +35,7 @@ func centre(t *testing.T, o etcdtest.Options) sourcetest.Centre {
 	c := sourcetest.Centre{
 		Kind: etcd.Kind(),
 		Options: source.Options{
-			URL: sourcetest.URL(t, "etcd://"+e.Addr()+"/diana/limits%20of%20all"),
+			URL: parseURL(t, "etcd://"+e.Addr()+"/diana/limits%20of%20all"),
 			TLS: e.TLSConfig(),
 		},
 		Put:     func(text []byte) { e.Put(key, string(text)) },

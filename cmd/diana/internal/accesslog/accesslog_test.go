@@ -76,7 +76,7 @@ func TestLines(t *testing.T) {
 		{at + `"GET /a b HTTP/1.1" 400 0`, "other"},
 		{"", "other"},
 		{" \t", "other"},
-		{at + `"GET /a HTTP/1.1`, `broken: expected a request such as "GET / HTTP/1.1" behind the time`},
+		{at + `"GET /a HTTP/1.1`, `broken: expected a request such as "GET / HTTP/1.1" after the time`},
 		{at + `"GET /a HTTP/1.1"`, "broken: expected a status after the request"},
 		{at + `"GET /a HTTP/1.1" 2000 0`, "broken: expected a status after the request"},
 		{at + `"GET /a HTTP/1.1" ok`, "broken: expected a status after the request"},

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// combined reads
+// readCombined reads
 //
 //	203.0.113.7 - ann [10/Oct/2000:13:55:36 -0700] "GET /a?b HTTP/1.1" 200 2326 "REFERER" "AGENT"
 //
 // The last two fields may be missing, as in the common form. Text after them is ignored, except one
 // more quoted field that lists addresses: X-Forwarded-For, as in the format of nginx' sample
 // configuration.
-func (p *parser) combined(line string, e *Entry) (kind, string) {
+func readCombined(line string, names *Names, when *clock, e *Entry) (kind, string) {
 	space := strings.IndexByte(line, ' ')
 	open := strings.Index(line, " [")
 	if space < 0 || open < space {
@@ -28,13 +28,13 @@ func (p *parser) combined(line string, e *Entry) (kind, string) {
 		return broken, "the time has no end, expected ]"
 	}
 	var ok bool
-	if e.Start, ok = p.when.common(line[:end]); !ok {
+	if e.Start, ok = when.common(line[:end]); !ok {
 		return broken, "not a time, expected one such as 10/Oct/2000:13:55:36 -0700"
 	}
 	e.Whole = true
 	text, escaped, rest, ok := quoted(line[end+1:])
 	if !ok {
-		return broken, `expected a request such as "GET / HTTP/1.1" behind the time`
+		return broken, `expected a request such as "GET / HTTP/1.1" after the time`
 	}
 	if len(rest) < 4 || rest[0] != ' ' {
 		return broken, "expected a status after the request"
@@ -42,8 +42,8 @@ func (p *parser) combined(line string, e *Entry) (kind, string) {
 	if e.Status, ok = digits(rest[1:4]); !ok || len(rest) > 4 && rest[4] != ' ' {
 		return broken, "expected a status after the request"
 	}
-	if n := p.names; n.referer >= 0 || n.agent >= 0 || n.forwards >= 0 {
-		p.quotedHeaders(rest[4:], e)
+	if names.referer >= 0 || names.agent >= 0 || names.forwards >= 0 {
+		readQuotedHeaders(rest[4:], names, e)
 	}
 	if escaped {
 		text = unescape(text)
@@ -51,14 +51,14 @@ func (p *parser) combined(line string, e *Entry) (kind, string) {
 	return e.requestLine(text), ""
 }
 
-// quotedHeaders reads the text after the status: the size, and headers in quotes.
-func (p *parser) quotedHeaders(rest string, e *Entry) {
+// readQuotedHeaders reads the text after the status: the size, and headers in quotes.
+func readQuotedHeaders(rest string, names *Names, e *Entry) {
 	at := strings.IndexByte(rest, '"')
 	if at < 0 {
 		return
 	}
 	rest = rest[at-1:]
-	for i, header := range []int{p.names.referer, p.names.agent, p.names.forwards} {
+	for i, header := range []int{names.referer, names.agent, names.forwards} {
 		text, escaped, behind, ok := quoted(rest)
 		if !ok {
 			return

@@ -2,9 +2,13 @@
 
 // Package accesslog reads the access logs of web servers.
 //
-// A line has one of three forms: the combined form of nginx and Apache (or the common form, which
-// is its beginning), a JSON object, or key=value, which diana serve writes. Each line is recognised
-// by itself. Files may be compressed by gzip. Several files are merged by time.
+// A line has one of three forms, which the package recognises for each line:
+//
+//   - the combined form of nginx and Apache, or its beginning, the common form
+//   - a JSON object
+//   - key=value, which diana serve writes
+//
+// Files may be compressed by gzip. The package merges several files by time.
 //
 // # Memory
 //
@@ -68,58 +72,4 @@ func NewNames(headers []string) *Names {
 	n.agent = slices.Index(n.Headers, "User-Agent")
 	n.forwards = slices.Index(n.Headers, "X-Forwarded-For")
 	return n
-}
-
-// kind is the kind of a line.
-type kind int
-
-const (
-	request kind = iota
-	other        // it has no request, or one that the server could not read
-	broken
-)
-
-// parser reads lines. It remembers what neighbouring lines have in common.
-type parser struct {
-	names *Names
-	when  clock
-	found found
-}
-
-// parse reads a line into e. why says what is wrong with a broken line.
-func (p *parser) parse(line string, e *Entry) (k kind, why string) {
-	clear(e.Headers)
-	*e = Entry{Duration: Unknown, Headers: e.Headers, File: e.File, Line: e.Line, read: e.read}
-	line = strings.TrimLeft(line, " \t")
-	switch {
-	case line == "":
-		return other, ""
-	case line[0] == '{':
-		return p.json(line, e)
-	case isKeyValue(line):
-		return p.keyValue(line, e)
-	}
-	return p.combined(line, e)
-}
-
-// requestLine reads the first line of a request. If it is not valid, the server that logged it
-// answered by itself.
-func (e *Entry) requestLine(text string) kind {
-	method, rest, _ := strings.Cut(text, " ")
-	target, version, _ := strings.Cut(rest, " ")
-	if !isToken(method) || target == "" || !strings.HasPrefix(version, "HTTP/") || strings.Contains(version, " ") {
-		return other
-	}
-	e.Method, e.Target = method, target
-	return request
-}
-
-// isToken reports whether a text is a valid method.
-func isToken(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
-	}
-	return s != ""
 }

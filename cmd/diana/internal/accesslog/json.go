@@ -7,63 +7,20 @@ import (
 	"strings"
 )
 
-// json reads a line that is an object.
-func (p *parser) json(line string, e *Entry) (kind, string) {
-	p.found.reset()
+// readJSON reads a line that is an object.
+func readJSON(line string, into *fields) (kind, string) {
 	s := scanner{text: line}
-	if !p.object(&s, e, 0, false) {
+	if !s.object(into, 0, false) {
 		return broken, "not JSON"
 	}
 	if s.space(); s.at < len(s.text) {
 		return broken, "not JSON: there is text after the object"
 	}
-	return p.entry(e)
+	return request, ""
 }
 
 // deepest is how deeply nested objects are read.
 const deepest = 3
-
-// object reads an object, and the nested objects that describe the request.
-func (p *parser) object(s *scanner, e *Entry, depth int, headers bool) bool {
-	s.at++ // {
-	if s.space(); s.skip('}') {
-		return true
-	}
-	for {
-		s.space()
-		name, ok := s.string()
-		if !ok {
-			return false
-		}
-		if s.space(); !s.skip(':') {
-			return false
-		}
-		s.space()
-		key := p.found.normal(name)
-		if s.peek() == '{' && depth < deepest {
-			within, of := inside(string(key))
-			if of {
-				if !p.object(s, e, depth+1, within) {
-					return false
-				}
-			} else if !s.other() {
-				return false
-			}
-		} else {
-			value, ok := s.value()
-			if !ok {
-				return false
-			}
-			p.put(key, value, headers, e)
-		}
-		switch s.space(); {
-		case s.skip('}'):
-			return true
-		case !s.skip(','):
-			return false
-		}
-	}
-}
 
 // inside reports whether an object of that name is read, and whether it contains headers.
 func inside(key string) (headers, ok bool) {
@@ -80,6 +37,48 @@ func inside(key string) (headers, ok bool) {
 type scanner struct {
 	text string
 	at   int
+}
+
+// object reads an object, and the nested objects that describe the request.
+func (s *scanner) object(into *fields, depth int, headers bool) bool {
+	s.at++ // {
+	if s.space(); s.skip('}') {
+		return true
+	}
+	for {
+		s.space()
+		name, ok := s.string()
+		if !ok {
+			return false
+		}
+		if s.space(); !s.skip(':') {
+			return false
+		}
+		s.space()
+		key := into.normal(name)
+		if s.peek() == '{' && depth < deepest {
+			within, of := inside(string(key))
+			if of {
+				if !s.object(into, depth+1, within) {
+					return false
+				}
+			} else if !s.other() {
+				return false
+			}
+		} else {
+			value, ok := s.value()
+			if !ok {
+				return false
+			}
+			into.put(key, value, headers)
+		}
+		switch s.space(); {
+		case s.skip('}'):
+			return true
+		case !s.skip(','):
+			return false
+		}
+	}
 }
 
 // peek returns the next byte, or 0.

@@ -21,13 +21,12 @@ func isKeyValue(line string) bool {
 	return false
 }
 
-// keyValue reads a line such as diana serve writes:
+// readKeyValue reads a line such as diana serve writes:
 //
 //	time=2006-01-02T15:04:05.678Z level=INFO msg=request method=GET path=/a status=200 ...
 //
 // A line with another msg is not a request.
-func (p *parser) keyValue(line string, e *Entry) (kind, string) {
-	p.found.reset()
+func readKeyValue(line string, into *fields) (kind, string) {
 	for line != "" {
 		key, rest, ok := strings.Cut(line, "=")
 		if !ok || strings.ContainsAny(key, " \"") {
@@ -49,11 +48,11 @@ func (p *parser) keyValue(line string, e *Entry) (kind, string) {
 		} else {
 			value, rest, _ = strings.Cut(rest, " ")
 		}
-		p.put(p.found.normal(key), value, false, e)
+		into.put(into.normal(key), value, false)
 		line = strings.TrimLeft(rest, " ")
 	}
-	if p.found.has(messageField) && p.found.values[messageField] != ownRequest {
+	if into.has(messageField) && into.values[messageField] != ownRequest {
 		return other, ""
 	}
-	return p.entry(e)
+	return request, ""
 }

@@ -53,8 +53,11 @@ func commonTime(s string) (int64, bool) {
 	return moment(year, month/3+1, day, seconds-offset, 0)
 }
 
-// any reads a time in any form that logs use: RFC 3339, also with a space for the T, or without a
-// zone, which means UTC; a number since the Unix epoch; or the time of the combined form.
+// any reads a time in any form that logs use:
+//
+//   - RFC 3339, also with a space for the T, or without a zone, which means UTC
+//   - a number since the Unix epoch
+//   - the time of the combined form
 func (c *clock) any(s string) (at int64, whole, ok bool) {
 	if len(s) > 4 && s[4] == '-' {
 		return isoTime(s)

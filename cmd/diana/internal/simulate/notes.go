@@ -17,8 +17,9 @@ import (
 
 // seen is what the entries of a log contained. The notes say what they lacked.
 type seen struct {
-	headers  []bool
-	first    int64 // time of the first entry
+	names    *accesslog.Names
+	headers  []bool // by names.Headers
+	first    int64  // time of the first entry
 	last     int64
 	host     bool
 	query    bool
@@ -35,6 +36,11 @@ type seen struct {
 	own        int64
 }
 
+func newSeen(names *accesslog.Names) seen {
+	return seen{names: names, headers: make([]bool, len(names.Headers))}
+}
+
+// look counts an entry, whose request is r.
 func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	if s.n++; s.n == 1 {
 		s.first = e.Start
@@ -106,7 +112,7 @@ func rulesOf(c *config.Config) (all []rule.Rule) {
 }
 
 // has reports whether any request of the logs had what an actor is found by.
-func (s *seen) has(a rule.Actor, names *accesslog.Names) bool {
+func (s *seen) has(a rule.Actor) bool {
 	header := a.Name
 	switch a.Kind {
 	case "query":
@@ -122,13 +128,12 @@ func (s *seen) has(a rule.Actor, names *accesslog.Names) bool {
 	default:
 		return true
 	}
-	i := slices.Index(names.Headers, header)
+	i := slices.Index(s.names.Headers, header)
 	return i >= 0 && s.headers[i]
 }
 
 // notes returns what a reader of a configuration's result must know.
-func (c *Comparison) notes(of *Count) (notes []string) {
-	s, names := &c.seen, c.requests.names
+func (s *seen) notes(of *Count) (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	held, global, quick, charged := false, false, false, false
 	status := of.simulation.limiter.Status().Rules
@@ -141,7 +146,7 @@ func (c *Comparison) notes(of *Count) (notes []string) {
 		}
 		quick = quick || r.Algorithm.Uses("unit") && r.Limit.Unit < 10*time.Second
 		for _, a := range r.Actor {
-			if missing := s.missing(a, &of.config.Identity, names); len(missing) > 0 {
+			if missing := s.missing(a, &of.config.Identity); len(missing) > 0 {
 				add("%q counts by %s: no line has %s, so it counts by address.", status[i].Name, a, strings.Join(missing, " or "))
 			}
 		}
@@ -165,7 +170,7 @@ func (c *Comparison) notes(of *Count) (notes []string) {
 }
 
 // missing returns what an actor is found by, if the logs have none of it.
-func (s *seen) missing(a rule.Actor, id *rule.Identity, names *accesslog.Names) (missing []string) {
+func (s *seen) missing(a rule.Actor, id *rule.Identity) (missing []string) {
 	sources := []rule.Actor{a}
 	switch {
 	case s.account && (a.Kind == "account" || a.String() == firstSource(id.Account, "account")),
@@ -177,7 +182,7 @@ func (s *seen) missing(a rule.Actor, id *rule.Identity, names *accesslog.Names) 
 		sources = id.Device
 	}
 	for _, source := range sources {
-		if source.Kind == "ip" || s.has(source, names) {
+		if source.Kind == "ip" || s.has(source) {
 			return nil
 		}
 		missing = append(missing, source.String())
@@ -186,8 +191,7 @@ func (s *seen) missing(a rule.Actor, id *rule.Identity, names *accesslog.Names) 
 }
 
 // logNotes returns what a reader must know about the logs, whatever the configuration.
-func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
-	s := &c.seen
+func (s *seen) logNotes(files []accesslog.File) (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	late := 0
 	for _, f := range files {
@@ -206,7 +210,7 @@ func (c *Comparison) logNotes(files []accesslog.File) (notes []string) {
 		add("%d requests are not evaluated: the gateway would answer them before any rule, because their URL cannot be read or is too long.", s.answered)
 	}
 	if s.own > 0 {
-		add("The request lines of diana serve are requests that it allowed. Its refusal lines are not replayed, because each stands for many requests.")
+		add("The request lines of diana serve are requests that it allowed. Its refusal lines are not replayed, because each is for many requests.")
 	}
 	return notes
 }

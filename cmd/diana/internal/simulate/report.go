@@ -115,7 +115,7 @@ type Span struct {
 
 // Report returns the result for the requests in files.
 func (c *Comparison) Report(files []accesslog.File) *Report {
-	r := &Report{Requests: c.seen.n, Notes: append([]string{}, c.logNotes(files)...)}
+	r := &Report{Requests: c.seen.n, Notes: append([]string{}, c.seen.logNotes(files)...)}
 	for _, f := range files {
 		file := File{f.Name, f.Lines, f.Requests, f.Others, f.Broken, f.Late, ""}
 		if f.Err != nil {
@@ -137,7 +137,7 @@ func (c *Comparison) result(of *Count, files []accesslog.File) *Result {
 	r := &Result{
 		Source: status.Config.Source, Version: status.Config.Version,
 		Allowed: of.requests - of.refused, Refused: of.refused, Delayed: of.delayed, NoRule: of.unruled,
-		Rules: []Rule{}, Timeline: of.timelineReport(status.Rules), Notes: append([]string{}, c.notes(of)...),
+		Rules: []Rule{}, Timeline: of.timelineReport(status.Rules), Notes: append([]string{}, c.seen.notes(of)...),
 	}
 	for i, configured := range rulesOf(of.config) {
 		s := status.Rules[i]

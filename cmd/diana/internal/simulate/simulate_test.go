@@ -207,7 +207,7 @@ func TestNoteOfHost(t *testing.T) {
 		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Host: host}); err != nil {
 			t.Fatal(err)
 		}
-		if notes := c.notes(c.counts[0]); len(notes) != want {
+		if notes := c.seen.notes(c.counts[0]); len(notes) != want {
 			t.Errorf("host %q: notes %q, want %d", host, notes, want)
 		}
 	}
@@ -235,7 +235,7 @@ func TestNoteOfDurations(t *testing.T) {
 		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Duration: duration}); err != nil {
 			t.Fatal(err)
 		}
-		if notes := c.logNotes(nil); len(notes) != want {
+		if notes := c.seen.logNotes(nil); len(notes) != want {
 			t.Errorf("%d µs: notes %q, want %d", duration, notes, want)
 		}
 	}

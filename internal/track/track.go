@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 
-package source
+// Package track follows the document of a source: it retries, times out and detects changes, for all
+// sources alike.
+package track
 
 import (
 	"bytes"
@@ -9,6 +11,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/diana-limiter/diana/source"
 )
 
 const (
@@ -29,17 +33,17 @@ const (
 // Follower has the functions that Follow calls, one at a time.
 type Follower struct {
 	// Changed is called with each document that differs from the previous one.
-	Changed func(Document)
+	Changed func(source.Document)
 
 	// Reached is called with an error when the centre goes out of reach, and with nil when
 	// it is within reach again.
 	Reached func(error)
 }
 
-// Follow reports changes of the document of a Source to a Follower, until ctx ends. seen is
+// Follow reports changes of the document of a source.Source to a Follower, until ctx ends. seen is
 // the document that the caller has read last. If the caller could not read it, lost is the
 // error; then Follow reports the first document that it reads.
-func Follow(ctx context.Context, s Source, seen Document, lost error, f Follower) {
+func Follow(ctx context.Context, s source.Source, seen source.Document, lost error, f Follower) {
 	pause := shortestPause
 	unknown := lost != nil
 	if lost != nil && !sleep(ctx, rand.N(pause)) {
@@ -77,7 +81,7 @@ func Follow(ctx context.Context, s Source, seen Document, lost error, f Follower
 }
 
 // Get calls s.Get with a timeout. Its error names the timeout if that has ended the call.
-func Get(ctx context.Context, s Source, within time.Duration) (Document, error) {
+func Get(ctx context.Context, s source.Source, within time.Duration) (source.Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	d, err := s.Get(ctx)
@@ -89,7 +93,7 @@ func Get(ctx context.Context, s Source, within time.Duration) (Document, error) 
 
 // wait calls s.Wait, for about longestWait at most. An error means that s could not find out
 // whether the document has changed.
-func wait(ctx context.Context, s Source, d Document) error {
+func wait(ctx context.Context, s source.Source, d source.Document) error {
 	ctx, cancel := context.WithTimeout(ctx, longestWait*9/10+rand.N(longestWait/5))
 	defer cancel()
 	if err := s.Wait(ctx, d); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -98,7 +102,7 @@ func wait(ctx context.Context, s Source, d Document) error {
 	return nil
 }
 
-func same(a, b Document) bool { return a.Exists == b.Exists && bytes.Equal(a.Text, b.Text) }
+func same(a, b source.Document) bool { return a.Exists == b.Exists && bytes.Equal(a.Text, b.Text) }
 
 // sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {

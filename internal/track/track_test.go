@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 
-package source_test
+package track_test
 
 import (
+	"github.com/diana-limiter/diana/internal/track"
+
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +94,7 @@ func follow(t *testing.T, s *script, seen source.Document, lost error) func() []
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		source.Follow(ctx, s, seen, lost, source.Follower{
+		track.Follow(ctx, s, seen, lost, track.Follower{
 			Changed: func(d source.Document) { note(fmt.Sprintf("%s %v", d.Text, d.Exists)) },
 			Reached: func(err error) { note(fmt.Sprint(err)) },
 		})
@@ -284,7 +286,7 @@ func TestFollowEnds(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Duration(after)*300*time.Millisecond, cancel)
 				begin := time.Now()
-				source.Follow(ctx, s, source.Document{}, c.lost, source.Follower{
+				track.Follow(ctx, s, source.Document{}, c.lost, track.Follower{
 					Changed: func(source.Document) {}, Reached: func(error) {},
 				})
 				if took := time.Since(begin); took != time.Duration(after)*300*time.Millisecond {

@@ -2,23 +2,7 @@
 
 package decide
 
-import (
-	"time"
-
-	"github.com/diana-limiter/diana/rule"
-)
-
-// Result is the decision about one request.
-type Result struct {
-	Allowed    bool
-	Degraded   bool
-	RetryAfter time.Duration
-	Delayed    time.Duration
-	Verdicts   []rule.Verdict // until Done
-	Handle
-}
-
-// Handle refers to the Evaluation behind a Result until Done. The zero value refers to none.
+// Handle refers to an Evaluation until Done. The zero value refers to none.
 type Handle struct {
 	e   *Evaluation
 	use uint64

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+
+package simulate
+
+import (
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/internal/paths"
+)
+
+// Comparison evaluates entries of logs under one configuration, or under two.
+type Comparison struct {
+	counts   []*Count // one or two
+	only     [2][]*refusals
+	onlyN    [2]int64
+	requests *requests
+	seen     seen
+}
+
+// NewComparison returns a Comparison of one Count, or two.
+func NewComparison(names *accesslog.Names, counts ...*Count) *Comparison {
+	c := &Comparison{counts: counts, requests: newRequests(names), seen: newSeen(names)}
+	for i, count := range counts {
+		c.only[i] = make([]*refusals, len(count.rules))
+	}
+	return c
+}
+
+// Outcome is the decision on an entry.
+type Outcome struct {
+	Evaluated  bool // false: a gateway would answer the request before any rule
+	Allowed    bool
+	Delayed    time.Duration
+	RetryAfter time.Duration
+}
+
+// Play evaluates an entry, and returns the outcome of each Count.
+func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
+	r, ok := c.requests.of(e)
+	if !ok || !honest(r.Path) {
+		c.seen.answered++
+		return outcomes, nil
+	}
+	c.seen.look(e, &r)
+	var decisions [2]diana.Decision
+	for i, count := range c.counts {
+		if decisions[i], err = count.evaluate(e, r); err != nil {
+			return outcomes, err
+		}
+		d := &decisions[i]
+		outcomes[i] = Outcome{true, d.Allowed, d.Delayed, d.RetryAfter}
+	}
+	if len(c.counts) == 2 && decisions[0].Allowed != decisions[1].Allowed {
+		which := 0
+		if decisions[0].Allowed {
+			which = 1
+		}
+		c.onlyRefused(which, &decisions[which], e, &r)
+	}
+	for i, count := range c.counts {
+		count.leave(&decisions[i], e)
+	}
+	return outcomes, nil
+}
+
+// honest reports whether a gateway accepts a path, whatever paths.strange says.
+func honest(path string) bool { return paths.Check(path) == nil }
+
+// onlyRefused counts a request that one configuration refuses and the other allows.
+func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *accesslog.Entry, r *diana.Request) {
+	c.onlyN[which]++
+	for i := range d.Verdicts {
+		v := &d.Verdicts[i]
+		if !v.Refused() {
+			continue
+		}
+		of := &c.only[which][c.counts[which].index[v.Rule.Name]]
+		if *of == nil {
+			*of = newRefusals(len(c.only[which]))
+		}
+		(*of).add(v.Rule, c.counts[which].keyOf(v.Rule, r), e)
+	}
+}
