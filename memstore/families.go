@@ -40,7 +40,7 @@ type family struct {
 	listed bool // is in rooms.all
 }
 
-// counters is the any of this store.
+// counters is the handle that Store.Counters returns.
 type counters struct {
 	*family
 	limit.Meter

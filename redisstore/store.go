@@ -79,7 +79,7 @@ type Store struct {
 	done  sync.WaitGroup
 }
 
-// counters is the any of this store.
+// counters is the handle that Store.Counters returns.
 type counters struct {
 	name   unique.Handle[string]
 	sum    [sha256.Size]byte // of the name
