@@ -39,7 +39,7 @@ var layout = []struct {
 		"internal/decide internal/fields internal/follow internal/plan internal/refusals internal/respond"},
 	{"internal/follow", "config source internal/bounds internal/track"},
 	{"internal/respond", "internal/fields internal/paths limit memstore rule"},
-	{"internal/decide", "internal/bounds internal/plan internal/refusals limit memstore redisstore rule"},
+	{"internal/decide", "internal/bounds internal/plan internal/refusals internal/waitqueue limit memstore redisstore rule"},
 	{"internal/refusals", "internal/plan internal/top rule"},
 	{"internal/plan", "internal/bounds internal/httptext internal/names internal/paths limit rule"},
 	{"internal/fields", "internal/httptext"},

@@ -28,7 +28,7 @@ func globalLines() []line {
 }
 
 func measureRoundTrips(r *report) (m measured, ok bool) {
-	s := r.find(aloneWorkload, dianaThree).of(requestCalls)
+	s := r.find(aloneWorkload, dianaThree).series(requestCalls)
 	if s == nil {
 		return m, false
 	}
@@ -46,11 +46,11 @@ func measureExactness(r *report) (m measured, ok bool) {
 		if w.Workload != exactWorkload {
 			continue
 		}
-		for i, n := range w.of(allowed).Rounds {
+		for i, n := range w.series(allowed).Rounds {
 			all++
-			low := w.of(promised).Rounds[i]
-			high := low + w.of(refilled).Rounds[i]
-			if n >= low && n <= high && w.of(failures).Rounds[i] == 0 {
+			low := w.series(promised).Rounds[i]
+			high := low + w.series(refilled).Rounds[i]
+			if n >= low && n <= high && w.series(failures).Rounds[i] == 0 {
 				exact++
 			}
 		}
@@ -61,10 +61,10 @@ func measureExactness(r *report) (m measured, ok bool) {
 
 func measureRefusals(r *report) (m measured, ok bool) {
 	w := r.find(refusedWorkload, dianaLimiter)
-	if w.of(refusals) == nil {
+	if w.series(refusals) == nil {
 		return m, false
 	}
-	m.value = 1000 * w.of(refusalCalls).Median / w.of(refusals).Median
+	m.value = 1000 * w.series(refusalCalls).Median / w.series(refusals).Median
 	m.diana = fewText(m.value)
 	return m, true
 }

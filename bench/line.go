@@ -84,10 +84,10 @@ func (l *line) measure(r *report) (measured, bool) {
 		return l.custom(r)
 	}
 	ours := r.find(l.workload, l.system)
-	if ours.of(l.figure) == nil {
+	if ours.series(l.figure) == nil {
 		return measured{}, false
 	}
-	m := measured{value: ours.of(l.figure).Median}
+	m := measured{value: ours.series(l.figure).Median}
 	m.diana = l.figure.format(m.value)
 	if len(l.beside) == 0 {
 		return m, true
@@ -96,7 +96,7 @@ func (l *line) measure(r *report) (measured, bool) {
 	if theirs == nil {
 		return measured{}, false
 	}
-	m.beside = l.figure.format(theirs.of(l.figure).Median) + ", " + theirs.System
+	m.beside = l.figure.format(theirs.series(l.figure).Median) + ", " + theirs.System
 	m.ratio = ratio(ours, theirs, l.figure)
 	if theirs.Kind == rival {
 		m.ratio = timesBetter(ours, theirs, l.figure)

@@ -37,7 +37,7 @@ func localLines() []line {
 // keys, because a table may have to grow for them.
 func measureAllocs(r *report) (m measured, ok bool) {
 	for _, w := range r.Rows {
-		if s := w.of(allocs); w.Group == "local" && strings.HasPrefix(w.System, "Diana") && s != nil {
+		if s := w.series(allocs); w.Group == "local" && strings.HasPrefix(w.System, "Diana") && s != nil {
 			m.value, ok = max(m.value, s.Median), true
 		}
 	}

@@ -71,7 +71,7 @@ func middlewareGroup() group {
 // measureFields compares the handler that sends RateLimit fields with one that sets two fields,
 // round by round.
 func measureFields(r *report) (m measured, ok bool) {
-	ours, theirs := r.find(middlewareWorkload, dianaHandler(1000, true)).of(nsOver), r.find(middlewareWorkload, fieldsHandler).of(nsOver)
+	ours, theirs := r.find(middlewareWorkload, dianaHandler(1000, true)).series(nsOver), r.find(middlewareWorkload, fieldsHandler).series(nsOver)
 	if ours == nil || theirs == nil {
 		return m, false
 	}
@@ -112,8 +112,8 @@ func measureMiddleware(ctx context.Context, r *run) error {
 			continue
 		}
 		for _, f := range []struct{ total, over figure }{{requestTime, nsOver}, {requestAllocs, allocsOver}, {requestBytes, bytesOver}} {
-			for i, v := range m.of(f.total).Rounds {
-				m.add(f.over, v-bare.of(f.total).Rounds[i])
+			for i, v := range m.series(f.total).Rounds {
+				m.add(f.over, v-bare.series(f.total).Rounds[i])
 			}
 		}
 	}

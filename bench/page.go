@@ -181,7 +181,7 @@ func betterThan(r *report, rows []*row, f figure) (all []better) {
 		return nil
 	}
 	for _, ours := range rows {
-		if ours.Kind != diana || ours.of(f) == nil {
+		if ours.Kind != diana || ours.series(f) == nil {
 			continue
 		}
 		best := r.best(ours, f, alike)
@@ -212,13 +212,13 @@ func betterRivals(rows []*row, ours *row, f figure) (n int) {
 }
 
 func named(m *row, f figure) string {
-	return fmt.Sprintf("%s (%s)", f.format(m.of(f).Median), m.System)
+	return fmt.Sprintf("%s (%s)", f.format(m.series(f).Median), m.System)
 }
 
 // clearlyBetter reports whether a is better than b by more than a twentieth, and not only by
 // fractions that nobody sees.
 func clearlyBetter(a, b *row, f figure) bool {
-	x, y := a.of(f), b.of(f)
+	x, y := a.series(f), b.series(f)
 	if x == nil || y == nil || f.format(x.Median) == f.format(y.Median) {
 		return false
 	}

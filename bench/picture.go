@@ -83,7 +83,7 @@ func chapters(r *report) (all []chapter) {
 		for _, l := range g.lines {
 			name := l.workload + ": " + l.figure.name + ", " + strings.TrimPrefix(l.system, "Diana ")
 			ours := r.find(l.workload, l.system)
-			if ours.of(l.figure) == nil || l.figure.better == neither || seen[name] {
+			if ours.series(l.figure) == nil || l.figure.better == neither || seen[name] {
 				continue
 			}
 			if best := r.best(ours, l.figure, alike); best != nil {

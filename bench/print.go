@@ -44,7 +44,7 @@ func printReport(r *report, out io.Writer) error {
 // cell says how many times better the first row is.
 func printedRows(rows []*row, figures []figure) [][]string {
 	shown := slices.DeleteFunc(slices.Clone(figures), func(f figure) bool {
-		return !slices.ContainsFunc(rows, func(m *row) bool { return m.of(f) != nil })
+		return !slices.ContainsFunc(rows, func(m *row) bool { return m.series(f) != nil })
 	})
 	head := []string{rows[0].Group + ": " + rows[0].Workload, shown[0].name, "±"}
 	for _, f := range shown[1:] {
@@ -55,7 +55,7 @@ func printedRows(rows []*row, figures []figure) [][]string {
 		cells := []string{"  " + m.System}
 		for i, f := range shown {
 			text, spread := "", ""
-			if s := m.of(f); s != nil {
+			if s := m.series(f); s != nil {
 				text, spread = f.format(s.Median), fmt.Sprintf("%.0f %%", 100*s.spread())
 			}
 			cells = append(cells, text)

@@ -82,8 +82,8 @@ func (m *row) add(f figure, v float64) {
 	m.Figures[f.name].add(v)
 }
 
-// of returns the values of a figure, or nil if the row has none. The row may be nil.
-func (m *row) of(f figure) *series {
+// series returns the values series a figure, or nil if the row has none. The row may be nil.
+func (m *row) series(f figure) *series {
 	if m == nil {
 		return nil
 	}
@@ -104,11 +104,11 @@ func (r *report) find(workload, system string) *row {
 // candidates, or nil.
 func (r *report) best(ours *row, f figure, candidate func(ours, other *row) bool) (best *row) {
 	for _, m := range r.Rows {
-		s := m.of(f)
+		s := m.series(f)
 		if m.Workload != ours.Workload || s == nil || !candidate(ours, m) {
 			continue
 		}
-		if best == nil || (f.better == more) == (s.Median > best.of(f).Median) {
+		if best == nil || (f.better == more) == (s.Median > best.series(f).Median) {
 			best = m
 		}
 	}
@@ -137,7 +137,7 @@ func (r *report) workloads() (all [][]*row) {
 // ratio returns a figure of one row divided by that of another: the median over the rounds,
 // because a disturbance affects all systems of a round. It returns 0 if a figure is missing.
 func ratio(a, b *row, f figure) float64 {
-	x, y := a.of(f), b.of(f)
+	x, y := a.series(f), b.series(f)
 	if x == nil || y == nil {
 		return 0
 	}

@@ -38,7 +38,7 @@ func worstGroup() group {
 func worstOf(what, prefix string, b bound) line {
 	return custom(what, func(r *report) (m measured, ok bool) {
 		for _, w := range r.Rows {
-			if s := w.of(nsRefusal); s != nil && strings.HasPrefix(w.System, prefix) && s.Median > m.value {
+			if s := w.series(nsRefusal); s != nil && strings.HasPrefix(w.System, prefix) && s.Median > m.value {
 				m.value, ok = s.Median, true
 			}
 		}

@@ -75,7 +75,7 @@ func (r *records) shrink(now int64) (any bool) {
 		if meta == empty || meta == tomb || head&locked != 0 {
 			continue
 		}
-		c := r.families.of(meta & idMask).last.Load()
+		c := r.families.get(meta & idMask).last.Load()
 		p := location{shard: h, meta: meta, record: e}
 		if c.aging == nil || !p.lockFrom(head) {
 			continue

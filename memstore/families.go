@@ -91,8 +91,8 @@ type chunk [1 << chunkBits]atomic.Pointer[family]
 
 func (fs *families) init(r *records) { fs.records, fs.byName = r, map[string]*family{} }
 
-// of returns the family with that id.
-func (fs *families) of(id uint64) *family { return fs.entry(id).Load() }
+// get returns the family with that id.
+func (fs *families) get(id uint64) *family { return fs.entry(id).Load() }
 
 func (fs *families) entry(id uint64) *atomic.Pointer[family] {
 	return &fs.byID[id>>chunkBits].Load()[id&(1<<chunkBits-1)]

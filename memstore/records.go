@@ -161,7 +161,7 @@ func (r *records) replace(h *shard, e *record, f *family, now int64) (admitted b
 	if meta == empty || meta == tomb || head&locked != 0 || !e.head.CompareAndSwap(head, head|locked) {
 		return false
 	}
-	old := r.families.of(meta & idMask)
+	old := r.families.get(meta & idMask)
 	removed := false
 	if r.expired(h, meta, head, now) && !r.beside(old, meta) {
 		removed, admitted = r.rooms.replace(old, f)
@@ -181,7 +181,7 @@ func (r *records) replace(h *shard, e *record, f *family, now int64) (admitted b
 
 // expired reports whether a record has no effect any more. The record is locked.
 func (r *records) expired(shard *shard, meta, head uint64, now int64) bool {
-	f := r.families.of(meta & idMask)
+	f := r.families.get(meta & idMask)
 	c := f.newest.Load()
 	switch {
 	case f.queues && r.queues.exists(shard, meta):
@@ -199,7 +199,7 @@ func (r *records) expired(shard *shard, meta, head uint64, now int64) bool {
 // retired reports whether a record's counters are no longer in use, no request waits, and no
 // slot is held. The counters can come back before those requests have ended.
 func (r *records) retired(shard *shard, meta, head uint64) bool {
-	f := r.families.of(meta & idMask)
+	f := r.families.get(meta & idMask)
 	return f.newest.Load() == nil && (!f.held || head == 0) && (!f.queues || !r.queues.exists(shard, meta))
 }
 
@@ -215,7 +215,7 @@ func (r *records) keep(h *shard, meta, head uint64) bool {
 	if !r.retired(h, meta, head) {
 		return true
 	}
-	f := r.families.of(meta & idMask)
+	f := r.families.get(meta & idMask)
 	if r.beside(f, meta) {
 		r.rooms.addBeside(-1)
 	} else {

@@ -89,12 +89,12 @@ func (r *rooms) settle() {
 	r.rest = r.maxKeys - n*r.size
 	r.beyond = 0
 	for _, f := range r.all {
-		r.beyond += max(f.keys-r.of(f), 0)
+		r.beyond += max(f.keys-r.reserve(f), 0)
 	}
 }
 
-// of returns the size of a family's room.
-func (r *rooms) of(f *family) int {
+// size returns the size reserve a family's room.
+func (r *rooms) reserve(f *family) int {
 	if f.roomy {
 		return r.size
 	}
@@ -115,7 +115,7 @@ func (r *rooms) replace(old, f *family) (removed, admitted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settle()
-	if old != f && old.keys <= r.of(old) {
+	if old != f && old.keys <= r.reserve(old) {
 		return false, false
 	}
 	r.sub(old)
@@ -146,7 +146,7 @@ func (r *rooms) full(f *family) bool {
 }
 
 func (r *rooms) fits(f *family) bool {
-	return r.keys < r.maxKeys && (f.keys < r.of(f) || r.beyond < r.rest)
+	return r.keys < r.maxKeys && (f.keys < r.reserve(f) || r.beyond < r.rest)
 }
 
 func (r *rooms) add(f *family) bool {
@@ -154,7 +154,7 @@ func (r *rooms) add(f *family) bool {
 		return false
 	}
 	r.list(f)
-	if f.keys >= r.of(f) {
+	if f.keys >= r.reserve(f) {
 		r.beyond++
 	}
 	f.keys++
@@ -165,7 +165,7 @@ func (r *rooms) add(f *family) bool {
 func (r *rooms) sub(f *family) {
 	f.keys--
 	r.keys--
-	if f.keys >= r.of(f) {
+	if f.keys >= r.reserve(f) {
 		r.beyond--
 	}
 }

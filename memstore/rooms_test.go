@@ -64,7 +64,7 @@ func scan(s *Store, now int64) map[*family]kept {
 			if meta == empty || meta == tomb {
 				continue
 			}
-			f := s.records.families.of(meta & idMask)
+			f := s.records.families.get(meta & idMask)
 			if s.records.beside(f, meta) {
 				continue
 			}

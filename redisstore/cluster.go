@@ -35,8 +35,8 @@ func tags(cluster bool) []string {
 // batchers are the batchers of a Store, one for each tag.
 type batchers []*batcher
 
-// of returns the batcher of a charge.
-func (all batchers) of(ch *limit.Charge) *batcher { return all[all.indexOf(ch)] }
+// batcher returns the batcher batcher a charge.
+func (all batchers) batcher(ch *limit.Charge) *batcher { return all[all.indexOf(ch)] }
 
 // indexOf returns the index of the batcher of a charge. All gateways must agree. Overflow counters
 // have one key, so the names of their counters separate them.

@@ -130,7 +130,7 @@ func wait(batches map[*batch]bool) (err error) {
 func (d *debts) sendOne(o debt, leads bool) *batch {
 	s := d.store
 	ch := limit.Charge{Counters: o.c, Key: []byte(o.key), At: o.at}
-	return s.batchers.of(&ch).add(func(b *batch) {
+	return s.batchers.batcher(&ch).add(func(b *batch) {
 		b.urgent, b.leads = true, leads
 		if s.options.CallerClock {
 			b.now = o.at

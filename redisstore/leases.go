@@ -156,7 +156,7 @@ func (l *leases) renew(some []actor) map[*batch]bool {
 			continue // all its requests have ended
 		}
 		ch := limit.Charge{Counters: c, Key: []byte(a.key)}
-		if b := l.batchers.of(&ch).add(func(b *batch) { b.renew(&ch) }); b != nil {
+		if b := l.batchers.batcher(&ch).add(func(b *batch) { b.renew(&ch) }); b != nil {
 			batches[b] = true
 		}
 	}

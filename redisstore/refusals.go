@@ -39,7 +39,7 @@ func (r *refusals) certain(now int64, charges []limit.Charge) (refused bool) {
 	for i := range charges {
 		ch := &charges[i]
 		f := r.cell(ch).Load()
-		if f == nil || !f.of(ch) || f.cost != ch.Cost || ch.Shadow {
+		if f == nil || !f.concerns(ch) || f.cost != ch.Cost || ch.Shadow {
 			continue
 		}
 		passed := max(now-f.since, 0)
@@ -106,6 +106,6 @@ func (r *refusals) cellOf(key []byte, salt uint64) *atomic.Pointer[refusal] {
 // salt separates the actors of several counters.
 func (r *refusals) salt(counters string) uint64 { return maphash.String(r.seed, counters) }
 
-func (f *refusal) of(ch *limit.Charge) bool {
+func (f *refusal) concerns(ch *limit.Charge) bool {
 	return f.c == ch.Counters.(*counters) && f.key == string(ch.Key)
 }

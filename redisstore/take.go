@@ -32,7 +32,7 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	if parts != nil {
 		return s.takeParts(ctx, now, charges, parts)
 	}
-	p, err := s.batchers.of(&charges[0]).submit(now, charges, true, (*batch).take)
+	p, err := s.batchers.batcher(&charges[0]).submit(now, charges, true, (*batch).take)
 	if err != nil {
 		return false, err
 	}
@@ -101,7 +101,7 @@ func (s *Store) Peek(ctx context.Context, now int64, charges []limit.Charge) err
 	}
 	parts := s.batchers.divide(charges)
 	if parts == nil {
-		return s.peek(ctx, now, s.batchers.of(&charges[0]), charges)
+		return s.peek(ctx, now, s.batchers.batcher(&charges[0]), charges)
 	}
 	errs := make([]error, len(parts))
 	var all sync.WaitGroup
@@ -167,7 +167,7 @@ func (s *Store) Refund(charges []limit.Charge) {
 			continue
 		}
 		c := ch.Counters.(*counters)
-		if s.batchers.of(ch).add(func(b *batch) {
+		if s.batchers.batcher(ch).add(func(b *batch) {
 			s.leases.hold(c, ch.Key, -ch.Cost)
 			b.refund(ch)
 		}) == nil {
@@ -237,7 +237,7 @@ func (s *Store) Reset(ctx context.Context, h any, key []byte) error {
 	}
 	a := actor{c.name, string(key)}
 	ch := limit.Charge{Counters: c, Key: []byte(a.key)}
-	b := s.batchers.of(&ch).add(func(b *batch) { b.reset(&ch) })
+	b := s.batchers.batcher(&ch).add(func(b *batch) { b.reset(&ch) })
 	if b == nil {
 		return ErrUnavailable
 	}

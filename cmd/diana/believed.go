@@ -27,7 +27,7 @@ type believedOf struct {
 	dashed map[string]bool // the same, with hyphens for underscores
 }
 
-func (f *believed) of() *believedOf {
+func (f *believed) current() *believedOf {
 	c := f.active()
 	of := f.latest.Load()
 	if of == nil || of.config != c {
@@ -38,13 +38,13 @@ func (f *believed) of() *believedOf {
 }
 
 // has reports whether a field of this name, which is canonical and has hyphens, is believed.
-func (f *believed) has(name string) bool { return isForwarded(name) || f.of().dashed[name] }
+func (f *believed) has(name string) bool { return isForwarded(name) || f.current().dashed[name] }
 
 // dropTwins removes fields whose names differ from those of believed fields only in hyphens and
 // underscores. Many servers, such as those with WSGI and CGI, read both as the same field, and the
 // limiter does not.
 func (f *believed) dropTwins(h http.Header) {
-	of := f.of()
+	of := f.current()
 	for field := range h {
 		name := dashed(field)
 		if name != field && isForwarded(name) || of.dashed[name] && !of.fields[field] {

@@ -4,10 +4,11 @@ package decide
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/waitqueue"
 )
 
 // waitQueues hold the requests over a limit whose rule has a wait. An actor of a rule has one queue,
@@ -39,12 +40,13 @@ type waitQueues struct {
 // queueKey names a queue by what is counted, and so stays the same across configurations.
 type queueKey struct{ counters, actor string }
 
-type waitQueue struct{ waiters []*waiter } // by arrival, at least one
+// waitQueue is in order of arrival, and has at least one waiter.
+type waitQueue struct{ waitqueue.Queue[*waiter] }
 
 // waiter is a request in a queue. Its memory is used again for others.
 type waiter struct {
-	began int64         // moment of arrival
-	awake chan struct{} // gets a value when the waiter is to check its position
+	waitqueue.Signal       // woken when it is to check its position
+	began            int64 // moment of arrival
 
 	// waitQueues.mu guards the rest.
 
@@ -60,11 +62,11 @@ func (q *waitQueues) empty() bool { return q.size.Load() == 0 }
 
 // arrive makes a waiter the last of all that arrived.
 func (q *waitQueues) arrive(w *waiter, began int64) {
-	if w.awake == nil {
-		w.awake = make(chan struct{}, 1)
+	if w.Signal == nil {
+		w.Signal = waitqueue.NewSignal()
 	}
 	select {
-	case <-w.awake: // meant for the previous user of this memory
+	case <-w.Signal: // meant for the previous user of this memory
 	default:
 	}
 	q.mu.Lock()
@@ -73,8 +75,8 @@ func (q *waitQueues) arrive(w *waiter, began int64) {
 	w.arrival, w.began, w.key, w.next = q.arrivals, began, queueKey{}, 0
 }
 
-// of returns the queue of an actor, or nil. q.mu is held.
-func (q *waitQueues) of(counters string, actor []byte) *waitQueue {
+// get returns the queue get an actor, or nil. q.mu is held.
+func (q *waitQueues) get(counters string, actor []byte) *waitQueue {
 	return q.by[queueKey{counters, string(actor)}] // without copying the actor
 }
 
@@ -84,17 +86,12 @@ func (q *waitQueue) ahead(w *waiter) (n, next int64) {
 	if q == nil {
 		return 0, 0
 	}
-	return int64(q.position(w)), q.waiters[0].next
+	return int64(q.position(w)), q.Head().next
 }
 
 // position returns how many waiters of a queue arrived before w.
 func (q *waitQueue) position(w *waiter) int {
-	for i := len(q.waiters); i > 0; i-- { // most join at the end
-		if q.waiters[i-1].arrival < w.arrival {
-			return i
-		}
-	}
-	return 0
+	return q.Ahead(func(o *waiter) bool { return o.arrival < w.arrival })
 }
 
 // join puts w into a queue, or leaves it there. next is when it asks, if it is the head; otherwise
@@ -114,11 +111,11 @@ func (q *waitQueues) join(w *waiter, key queueKey, next int64) bool {
 			q.by[key] = w.queue
 		}
 		w.key = key
-		w.queue.waiters = slices.Insert(w.queue.waiters, w.queue.position(w), w)
+		w.queue.Insert(w.queue.position(w), w)
 		q.size.Add(1)
 	}
 	w.next = next
-	if w.queue.waiters[0] != w {
+	if !w.queue.IsHead(w) {
 		w.next = 0
 	}
 	return true
@@ -136,25 +133,13 @@ func (q *waitQueues) leaveLocked(w *waiter) {
 	if w.queue == nil {
 		return
 	}
-	queue := w.queue
-	w.queue = nil
-	i := slices.Index(queue.waiters, w)
-	queue.waiters = slices.Delete(queue.waiters, i, i+1)
+	w.queue.Leave(w)
 	q.size.Add(-1)
 	q.room.leave(w.key.counters)
-	if len(queue.waiters) == 0 {
+	if w.queue.Len() == 0 {
 		delete(q.by, w.key)
-	} else if i == 0 {
-		queue.waiters[0].wake()
 	}
-}
-
-// wake wakes a waiter, which finds out the reason.
-func (w *waiter) wake() {
-	select {
-	case w.awake <- struct{}{}:
-	default: // it is awake already
-	}
+	w.queue = nil
 }
 
 // wakeAll makes the head of each queue ask at once, because the rules may have changed.
@@ -170,15 +155,15 @@ func (q *waitQueues) wakeAll() {
 func (q *waitQueues) wake(counters string, actor []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if queue := q.of(counters, actor); queue != nil {
+	if queue := q.get(counters, actor); queue != nil {
 		queue.wakeHead()
 	}
 }
 
 // wakeHead makes the head of a queue ask at once.
 func (q *waitQueue) wakeHead() {
-	q.waiters[0].next = 0
-	q.waiters[0].wake()
+	q.Head().next = 0
+	q.WakeHead()
 }
 
 // wait waits until w is the head of its queue at the moment at which it asks, or until its wait is
@@ -192,11 +177,8 @@ func (q *waitQueues) wait(ctx context.Context, w *waiter, now func() int64) (hea
 			return head, nil
 		}
 		timer.Reset(time.Duration(left) * time.Microsecond)
-		select {
-		case <-timer.C:
-		case <-w.awake:
-		case <-ctx.Done():
-			return false, ctx.Err()
+		if err := w.Sleep(ctx, timer.C); err != nil {
+			return false, err
 		}
 	}
 }
@@ -205,7 +187,7 @@ func (q *waitQueues) wait(ctx context.Context, w *waiter, now func() int64) (hea
 func (q *waitQueues) left(w *waiter, now int64) (left int64, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.queue == nil || w.queue.waiters[0] == w {
+	if w.queue == nil || w.queue.IsHead(w) {
 		return w.next - now, true
 	}
 	return w.expires - now, false

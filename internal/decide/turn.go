@@ -135,7 +135,7 @@ func (t *turn) othersWait() bool {
 	for s := range t.e.sets {
 		c := &t.e.sets[s]
 		for i := range c.list {
-			if t.longest(s, i) > 0 && q.of(c.of[i].rule.Counters, c.list[i].Key) != nil {
+			if t.longest(s, i) > 0 && q.get(c.of[i].rule.Counters, c.list[i].Key) != nil {
 				return true
 			}
 		}
@@ -238,7 +238,7 @@ func (t *turn) candidate(s, i int, now int64, behind bool) (n candidate, ok bool
 			n.at = slotTime(now, w.began+n.longest, s > 0)
 		}
 	}
-	if ahead, first := q.of(r.Counters, ch.Key).ahead(w); ahead > 0 {
+	if ahead, first := q.get(r.Counters, ch.Key).ahead(w); ahead > 0 {
 		n.at = max(n.at, max(first, t.e.decider.local.Now())+spacing(r, ahead))
 		refuse(ch, n.at-now)
 	}

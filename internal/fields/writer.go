@@ -39,7 +39,7 @@ func (w *Writer) Add(p *Policies, number int, remaining int64, reset time.Durati
 func (w *Writer) Set(h http.Header, p *Policies) {
 	if len(w.numbers) > 0 {
 		h[policyField] = p.value(w.numbers)
-		h[limitField] = w.values.of(w.text)
+		h[limitField] = w.values.value(w.text)
 	}
 	w.numbers, w.text = w.numbers[:0], w.text[:0]
 }
@@ -47,7 +47,7 @@ func (w *Writer) Set(h http.Header, p *Policies) {
 // SetRetryAfter sets Retry-After to a time in whole seconds, see Seconds.
 func (w *Writer) SetRetryAfter(h http.Header, d time.Duration) {
 	w.text = strconv.AppendInt(w.text[:0], Seconds(d), 10)
-	h[retryField] = w.values.of(w.text)
+	h[retryField] = w.values.value(w.text)
 	w.text = w.text[:0]
 }
 
@@ -59,7 +59,7 @@ type values struct {
 	texts strings.Builder
 }
 
-func (v *values) of(text []byte) []string {
+func (v *values) value(text []byte) []string {
 	if len(v.lists) == 0 {
 		v.lists = make([]string, 16)
 	}

@@ -38,7 +38,7 @@ type Outcome struct {
 
 // Play evaluates an entry, and returns the outcome of each Count.
 func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
-	r, ok := c.requests.of(e)
+	r, ok := c.requests.request(e)
 	if !ok || !honest(r.Path) {
 		c.seen.answered++
 		return outcomes, nil

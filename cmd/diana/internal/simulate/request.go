@@ -32,9 +32,9 @@ func newRequests(names *accesslog.Names) *requests {
 	return r
 }
 
-// of returns the request of an entry, which is valid until the next call. ok is false if net/http
+// request returns the request request an entry, which is valid until the next call. ok is false if net/http
 // would answer the request by itself.
-func (r *requests) of(e *accesslog.Entry) (request diana.Request, ok bool) {
+func (r *requests) request(e *accesslog.Entry) (request diana.Request, ok bool) {
 	r.http.Method, r.http.Host, r.http.RemoteAddr = e.Method, e.Host, remote(e.Remote)
 	path, ok := r.setURL(e)
 	if !ok {

@@ -86,7 +86,7 @@ func TestRequests(t *testing.T) {
 	r := newRequests(accesslog.NewNames(nil))
 	for _, method := range []string{"GET", "OPTIONS", "CONNECT"} {
 		for _, target := range targets {
-			got, ok := r.of(&accesslog.Entry{Method: method, Target: target, Host: "h", Remote: "192.0.2.1"})
+			got, ok := r.request(&accesslog.Entry{Method: method, Target: target, Host: "h", Remote: "192.0.2.1"})
 			want, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: h\r\n\r\n")))
 			wantOK := err == nil && want.URL.Opaque == "" && (method != "OPTIONS" || target != "*")
 			if ok != wantOK {
@@ -109,7 +109,7 @@ func TestRequestsHeaders(t *testing.T) {
 	t.Parallel()
 	r := newRequests(accesslog.NewNames([]string{"A", "B"}))
 	for _, headers := range [][]string{{"", ""}, {"1", ""}, {"2", "3"}, {"", "4"}, {"", ""}, {"5", "6"}} {
-		got, _ := r.of(&accesslog.Entry{Method: "GET", Target: "/", Headers: headers, Query: "q"})
+		got, _ := r.request(&accesslog.Entry{Method: "GET", Target: "/", Headers: headers, Query: "q"})
 		if h := got.HTTP.Header; h.Get("A") != headers[0] || h.Get("B") != headers[1] || len(h["A"]) == 1 != (headers[0] != "") {
 			t.Errorf("%v: %v", headers, h)
 		}
