@@ -110,6 +110,45 @@ func TestLayout(t *testing.T) {
 	}
 }
 
+// DESIGN.md shows every package of the library and the program, in the order of the layout.
+func TestLayoutInDesign(t *testing.T) {
+	t.Parallel()
+	_, picture, _ := strings.Cut(string(mustRead(t, "DESIGN.md")), "## The layout\n")
+	picture, _, _ = strings.Cut(picture, "\nA package imports")
+	lines := strings.Split(picture, "\n")
+	lineOf := func(pkg string) int {
+		return slices.IndexFunc(lines, func(line string) bool {
+			names, _, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			return slices.Contains(strings.Split(names, ", "), pkg)
+		})
+	}
+	line := map[string]int{}
+	for _, row := range layout {
+		if helper := strings.HasSuffix(row.pkg, "test") || strings.HasSuffix(row.pkg, "testproc"); helper && row.pkg != "storetest" {
+			continue
+		}
+		switch row.pkg {
+		case "cmd/diana/compat", "examples/extension", "bench", "tools/vale":
+			continue
+		}
+		pkg := strings.TrimPrefix(row.pkg, "cmd/diana/")
+		if pkg == "." {
+			pkg = "diana"
+		}
+		if line[row.pkg] = lineOf(pkg); line[row.pkg] < 0 {
+			t.Errorf("DESIGN.md does not show %s", row.pkg)
+		}
+	}
+	for _, row := range layout {
+		from, shown := line[row.pkg]
+		for _, to := range strings.Fields(row.imports) {
+			if below, ok := line[to]; ok && shown && below < from {
+				t.Errorf("%s may import %s, which DESIGN.md shows above it", row.pkg, to)
+			}
+		}
+	}
+}
+
 // importsOf returns, for each package of the repository, the packages of the repository that its
 // files import. It does not read test files.
 func importsOf(t *testing.T) map[string][]string {
