@@ -3,6 +3,7 @@
 package diana
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -28,7 +29,7 @@ type active struct {
 
 // compile returns the compiled form of a configuration. o is filled, and so is c.
 func compile(c *config.Config, o Options, local *memstore.Store) (*active, error) {
-	if err := o.checkScopes(c.Limits); err != nil {
+	if err := errors.Join(c.Check(), o.checkScopes(c.Limits)); err != nil {
 		return nil, err
 	}
 	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, o.Vocabulary.Actors)

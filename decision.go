@@ -23,7 +23,8 @@ type Decision struct {
 	// RetryAfter, of a refusal, is after how long the same request would be allowed if no other
 	// request came. It is 0 if no wait helps, because a rule that refuses never allows the request:
 	// its limit is 0, or lower than the cost of the request. A global rule that refuses because Redis
-	// is down does not make it 0.
+	// is down does not make it 0. When a local rule refuses, Take does not ask the other stores, so a
+	// rule that they count may then refuse for longer. Peek asks all of them.
 	RetryAfter time.Duration
 
 	// Delayed is how long the request waited.

@@ -4,6 +4,7 @@ package diana
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -93,8 +94,13 @@ func (o Options) New(c *config.Config) (*Limiter, error) {
 	return l, nil
 }
 
+var errNoConfig = errors.New("diana: the configuration is nil, expected one of config.Parse or of the program")
+
 // newLimiter returns a Limiter with a configuration. o is filled.
 func newLimiter(o Options, c *config.Config) (*Limiter, error) {
+	if c == nil {
+		return nil, errNoConfig
+	}
 	c = c.Filled(o.Vocabulary)
 	l := &Limiter{options: o, local: memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now})}
 	l.memory.New = func() any { return &responseMemory{} }
@@ -122,6 +128,9 @@ func newLimiter(o Options, c *config.Config) (*Limiter, error) {
 func (l *Limiter) Update(c *config.Config) error {
 	if l.follower != nil {
 		return fmt.Errorf("diana: Update: this Limiter follows %s, expected that file to be changed instead", l.file)
+	}
+	if c == nil {
+		return errNoConfig
 	}
 	if err := l.apply(c); err != nil {
 		return err

@@ -40,10 +40,10 @@ type Options struct {
 	// of the program's own becomes a scope that configurations may use; "local" and "global" replace
 	// the store in this process and Redis. Every store must pass package storetest.
 	//
-	// If a store returns an error, on_error of the rule decides, as it does while Redis is down. The
-	// store then gets a debit for each request that was allowed. A Limiter asks the store again with
-	// the next request, so a store should fail fast. There are at most 62 stores. The program closes
-	// them, after the Limiter.
+	// If Take or Peek of a store returns an error, on_error of the rule decides, as it does while Redis
+	// is down. The store then gets a debit for each request that was allowed. If Wait returns an error,
+	// the request is refused. A Limiter asks the store again with the next request, so a store should
+	// fail fast. There are at most 62 stores. The program closes them, after the Limiter.
 	Stores map[string]limit.Store
 
 	// Refuse answers a refused request in place of the configured problem. The RateLimit fields,

@@ -305,3 +305,26 @@ func TestResetWithoutRedis(t *testing.T) {
 		t.Errorf("after Reset: %+v", d)
 	}
 }
+
+// A gateway that has served an actor under a global leaky bucket forgets the distance to the next
+// request when the actor is reset.
+func TestResetGlobalLeakyBucket(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	l := limiter(t, fmt.Sprintf(`
+redis: {url: %q, timeout: 10s}
+limits: [{url: /, rules: [{name: even, actor: account, scope: global, unit: hour, rpu: 3, algo: LB, queue: 0}]}]
+`, r.URL()))
+	testproc.Eventually(t, connected(l))
+	ann := diana.Request{Path: "/", Actors: map[string]string{"account": "ann"}}
+	for range 3 {
+		d, err := l.Take(t.Context(), ann)
+		if err != nil || !d.Allowed || d.Delayed > 0 && d.Verdicts[0].Wait > 1 {
+			t.Fatalf("%+v, %v, want no wait", d, err)
+		}
+		d.Done()
+		if err := l.Reset(t.Context(), "even", "ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

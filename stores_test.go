@@ -222,3 +222,43 @@ func TestScopeWithoutStore(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Slots that requests took while their store was down are released, whatever on_error says.
+func TestSlotsOfAStoreThatFails(t *testing.T) {
+	t.Parallel()
+	for _, onError := range []string{"open", "local", "share", "closed"} {
+		e := newEdge()
+		l := withStores(t, map[string]limit.Store{"edge": e},
+			"[{url: /, rules: [{name: slots, scope: edge, rpu: 3, algo: C, on_error: "+onError+"}]}]")
+		r := diana.Request{Path: "/"}
+		e.down.Store(true)
+		for range 10 {
+			d, err := l.Take(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Done()
+		}
+		e.down.Store(false)
+		d, err := l.Peek(t.Context(), r)
+		if err != nil || !d.Allowed || d.Verdicts[0].Remaining != 3 {
+			t.Errorf("%s: %+v, %v, want 3 free slots", onError, d, err)
+		}
+	}
+}
+
+// The error of a request whose context has ended is that of the context, whatever the store says.
+func TestStoreFailsAfterContext(t *testing.T) {
+	t.Parallel()
+	e := newEdge()
+	l := withStores(t, map[string]limit.Store{"edge": e}, "[{url: /, rules: [{scope: edge, rpu: 3}]}]")
+	e.down.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if d, err := l.Take(ctx, diana.Request{Path: "/"}); !errors.Is(err, context.Canceled) || d.Allowed {
+		t.Errorf("Take: %+v, %v", d, err)
+	}
+	if d, err := l.Peek(ctx, diana.Request{Path: "/"}); !errors.Is(err, context.Canceled) || d.Allowed {
+		t.Errorf("Peek: %+v, %v", d, err)
+	}
+}

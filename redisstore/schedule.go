@@ -125,6 +125,15 @@ func (t *schedule) clear(now time.Time) {
 	t.by, t.sweep = kept, 2*len(kept)
 }
 
+// forget removes the distance that the next request of an actor must keep, unless a request waits.
+func (t *schedule) forget(a actor) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q := t.by[a]; q != nil && q.Len() == 0 {
+		q.free = time.Time{}
+	}
+}
+
 // position returns how long a waiter still must wait as far as is known, and whether it is the
 // head of all its queues. schedule.mu is held.
 func (w *waiter) position(now time.Time) (wait time.Duration, head bool) {

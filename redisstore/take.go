@@ -261,6 +261,7 @@ func (s *Store) Reset(ctx context.Context, h any, key []byte) error {
 func (s *Store) forget(n resetNote) {
 	s.debts.drop(n.actor, n.at)
 	s.refused.forget(n.actor)
+	s.schedule.forget(n.actor)
 	if s.options.Reset != nil {
 		s.options.Reset(n.name.Value(), []byte(n.key))
 	}

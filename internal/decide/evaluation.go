@@ -50,6 +50,7 @@ type Evaluation struct {
 	refundable bool // some charges may be refunded when the status is known
 	queues     bool // a leaky bucket may schedule the request
 	waits      bool // a rule has a wait
+	takesSlots bool // a rule counts slots
 	exempt     bool // a rule skips the request: its verdict has no Rule
 	sampler    refusals.Sampler
 	turn       turn
@@ -100,7 +101,7 @@ func (e *Evaluation) prepareWait() error {
 func (e *Evaluation) fill(now int64) {
 	e.resize(len(e.limits.stores))
 	e.Verdicts, e.rules, e.keys, e.starts = e.Verdicts[:0], e.rules[:0], e.keys[:0], e.starts[:0]
-	e.queues, e.waits, e.exempt, e.Degraded = false, false, false, false
+	e.queues, e.waits, e.exempt, e.takesSlots, e.Degraded = false, false, false, false, false
 	var ip netip.Addr
 	haveIP := false
 	for i, r := range e.match.Rules {
@@ -119,6 +120,7 @@ func (e *Evaluation) fill(now int64) {
 		b := &e.limits.bound[r.Slot]
 		e.waits = e.waits || b.wait > 0
 		e.queues = e.queues || b.schedules
+		e.takesSlots = e.takesSlots || r.Algorithm.Held
 		cost := r.Cost.N
 		if r.Cost.Header != "" {
 			cost = e.limits.Set.CostOf(r, &e.request)
@@ -203,7 +205,7 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 		}
 		if err == nil || s == 0 || !unavailable(ctx, err) {
 			e.refuseAt(s)
-			return err
+			return cause(ctx, err)
 		}
 		e.decider.options.Failed(err)
 		e.without(s, now)
@@ -216,6 +218,14 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 // unavailable reports whether a store could not be asked, and not only ctx has ended.
 func unavailable(ctx context.Context, err error) bool {
 	return errors.Is(err, redisstore.ErrUnavailable) || ctx.Err() == nil
+}
+
+// cause returns the error of ctx, if that has ended, in place of what a store has returned.
+func cause(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
 }
 
 // refuseAt ends the asking at a store that has refused: its predecessors have refunded, and its
@@ -283,7 +293,7 @@ func (e *Evaluation) peek(ctx context.Context, now int64) error {
 			e.without(s, now)
 			return e.peek(ctx, now)
 		default:
-			return err
+			return cause(ctx, err)
 		}
 		for i := range c.list {
 			e.Allowed = e.Allowed && (c.list[i].Outcome.Allowed || c.list[i].Shadow)

@@ -67,7 +67,11 @@ func (e *Evaluation) wait(ctx context.Context, now int64) (err error) {
 	if err != nil {
 		e.undo()
 		e.Allowed = false
-		return err
+		if ctx.Err() == nil { // the store has failed, so its scheduled time is unknown
+			e.decider.options.Failed(err)
+			return nil
+		}
+		return ctx.Err()
 	}
 	e.Delayed = time.Duration(e.decider.local.Now()-now) * time.Microsecond
 	return nil
@@ -164,6 +168,8 @@ func (e *Evaluation) report(now int64, counted bool) {
 			e.count(r, v)
 		}
 	}
+	// Also where no verdict was counted: with on_error: open a store that is down gets a debit.
+	e.held = counted && e.Allowed && e.takesSlots
 	if never {
 		e.RetryAfter = 0
 	}
@@ -188,7 +194,6 @@ func (e *Evaluation) count(r *plan.Rule, v *rule.Verdict) {
 		t.allowed.Add(1)
 	}
 	if e.Allowed && v.Allowed {
-		e.held = e.held || r.Algorithm.Held
 		e.refundable = e.refundable || len(r.Charge) > 0
 	}
 }
@@ -210,7 +215,7 @@ func (e *Evaluation) overflowed(r *plan.Rule, now int64) {
 		return
 	}
 	e.decider.options.Logger.Warn("new actors of a rule share one counter, because max_keys leaves no room for them: "+
-		"raise max_keys, or count the rule by what a client cannot invent",
+		"raise max_keys, or use an actor that clients cannot invent, such as ip",
 		"rule", r.Name, "max_keys", e.limits.MaxKeys)
 }
 

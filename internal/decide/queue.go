@@ -35,6 +35,7 @@ type waitQueues struct {
 	mu       sync.Mutex // guards the rest
 	by       map[queueKey]*waitQueue
 	arrivals uint64
+	latest   int64 // moment of the latest arrival
 }
 
 // queueKey names a queue by what is counted, and so stays the same across configurations.
@@ -60,8 +61,10 @@ type waiter struct {
 // empty reports whether nobody waits.
 func (q *waitQueues) empty() bool { return q.size.Load() == 0 }
 
-// arrive makes a waiter the last of all that arrived.
-func (q *waitQueues) arrive(w *waiter, began int64) {
+// arrive makes a waiter the last of all that arrived. began is when its wait began. A goroutine may
+// read the clock before another one, and yet arrive after it. So arrive moves a first arrival to the
+// latest one; otherwise its wait would end before that of the waiter in front.
+func (q *waitQueues) arrive(w *waiter, began int64, first bool) {
 	if w.Signal == nil {
 		w.Signal = waitqueue.NewSignal()
 	}
@@ -71,6 +74,10 @@ func (q *waitQueues) arrive(w *waiter, began int64) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if first {
+		began = max(began, q.latest)
+		q.latest = began
+	}
 	q.arrivals++
 	w.arrival, w.began, w.key, w.next = q.arrivals, began, queueKey{}, 0
 }

@@ -47,7 +47,7 @@ func (t *turn) take(ctx context.Context, e *Evaluation, now int64) error {
 		return err
 	}
 	q, w := &e.decider.queues, &t.w
-	q.arrive(w, now)
+	q.arrive(w, now, true)
 	defer q.leave(w)
 	if !t.join(now, behind) {
 		return nil
@@ -57,7 +57,7 @@ func (t *turn) take(ctx context.Context, e *Evaluation, now int64) error {
 		if err := e.prepareWait(); err != nil {
 			return err
 		}
-		q.arrive(w, w.began)
+		q.arrive(w, w.began, false)
 		gone := behind && !t.othersWait() // there is nobody left to wait for
 		if !gone && !t.join(now, behind) {
 			return nil

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Check returns an error that names the values of c that are out of range. It is for configurations
+// that a program has built, after [Config.Filled]; those of Parse have no such values. It does not
+// check what needs the vocabulary, such as actors and limits: a limiter does.
+func (c *Config) Check() error {
+	errs := []error{
+		inRange("max_keys", int64(c.MaxKeys), maxKeysForm),
+		inRange("response.status", int64(c.Response.Status), statusForm),
+		c.Redis.check(),
+	}
+	for i := range c.Limits {
+		errs = append(errs, checkEntry(&c.Limits[i]))
+	}
+	return errors.Join(errs...)
+}
+
+// inRange returns an error if a number does not fit its form.
+func inRange(key string, n int64, f wholeForm) error {
+	if n < f.least || n > f.most {
+		return fmt.Errorf("%s is %d, expected %d to %d", key, n, f.least, f.most)
+	}
+	return nil
+}
+
+var prefixPattern = regexp.MustCompile(prefixForm.pattern)
+
+func (r *Redis) check() error {
+	if r == nil {
+		return nil
+	}
+	var errs []error
+	ways := 0
+	for _, given := range []bool{r.URL != "", len(r.Cluster) > 0, r.Sentinel != nil} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		errs = append(errs, fmt.Errorf("redis has %d of URL, Cluster and Sentinel, expected one of them", ways))
+	}
+	if s := r.Sentinel; s != nil && (s.Master == "" || len(s.Addresses) == 0) {
+		errs = append(errs, errors.New("redis.sentinel has no master or no addresses, expected both"))
+	}
+	if r.Timeout < timeoutForm.least || r.Timeout > timeoutForm.most {
+		errs = append(errs, fmt.Errorf("redis.timeout is %v, expected %v to %v", r.Timeout, timeoutForm.least, timeoutForm.most))
+	}
+	if !prefixPattern.MatchString(r.Prefix) || len(r.Prefix) > prefixForm.longest {
+		errs = append(errs, fmt.Errorf("redis.prefix is %q, expected at most %d visible ASCII characters without braces", r.Prefix, prefixForm.longest))
+	}
+	return errors.Join(errs...)
+}
+
+func checkEntry(e *rule.Entry) error {
+	var same rule.Pattern
+	if err := same.UnmarshalText([]byte(e.URL.String())); err != nil {
+		return err
+	}
+	var errs []error
+	if same != e.URL {
+		errs = append(errs, fmt.Errorf("url %q: expected the pattern in its clean form, %q", e.URL, same))
+	}
+	if d := e.Divert; d != nil {
+		if err := checkDivert(d); err != nil {
+			errs = append(errs, fmt.Errorf("url %q: %w", e.URL, err))
+		}
+	}
+	for i := range e.Rules {
+		if err := checkRule(&e.Rules[i]); err != nil {
+			errs = append(errs, fmt.Errorf("url %q: rule %q: %w", e.URL, e.Rules[i].Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func checkDivert(d *rule.Divert) error {
+	ways := 0
+	for _, given := range []bool{d.Body != "", d.File != "", d.Upstream != nil} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return fmt.Errorf("divert has %d of Body, File and Upstream, expected one of them", ways)
+	}
+	if d.Upstream != nil {
+		return nil
+	}
+	if d.Status == 204 || d.Status == 205 || d.Status == 304 {
+		return fmt.Errorf("divert.status is %d, expected a status whose response has a body", d.Status)
+	}
+	return inRange("divert.status", int64(d.Status), divertStatus)
+}
+
+func checkRule(r *rule.Rule) error {
+	var errs []error
+	if r.OnError < rule.Share || r.OnError > rule.Closed {
+		errs = append(errs, fmt.Errorf("on_error is %d, expected Share, Whole, Open or Closed", int(r.OnError)))
+	}
+	if len(r.Algorithm.Names) == 0 || r.Algorithm.New == nil {
+		errs = append(errs, errors.New("the algorithm has no name or no New, expected both"))
+	}
+	if r.Cost.Header == "" && (r.Cost.N < 0 || r.Cost.N > bounds.MaxCost) {
+		errs = append(errs, fmt.Errorf("cost is %d, expected 1 to %d", r.Cost.N, bounds.MaxCost))
+	}
+	for _, status := range r.Charge {
+		errs = append(errs, inRange("charge", int64(status), wholeForm{least: 100, most: 599}))
+	}
+	return errors.Join(errs...)
+}
