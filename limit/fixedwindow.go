@@ -23,8 +23,9 @@ import (
 //
 // State: the window, and how many requests were taken in it. At the clock, with a unit of
 // a second or more it is one word (33 bits for the window's number, 30 for the count),
-// otherwise two. Expiry: the window's end. Cost: one division. AlignFirst is how
-// a Redis counter behaves whose expiry starts with the first request.
+// otherwise two. Expiry: the window's end. Cost: one division.
+// Source: the rate limiters in the documentation of Redis' INCR. AlignFirst is the one whose counter
+// expires a Unit after the first request.
 func FixedWindow() Algorithm {
 	return Algorithm{
 		Names: []string{"W", "window"},

@@ -27,8 +27,8 @@ import (
 //	--------+--//---+----------+---> s      proceeds before it is paid for. E waits for that.
 //	        0       5         5.5
 //
-// With a Warmup nothing is stored. Instead the limit grows cold while it is not used, and a request to a cold
-// limit costs up to three steps.
+// With a Warmup nothing is stored. Instead the limit grows cold while it is not used, and a
+// request to a cold limit costs up to three steps.
 //
 // In any interval of length t at most Burst + N*t/Unit and one more request proceed. The
 // Meter is a [Reserver].
