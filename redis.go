@@ -226,7 +226,7 @@ func (l *redisLink) changed(n *connection, h redisstore.Health) {
 	}
 	l.logHealth(before, h)
 	if h.Forgot {
-		l.options.Logger.Warn("Redis has forgotten what it had counted: shares hold as well for one unit of a rule, if that is 10 s or less")
+		l.options.Logger.Warn("Redis lost its data: for units up to 10 s, shares also apply for one unit")
 	}
 }
 

@@ -79,7 +79,7 @@ type RuleStatus struct {
 
 // TopRefused is an actor and how often a rule has refused it.
 type TopRefused struct {
-	Actor string `json:"actor"` // its key, as plan.ActorText writes it
+	Actor string `json:"actor"` // its key, as `diana explain` and the log write it
 	Count int64  `json:"count"` // since the program started, or since the rule has its name
 
 	// Exact reports whether Count is exact. It is an estimate if the rule has refused more actors than
@@ -97,7 +97,7 @@ type Reload struct{ Source, Result string }
 // it is called at most ten times a second; LeftOut counts the refusals without a call.
 type Refusal struct {
 	Rule   string // its name
-	Actor  string // its key, as rule.ActorText writes it
+	Actor  string // its key, as `diana explain` and the log write it
 	Method string // of the latest request that is counted
 	Path   string // the same, as it was sent
 	Shadow bool   // the rule is in shadow mode: it has not refused the request

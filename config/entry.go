@@ -3,6 +3,8 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -173,7 +175,8 @@ func readRule(v value) rule.Rule {
 	}
 	made.Except, made.Overrides = except, kept(overrides, &made)
 	if n := made.Cost.N; n > 1 && made.Limit.N > 0 && !meter.Peek(limit.State{}, someTime, n).Allowed {
-		m.get("cost").fail("cost: no request that costs %d is ever within the limit of this rule, expected a lower cost or a larger limit", n)
+		m.get("cost").fail("cost: a limit of %[2]d never allows a request of cost %[1]d, expected a lower cost or a larger limit",
+			n, cmp.Or(made.Limit.Burst, made.Limit.N))
 	}
 	advise(m, &made)
 	return made
@@ -288,12 +291,14 @@ func readActor(v value) []rule.Actor {
 		v.fail("actor: expected one, or a list of two or three, found a list of %d", len(list))
 		return nil
 	}
-	return distinctActors(list, "those who are to be told apart, found %s in a list")
+	return distinctActors(list, func(_ value, a rule.Actor) string {
+		return fmt.Sprintf("actor: %s cannot be in a list", a.Kind)
+	})
 }
 
-// distinctActors reads a list of different actors. The error for a kind that the list cannot have
-// says what was expected.
-func distinctActors(list []value, expected string) []rule.Actor {
+// distinctActors reads a list of different actors. wrong returns the error for a kind that the
+// list cannot have.
+func distinctActors(list []value, wrong func(value, rule.Actor) string) []rule.Actor {
 	var actors []rule.Actor
 	seen := map[rule.Actor]bool{}
 	for _, item := range list {
@@ -302,7 +307,7 @@ func distinctActors(list []value, expected string) []rule.Actor {
 			continue
 		}
 		if !item.form.(actorForm).is(a.Kind) {
-			item.fail("%s: expected "+expected, item.key, a.Kind)
+			item.fail("%s", wrong(item, a))
 		} else if seen[a] {
 			item.fail("%s: expected each once, found %s again", item.key, a)
 		}

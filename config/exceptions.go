@@ -75,7 +75,7 @@ func readWho(v value, actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Wh
 		return w, false
 	}
 	if first := seen[w]; first != nil {
-		v.fail("%s: expected each once, found what stands in line %d again", v.key, first.Line)
+		v.fail("%s: this value is already in line %d", v.key, first.Line)
 	}
 	seen[w] = v.node
 	return w, true

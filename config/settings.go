@@ -3,6 +3,7 @@
 package config
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -218,7 +219,9 @@ func readSources(v value) []rule.Actor {
 	if !v.given() {
 		return nil
 	}
-	return append([]rule.Actor{}, distinctActors(v.list(), "a source such as header:X-Account-Id, found %s")...)
+	return append([]rule.Actor{}, distinctActors(v.list(), func(item value, a rule.Actor) string {
+		return fmt.Sprintf("%s: expected a source such as header:X-Account-Id, found %s", item.key, a.Kind)
+	})...)
 }
 
 // readNetwork reads a CIDR or a single address. It turns IPv4 that is written as IPv6 into IPv4, because

@@ -54,7 +54,7 @@ func (v Vocabulary) ParseActor(text string) (rule.Actor, error) {
 	switch text {
 	case "all", "account", "device", "ip":
 		return rule.Actor{Kind: text}, nil
-	case "actor": // source 001 writes it for account
+	case "actor": // another name of account
 		return rule.Actor{Kind: "account"}, nil
 	}
 	kind, name, named := strings.Cut(text, ":")

@@ -13,8 +13,7 @@ import "time"
 //
 // State: one word, the number of held slots. Expiry: when no slot is held. Time frees no
 // slot, so the Wait of a refusal is a second, because no better value is known.
-// Cost: one comparison. Source: source 003 (a counter that is incremented before a request
-// and decremented after it), nginx limit_conn.
+// Cost: one comparison. Source: nginx limit_conn.
 func Concurrency() Algorithm {
 	return Algorithm{
 		Names: []string{"C", "concurrency"},

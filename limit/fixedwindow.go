@@ -24,7 +24,8 @@ import (
 // State: the window, and how many requests were taken in it. At the clock, with a unit of
 // a second or more it is one word (33 bits for the window's number, 30 for the count),
 // otherwise two. Expiry: the window's end. Cost: one division.
-// Source: source 001; AlignFirst is how source 003's example behaves.
+// Source: the rate limiters in the documentation of Redis' INCR. AlignFirst is the one whose counter
+// expires a Unit after the first request.
 func FixedWindow() Algorithm {
 	return Algorithm{
 		Names: []string{"W", "window"},

@@ -35,7 +35,7 @@ import "github.com/diana-limiter/diana/internal/bounds"
 // requests behind may have proceeded.
 //
 // State: one word, the moment next. Expiry: that moment. Cost: one addition.
-// Source: source 001 asks for waiting in the calling thread, by calculation.
+// Source: the leaky bucket as a queue, such as nginx limit_req.
 func LeakyBucket() Algorithm {
 	return Algorithm{
 		Names: []string{"LB", "leaky bucket"},

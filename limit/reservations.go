@@ -27,7 +27,8 @@ import (
 //	--------+--//---+----------+---> s      proceeds before it is paid for. E waits for that.
 //	        0       5         5.5
 //
-// With a Warmup nothing is stored. Instead the limit grows cold, see [warmth].
+// With a Warmup nothing is stored. Instead the limit grows cold while it is not used, and a
+// request to a cold limit costs up to three steps.
 //
 // In any interval of length t at most Burst + N*t/Unit and one more request proceed. The
 // Meter is a [Reserver].
@@ -35,7 +36,7 @@ import (
 // A Limit.Burst of 0 stores what accrues in a second, which can be less than one request.
 // Rules cannot use this algorithm; package rate does.
 //
-// State: next, in Head and a cell with the fraction; with a Warmup that of a [warmth]. In a
+// State: next, in Head and a cell with the fraction; with a Warmup also how cold the limit is. In a
 // state that was never used, the most is stored, or the limit is fully cold. Expiry: when
 // that is true again. When the limit changes, the moment stays: debt and stored time remain
 // the same amount of time. Cost: one addition. Source: Guava's SmoothBursty.

@@ -30,7 +30,7 @@ package limit
 // two to a cell, their totals and the total of the dropped requests. Totals are numbers
 // modulo 2 to the 32nd, of which only differences count. Expiry: when the newest moment
 // has left the window. Cost: two binary searches, and for a refund one step for each later
-// moment. Source: source 003 keeps such a log in a Redis sorted set.
+// moment. Source: the log of moments that is often kept in a Redis sorted set.
 func SlidingLog() Algorithm {
 	return Algorithm{
 		Names: []string{"SL", "sliding log"},

@@ -15,7 +15,7 @@ import (
 // a ring, and their sum is beside them. When time enters a new slice, the counters that
 // leave the window are subtracted from the sum and reused. This costs one step for each
 // slice that has passed; evaluating a request costs none. A request is allowed if
-// sum + n <= N. This answers source 001's question how to keep slices and sum.
+// sum + n <= N.
 //
 // The window spans Slices + 1 slices: the current one, which has only begun, and Slices
 // whole ones before it. With one slice less, take a request at the end of a slice, and one at

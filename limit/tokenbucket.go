@@ -24,8 +24,7 @@ import "fmt"
 //	    0   0.5  1.0  1.5  2.0 s
 //
 // In any interval of length t at most Burst + N*t/Unit requests are allowed. No request is
-// refused that finds a whole token. Both are exact, because the step is kept as a fraction,
-// see [pace].
+// refused that finds a whole token. Both are exact, because the step is kept as a fraction.
 //
 // State: one word, the moment full. Expiry: that moment, because a full bucket is the same
 // as a new one. When a limit changes under a state, the moment stays: a bucket that would
@@ -41,10 +40,10 @@ import "fmt"
 // The meter would also have to know which charges stay, and in Redis leases would have to
 // hold them.
 //
-// With a Warmup the bucket also grows cold: see [warmth].
+// With a Warmup the bucket also grows cold while it is not used, and a request to a cold bucket
+// costs up to three steps.
 //
-// Cost: one addition and two comparisons. Source: GCRA, ITU-T I.371; the bucket
-// without a thread is source 001's.
+// Cost: one addition and two comparisons. Source: GCRA, ITU-T I.371.
 func TokenBucket() Algorithm {
 	return Algorithm{
 		Names: []string{"TB", "token bucket"},

@@ -44,7 +44,7 @@ var (
 	evictionsDesc = prometheus.NewDesc("diana_evictions_total",
 		"Expired actors that the local store removed to make room for new ones.", nil, nil)
 	reloadsDesc = prometheus.NewDesc("diana_config_reloads_total",
-		"Configurations that were read after the start, by source and result. Losing a source counts once as an error.",
+		"Configurations that were read, by source and result. A file or remote document that is valid at the start does not count. Losing a source counts once as an error.",
 		[]string{"source", "result"}, nil)
 	configDesc = prometheus.NewDesc("diana_config_info",
 		"The active configuration. The value is always 1.", []string{"source", "version"}, nil)

@@ -53,7 +53,7 @@ type waiter struct{ waitqueue.Signal }
 // when another one releases slots.
 const askEvery = 20 * time.Millisecond
 
-// NewSemaphore returns a Semaphore of n slots, 0 to bounds.MaxN. Processes that share slots must
+// NewSemaphore returns a Semaphore of n slots, 0 to 1,000,000,000. Processes that share slots must
 // give the same n. The error is for values out of range, and for a Store that cannot count slots.
 //
 // With [Options.Workers], n / Workers slots, rounded down, are the part of each process while the

@@ -107,7 +107,7 @@ func (w Who) Fits(actor []Actor) error {
 	case len(actor) > 1:
 		return errors.New("several actors count as one, and none of them has a value for itself, expected a network such as 10.0.0.0/8")
 	case len(actor) == 0 || actor[0] == All:
-		return errors.New("actor all is everyone, expected a network such as 10.0.0.0/8")
+		return errors.New("a rule with actor all can only have networks here, such as 10.0.0.0/8")
 	case actor[0].Kind == "ip":
 		return errors.New("actor ip is an address, expected one, or a network such as 10.0.0.0/8")
 	}

@@ -36,7 +36,7 @@ func (c *initCommand) Run(o *output) error {
 		return o.faults(settings{c.File}, err)
 	}
 	o.printf("%s written. Next:\n\n", c.File)
-	o.printf("  diana check %s\n  diana serve --config %[1]s\n", c.File)
+	o.printf("  %s check %s\n  %[1]s serve --config %[2]s\n", os.Args[0], c.File)
 	return nil
 }
 

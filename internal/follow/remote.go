@@ -36,7 +36,7 @@ type remote struct {
 
 	// The rest belongs to the goroutine of Follower.run, as soon as it is followed.
 
-	document *config.Config // the last good one; nil: the local limits serve
+	document *config.Config // the last good one; nil: the limits of the file are active
 	lost     error          // why the source is unavailable; nil: it is available
 	since    time.Time      // of lost
 	refused  error          // why the document that the source holds is not in force; nil: it is
@@ -146,7 +146,7 @@ func (f *Follower) recall(r *remote) {
 		f.reloads.count("snapshot", err)
 	}
 	if err != nil {
-		f.options.Logger.Warn("there is no good snapshot of the configuration centre: the local limits serve", "reason", err)
+		f.options.Logger.Warn("there is no good snapshot of the configuration centre: the gateway uses the limits of the file", "reason", err)
 		return
 	}
 	r.document = document

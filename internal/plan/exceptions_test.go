@@ -244,8 +244,8 @@ func TestCompileRefusesExceptions(t *testing.T) {
 		{account, who(t, "x"), []rule.Override{{Who: who(t, "x")[0], N: 1}}, "overrides: x is in except"},
 		{account, nil, []rule.Override{{Who: who(t, "x")[0], N: -1}}, "overrides: x: limit: N is -1"},
 		{account, nil, []rule.Override{{Who: who(t, "x")[0], N: 1}, {Who: who(t, "x")[0], N: 2}}, "overrides: x is there twice"},
-		{all, who(t, "x"), nil, "except: actor all is everyone"},
-		{nil, who(t, "x"), nil, "except: actor all is everyone"},
+		{all, who(t, "x"), nil, "except: a rule with actor all can only have networks"},
+		{nil, who(t, "x"), nil, "except: a rule with actor all can only have networks"},
 		{[]rule.Actor{{Kind: "ip"}}, nil, []rule.Override{{Who: who(t, "x")[0]}}, "overrides: actor ip is an address"},
 		{[]rule.Actor{{Kind: "ip"}, {Kind: "account"}}, who(t, "x"), nil, "except: several actors count as one"},
 	} {
