@@ -50,6 +50,11 @@ const mostReset = 64 << 10
 func newReset(active func() *config.Config, reset resetter, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := readReset(http.MaxBytesReader(w, r.Body, mostReset))
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			adminProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
+			return
+		}
 		if err != nil {
 			adminProblem(w, http.StatusBadRequest, err.Error())
 			return
@@ -90,7 +95,11 @@ func readReset(body io.Reader) (r resetRequest, err error) {
 	const expected = `expected {"rule": "NAME", "actor": "VALUE"}`
 	decoder := json.NewDecoder(body)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&r); err != nil {
+	var unmarshal *json.UnmarshalTypeError
+	switch err := decoder.Decode(&r); {
+	case errors.As(err, &unmarshal): // its text names Go types
+		return r, fmt.Errorf("%s, found %s for %q", expected, unmarshal.Value, unmarshal.Field)
+	case err != nil:
 		return r, fmt.Errorf("%s: %w", expected, err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {

@@ -207,7 +207,7 @@ func TestReset(t *testing.T) {
 		{`{"rule": "ip", "actor": "192.0.2.1"} {}`, 400, nil, "found more after it"},
 		{`rule=ip`, 400, nil, "expected {"},
 		{``, 400, nil, "expected {"},
-		{`{"rule": "` + strings.Repeat("x", mostReset) + `"}`, 400, nil, "too large"},
+		{`{"rule": "` + strings.Repeat("x", mostReset) + `"}`, 413, nil, "expected a body of at most 65536 bytes"},
 	} {
 		status, answer, keys := postReset(t, test.body, nil)
 		if status != test.status || !slices.Equal(keys, test.keys) || !strings.Contains(answer, test.answer) {

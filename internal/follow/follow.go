@@ -172,7 +172,7 @@ func (f *Follower) watch(text []byte, err error) {
 // file, because that goroutine must compare the file with the text that reload has read.
 func (f *Follower) reload() error {
 	f.file.end()
-	text, err := readFile(f.options.File, bounds.MaxConfig)
+	text, err := readRegular(f.options.File, bounds.MaxConfig)
 	f.watch(text, err)
 	return f.load(text, err)
 }

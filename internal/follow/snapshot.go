@@ -53,7 +53,7 @@ func writeSnapshot(file, where string, text []byte) error {
 // readSnapshot returns the document in a snapshot of the remote configuration at where. The
 // error is os.ErrNotExist if the file does not exist.
 func readSnapshot(file, where string) ([]byte, error) {
-	data, err := readFile(file, bounds.MaxConfig+longestHead)
+	data, err := readRegular(file, bounds.MaxConfig+longestHead)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func ours(file string) error {
 	case err != nil:
 		return err
 	case info.Mode().IsRegular():
-		text, err := readFile(file, int64(len(snapshotMark))-1)
+		text, err := readRegular(file, int64(len(snapshotMark))-1)
 		if errors.Is(err, fs.ErrPermission) || err == nil && strings.HasPrefix(snapshotMark, string(text)) { // a start of it may have been cut short
 			return nil
 		}

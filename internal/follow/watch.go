@@ -5,6 +5,7 @@ package follow
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/url"
@@ -79,6 +80,16 @@ func (w *watched) next(ctx context.Context, seen source.Document) (source.Docume
 		err = &fs.PathError{Op: "open", Path: w.name, Err: syscall.ENOENT}
 	}
 	return d, err
+}
+
+// readRegular is readFile for a file that is not the first one. Opening a pipe would wait for a
+// writer, and hold up every change until then. At the start a program can read its configuration
+// from a pipe.
+func readRegular(name string, most int64) ([]byte, error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: expected a file, found %v", name, info.Mode())
+	}
+	return readFile(name, most)
 }
 
 // readFile returns the contents of a file, or of a file that is larger than most bytes, one
