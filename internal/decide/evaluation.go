@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/plan"
-
 	"github.com/diana-limiter/diana/internal/refusals"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/redisstore"

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/plan"
-
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
-
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
