@@ -29,6 +29,9 @@ func FuzzParse(f *testing.F) {
 		for _, parse := range []func(string, []byte) (*Config, error){v.Parse, v.ParseRemote} {
 			c, err := parse("x", data)
 			if err == nil {
+				if err := c.Check(); err != nil {
+					t.Errorf("accepted, and Check rejects it: %v", err)
+				}
 				if _, err := plan.Compile(c.Limits, c.Identity, c.Paths, v.Actors); err != nil {
 					t.Errorf("accepted, and does not compile: %v", err)
 				}

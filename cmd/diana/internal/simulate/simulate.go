@@ -52,9 +52,9 @@ func alone(c *config.Config) *config.Config {
 			rules[i].Scope = rule.Local
 		}
 		e.Rules = rules
-		if e.Divert != nil { // its file is not needed, and may not exist on this machine
+		if e.Divert != nil && e.Divert.File != "" { // it is not needed, and may not exist on this machine
 			d := *e.Divert
-			d.File = ""
+			d.File, d.Body = "", "in place of the file"
 			e.Divert = &d
 		}
 		a.Limits = append(a.Limits, e)
