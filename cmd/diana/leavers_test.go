@@ -17,6 +17,16 @@ import (
 
 var leaversFor = flag.Int("leavers", 10_000, "how many requests TestLeavers sends")
 
+// linesWith returns the lines of a log that contain text.
+func linesWith(log, text string) (found string) {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, text) {
+			found += line
+		}
+	}
+	return found
+}
+
 // TestLeavers runs clients that disconnect while the upstream answers, beside clients that stay.
 // Every GET of a client that stays must succeed, see retryCancelled. A POST can fail, because it
 // must not be repeated; the test logs how many do. For longer:
@@ -72,7 +82,7 @@ func TestLeavers(t *testing.T) {
 				case err == nil && method == "POST" && answer.StatusCode == http.StatusBadGateway:
 					failed.Add(1)
 				default:
-					t.Errorf("stayer %d, %s %s: %d %v %s", i, method, path, answer.StatusCode, err, text)
+					t.Errorf("stayer %d, %s %s: %d %v %s\n%s", i, method, path, answer.StatusCode, err, text, linesWith(r.log.String(), "msg=upstream"))
 				}
 			}
 		})

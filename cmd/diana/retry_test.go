@@ -24,8 +24,8 @@ func (f *flaky) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-// A request that fails because another one was cancelled is repeated once, if the upstream may get
-// it twice and its own client still waits.
+// A request that fails because another one was cancelled is repeated, if the upstream may get it
+// twice and its own client still waits.
 func TestRetryCancelled(t *testing.T) {
 	t.Parallel()
 	gone, leave := context.WithCancel(t.Context())
@@ -39,7 +39,8 @@ func TestRetryCancelled(t *testing.T) {
 	}{
 		"GET":                {base: flaky{failures: 1, err: context.Canceled}, asked: 2, ok: true},
 		"HEAD":               {method: "HEAD", base: flaky{failures: 1, err: context.Canceled}, asked: 2, ok: true},
-		"twice":              {base: flaky{failures: 2, err: context.Canceled}, asked: 2},
+		"three times":        {base: flaky{failures: 3, err: context.Canceled}, asked: 4, ok: true},
+		"always":             {base: flaky{failures: 9, err: context.Canceled}, asked: 4},
 		"another error":      {base: flaky{failures: 1, err: errors.New("refused")}, asked: 1},
 		"POST":               {method: "POST", base: flaky{failures: 1, err: context.Canceled}, asked: 1},
 		"POST with a key":    {method: "POST", key: "k", base: flaky{failures: 1, err: context.Canceled}, asked: 2, ok: true},
