@@ -28,10 +28,7 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(f.LogLevel)) // kong has checked it
 	o := &slog.HandlerOptions{Level: level, ReplaceAttr: f.replace}
-	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return slog.New(newPlainLines(w, f.LogFormat == "json", o))
 }
 
 // clientKeys are the keys of attributes that name a client.
@@ -99,7 +96,8 @@ func logRefusal(logger *slog.Logger) func(diana.Refusal) {
 
 // identities returns the attributes of a line that name the client of a request: account, device and
 // ip, as the active identity finds them. It omits an account or a device that the request lacks.
-func identities(limiter *diana.Limiter, r *http.Request) (attrs []slog.Attr) {
+func identities(limiter *diana.Limiter, r *http.Request) []slog.Attr {
+	attrs := make([]slog.Attr, 0, 3)
 	account, device, ip := limiter.Identify(diana.Request{HTTP: r})
 	if account != "" {
 		attrs = append(attrs, slog.String("account", account))
