@@ -31,13 +31,19 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 	return slog.New(newPlainLines(w, f.LogFormat == "json", o))
 }
 
-// clientKeys are the keys of attributes that name a client.
-var clientKeys = map[string]bool{"actor": true, "account": true, "device": true, "ip": true}
+// namesClient reports whether attributes with this key name a client.
+func namesClient(key string) bool {
+	switch key {
+	case "actor", "account", "device", "ip":
+		return true
+	}
+	return false
+}
 
 // replace returns the attribute to write instead of a. It quotes the names of clients, because the
 // JSON handler does not escape all characters that control a terminal.
 func (f *logFlags) replace(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) > 0 || !clientKeys[a.Key] {
+	if len(groups) > 0 || !namesClient(a.Key) {
 		return a
 	}
 	switch f.LogActors {

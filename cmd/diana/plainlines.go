@@ -12,8 +12,8 @@ import (
 )
 
 // plainLines is a slog.Handler that formats plain records by itself, which takes a fifth of the time.
-// A record is plain if all its values are numbers, booleans, or texts that need no quotes in a line
-// and no escapes in JSON. Handler, which is package slog's, writes all other records. So nothing that
+// A record is plain if all its values are numbers, booleans, or texts that need neither quotes as text
+// nor escapes in JSON. Handler, which is package slog's, writes all other records. So nothing that
 // a client can send is escaped here. The lines are the same as Handler's, byte by byte.
 //
 // Each line is one Write to the destination, at once. Rejected: to collect lines and write several
