@@ -53,7 +53,9 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 			if err := answerable(r); err != nil {
 				return err
 			}
-			sentBodyOf(r.Request.Context()).answered()
+			if r.Request.Body != nil { // a search of the context takes time
+				sentBodyOf(r.Request.Context()).answered()
+			}
 			delete(r.Header, requestIDField) // the filter requestID has set it
 			return nil
 		},
