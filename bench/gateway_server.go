@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,7 @@ func runServer(ctx context.Context, args []string) error {
 		return err
 	}
 	if slices.Contains([]string{"proxy", "503", "copy"}, args[1]) { // are compared with diana serve
-		heapFloor = make([]byte, 32<<20)
+		defer runtime.KeepAlive(make([]byte, heapFloor))
 	}
 	// The same settings as in cmd/diana/gateway.go.
 	s := &http.Server{
@@ -59,7 +60,7 @@ func runServer(ctx context.Context, args []string) error {
 // heapFloor delays the garbage collector by 32 MiB, or a little more than cmd/diana/heapfloor.go does.
 // Any Go program can do that, so it is no merit of Diana's handlers. The bytes are never used, so
 // they take no memory.
-var heapFloor []byte
+const heapFloor = 32 << 20
 
 func serverHandler(ctx context.Context, what, other string) (http.Handler, error) {
 	switch what {
