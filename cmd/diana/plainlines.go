@@ -80,9 +80,7 @@ func (h *plainLines) appendRecord(line []byte, r *slog.Record) (with []byte, ok 
 	line = h.appendText(line, slog.MessageKey, r.Message)
 	ok = true
 	r.Attrs(func(a slog.Attr) bool {
-		if a = h.replace(nil, a); !a.Equal(slog.Attr{}) {
-			line, ok = h.appendAttr(line, a)
-		}
+		line, ok = h.appendAttr(line, a)
 		return ok
 	})
 	if h.json {
@@ -108,6 +106,14 @@ func (h *plainLines) appendTime(line []byte, t time.Time) []byte {
 
 // appendAttr appends an attribute. It returns false if it is not plain.
 func (h *plainLines) appendAttr(line []byte, a slog.Attr) (with []byte, ok bool) {
+	switch a.Value.Kind() {
+	case slog.KindString, slog.KindInt64, slog.KindBool:
+	default: // package slog treats some other kinds specially before it replaces them
+		return line, false
+	}
+	if a = h.replace(nil, a); a.Equal(slog.Attr{}) {
+		return line, true
+	}
 	if !isPlain(a.Key) {
 		return line, false
 	}

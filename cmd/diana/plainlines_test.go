@@ -63,10 +63,13 @@ func TestPlainLines(t *testing.T) {
 			records = append(records, r)
 		}
 	}
-	for _, value := range []any{1.5, time.Second, time.Now(), uint64(1), []string{"a"}, nil, slog.GroupValue(slog.Int("a", 1)), slog.GroupValue(), context.Canceled} {
-		r := slog.NewRecord(times[2], slog.LevelInfo, "request", 0)
-		r.AddAttrs(slog.Any("value", value), slog.Attr{}, slog.Any("ip", value), slog.Any("", value))
-		records = append(records, r)
+	valuer := slog.AnyValue(valuer{})
+	for _, value := range []any{valuer, 1.5, time.Second, time.Now(), uint64(1), []string{"a"}, nil, slog.GroupValue(slog.Int("a", 1)), slog.GroupValue(), context.Canceled} {
+		for _, key := range []string{"value", "ip", ""} {
+			r := slog.NewRecord(times[2], slog.LevelInfo, "request", 0)
+			r.AddAttrs(slog.Attr{}, slog.Any(key, value))
+			records = append(records, r)
+		}
 	}
 	for _, flags := range allFlags() {
 		for _, r := range records {
@@ -76,6 +79,11 @@ func TestPlainLines(t *testing.T) {
 		}
 	}
 }
+
+// valuer is a value that package slog resolves.
+type valuer struct{}
+
+func (valuer) LogValue() slog.Value { return slog.IntValue(7) }
 
 // Attributes and groups of a Logger are written as by package slog.
 func TestPlainLinesWith(t *testing.T) {
