@@ -43,6 +43,9 @@ func readEntries(v value) {
 }
 
 func readEntry(v value) {
+	if !v.r.entries.add(v.node, bounds.MaxEntries) {
+		return
+	}
 	v.form = entryKeys
 	m := v.mapping()
 	if m.fields != nil && !m.get("rules").given() && !m.get("bandwidth").given() {
@@ -54,7 +57,7 @@ func readEntry(v value) {
 	for i, item := range items {
 		e.Rules[i] = readRule(item)
 	}
-	if len(v.r.errs) == 0 { // otherwise a rule may be incomplete
+	if len(v.r.errs) == 0 && v.r.rules.beyond == nil { // otherwise a rule may be incomplete
 		warnOfAlike(items, e.Rules)
 	}
 	v.r.config.Limits = append(v.r.config.Limits, e)
@@ -124,6 +127,9 @@ func readQueue(v value) int64 {
 }
 
 func readRule(v value) rule.Rule {
+	if !v.r.rules.add(v.node, bounds.MaxRules) {
+		return rule.Rule{}
+	}
 	before := len(v.r.errs)
 	m := v.mapping()
 	if m.fields == nil {

@@ -39,9 +39,9 @@ func (v Vocabulary) ParseRemote(name string, data []byte) (*Config, error) {
 }
 
 // Load reads the configuration in a file. The error is [Errors], or the error of reading the
-// file. Load reads at most 1 MiB and one byte more.
+// file. Load reads at most 8 MiB and one byte more.
 func (v Vocabulary) Load(path string) (*Config, error) {
-	data, err := readFile(path, bounds.MaxConfig+1)
+	data, err := readFile(path, bounds.MaxFile+1)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,11 @@ func (v Vocabulary) Load(path string) (*Config, error) {
 }
 
 func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error) {
-	text, bad := decode(data)
+	most := bounds.MaxFile
+	if remote {
+		most = bounds.MaxConfig
+	}
+	text, bad := decode(data, most)
 	if bad != nil {
 		bad.File = name
 		return nil, Errors{*bad}
@@ -87,11 +91,11 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 }
 
 // decode returns the text of data without a byte order mark and with line feeds as line ends, or the
-// first error. It accepts the characters of YAML except the line separators of YAML 1.1. YAML 1.2 reads
+// first error. A larger text than most bytes is an error. decode accepts the characters of YAML except the line separators of YAML 1.1. YAML 1.2 reads
 // those as ordinary characters, and all readers must agree on where a line ends.
-func decode(data []byte) (string, *Error) {
-	if len(data) > bounds.MaxConfig {
-		return "", &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the configuration is too large, expected at most %d KiB", bounds.MaxConfig>>10)}
+func decode(data []byte, most int) (string, *Error) {
+	if len(data) > most {
+		return "", &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the configuration is too large, expected at most %d KiB, found %d bytes or more", most>>10, len(data))}
 	}
 	text := strings.TrimPrefix(string(data), "\uFEFF")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
@@ -138,6 +142,22 @@ type reader struct {
 	names  map[string]*yaml.Node // of rules
 	urls   map[string]*yaml.Node // of entries, by Pattern.Same
 	folded map[string]*yaml.Node // the same, in small letters
+
+	entries, rules count
+}
+
+// count is how many entries or rules a configuration has.
+type count struct {
+	n      int
+	beyond *yaml.Node // the first that is one too many; nil: there is none
+}
+
+// add counts a node. It reports whether there are at most most.
+func (c *count) add(n *yaml.Node, most int) bool {
+	if c.n++; c.n == most+1 {
+		c.beyond = n
+	}
+	return c.n <= most
 }
 
 // betterThan reports whether the errors of r explain the mistake better than those of another reading
@@ -156,6 +176,12 @@ func (r *reader) read(text string) {
 	}
 	for _, d := range documents {
 		r.document(d, len(documents) == 1)
+	}
+	if r.entries.beyond != nil {
+		r.fail(r.entries.beyond, "expected at most %d entries, found %d", bounds.MaxEntries, r.entries.n)
+	}
+	if r.rules.beyond != nil {
+		r.fail(r.rules.beyond, "expected at most %d rules of all entries together, found %d", bounds.MaxRules, r.rules.n)
 	}
 }
 
