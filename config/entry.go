@@ -37,6 +37,8 @@ func readEntries(v value) {
 	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && v.r.config.Remote == nil {
 		v.r.warn(v.node, "there are no entries, so nothing is limited")
 	}
+	limits := &v.r.config.Limits
+	*limits = slices.Grow(*limits, min(len(list), bounds.MaxEntries))
 	for _, e := range list {
 		readEntry(e)
 	}
@@ -46,7 +48,6 @@ func readEntry(v value) {
 	if !v.r.entries.add(v.node, bounds.MaxEntries) {
 		return
 	}
-	v.form = entryKeys
 	m := v.mapping()
 	if m.fields != nil && !m.get("rules").given() && !m.get("bandwidth").given() {
 		m.fail("an entry lacks rules")
@@ -66,6 +67,9 @@ func readEntry(v value) {
 // warnOfAlike warns about unnamed rules that only their order distinguishes, once for each shape.
 // items are the rules as they are written.
 func warnOfAlike(items []value, rules []rule.Rule) {
+	if len(rules) < 2 {
+		return
+	}
 	groups := map[string][]value{}
 	for i, r := range rules {
 		if r.Name != "" {
@@ -91,21 +95,21 @@ func readPattern(v value) rule.Pattern {
 		v.fail("%v", err)
 		return p
 	}
-	if _, path, found := strings.Cut(text, "/"); found {
-		if strange := paths.Check("/" + path); strange != nil {
+	if at := strings.IndexByte(text, '/'); at >= 0 {
+		if strange := paths.Check(text[at:]); strange != nil {
 			v.r.warn(v.node, "url: %s: %v, so Diana refuses a request with such a path, unless paths.strange is judge", quote(text), strange)
 		}
 	}
-	if first := v.r.urls[p.Same()]; first != nil {
+	same := p.Same()
+	if first := v.r.urls[same]; first != nil {
 		v.fail("url %q covers the same requests as %q in line %d, expected one entry with all the rules", text, first.Value, first.Line)
 	} else {
-		v.r.urls[p.Same()] = v.node
+		v.r.urls[same] = v.node
 	}
-	if folded := strings.ToLower(p.Same()); !v.r.config.Paths.ExactCase {
-		if other := v.r.folded[folded]; other != nil && other.Value != text {
+	if !v.r.config.Paths.ExactCase {
+		if other := v.r.foldsTo(same, v.node); other != nil && other.Value != text {
 			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", quote(text), quote(other.Value), other.Line)
 		}
-		v.r.folded[folded] = v.node
 	}
 	for segment := range strings.SplitSeq(p.Path, "/") {
 		if strings.Contains(segment, "*") || len(segment) > 1 && segment[0] == ':' { // the syntax of other programs
@@ -114,6 +118,21 @@ func readPattern(v value) rule.Pattern {
 		}
 	}
 	return p
+}
+
+// foldsTo returns the last url before n that differs from it in letter case at most, or nil. same is
+// Pattern.Same of the url at n. Only urls with capital letters need a second table.
+func (r *reader) foldsTo(same string, n *yaml.Node) *yaml.Node {
+	small := strings.ToLower(same)
+	other := r.folded[small]
+	if small == same {
+		return other
+	}
+	r.folded[small] = n
+	if lower := r.urls[small]; lower != nil && (other == nil || lower.Line > other.Line) {
+		return lower
+	}
+	return other
 }
 
 // readQueue reads the length of a queue for limit.Limit. In a configuration 0 means no queue, and a
@@ -156,8 +175,10 @@ func readRule(v value) rule.Rule {
 	except, overrides := readExceptions(m, made.Actor)
 	scope, ok := readScope(m.get("scope"))
 	made.Scope = scope
-	if elsewhere := m.r.words.otherScopes(); m.get("on_error").given() && ok && !slices.Contains(elsewhere, string(scope)) {
-		m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope %s", scope, strings.Join(elsewhere, ", "))
+	if m.get("on_error").given() && ok {
+		if elsewhere := m.r.words.otherScopes(); !slices.Contains(elsewhere, string(scope)) {
+			m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope %s", scope, strings.Join(elsewhere, ", "))
+		}
 	}
 	algo, ok := readAlgorithm(m)
 	if !ok {

@@ -79,7 +79,8 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 	if len(best.errs) > 0 {
 		return nil, best.errs.sorted()
 	}
-	c := best.config.Filled(v)
+	c := best.config
+	c.fill(v)
 	c.Source, c.withoutRedis = name, best.withoutRedis.sorted()
 	if c.Redis == nil && !remote {
 		best.warnings = append(best.warnings, c.withoutRedis...)
@@ -100,6 +101,9 @@ func decode(data []byte, most int) (string, *Error) {
 	text := strings.TrimPrefix(string(data), "\uFEFF")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	text = strings.ReplaceAll(text, "\r", "\n")
+	if isASCII(text) {
+		return text, nil
+	}
 	line, column := 1, 1
 	for i, c := range text {
 		switch {
@@ -113,6 +117,17 @@ func decode(data []byte, most int) (string, *Error) {
 		column++
 	}
 	return text, nil
+}
+
+// isASCII reports whether a text has only line feeds and printable ASCII, as nearly every configuration
+// has.
+func isASCII(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; (c < ' ' || c > '~') && c != '\n' {
+			return false
+		}
+	}
+	return true
 }
 
 func allowed(c rune) bool {
@@ -141,7 +156,7 @@ type reader struct {
 
 	names  map[string]*yaml.Node // of rules
 	urls   map[string]*yaml.Node // of entries, by Pattern.Same
-	folded map[string]*yaml.Node // the same, in small letters
+	folded map[string]*yaml.Node // the last one that has capital letters, by Pattern.Same in small letters
 
 	entries, rules count
 }
@@ -201,6 +216,7 @@ func (r *reader) document(d *yaml.Node, alone bool) {
 		}
 		readSettings(v)
 	case v.node.Kind == yaml.MappingNode:
+		v.form = entryKeys
 		readEntry(v)
 	default:
 		v.expected(forms)

@@ -28,7 +28,9 @@ func (r *reader) documents(text string) []*yaml.Node {
 		}
 	}
 	// The library reads YAML 1.2, but rejects a text that declares it.
-	text = strings.ReplaceAll("\n"+text, "\n%YAML 1.2", "\n%YAML 1.1")[1:]
+	if strings.Contains(text, "%YAML 1.2") {
+		text = strings.ReplaceAll("\n"+text, "\n%YAML 1.2", "\n%YAML 1.1")[1:]
+	}
 	documents, err := load(text)
 	if err != nil {
 		r.notYAML = true
