@@ -34,13 +34,18 @@ var actorKinds = []string{"all", "account", "device", "ip"}
 func readEntries(v value) {
 	v.form = entriesForm
 	list := v.list()
-	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && v.r.config.Remote == nil {
+	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && len(v.r.parts) == 0 && v.r.config.Remote == nil {
 		v.r.warn(v.node, "there are no entries, so nothing is limited")
 	}
 	limits := &v.r.config.Limits
 	*limits = slices.Grow(*limits, min(len(list), bounds.MaxEntries))
 	for _, e := range list {
 		readEntry(e)
+	}
+	for _, p := range v.r.parts {
+		if len(v.r.errs) == 0 {
+			v.r.readPart(p)
+		}
 	}
 }
 

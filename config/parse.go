@@ -58,20 +58,17 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 		bad.File = name
 		return nil, Errors{*bad}
 	}
-	read := func(text string, added map[int]int) *reader {
-		r := &reader{
-			name: name, words: v, remote: remote,
-			lines: strings.Split(text, "\n"), added: added,
-			config: new(Config),
-			names:  map[string]*yaml.Node{}, urls: map[string]*yaml.Node{}, folded: map[string]*yaml.Node{},
-		}
-		r.read(text)
-		return r
+	best := v.readParts(name, text, remote, partSize)
+	if best == nil {
+		best = v.newReader(name, text, remote)
+		best.read(text)
 	}
-	best := read(text, nil)
 	if len(best.errs) > 0 {
 		if spaced, added := addSpaces(text); len(added) > 0 {
-			if r := read(spaced, added); !best.betterThan(r) {
+			r := v.newReader(name, spaced, remote)
+			r.added = added
+			r.read(spaced)
+			if !best.betterThan(r) {
 				best = r
 			}
 		}
@@ -89,6 +86,28 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 	sum := sha256.Sum256(data)
 	c.Version = hex.EncodeToString(sum[:6])
 	return c, nil
+}
+
+func (v Vocabulary) newReader(name, text string, remote bool) *reader {
+	return &reader{
+		name: name, words: v, remote: remote, lines: strings.Split(text, "\n"), config: new(Config),
+		names: map[string]*yaml.Node{}, urls: map[string]*yaml.Node{}, folded: map[string]*yaml.Node{},
+	}
+}
+
+// readParts reads a text in parts, or returns nil if the text must be read as a whole.
+func (v Vocabulary) readParts(name, text string, remote bool, size int) *reader {
+	head, parts := divide(text, size)
+	if len(parts) < 2 {
+		return nil
+	}
+	r := v.newReader(name, text, remote)
+	r.parts = parts
+	r.read(head)
+	if len(r.errs) > 0 {
+		return nil
+	}
+	return r
 }
 
 // decode returns the text of data without a byte order mark and with line feeds as line ends, or the
@@ -146,7 +165,8 @@ type reader struct {
 	lines  []string
 	added  map[int]int // see addSpaces
 	words  Vocabulary
-	remote bool // see ParseRemote
+	remote bool   // see ParseRemote
+	parts  []part // of the list of entries, if the text was divided
 
 	config       *Config
 	errs         Errors
@@ -159,6 +179,7 @@ type reader struct {
 	folded map[string]*yaml.Node // the last one that has capital letters, by Pattern.Same in small letters
 
 	entries, rules count
+	aliased        int // values that were read through aliases
 }
 
 // count is how many entries or rules a configuration has.
