@@ -44,7 +44,7 @@ func readEntries(v value) {
 	}
 	for _, p := range v.r.parts {
 		if len(v.r.errs) == 0 {
-			v.r.readPart(p)
+			readPart(v.r, p)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func readPattern(v value) rule.Pattern {
 		v.r.urls[same] = v.node
 	}
 	if !v.r.config.Paths.ExactCase {
-		if other := v.r.foldsTo(same, v.node); other != nil && other.Value != text {
+		if other := foldsTo(v.r, same, v.node); other != nil && other.Value != text {
 			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", quote(text), quote(other.Value), other.Line)
 		}
 	}
@@ -127,7 +127,7 @@ func readPattern(v value) rule.Pattern {
 
 // foldsTo returns the last url before n that differs from it in letter case at most, or nil. same is
 // Pattern.Same of the url at n. Only urls with capital letters need a second table.
-func (r *reader) foldsTo(same string, n *yaml.Node) *yaml.Node {
+func foldsTo(r *reader, same string, n *yaml.Node) *yaml.Node {
 	small := strings.ToLower(same)
 	other := r.folded[small]
 	if small == same {

@@ -75,7 +75,7 @@ func isComment(text string) bool {
 }
 
 // readPart reads the entries of a part. Any error makes the reader start again, so its text is empty.
-func (r *reader) readPart(p part) {
+func readPart(r *reader, p part) {
 	documents := r.documents(p.text)
 	if len(r.errs) > 0 || len(documents) != 1 || documents[0].Content[0].Kind != yaml.SequenceNode {
 		r.failAt(1, 1, "")
