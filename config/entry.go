@@ -145,7 +145,7 @@ func foldsTo(r *reader, same string, n *yaml.Node) *yaml.Node {
 func readQueue(v value) int64 {
 	n := v.whole()
 	if v.given() && n == 0 {
-		return limit.NoQueue
+		return -1
 	}
 	return n
 }
