@@ -119,8 +119,13 @@ func (y *yard) start(command commander) (*httpServer, error) {
 func dianaCommand(config string) commander {
 	return func(y *yard, address string) ([]string, error) {
 		file, err := y.file("diana.yaml", config)
-		return []string{y.diana, "serve", "--config", file, "--listen", address, "--admin", "127.0.0.1:0", "--upstream", y.upstream}, err
+		return dianaArguments(y, address, file), err
 	}
+}
+
+// dianaArguments starts the gateway with a configuration file.
+func dianaArguments(y *yard, address, file string) []string {
+	return []string{y.diana, "serve", "--config", file, "--listen", address, "--admin", "127.0.0.1:0", "--upstream", y.upstream}
 }
 
 // ownCommand is a server in this program.

@@ -53,6 +53,7 @@ func allGroups() []group {
 		bandwidthGroup(),
 		worstGroup(),
 		growthGroup(),
+		reloadGroup(),
 	}
 }
 

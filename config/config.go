@@ -72,28 +72,48 @@ type Response struct {
 // Filled returns a copy of c in which each zero value that has a default has that default. These are
 // MaxKeys, Response.Status, the sources of Identity, Redis.Timeout, Redis.Prefix and the status of a
 // Divert. The default Algorithm of a rule is the first of v. An empty list of sources that is not nil
-// stays empty. The results of v.Parse are filled already.
+// stays empty. The results of v.Parse are filled already. The copy shares with c what needs no default.
 func (c *Config) Filled(v Vocabulary) *Config {
 	f := *c
-	f.MaxKeys = cmp.Or(f.MaxKeys, int(maxKeysForm.otherwise))
-	f.Response.Status = cmp.Or(f.Response.Status, int(statusForm.otherwise))
-	if f.Identity.Account == nil {
-		f.Identity.Account = knownSources(v, accountForm)
+	f.fill(v)
+	return &f
+}
+
+// fill puts defaults into c. It copies what c points to before a change, and nothing else, because a
+// configuration can have 100,000 entries.
+func (c *Config) fill(v Vocabulary) {
+	c.MaxKeys = cmp.Or(c.MaxKeys, int(maxKeysForm.otherwise))
+	c.Response.Status = cmp.Or(c.Response.Status, int(statusForm.otherwise))
+	if c.Identity.Account == nil {
+		c.Identity.Account = knownSources(v, accountForm)
 	}
-	if f.Identity.Device == nil {
-		f.Identity.Device = knownSources(v, deviceForm)
+	if c.Identity.Device == nil {
+		c.Identity.Device = knownSources(v, deviceForm)
 	}
 	if c.Redis != nil {
 		redis := *c.Redis
 		redis.Timeout = cmp.Or(redis.Timeout, timeoutForm.otherwise)
 		redis.Prefix = cmp.Or(redis.Prefix, prefixForm.otherwise)
-		f.Redis = &redis
+		c.Redis = &redis
 	}
-	f.Limits = slices.Clone(c.Limits)
-	for i := range f.Limits {
-		fillEntry(v, &f.Limits[i])
+	if first := slices.IndexFunc(c.Limits, lacksDefault); first >= 0 {
+		c.Limits = slices.Clone(c.Limits)
+		for i := first; i < len(c.Limits); i++ {
+			if lacksDefault(c.Limits[i]) {
+				fillEntry(v, &c.Limits[i])
+			}
+		}
 	}
-	return &f
+}
+
+// lacksDefault reports whether fillEntry changes an entry.
+func lacksDefault(e rule.Entry) bool {
+	for i := range e.Rules {
+		if e.Rules[i].Algorithm.New == nil {
+			return true
+		}
+	}
+	return e.Divert != nil && e.Divert.Status == 0 && e.Divert.Upstream == nil
 }
 
 // fillEntry puts defaults into an entry, whose slices and pointers it copies first.

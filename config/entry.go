@@ -34,16 +34,25 @@ var actorKinds = []string{"all", "account", "device", "ip"}
 func readEntries(v value) {
 	v.form = entriesForm
 	list := v.list()
-	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && v.r.config.Remote == nil {
+	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && len(v.r.parts) == 0 && v.r.config.Remote == nil {
 		v.r.warn(v.node, "there are no entries, so nothing is limited")
 	}
+	limits := &v.r.config.Limits
+	*limits = slices.Grow(*limits, min(len(list), bounds.MaxEntries))
 	for _, e := range list {
 		readEntry(e)
+	}
+	for _, p := range v.r.parts {
+		if len(v.r.errs) == 0 {
+			readPart(v.r, p)
+		}
 	}
 }
 
 func readEntry(v value) {
-	v.form = entryKeys
+	if !v.r.entries.add(v.node, bounds.MaxEntries) {
+		return
+	}
 	m := v.mapping()
 	if m.fields != nil && !m.get("rules").given() && !m.get("bandwidth").given() {
 		m.fail("an entry lacks rules")
@@ -54,7 +63,7 @@ func readEntry(v value) {
 	for i, item := range items {
 		e.Rules[i] = readRule(item)
 	}
-	if len(v.r.errs) == 0 { // otherwise a rule may be incomplete
+	if len(v.r.errs) == 0 && v.r.rules.beyond == nil { // otherwise a rule may be incomplete
 		warnOfAlike(items, e.Rules)
 	}
 	v.r.config.Limits = append(v.r.config.Limits, e)
@@ -63,6 +72,9 @@ func readEntry(v value) {
 // warnOfAlike warns about unnamed rules that only their order distinguishes, once for each shape.
 // items are the rules as they are written.
 func warnOfAlike(items []value, rules []rule.Rule) {
+	if len(rules) < 2 {
+		return
+	}
 	groups := map[string][]value{}
 	for i, r := range rules {
 		if r.Name != "" {
@@ -88,21 +100,21 @@ func readPattern(v value) rule.Pattern {
 		v.fail("%v", err)
 		return p
 	}
-	if _, path, found := strings.Cut(text, "/"); found {
-		if strange := paths.Check("/" + path); strange != nil {
+	if at := strings.IndexByte(text, '/'); at >= 0 {
+		if strange := paths.Check(text[at:]); strange != nil {
 			v.r.warn(v.node, "url: %s: %v, so Diana refuses a request with such a path, unless paths.strange is judge", quote(text), strange)
 		}
 	}
-	if first := v.r.urls[p.Same()]; first != nil {
+	same := p.Same()
+	if first := v.r.urls[same]; first != nil {
 		v.fail("url %q covers the same requests as %q in line %d, expected one entry with all the rules", text, first.Value, first.Line)
 	} else {
-		v.r.urls[p.Same()] = v.node
+		v.r.urls[same] = v.node
 	}
-	if folded := strings.ToLower(p.Same()); !v.r.config.Paths.ExactCase {
-		if other := v.r.folded[folded]; other != nil && other.Value != text {
+	if !v.r.config.Paths.ExactCase {
+		if other := foldsTo(v.r, same, v.node); other != nil && other.Value != text {
 			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", quote(text), quote(other.Value), other.Line)
 		}
-		v.r.folded[folded] = v.node
 	}
 	for segment := range strings.SplitSeq(p.Path, "/") {
 		if strings.Contains(segment, "*") || len(segment) > 1 && segment[0] == ':' { // the syntax of other programs
@@ -111,6 +123,21 @@ func readPattern(v value) rule.Pattern {
 		}
 	}
 	return p
+}
+
+// foldsTo returns the last url before n that differs from it in letter case at most, or nil. same is
+// Pattern.Same of the url at n. Only urls with capital letters need a second table.
+func foldsTo(r *reader, same string, n *yaml.Node) *yaml.Node {
+	small := strings.ToLower(same)
+	other := r.folded[small]
+	if small == same {
+		return other
+	}
+	r.folded[small] = n
+	if lower := r.urls[small]; lower != nil && (other == nil || lower.Line > other.Line) {
+		return lower
+	}
+	return other
 }
 
 // readQueue reads the length of a queue for limit.Limit. In a configuration 0 means no queue, and a
@@ -124,6 +151,9 @@ func readQueue(v value) int64 {
 }
 
 func readRule(v value) rule.Rule {
+	if !v.r.rules.add(v.node, bounds.MaxRules) {
+		return rule.Rule{}
+	}
 	before := len(v.r.errs)
 	m := v.mapping()
 	if m.fields == nil {
@@ -150,8 +180,10 @@ func readRule(v value) rule.Rule {
 	except, overrides := readExceptions(m, made.Actor)
 	scope, ok := readScope(m.get("scope"))
 	made.Scope = scope
-	if elsewhere := m.r.words.otherScopes(); m.get("on_error").given() && ok && !slices.Contains(elsewhere, string(scope)) {
-		m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope %s", scope, strings.Join(elsewhere, ", "))
+	if m.get("on_error").given() && ok {
+		if elsewhere := m.r.words.otherScopes(); !slices.Contains(elsewhere, string(scope)) {
+			m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope %s", scope, strings.Join(elsewhere, ", "))
+		}
 	}
 	algo, ok := readAlgorithm(m)
 	if !ok {

@@ -55,13 +55,15 @@ func (k keys) names() []string {
 	return names
 }
 
-// named returns the key with that name or spelling.
-func (k keys) named(name string) (key, bool) {
-	i := slices.IndexFunc(k.list, func(key key) bool { return name == key.name || name == key.also && name != "" })
-	if i < 0 {
-		return key{}, false
+// index returns the index of the key with that name or spelling, or -1. It copies no key, because a
+// configuration has many mappings.
+func (k keys) index(name string) int {
+	for i := range k.list {
+		if key := &k.list[i]; name == key.name || name == key.also && name != "" {
+			return i
+		}
 	}
-	return k.list[i], true
+	return -1
 }
 
 func (k keys) mapping() keys { return k }

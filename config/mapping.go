@@ -12,9 +12,10 @@ import (
 type mapping struct {
 	value
 	known  keys
-	fields map[string]field // nil: the value is no mapping
+	fields []field // by the index of the key in known; nil: the value is no mapping
 }
 
+// field is a key that is given, with its value. The zero value is a key that is not given.
 type field struct{ key, value *yaml.Node }
 
 const noMerging = "merge keys (<<) are no part of YAML 1.2, expected the keys themselves"
@@ -29,19 +30,20 @@ func (v value) mapping() mapping {
 		v.expected("a mapping (" + strings.Join(m.known.names(), ", ") + ")")
 		return m
 	}
-	m.fields = map[string]field{}
+	m.fields = make([]field, len(m.known.list))
 	for i := 0; i < len(v.node.Content); i += 2 {
 		m.add(v.node.Content[i], v.node.Content[i+1])
 	}
-	for _, k := range m.known.list {
-		if k.required && !m.get(k.name).given() {
+	for i := range m.known.list {
+		k, given := &m.known.list[i], m.fields[i].key != nil
+		if k.required && !given {
 			m.fail("%s lacks %s", m.known.of, k.name)
 		}
-		if k.with == "" || !m.get(k.name).given() || m.get(k.with).given() {
+		if k.with == "" || !given || m.get(k.with).given() {
 			continue
 		}
 		alone := "none"
-		if other, _ := m.known.named(k.with); other.with == "" {
+		if other := m.known.list[m.known.index(k.with)]; other.with == "" {
 			alone = "the " + k.with + " alone"
 		}
 		m.failKey(k.name, "%s has a %s and no %s, expected both or %s", m.known.of, k.name, k.with, alone)
@@ -50,29 +52,35 @@ func (v value) mapping() mapping {
 }
 
 func (m mapping) add(key, val *yaml.Node) {
-	known, ok := m.known.named(key.Value)
-	switch first, twice := m.fields[known.name]; {
+	i := m.known.index(key.Value)
+	switch {
 	case key.Kind != yaml.ScalarNode:
 		m.r.fail(key, "expected one of the keys %s", join(m.known.names(), "and"))
 	case key.Tag == "!!merge":
 		m.r.fail(key, noMerging)
-	case !ok:
+	case i < 0:
 		m.r.fail(key, "unknown key %s of %s, expected %s%s", quote(key.Value), m.known.of,
 			join(m.known.names(), "or"), didYouMean(key.Value, m.known.names()))
-	case twice:
-		m.r.fail(key, "key %s is given twice, first in line %d", quote(key.Value), first.key.Line)
+	case m.fields[i].key != nil:
+		m.r.fail(key, "key %s is given twice, first in line %d", quote(key.Value), m.fields[i].key.Line)
 	default:
-		m.fields[known.name] = field{key, val}
+		m.fields[i] = field{key, val}
 	}
 }
 
-// get returns the value of a key.
+// get returns the value of a key. The value of a key that the mapping cannot have is not given.
 func (m mapping) get(name string) value {
-	known, _ := m.known.named(name)
-	return value{r: m.r, key: name, form: known.form, node: m.fields[name].value}
+	v := value{r: m.r, key: name}
+	if i := m.known.index(name); i >= 0 {
+		v.form = m.known.list[i].form
+		if m.fields != nil {
+			v.node = m.fields[i].value
+		}
+	}
+	return v
 }
 
 // failKey records an error at a key that is given.
 func (m mapping) failKey(key, format string, args ...any) {
-	m.r.fail(m.fields[key].key, format, args...)
+	m.r.fail(m.fields[m.known.index(key)].key, format, args...)
 }

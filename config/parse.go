@@ -39,9 +39,9 @@ func (v Vocabulary) ParseRemote(name string, data []byte) (*Config, error) {
 }
 
 // Load reads the configuration in a file. The error is [Errors], or the error of reading the
-// file. Load reads at most 1 MiB and one byte more.
+// file. Load reads at most 8 MiB and one byte more.
 func (v Vocabulary) Load(path string) (*Config, error) {
-	data, err := readFile(path, bounds.MaxConfig+1)
+	data, err := readFile(path, bounds.MaxFile+1)
 	if err != nil {
 		return nil, err
 	}
@@ -49,25 +49,26 @@ func (v Vocabulary) Load(path string) (*Config, error) {
 }
 
 func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error) {
-	text, bad := decode(data)
+	most := bounds.MaxFile
+	if remote {
+		most = bounds.MaxConfig
+	}
+	text, bad := decode(data, most)
 	if bad != nil {
 		bad.File = name
 		return nil, Errors{*bad}
 	}
-	read := func(text string, added map[int]int) *reader {
-		r := &reader{
-			name: name, words: v, remote: remote,
-			lines: strings.Split(text, "\n"), added: added,
-			config: new(Config),
-			names:  map[string]*yaml.Node{}, urls: map[string]*yaml.Node{}, folded: map[string]*yaml.Node{},
-		}
-		r.read(text)
-		return r
+	best := v.readParts(name, text, remote, partSize)
+	if best == nil {
+		best = v.newReader(name, text, remote)
+		best.read(text)
 	}
-	best := read(text, nil)
 	if len(best.errs) > 0 {
 		if spaced, added := addSpaces(text); len(added) > 0 {
-			if r := read(spaced, added); !best.betterThan(r) {
+			r := v.newReader(name, spaced, remote)
+			r.added = added
+			r.read(spaced)
+			if !best.betterThan(r) {
 				best = r
 			}
 		}
@@ -75,7 +76,8 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 	if len(best.errs) > 0 {
 		return nil, best.errs.sorted()
 	}
-	c := best.config.Filled(v)
+	c := best.config
+	c.fill(v)
 	c.Source, c.withoutRedis = name, best.withoutRedis.sorted()
 	if c.Redis == nil && !remote {
 		best.warnings = append(best.warnings, c.withoutRedis...)
@@ -86,16 +88,41 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 	return c, nil
 }
 
+func (v Vocabulary) newReader(name, text string, remote bool) *reader {
+	return &reader{
+		name: name, words: v, remote: remote, lines: strings.Split(text, "\n"), config: new(Config),
+		names: map[string]*yaml.Node{}, urls: map[string]*yaml.Node{}, folded: map[string]*yaml.Node{},
+	}
+}
+
+// readParts reads a text in parts, or returns nil if the text must be read as a whole.
+func (v Vocabulary) readParts(name, text string, remote bool, size int) *reader {
+	head, parts := divide(text, size)
+	if len(parts) < 2 {
+		return nil
+	}
+	r := v.newReader(name, text, remote)
+	r.parts = parts
+	r.read(head)
+	if len(r.errs) > 0 {
+		return nil
+	}
+	return r
+}
+
 // decode returns the text of data without a byte order mark and with line feeds as line ends, or the
-// first error. It accepts the characters of YAML except the line separators of YAML 1.1. YAML 1.2 reads
+// first error. A larger text than most bytes is an error. decode accepts the characters of YAML except the line separators of YAML 1.1. YAML 1.2 reads
 // those as ordinary characters, and all readers must agree on where a line ends.
-func decode(data []byte) (string, *Error) {
-	if len(data) > bounds.MaxConfig {
-		return "", &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the configuration is too large, expected at most %d KiB", bounds.MaxConfig>>10)}
+func decode(data []byte, most int) (string, *Error) {
+	if len(data) > most {
+		return "", &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the configuration is too large, expected at most %d KiB, found %d bytes or more", most>>10, len(data))}
 	}
 	text := strings.TrimPrefix(string(data), "\uFEFF")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	text = strings.ReplaceAll(text, "\r", "\n")
+	if isASCII(text) {
+		return text, nil
+	}
 	line, column := 1, 1
 	for i, c := range text {
 		switch {
@@ -109,6 +136,17 @@ func decode(data []byte) (string, *Error) {
 		column++
 	}
 	return text, nil
+}
+
+// isASCII reports whether a text has only line feeds and printable ASCII, as nearly every configuration
+// has.
+func isASCII(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; (c < ' ' || c > '~') && c != '\n' {
+			return false
+		}
+	}
+	return true
 }
 
 func allowed(c rune) bool {
@@ -127,7 +165,8 @@ type reader struct {
 	lines  []string
 	added  map[int]int // see addSpaces
 	words  Vocabulary
-	remote bool // see ParseRemote
+	remote bool   // see ParseRemote
+	parts  []part // of the list of entries, if the text was divided
 
 	config       *Config
 	errs         Errors
@@ -137,7 +176,24 @@ type reader struct {
 
 	names  map[string]*yaml.Node // of rules
 	urls   map[string]*yaml.Node // of entries, by Pattern.Same
-	folded map[string]*yaml.Node // the same, in small letters
+	folded map[string]*yaml.Node // the last one that has capital letters, by Pattern.Same in small letters
+
+	entries, rules count
+	aliased        int // values that were read through aliases
+}
+
+// count is how many entries or rules a configuration has.
+type count struct {
+	n      int
+	beyond *yaml.Node // the first that is one too many; nil: there is none
+}
+
+// add counts a node. It reports whether there are at most most.
+func (c *count) add(n *yaml.Node, most int) bool {
+	if c.n++; c.n == most+1 {
+		c.beyond = n
+	}
+	return c.n <= most
 }
 
 // betterThan reports whether the errors of r explain the mistake better than those of another reading
@@ -157,6 +213,12 @@ func (r *reader) read(text string) {
 	for _, d := range documents {
 		r.document(d, len(documents) == 1)
 	}
+	if r.entries.beyond != nil {
+		r.fail(r.entries.beyond, "expected at most %d entries, found %d", bounds.MaxEntries, r.entries.n)
+	}
+	if r.rules.beyond != nil {
+		r.fail(r.rules.beyond, "expected at most %d rules of all entries together, found %d", bounds.MaxRules, r.rules.n)
+	}
 }
 
 const forms = "an entry (url, rules), a list of them, or settings and limits"
@@ -175,6 +237,7 @@ func (r *reader) document(d *yaml.Node, alone bool) {
 		}
 		readSettings(v)
 	case v.node.Kind == yaml.MappingNode:
+		v.form = entryKeys
 		readEntry(v)
 	default:
 		v.expected(forms)

@@ -69,16 +69,69 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// A local configuration can have 8 MiB, and a remote one 1 MiB.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
-	want := "x:1:1: the configuration is too large, expected at most 1024 KiB"
-	if _, err := words().Parse("x", make([]byte, bounds.MaxConfig+1)); err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+	for _, row := range []struct {
+		parse func(string, []byte) (*Config, error)
+		most  int
+		want  string
+	}{
+		{words().Parse, 8 << 20, "x:1:1: the configuration is too large, expected at most 8192 KiB, found 8388609 bytes or more"},
+		{words().ParseRemote, 1 << 20, "x:1:1: the configuration is too large, expected at most 1024 KiB, found 1048577 bytes or more"},
+	} {
+		if _, err := row.parse("x", make([]byte, row.most+1)); err == nil || err.Error() != row.want {
+			t.Errorf("got %v, want %s", err, row.want)
+		}
+		fits := plain + strings.Repeat("#", row.most-len(plain))
+		if _, err := row.parse("x", []byte(fits)); err != nil {
+			t.Errorf("%d bytes: %v", len(fits), err)
+		}
 	}
-	fits := plain + strings.Repeat("#", bounds.MaxConfig-len(plain))
-	if _, err := words().Parse("x", []byte(fits)); err != nil {
-		t.Errorf("%d bytes: %v", len(fits), err)
+}
+
+// A configuration of the largest size can have 100,000 entries, and no more.
+func TestTooManyEntries(t *testing.T) {
+	t.Parallel()
+	const most = 100_000
+	text := manyEntries(most)
+	text = append(text, strings.Repeat("#", 8<<20-len(text))...)
+	c, err := words().Parse("x", text)
+	if err != nil || len(c.Limits) != most || len(c.Warnings) > 0 {
+		t.Fatalf("%d entries: %v", most, err)
 	}
+	last := c.Limits[most-1]
+	if last.URL.Path != "/api/v99999/orders" || last.Rules[0].Limit.N != 100 {
+		t.Errorf("the last entry is %+v", last)
+	}
+	more := manyEntries(most + 2)
+	want := "x:300002:3: expected at most 100000 entries, found 100002"
+	if _, err := words().Parse("x", more); err == nil || err.Error() != want {
+		t.Errorf("two more: %v, want %s", err, want)
+	}
+}
+
+// All entries together can have 131,072 rules.
+func TestTooManyRules(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 17
+	text := "url: /\nrules:\n" + strings.Repeat("- {rpu: 1}\n", most)
+	if c, err := words().Parse("x", []byte(text)); err != nil || len(c.Limits[0].Rules) != most {
+		t.Fatalf("%d rules: %v", most, err)
+	}
+	want := "x:131075:3: expected at most 131072 rules of all entries together, found 131073"
+	if _, err := words().Parse("x", []byte(text+"- {rpu: 1}\n")); err == nil || err.Error() != want {
+		t.Errorf("one more: %v, want %s", err, want)
+	}
+}
+
+// manyEntries returns a configuration with n entries of one rule each.
+func manyEntries(n int) []byte {
+	text := []byte("limits:\n")
+	for i := range n {
+		text = fmt.Appendf(text, "- url: /api/v%d/orders\n  rules:\n  - {rpu: 100, unit: minute, actor: account}\n", i)
+	}
+	return text
 }
 
 func TestLoad(t *testing.T) {
@@ -92,7 +145,7 @@ func TestLoad(t *testing.T) {
 		return file
 	}
 	good, bad := write("good", plain), write("bad", "url: /\n")
-	huge := write("huge", strings.Repeat("# comment\n", bounds.MaxConfig))
+	huge := write("huge", strings.Repeat("# comment\n", bounds.MaxFile))
 	c, err := words().Load(good)
 	if err != nil || len(c.Limits) != 1 || c.Source != good {
 		t.Errorf("good: %+v, %v", c, err)

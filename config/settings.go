@@ -30,11 +30,10 @@ func isFull(n *yaml.Node) bool {
 	entry, near := false, false
 	for i := 0; i < len(n.Content); i += 2 {
 		key := n.Content[i].Value
-		if _, ok := fullKeys.named(key); ok {
+		if fullKeys.index(key) >= 0 {
 			return true
 		}
-		_, ok := entryKeys.named(key)
-		entry = entry || ok
+		entry = entry || entryKeys.index(key) >= 0
 		near = near || nearest(key, fullKeys.names()) != ""
 	}
 	return near && !entry
@@ -46,8 +45,8 @@ func readSettings(v value) {
 	v.form = fullKeys
 	m := v.mapping()
 	if v.r.remote {
-		for key := range m.fields {
-			if key != "limits" {
+		for _, key := range fullKeys.names() {
+			if key != "limits" && m.get(key).given() {
 				m.failKey(key, "%s has no meaning here, expected limits alone; settings come from the local file", key)
 			}
 		}

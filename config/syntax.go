@@ -20,27 +20,38 @@ const (
 // documents returns the documents of text without aliases. It reports a syntax error and returns the
 // documents before it.
 func (r *reader) documents(text string) []*yaml.Node {
-	for i, line := range r.lines {
-		if strings.HasPrefix(line, "%TAG") { // in the library their number counts squared
-			r.notYAML = true
-			r.failAt(i+1, 1, "tags mean nothing here, expected none to be declared")
-			return nil
-		}
+	if line := lineOf(text, "%TAG"); line > 0 { // in the library their number counts squared
+		r.notYAML = true
+		r.failAt(line, 1, "tags mean nothing here, expected none to be declared")
+		return nil
 	}
 	// The library reads YAML 1.2, but rejects a text that declares it.
-	text = strings.ReplaceAll("\n"+text, "\n%YAML 1.2", "\n%YAML 1.1")[1:]
+	if strings.Contains(text, "%YAML 1.2") {
+		text = strings.ReplaceAll("\n"+text, "\n%YAML 1.2", "\n%YAML 1.1")[1:]
+	}
 	documents, err := load(text)
 	if err != nil {
 		r.notYAML = true
 		r.syntaxError(err)
 	}
-	aliased := 0
 	for i, d := range documents {
-		if !r.expand(d, false, &aliased) {
+		if !r.expand(d, false) {
 			return documents[:i]
 		}
 	}
 	return documents
+}
+
+// lineOf returns the number of the first line that begins with a word, or 0.
+func lineOf(text, word string) int {
+	if strings.HasPrefix(text, word) {
+		return 1
+	}
+	before, _, found := strings.Cut(text, "\n"+word)
+	if !found {
+		return 0
+	}
+	return strings.Count(before, "\n") + 2
 }
 
 // load returns the documents up to the first mistake of syntax.
@@ -79,7 +90,7 @@ var errTooDeep = fmt.Errorf("expected at most %d mappings and lists inside each 
 
 // expand replaces the aliases below n by their values, and reports tags. It counts the values behind
 // aliases. It returns false if there are too many, for example in an alias that contains itself.
-func (r *reader) expand(n *yaml.Node, inAlias bool, aliased *int) bool {
+func (r *reader) expand(n *yaml.Node, inAlias bool) bool {
 	if n.Style&yaml.TaggedStyle != 0 || n.Tag == "!" {
 		r.fail(n, "tags mean nothing here, expected the value without one")
 		n.Style &^= yaml.TaggedStyle
@@ -92,13 +103,13 @@ func (r *reader) expand(n *yaml.Node, inAlias bool, aliased *int) bool {
 			n.Content[i] = child
 		}
 		if through {
-			*aliased++
+			r.aliased++
 		}
-		if *aliased > maxAliased {
+		if r.aliased > maxAliased {
 			r.fail(alias, "aliases stand for too much, expected at most %d values behind all of them", maxAliased)
 			return false
 		}
-		if !r.expand(child, through, aliased) {
+		if !r.expand(child, through) {
 			return false
 		}
 	}

@@ -27,6 +27,9 @@ func joinActors(actors []Actor) string {
 	if len(actors) == 0 {
 		return All.String()
 	}
+	if len(actors) == 1 {
+		return actors[0].String()
+	}
 	texts := make([]string, len(actors))
 	for i, a := range actors {
 		texts[i] = a.String()

@@ -54,6 +54,9 @@ func (p *Pattern) UnmarshalText(data []byte) error {
 
 // Same returns a text that is equal for two patterns that match the same requests.
 func (p Pattern) Same() string {
+	if strings.IndexByte(p.Path, '{') < 0 {
+		return p.Method + " " + p.Path
+	}
 	segments := strings.Split(p.Path, "/")
 	for i, s := range segments {
 		if httptext.IsWild(s) {

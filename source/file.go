@@ -4,6 +4,7 @@ package source
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,16 +34,21 @@ func fileKind() Kind {
 		Check: func(u *url.URL) bool {
 			return u.Host == "" && strings.Trim(u.Path, "/") != "" && bare(u)
 		},
-		Open: func(o Options) (Source, error) { return file(filepath.FromSlash(o.URL.Path)), nil },
+		Open: func(o Options) (Source, error) {
+			return file{filepath.FromSlash(o.URL.Path), cmp.Or(o.Largest, MaxSize)}, nil
+		},
 	}
 }
 
 // bare reports whether a URL has nothing after its path.
 func bare(u *url.URL) bool { return u.RawQuery == "" && u.Fragment == "" && u.Opaque == "" }
 
-// file is the name of a file. A call to a file system cannot be interrupted, so on a file
-// system that hangs the methods do not return when their context ends.
-type file string
+// file is a local file. A call to a file system cannot be interrupted, so on a file system that
+// hangs the methods do not return when their context ends.
+type file struct {
+	name    string
+	largest int64 // valid document, in bytes
+}
 
 const (
 	lookEvery = 250 * time.Millisecond
@@ -60,11 +66,11 @@ func (f file) Get(ctx context.Context) (Document, error) {
 		}
 		before, lastInfo := d, info
 		var err error
-		info, _ = os.Stat(string(f)) // read returns the error
+		info, _ = os.Stat(f.name) // read returns the error
 		if d, err = f.read(); err != nil {
 			return Document{}, err
 		}
-		after, _ := os.Stat(string(f))
+		after, _ := os.Stat(f.name)
 		if looks > 0 && same(before, d) && alike(lastInfo, after) {
 			return d, nil
 		}
@@ -78,7 +84,7 @@ func (f file) Wait(ctx context.Context, d Document) error {
 			return ctx.Err()
 		}
 		last := info
-		info, _ = os.Stat(string(f))
+		info, _ = os.Stat(f.name)
 		if info != nil && alike(last, info) && time.Since(info.ModTime()) > recent {
 			continue
 		}
@@ -98,24 +104,26 @@ func alike(a, b fs.FileInfo) bool {
 
 // read returns the contents of the file now.
 func (f file) read() (Document, error) {
-	info, err := os.Stat(string(f))
+	info, err := os.Stat(f.name)
 	if errors.Is(err, fs.ErrNotExist) {
-		_, err = os.Stat(filepath.Dir(string(f)))
+		_, err = os.Stat(filepath.Dir(f.name))
 		return Document{}, err
 	}
 	if err == nil && !info.Mode().IsRegular() { // opening a pipe would wait for a writer
-		err = fmt.Errorf("%s: expected a file, found %v", string(f), info.Mode())
+		err = fmt.Errorf("%s: expected a file, found %v", f.name, info.Mode())
 	}
 	if err != nil {
 		return Document{}, err
 	}
-	r, err := os.Open(string(f))
+	r, err := os.Open(f.name)
 	if err != nil {
 		return Document{}, err
 	}
 	defer r.Close()
-	text, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
-	return Document{Text: text, Exists: err == nil}, err
+	var text bytes.Buffer
+	text.Grow(int(min(info.Size(), f.largest)) + bytes.MinRead) // so that ReadFrom does not copy what it has
+	_, err = text.ReadFrom(io.LimitReader(r, f.largest+1))
+	return Document{Text: text.Bytes(), Exists: err == nil}, err
 }
 
 // Put writes a new file in the same folder, with the mode of the old file, and renames it. If
@@ -124,7 +132,7 @@ func (f file) Put(ctx context.Context, text []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	name, mode := string(f), fs.FileMode(0o644)
+	name, mode := f.name, fs.FileMode(0o644)
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target
 	}

@@ -14,7 +14,7 @@ import (
 	"net/url"
 )
 
-// MaxSize is the size of the largest valid document, in bytes. A Source returns at most one
+// MaxSize is the size of the largest valid document, in bytes, unless [Options] says another one. A Source returns at most one
 // byte more of a larger document, so that its reader can reject it as too large.
 const MaxSize = 1 << 20
 
@@ -64,6 +64,10 @@ type Kind struct {
 // Options say where a document is, and with which credentials to read it.
 type Options struct {
 	URL *url.URL // without user and password
+
+	// Largest is the size of the largest valid document, in bytes. Zero means MaxSize, and so does
+	// every value for a source that is not a local file.
+	Largest int64
 
 	// Credentials and Token are called for each connection or request, so that a Source uses
 	// changed secrets. Nil: none.

@@ -18,18 +18,20 @@ const (
 	countersTaken = "it takes over the counters of rule "
 )
 
-// nameCounters sets the counters of all rules of a configuration. Each scope has its own store, so
-// the scope is part of the name.
+// counters are the name of the counters of a rule. Each scope has its own store.
+type counters struct{ scope, name string }
+
+// nameCounters sets the counters of all rules of a configuration.
 func nameCounters(rules []*placedRule, entries []rule.Entry) {
 	for i, name := range names.Counters(entries) {
-		rules[i].counters = rules[i].Scope.String() + " " + name
+		rules[i].counters = counters{rules[i].Scope.String(), name}
 	}
 }
 
 // countersSince returns a text about the counters of r, or "" if r keeps those of its partner. old has
 // the rules of the other configuration by counters. Only a rule without a name can take over the
 // counters of another rule, because its place in the order identifies them.
-func countersSince(r *placedRule, old map[string]*placedRule) string {
+func countersSince(r *placedRule, old map[counters]*placedRule) string {
 	switch was := old[r.counters]; was {
 	case r.partner: // nil for a new rule with new counters
 		return ""

@@ -73,7 +73,7 @@ func Configs(a, b *config.Config) Changes {
 	}
 	old, now := rulesOf(a.Limits), rulesOf(b.Limits)
 	match(old, now)
-	counted := map[string]*placedRule{}
+	counted := make(map[counters]*placedRule, len(old))
 	for _, r := range old {
 		counted[r.counters] = r
 	}
@@ -105,9 +105,14 @@ func Configs(a, b *config.Config) Changes {
 func changedBandwidths(old, now []rule.Entry) (c []string) {
 	was := map[string]*rule.Bandwidth{}
 	for _, e := range old {
-		was[e.URL.Same()] = e.Bandwidth
+		if e.Bandwidth != nil {
+			was[e.URL.Same()] = e.Bandwidth
+		}
 	}
 	tell := func(e rule.Entry, is *rule.Bandwidth) {
+		if len(was) == 0 && is == nil {
+			return
+		}
 		c = append(c, bandwidthSetting(was[e.URL.Same()]).changes(bandwidthSetting(is), "entry "+legible(e.URL.String())+": ")...)
 		delete(was, e.URL.Same())
 	}

@@ -39,6 +39,9 @@ func treatments(r *rule.Rule) (list []treatment) {
 // treatedSince returns the treatments that differ from those of was: the first ten, and the number of
 // the others.
 func treatedSince(r, was *rule.Rule) (changes []string) {
+	if len(r.Except)+len(r.Overrides)+len(was.Except)+len(was.Overrides) == 0 {
+		return nil
+	}
 	old, now := map[rule.Who]string{}, map[rule.Who]string{}
 	list := slices.Concat(treatments(r), treatments(was))
 	for i, t := range list {

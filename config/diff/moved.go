@@ -13,7 +13,7 @@ import (
 // movedEntries returns, for each entry of now, a line if its place among the entries in both
 // configurations changed.
 func movedEntries(old, now []rule.Entry) []string {
-	place := map[string]int{}
+	place := make(map[string]int, len(old))
 	for i, e := range old {
 		place[e.URL.Same()] = i
 	}
@@ -39,7 +39,7 @@ func movedEntries(old, now []rule.Entry) []string {
 // movedRules returns, for each rule of now, a text if its place among the rules in both versions of
 // its entry changed. A rule in another entry has another url instead.
 func movedRules(old, now []*placedRule) []string {
-	place := map[*placedRule]int{}
+	place := make(map[*placedRule]int, len(old))
 	for i, r := range old {
 		place[r] = i
 	}

@@ -5,6 +5,7 @@ package diff
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,16 +23,20 @@ type placedRule struct {
 	divert   *rule.Divert
 	name     string // given, or made
 	entry    int
-	counters string      // equal in two configurations if the second continues them
+	counters counters    // equal in two configurations if the second continues them
 	partner  *placedRule // the same rule in the other configuration; nil means none
+	next     *placedRule // in a list of matchBy
 }
 
 func rulesOf(entries []rule.Entry) []*placedRule {
 	made := names.Rules(entries)
-	var rules []*placedRule
+	placed := make([]placedRule, len(made))
+	rules := make([]*placedRule, 0, len(made))
 	for i, e := range entries {
 		for _, r := range e.Rules {
-			rules = append(rules, &placedRule{Rule: r, url: e.URL, divert: e.Divert, name: made[len(rules)], entry: i})
+			p := &placed[len(rules)]
+			*p = placedRule{Rule: r, url: e.URL, divert: e.Divert, name: made[len(rules)], entry: i}
+			rules = append(rules, p)
 		}
 	}
 	nameCounters(rules, entries)
@@ -40,34 +45,42 @@ func rulesOf(entries []rule.Entry) []*placedRule {
 
 // match finds partners, by the most specific key first. Rules with equal keys are matched in order.
 func match(old, now []*placedRule) {
-	unnamed := func(key func(*placedRule) string) func(*placedRule) string {
-		return func(r *placedRule) string {
-			if r.Name != "" {
-				return ""
-			}
-			return key(r)
+	named := func(r *placedRule) bool { return r.Name != "" }
+	unnamed := func(r *placedRule) bool { return r.Name == "" }
+	loosely := func(r *placedRule) string { return fmt.Sprintf("%q %q %s", r.url.Same(), r.Actor, r.Algorithm.Name()) }
+	matchBy(old, now, named, func(r *placedRule) string { return r.Name })
+	matchBy(old, now, unnamed, (*placedRule).says)
+	matchBy(old, now, func(*placedRule) bool { return true }, (*placedRule).says) // a renamed rule
+	matchBy(old, now, unnamed, func(r *placedRule) string { return fmt.Sprint(loosely(r), r.Limit.N, r.Limit.Unit) })
+	matchBy(old, now, unnamed, loosely)
+}
+
+// matchBy makes partners of the rules that have none yet, if among is true for them and their keys are
+// equal.
+func matchBy[K comparable](old, now []*placedRule, among func(*placedRule) bool, key func(*placedRule) K) {
+	single := map[K]*placedRule{} // the first of a list
+	for _, r := range slices.Backward(old) {
+		if r.partner == nil && among(r) {
+			k := key(r)
+			r.next, single[k] = single[k], r
 		}
 	}
-	loosely := func(r *placedRule) string { return fmt.Sprintf("%q %q %s", r.url.Same(), r.Actor, r.Algorithm.Name()) }
-	for _, key := range []func(*placedRule) string{
-		func(r *placedRule) string { return r.Name },
-		unnamed((*placedRule).says),
-		(*placedRule).says, // a renamed rule
-		unnamed(func(r *placedRule) string { return fmt.Sprint(loosely(r), r.Limit.N, r.Limit.Unit) }),
-		unnamed(loosely),
-	} {
-		single := map[string][]*placedRule{}
-		for _, r := range old {
-			if k := key(r); k != "" && r.partner == nil {
-				single[k] = append(single[k], r)
-			}
+	for _, r := range now {
+		if len(single) == 0 {
+			return
 		}
-		for _, r := range now {
-			k := key(r)
-			if list := single[k]; len(list) > 0 && r.partner == nil {
-				r.partner, list[0].partner = list[0], r
-				single[k] = list[1:]
-			}
+		if r.partner != nil || !among(r) {
+			continue
+		}
+		k := key(r)
+		switch first := single[k]; {
+		case first == nil:
+		case first.next == nil:
+			r.partner, first.partner = first, r
+			delete(single, k)
+		default:
+			r.partner, first.partner = first, r
+			single[k] = first.next
 		}
 	}
 }
@@ -151,15 +164,28 @@ func divertText(d *rule.Divert) string {
 	return fmt.Sprintf("%d %q %q %q %v", d.Status, d.Type, d.Body, d.File, d.Upstream)
 }
 
-// says returns a text that is equal for two rules whose fields are equal, except for their names.
-func (r *placedRule) says() string {
-	var b strings.Builder
-	for _, f := range r.fields() {
-		b.WriteString(f.is)
-		b.WriteByte(0)
+// saying has all fields of a rule except its name. Two sayings are equal if all fields are equal.
+type saying struct {
+	url                  rule.Pattern
+	actor, algo          string
+	limit                limit.Limit
+	scope, onError, cost string
+	shadow               bool
+	wait                 time.Duration
+	others               string // the fields that few rules have
+}
+
+// says returns what a rule says. It makes no text of the fields that nearly every rule has.
+func (r *placedRule) says() saying {
+	s := saying{
+		url: r.url, actor: r.ActorText(), algo: r.Algorithm.Name(), limit: r.Limit,
+		scope: r.Scope.String(), onError: r.OnError.String(), cost: r.Cost.String(), shadow: r.Shadow, wait: r.Wait,
 	}
-	b.WriteString(treats(&r.Rule))
-	return b.String()
+	s.limit.Slices = cmp.Or(s.limit.Slices, bounds.DefaultSlices)
+	if len(r.Charge) > 0 || r.divert != nil || len(r.Except) > 0 || len(r.Overrides) > 0 {
+		s.others = strings.Join([]string{strings.Join(numbers(r.Charge), ", "), divertText(r.divert), treats(&r.Rule)}, "\x00")
+	}
+	return s
 }
 
 // added returns the line for a new rule. A name that was made from the fields already says most.
@@ -197,9 +223,11 @@ func (r *placedRule) changed(moved, counters string) string {
 	if was := r.partner; was.Name != r.Name {
 		parts = append(parts, fmt.Sprintf("renamed %q", r.name))
 	}
-	was := r.partner.fields()
-	for i, is := range r.fields() {
-		parts = append(parts, was[i].changes(is, "")...)
+	if r.says() != r.partner.says() {
+		was := r.partner.fields()
+		for i, is := range r.fields() {
+			parts = append(parts, was[i].changes(is, "")...)
+		}
 	}
 	parts = append(parts, treatedSince(&r.Rule, &r.partner.Rule)...)
 	for _, text := range []string{moved, counters} {

@@ -31,6 +31,17 @@ const (
 	MaxBandwidth = 1_000_000_000
 )
 
-// MaxConfig is the size of the largest configuration in bytes, enough for 10,000 rules. It bounds
-// the time and memory that the worst text can cost.
-const MaxConfig = 1 << 20
+// Bounds of a configuration. They bound the time and memory that the worst text can cost.
+const (
+	// MaxConfig is the size of the largest remote configuration in bytes, enough for 10,000 rules.
+	MaxConfig = 1 << 20
+
+	// MaxFile is the size of the largest local configuration in bytes, enough for 100,000 rules.
+	MaxFile = 8 << 20
+
+	MaxEntries = 100_000
+
+	// MaxRules is half of what the local store can count, because a reload counts by two
+	// configurations for a moment. No text of MaxConfig bytes has as many rules.
+	MaxRules = 1 << 17
+)

@@ -26,7 +26,9 @@ type binder struct {
 func (b *binder) bindAll() error {
 	l := b.limits
 	l.stores = []limit.Store{b.decider.local}
-	for _, r := range slices.Concat(l.Set.Rules, l.Set.Variants) {
+	all := slices.Concat(l.Set.Rules, l.Set.Variants)
+	l.bound = make([]bound, 0, len(all))
+	for _, r := range all {
 		bound, err := b.bind(r)
 		l.bound = append(l.bound, bound) // so that retire finds what was bound before an error
 		if err != nil {
@@ -71,13 +73,14 @@ func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 
 // recordOf returns the record of a rule, which its variants share.
 func (b *binder) recordOf(name string) *record {
-	if b.records[name] == nil {
-		b.records[name] = b.decider.records[name]
+	known := b.records[name]
+	if known == nil {
+		if known = b.decider.records[name]; known == nil {
+			known = newRecord(name)
+		}
+		b.records[name] = known
 	}
-	if b.records[name] == nil {
-		b.records[name] = newRecord(name)
-	}
-	return b.records[name]
+	return known
 }
 
 // storeOf returns the index of the store that counts a rule, and whether there is such a store.

@@ -99,7 +99,7 @@ func (d *Decider) UseRedis(r Redis, now time.Time) error {
 
 func (d *Decider) useLocked(p Plan, r Redis, now time.Time) error {
 	b := binder{decider: d, limits: &Limits{Plan: p, byName: map[string]int{}}, redis: r,
-		stores: map[string]int{}, records: map[string]*record{}, waits: map[string]bool{}}
+		stores: map[string]int{}, records: make(map[string]*record, len(p.Set.Rules)), waits: map[string]bool{}}
 	if err := b.bindAll(); err != nil {
 		d.retire(b.limits)
 		return err

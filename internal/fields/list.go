@@ -11,6 +11,7 @@ import (
 // printable ASCII only, so quote percent-encodes all other bytes and the percent sign.
 func quote(text string) string {
 	var b strings.Builder
+	b.Grow(len(text) + 2)
 	b.WriteByte('"')
 	for i := range len(text) {
 		switch c := text[i]; {

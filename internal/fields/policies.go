@@ -33,16 +33,18 @@ type Policy struct {
 	Concurrent bool          // Limit counts concurrent requests, and Unit has no meaning
 }
 
-// member returns the policy's member of RateLimit-Policy.
-func (p Policy) member() string {
-	m := quote(p.Name) + ";q=" + strconv.FormatInt(p.Limit, 10)
+// written returns the policy as the fields have it. Its texts share their memory, because a
+// configuration can have 100,000 policies.
+func (p Policy) written() written {
+	name, parameters := quote(p.Name), ""
 	switch {
 	case p.Concurrent:
-		m += `;qu="concurrent-requests"`
+		parameters = `;qu="concurrent-requests"`
 	case p.Unit >= time.Second: // the field has whole seconds only
-		m += ";w=" + strconv.FormatInt(roundUp(p.Unit), 10)
+		parameters = ";w=" + strconv.FormatInt(roundUp(p.Unit), 10)
 	}
-	return m
+	member := name + ";q=" + strconv.FormatInt(p.Limit, 10) + parameters
+	return written{member, member[:len(name)], p.Limit == 0}
 }
 
 // Policies are the policies of one configuration, numbered from 0 in the order of Add. They keep
@@ -69,7 +71,7 @@ const maxKnown = 4096
 
 // Add adds a policy.
 func (p *Policies) Add(q Policy) {
-	p.list = append(p.list, written{q.member(), quote(q.Name), q.Limit == 0})
+	p.list = append(p.list, q.written())
 }
 
 // value returns the value of RateLimit-Policy for the policies with these numbers. Responses share

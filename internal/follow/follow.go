@@ -76,7 +76,7 @@ var errClosed = errors.New("the configuration is no longer followed")
 // then the snapshot or the limits of the file serve. The error is that of reading the file,
 // config.Errors, or that of Apply.
 func Start(o Options) (*Follower, error) {
-	text, err := readFile(o.File, bounds.MaxConfig)
+	text, err := readFile(o.File, bounds.MaxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (f *Follower) watch(text []byte, err error) {
 // file, because that goroutine must compare the file with the text that reload has read.
 func (f *Follower) reload() error {
 	f.file.end()
-	text, err := readRegular(f.options.File, bounds.MaxConfig)
+	text, err := readRegular(f.options.File, bounds.MaxFile)
 	f.watch(text, err)
 	return f.load(text, err)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/follow"
 	"github.com/diana-limiter/diana/source"
 )
@@ -366,5 +367,20 @@ func TestStartErrors(t *testing.T) {
 		if c.open != 0 {
 			t.Errorf("%d sources are open, want none", c.open)
 		}
+	})
+}
+
+// A local file can be larger than a remote configuration. The Follower compares all of it, so it
+// applies a change at the end, and applies an unchanged file once.
+func TestLargeFile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		padding := strings.Repeat("# comment\n", bounds.MaxConfig/10)
+		f := start(t, padding+limits("a"), nil)
+		time.Sleep(10 * time.Second)
+		f.want("", "a")
+		f.write(padding + limits("b"))
+		time.Sleep(10 * time.Second)
+		f.want("", "a", "b")
 	})
 }

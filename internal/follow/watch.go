@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -38,7 +39,9 @@ type watched struct {
 
 func openFile(name string) (source.Source, error) {
 	files := config.Vocabulary{Sources: source.Kinds()}
-	_, s, err := files.OpenSource(source.Options{URL: &url.URL{Scheme: "file", Path: filepath.ToSlash(name)}})
+	_, s, err := files.OpenSource(source.Options{
+		URL: &url.URL{Scheme: "file", Path: filepath.ToSlash(name)}, Largest: bounds.MaxFile,
+	})
 	return s, err
 }
 

@@ -11,6 +11,9 @@ import (
 // segments and a trailing slash. It keeps letter case. In a clean path "%" is written %25, and a
 // slash within a segment %2F, so cleaning it again changes nothing.
 func CleanPath(path string) string {
+	if isClean(path) {
+		return path
+	}
 	var b []byte
 	for raw := range strings.SplitSeq(path, "/") {
 		segment := Unescape(nil, raw)
@@ -26,6 +29,14 @@ func CleanPath(path string) string {
 		return "/"
 	}
 	return string(b)
+}
+
+// isClean reports whether a path is certainly in its clean form. It does not decode, so it returns
+// false for some clean paths.
+func isClean(path string) bool {
+	n := len(path)
+	return n > 1 && path[0] == '/' && path[n-1] != '/' &&
+		strings.IndexByte(path, '%') < 0 && !strings.Contains(path, "//") && !strings.Contains(path, "/.")
 }
 
 func appendEscaped(b, segment []byte) []byte {

@@ -3,7 +3,7 @@
 package names
 
 import (
-	"fmt"
+	"strconv"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -39,24 +39,28 @@ func Counters(entries []rule.Entry) []string {
 
 // CountersOf returns the name of the counters that m evaluates for the rule with this identity.
 func CountersOf(identity string, m limit.Meter) string {
-	return fmt.Sprintf("%s %q", identity, m.StateVersion())
+	return identity + " " + strconv.Quote(m.StateVersion())
 }
 
 // Identities returns the names of the counters of all rules, in the order of the entries,
 // without the version of the states.
 func Identities(entries []rule.Entry) []string {
 	alike := map[string]int{}
-	var list []string
+	list := make([]string, 0, count(entries))
+	var name, shape []byte // memory for one rule after another
 	for _, e := range entries {
 		for i := range e.Rules {
 			r := &e.Rules[i]
-			shape := fmt.Sprintf("%q %s", e.URL.String(), Shape(r))
+			shape = strconv.AppendQuote(shape[:0], e.URL.String())
+			shape = appendShape(append(shape, ' '), r)
 			if r.Name != "" {
-				list = append(list, fmt.Sprintf("named %q %s", r.Name, shape))
-				continue
+				name = strconv.AppendQuote(append(name[:0], "named "...), r.Name)
+			} else {
+				alike[string(shape)]++
+				name = strconv.AppendInt(append(name[:0], "number "...), int64(alike[string(shape)]), 10)
 			}
-			alike[shape]++
-			list = append(list, fmt.Sprintf("number %d %s", alike[shape], shape))
+			name = append(append(name, ' '), shape...)
+			list = append(list, string(name))
 		}
 	}
 	return list
@@ -65,13 +69,24 @@ func Identities(entries []rule.Entry) []string {
 // Shape returns a text that is equal for two rules with the same algorithm, unit and actor.
 // If rules of one entry have no name and the same shape, only their order distinguishes their
 // counters.
-func Shape(r *rule.Rule) string {
-	unit, actor := "-", r.Actor
+func Shape(r *rule.Rule) string { return string(appendShape(nil, r)) }
+
+func appendShape(b []byte, r *rule.Rule) []byte {
+	b = append(strconv.AppendQuote(b, r.Algorithm.Name()), ' ')
 	if r.Algorithm.Uses("unit") {
-		unit = r.Limit.Unit.String()
+		b = append(b, r.Limit.Unit.String()...)
+	} else {
+		b = append(b, '-')
 	}
-	if len(actor) == 0 {
-		actor = []rule.Actor{rule.All}
+	b = append(b, " ["...)
+	if len(r.Actor) == 0 {
+		b = strconv.AppendQuote(b, rule.All.String())
 	}
-	return fmt.Sprintf("%q %s %q", r.Algorithm.Name(), unit, actor)
+	for i, a := range r.Actor {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = strconv.AppendQuote(b, a.String())
+	}
+	return append(b, ']')
 }

@@ -4,7 +4,7 @@
 package names
 
 import (
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/diana-limiter/diana/rule"
@@ -33,18 +33,23 @@ func Unit(length time.Duration) string {
 // Rules returns the names of all rules, in the order of the entries. A rule without a name gets
 // one made from its other fields. No two made names are equal, and none equals a given name.
 func Rules(entries []rule.Entry) []string {
-	taken, made := map[string]bool{}, map[string]int{}
+	n := count(entries)
+	taken := make(map[string]int, n) // of each name, the largest number that it has got behind it, or 1
 	for _, e := range entries {
 		for i := range e.Rules {
-			taken[e.Rules[i].Name] = true
+			if name := e.Rules[i].Name; name != "" {
+				taken[name] = 1
+			}
 		}
 	}
-	var names []string
+	names := make([]string, 0, n)
+	var made []byte // memory for one name after another
 	for _, e := range entries {
 		for i := range e.Rules {
 			name := e.Rules[i].Name
 			if name == "" {
-				name = unused(taken, made, describe(e.URL, &e.Rules[i]))
+				made = appendDescription(made[:0], e.URL, &e.Rules[i])
+				name = unused(taken, string(made))
 			}
 			names = append(names, name)
 		}
@@ -52,27 +57,38 @@ func Rules(entries []rule.Entry) []string {
 	return names
 }
 
-// unused returns name, or name and a number if name is taken. made counts how often each name
-// was made.
-func unused(taken map[string]bool, made map[string]int, name string) string {
+// count returns the number of rules of all entries.
+func count(entries []rule.Entry) (n int) {
+	for i := range entries {
+		n += len(entries[i].Rules)
+	}
+	return n
+}
+
+// unused returns name, or name and a number if name is taken.
+func unused(taken map[string]int, name string) string {
+	n := taken[name]
+	if n == 0 {
+		taken[name] = 1
+		return name
+	}
 	for {
-		made[name]++
-		next := name
-		if n := made[name]; n > 1 {
-			next = fmt.Sprintf("%s #%d", name, n)
-		}
-		if !taken[next] {
-			taken[next] = true
+		n++
+		if next := name + " #" + strconv.Itoa(n); taken[next] == 0 {
+			taken[next], taken[name] = 1, n
 			return next
 		}
 	}
 }
 
-// describe returns the name that is made from the fields of a rule.
-func describe(url rule.Pattern, r *rule.Rule) string {
-	rate := fmt.Sprint(r.Limit.N)
+// appendDescription appends the name that is made from the fields of a rule.
+func appendDescription(b []byte, url rule.Pattern, r *rule.Rule) []byte {
+	b = append(append(b, url.String()...), ' ')
+	b = append(append(b, r.ActorText()...), ' ')
+	b = append(append(b, r.Algorithm.Name()...), ' ')
+	b = strconv.AppendInt(b, r.Limit.N, 10)
 	if r.Algorithm.Uses("unit") {
-		rate += "/" + Unit(r.Limit.Unit)
+		b = append(append(b, '/'), Unit(r.Limit.Unit)...)
 	}
-	return fmt.Sprintf("%s %s %s %s", url, r.ActorText(), r.Algorithm.Name(), rate)
+	return b
 }

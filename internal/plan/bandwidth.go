@@ -22,12 +22,12 @@ type Bandwidth struct {
 }
 
 // newBandwidth returns the compiled bandwidth of an entry.
-func newBandwidth(v *resolver, e *rule.Entry) (*Bandwidth, error) {
+func newBandwidth(v *compiler, e *rule.Entry) (*Bandwidth, error) {
 	b := *e.Bandwidth
 	if b.Rate < bounds.MinBandwidth || b.Rate > bounds.MaxBandwidth {
 		return nil, fmt.Errorf("bandwidth of %q is %d, expected %d to %d", e.URL, b.Rate, bounds.MinBandwidth, bounds.MaxBandwidth)
 	}
-	who, err := v.chains(b.Actor)
+	who, err := v.chainsOf(b.Actor)
 	if err != nil {
 		return nil, fmt.Errorf("bandwidth of %q: %w", e.URL, err)
 	}

@@ -112,7 +112,11 @@ func (s *Set) walk(m *Match, path string) {
 		segment, rest, _ = strings.Cut(rest, "/")
 		next = next[:0]
 		for _, n := range level {
-			if child := n.children[segment]; child != nil {
+			child := n.child
+			if n.first != segment {
+				child = n.children[segment]
+			}
+			if child != nil {
 				next = append(next, child)
 			}
 			if n.wild != nil {
@@ -265,7 +269,11 @@ func (m *Match) segment(next, level []*node, text []byte, f front) []*node {
 func (m *Match) lookup(next, level []*node, name []byte) []*node {
 	for _, n := range level {
 		m.lookups++
-		if child := n.children[string(name)]; child != nil {
+		child := n.child
+		if n.first != string(name) {
+			child = n.children[string(name)]
+		}
+		if child != nil {
 			next = m.reach(next, child)
 		}
 	}

@@ -31,12 +31,12 @@ type Rule struct {
 
 // newRule returns the compiled form of a rule, except for its exceptions. The rule has its final
 // name.
-func newRule(v *resolver, e *rule.Entry, r rule.Rule, identity string) (*Rule, error) {
+func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, error) {
 	if r.Scope == "" {
 		r.Scope = rule.Local
 	}
 	r.Cost.N = max(r.Cost.N, 1)
-	c := &Rule{Rule: &r, URL: e.URL, Divert: e.Divert, identity: identity}
+	c := &Rule{Rule: &r, URL: e.URL, Divert: e.Divert}
 	if r.Algorithm.New == nil {
 		return nil, fmt.Errorf("there is no algorithm")
 	}
@@ -51,7 +51,8 @@ func newRule(v *resolver, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 		return nil, fmt.Errorf("charge is %v, expected none for an algorithm without it", r.Charge)
 	}
 	c.Counters = names.CountersOf(identity, c.Meter)
-	c.who, err = v.chains(r.Actor)
+	c.identity = c.Counters[:len(identity)] // the same text in the same memory
+	c.who, err = v.chainsOf(r.Actor)
 	return c, err
 }
 

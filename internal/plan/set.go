@@ -43,11 +43,31 @@ func (s *Set) Rule(slot int) *Rule {
 	return s.Variants[slot-len(s.Rules)]
 }
 
-// node is a segment of the tree of URLs.
+// node is a segment of the tree of URLs. Its children have names: the segment, percent-decoded, and
+// in lower case unless the case is exact. Most nodes have one child at most, so they need no map.
 type node struct {
-	children map[string]*node // by the segment, percent-decoded, and in lower case unless the case is exact
+	first    string // name of the first child; empty: there is none
+	child    *node
+	children map[string]*node // the others, by name
 	wild     *node
 	entries  []*entry
+}
+
+// grow returns the child with a name, which it makes if there is none.
+func (n *node) grow(name string) *node {
+	if n.child == nil {
+		n.first, n.child = name, &node{}
+	}
+	if n.first == name {
+		return n.child
+	}
+	if n.children == nil {
+		n.children = map[string]*node{}
+	}
+	if n.children[name] == nil {
+		n.children[name] = &node{}
+	}
+	return n.children[name]
 }
 
 type entry struct {
@@ -72,11 +92,33 @@ func (e *entry) compare(other *entry) int {
 	return cmp.Or(cmp.Compare(e.depth, other.depth), cmp.Compare(e.order, other.order))
 }
 
+// compiler has what the rules of a Set share.
+type compiler struct {
+	resolver
+	known map[rule.Actor][]chain // of the rules with one actor
+}
+
+// chainsOf returns the chain of each actor of a rule. Rules with the same actor share them.
+func (v *compiler) chainsOf(actor []rule.Actor) ([]chain, error) {
+	if len(actor) != 1 {
+		return v.chains(actor)
+	}
+	who, ok := v.known[actor[0]]
+	if ok {
+		return who, nil
+	}
+	who, err := v.chains(actor)
+	if err == nil {
+		v.known[actor[0]] = who
+	}
+	return who, err
+}
+
 // Compile makes a Set. actors are the kinds of actors that the entries and identity use. The error
 // names every rule that cannot be compiled.
 func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, actors []rule.ActorKind) (*Set, error) {
 	s := &Set{identity: identity, kinds: actors, paths: paths}
-	v := &resolver{identity, actors}
+	v := &compiler{resolver: resolver{identity, actors}, known: map[rule.Actor][]chain{}}
 	who, err := v.chains([]rule.Actor{{Kind: "account"}, {Kind: "device"}})
 	if err != nil {
 		return nil, err
@@ -84,9 +126,11 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 	s.account, s.device = who[0], who[1]
 	errs := duplicates(entries)
 	all, identities := names.Rules(entries), names.Identities(entries)
+	s.Rules, s.entries = make([]*Rule, 0, len(all)), make([]*entry, 0, len(entries))
+	places := make([]entry, len(entries))
 	for order := range entries {
-		e := &entries[order]
-		compiled := &entry{url: e.URL, order: order}
+		e, compiled := &entries[order], &places[order]
+		compiled.url, compiled.order, compiled.rules = e.URL, order, make([]*Rule, 0, len(e.Rules))
 		for _, r := range e.Rules {
 			r.Name = all[0]
 			c, err := newRule(v, e, r, identities[0])
@@ -125,7 +169,7 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 
 // duplicates returns an error for each URL and each name that entries have twice.
 func duplicates(entries []rule.Entry) (errs []error) {
-	urls, given := map[string]bool{}, map[string]bool{}
+	urls, given := make(map[string]bool, len(entries)), map[string]bool{}
 	for _, e := range entries {
 		if same := e.URL.Same(); urls[same] {
 			errs = append(errs, fmt.Errorf("two entries have the url %q", e.URL))
@@ -134,7 +178,10 @@ func duplicates(entries []rule.Entry) (errs []error) {
 		}
 		for i := range e.Rules {
 			name := e.Rules[i].Name
-			if name != "" && given[name] {
+			if name == "" {
+				continue
+			}
+			if given[name] {
 				errs = append(errs, fmt.Errorf("two rules have the name %q", name))
 			}
 			given[name] = true
@@ -163,15 +210,7 @@ func (s *Set) insert(e *entry) {
 		if !s.paths.ExactCase {
 			paths.Lower(segment)
 		}
-		if n.children == nil {
-			n.children = map[string]*node{}
-		}
-		child := n.children[string(segment)]
-		if child == nil {
-			child = &node{}
-			n.children[string(segment)] = child
-		}
-		n = child
+		n = n.grow(string(segment))
 	}
 	n.entries = append(n.entries, e)
 }

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+
+package names_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// The names of counters are in Redis and in the memory of running gateways, so their form never
+// changes.
+func TestCountersForm(t *testing.T) {
+	t.Parallel()
+	for _, algo := range limit.Algorithms() {
+		for _, name := range []string{"", "login", "a \"quoted\" \x7f name"} {
+			for _, actors := range [][]rule.Actor{nil, {{Kind: "ip"}}, {{Kind: "header", Name: "X-Key"}, {Kind: "account"}}} {
+				r := rule.Rule{Name: name, Actor: actors, Algorithm: algo, Limit: limit.Limit{N: 10, Unit: 90 * time.Second}}
+				url := rule.Pattern{Method: "POST", Path: "/a b/{x}"}
+				unit := "1m30s"
+				if !algo.Uses("unit") {
+					unit = "-"
+				}
+				if len(actors) == 0 {
+					actors = []rule.Actor{rule.All}
+				}
+				shape := fmt.Sprintf("%q %s %q", algo.Name(), unit, actors)
+				m, err := algo.New(r.Limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := names.Counters([]rule.Entry{{URL: url, Rules: []rule.Rule{r, r}}})
+				for i := range got {
+					want := fmt.Sprintf("number %d %q %s %q", i+1, url.String(), shape, m.StateVersion())
+					if name != "" {
+						want = fmt.Sprintf("named %q %q %s %q", name, url.String(), shape, m.StateVersion())
+					}
+					if got[i] != want {
+						t.Errorf("got  %s\nwant %s", got[i], want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A rule without a name gets one of its own, whatever names the others have.
+func TestRulesAreUnique(t *testing.T) {
+	t.Parallel()
+	r := rule.Rule{Algorithm: limit.TokenBucket(), Limit: limit.Limit{N: 10, Unit: time.Second}}
+	named := func(name string) rule.Rule { n := r; n.Name = name; return n }
+	got := names.Rules([]rule.Entry{{URL: rule.Pattern{Path: "/"}, Rules: []rule.Rule{
+		r, named("/ all TB 10/second #2"), r, r, named("/ all TB 10/second #4"), r,
+	}}})
+	want := []string{
+		"/ all TB 10/second", "/ all TB 10/second #2", "/ all TB 10/second #3", "/ all TB 10/second #5", "/ all TB 10/second #4", "/ all TB 10/second #6",
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
