@@ -42,6 +42,7 @@ func (b *binder) bindAll() error {
 // bind binds one rule.
 func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 	n.wait, n.record, n.schedules = longestWait(r), b.recordOf(r.Name), queues(r) && !r.Shadow
+	n.allowsOne = !neverAllows(r, b.decider.local.Now(), 1)
 	index, ok := b.storeOf(r)
 	n.elsewhere = !ok || index > 0
 	if n.local, n.meter, err = b.local(r, n.elsewhere); err != nil {

@@ -10,6 +10,26 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
+// Client is the client of one request. It reads the address at the first use, because many keys do
+// not need it. A Client is not safe for concurrent use.
+type Client struct {
+	req      *rule.Request
+	identity *rule.Identity
+	ip       netip.Addr
+	known    bool // ip is set
+}
+
+// Client returns the client of a request.
+func (s *Set) Client(req *rule.Request) Client { return Client{req: req, identity: &s.identity} }
+
+// IP returns the address of the client, see [ClientIP].
+func (c *Client) IP() netip.Addr {
+	if !c.known {
+		c.ip, c.known = ClientIP(c.identity, c.req), true
+	}
+	return c.ip
+}
+
 // ClientIP returns the address of the client that sent the request. It is the TCP peer, unless the
 // peer is a trusted proxy. Then it is the first address in X-Forwarded-For, read from the right,
 // that is not a trusted proxy. Reading ends at an entry that cannot be parsed, because no trusted
