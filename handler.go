@@ -32,12 +32,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		beforeWait = readBody
 	}
 	var d Decision
-	err := h.limiter.take(r.Context(), &d, &Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
+	e, err := h.limiter.take(r.Context(), &Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
+	d.set(e)
 	defer d.Done()
 	if err == nil && h.limiter.options.OnDecision != nil {
 		observe(h.limiter.options.OnDecision, d)
 	}
-	a := d.handle.Evaluation().Limits().Attached.(*active)
+	a := e.Limits().Attached.(*active)
 	h.setFields(w.Header(), &d, a)
 	switch {
 	case err == nil && d.Allowed:

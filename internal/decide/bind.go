@@ -25,13 +25,14 @@ type binder struct {
 
 func (b *binder) bindAll() error {
 	l := b.limits
-	l.stores = []limit.Store{b.decider.local}
+	l.stores, l.local = []limit.Store{b.decider.local}, true
 	for _, r := range slices.Concat(l.Set.Rules, l.Set.Variants) {
 		bound, err := b.bind(r)
 		l.bound = append(l.bound, bound) // so that retire finds what was bound before an error
 		if err != nil {
 			return err
 		}
+		l.local = l.local && !bound.elsewhere
 		if letsWait(r) {
 			b.waits[r.Counters] = true
 		}

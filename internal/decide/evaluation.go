@@ -66,14 +66,17 @@ func (e *Evaluation) find() error {
 }
 
 // take decides about the request and charges it.
-func (e *Evaluation) take(ctx context.Context, now int64) error {
+func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 	e.fill(now)
+	if list := e.sets[0].list; len(list) > 0 && e.limits.local && !e.waits && !e.queues {
+		e.Allowed, err = e.decider.local.Take(ctx, now, list) // what ask and wait would do
+		return cause(ctx, err)
+	}
 	if e.queues {
 		if err := e.prepareWait(); err != nil {
 			return err
 		}
 	}
-	var err error
 	if e.waits && !e.decider.options.Frozen {
 		err = e.turn.take(ctx, e, now)
 	} else {

@@ -37,6 +37,7 @@ type Limits struct {
 	DegradedSince *time.Time
 
 	stores []limit.Store  // that charges go to; the first is the local one
+	local  bool           // the local store alone counts all rules
 	redis  int            // the index of Redis; 0: there is none
 	bound  []bound        // by plan.Rule.Slot
 	byName map[string]int // of each counters' name, the Slot of its rule with the largest limit

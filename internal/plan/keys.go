@@ -151,13 +151,13 @@ func appendPart(key []byte, prefix, value string) []byte {
 		key = append(key[:n], "sha256:"...) // no length, so no value looks like it
 		return append(hex.AppendEncode(key, sum[:]), ';')
 	}
-	key = append(appendLength(key, len(value)), ':')
+	key = appendLength(key, len(value))
 	key = append(key, value...)
 	return append(key, ';')
 }
 
-// appendLength appends a number of at most maxIdentity. It takes half the time of strconv, which is a
-// tenth of a decision.
+// appendLength appends a number of at most maxIdentity and a colon. It takes half the time of strconv,
+// which is a tenth of a decision.
 func appendLength(key []byte, n int) []byte {
 	if n >= 100 {
 		key = append(key, byte('0'+n/100))
@@ -165,5 +165,5 @@ func appendLength(key []byte, n int) []byte {
 	if n >= 10 {
 		key = append(key, byte('0'+n/10%10))
 	}
-	return append(key, byte('0'+n%10))
+	return append(key, byte('0'+n%10), ':')
 }
