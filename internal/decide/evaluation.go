@@ -35,6 +35,9 @@ type Evaluation struct {
 	debts  []charges // by store: what the local store allows while that store is down
 	failed charges   // of a call that has failed
 
+	// Memory is for the owner of the Decider. It stays when the evaluation ends.
+	Memory any
+
 	// The outcome: see diana.Decision, which has the same fields.
 
 	Allowed    bool
