@@ -110,12 +110,13 @@ func (m *Match) add(entries []*entry) {
 
 // walk adds the entries that cover a plain path, segment by segment.
 func (s *Set) walk(m *Match, path string) {
-	n, rest, segment := &s.root, path[1:], ""
+	n, rest := &s.root, path[1:]
 	for {
 		m.add(n.entries)
 		if len(rest) == 0 {
 			return
 		}
+		var segment string
 		segment, rest, _ = strings.Cut(rest, "/")
 		child := n.children[segment]
 		switch {
@@ -132,8 +133,8 @@ func (s *Set) walk(m *Match, path string) {
 	}
 }
 
-// descend is walk where the path has reached several nodes: it adds the entries of these nodes, and
-// of those that the rest of the path reaches from them, level by level.
+// descend is walk where a path has reached several nodes. It adds their entries, and then those of
+// the nodes below that the rest of the path reaches, level by level.
 func (m *Match) descend(rest string, nodes ...*node) {
 	level, next := append(m.levels[0][:0], nodes...), m.levels[1][:0]
 	for len(level) > 0 {
