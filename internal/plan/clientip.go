@@ -19,9 +19,6 @@ type Client struct {
 	known    bool // ip is set
 }
 
-// Client returns the client of a request.
-func (s *Set) Client(req *rule.Request) Client { return Client{req: req, identity: &s.identity} }
-
 // IP returns the address of the client, see [ClientIP].
 func (c *Client) IP() netip.Addr {
 	if !c.known {
