@@ -73,11 +73,10 @@ func (a *active) retire() {
 
 // paces returns the bandwidths of the response to an evaluated request.
 func (a *active) paces(e *decide.Evaluation) (paces []respond.Pace) {
-	ip := e.Limits().Set.ClientIP(e.Request())
 	for _, b := range e.Bandwidths() {
 		p := respond.Pace{Rate: respond.Bandwidth(b.Rate)}
 		if b.Shared() {
-			p.Counters, p.Key = a.shared[b.Index], b.AppendKey(nil, e.Request(), ip)
+			p.Counters, p.Key = a.shared[b.Index], b.AppendKey(nil, e.Client())
 		}
 		paces = append(paces, p)
 	}

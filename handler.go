@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/limit"
@@ -32,7 +33,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		beforeWait = readBody
 	}
 	var d Decision
-	err := h.limiter.take(r.Context(), &d, &Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
+	e, err := h.limiter.take(r.Context(), &Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
+	d.set(e)
 	defer d.Done()
 	if err == nil && h.limiter.options.OnDecision != nil {
 		observe(h.limiter.options.OnDecision, d)
@@ -47,10 +49,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// responseMemory is the memory that writing a response takes. It is used again for other requests.
+// responseMemory is the memory that writing a response takes. The evaluation keeps it for other requests.
 type responseMemory struct {
 	fields  fields.Writer
 	refusal respond.Refusal
+}
+
+// memoryOf returns the memory for the response to an evaluated request.
+func memoryOf(e *decide.Evaluation) *responseMemory {
+	if e.Memory == nil {
+		e.Memory = &responseMemory{}
+	}
+	return e.Memory.(*responseMemory)
 }
 
 // setFields sets the RateLimit fields, with one member for each rule that evaluated the request.
@@ -60,9 +70,8 @@ func (h *handler) setFields(header http.Header, d *Decision, a *active) {
 	if a.config.Response.OmitHeaders || len(d.Verdicts) == 0 {
 		return
 	}
-	out := h.limiter.memory.Get().(*responseMemory)
-	defer h.limiter.memory.Put(out)
 	e := d.handle.Evaluation()
+	out := memoryOf(e)
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
 		if !v.Rule.Shadow && v.Remaining != limit.Unknown {
@@ -93,8 +102,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *
 
 // refuse answers a request that is not allowed. ended says that its context ended while it waited.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *Decision, a *active, ended bool) {
-	out := h.limiter.memory.Get().(*responseMemory)
-	defer h.limiter.memory.Put(out)
+	out := memoryOf(d.handle.Evaluation())
 	f := &out.refusal
 	f.Status, f.RetryAfter, f.Never = a.config.Response.Status, d.RetryAfter, d.RetryAfter == 0 && !ended
 	f.Policies, f.Diversion = f.Policies[:0], nil

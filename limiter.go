@@ -28,7 +28,6 @@ type Limiter struct {
 	decider  *decide.Decider
 	redis    *redisLink
 	rejected rejected
-	memory   sync.Pool // of *responseMemory
 
 	file     string           // of Open; empty: none
 	follower *follow.Follower // nil: the program gives the configurations
@@ -103,7 +102,6 @@ func newLimiter(o Options, c *config.Config) (*Limiter, error) {
 	}
 	c = c.Filled(o.Vocabulary)
 	l := &Limiter{options: o, local: memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now})}
-	l.memory.New = func() any { return &responseMemory{} }
 	l.redis = newRedisLink(o, l.local)
 	d := decide.Options{Local: l.local, Logger: o.Logger, Frozen: o.Now != nil, Failed: l.redis.countError}
 	if o.OnRefusal != nil {

@@ -58,7 +58,8 @@ func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{l, n
 // Under local rules Take does not allocate. There are three exceptions. The request waits. Its path
 // is spelled strangely. The value of a cookie, query parameter or host is not in its canonical form.
 func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
-	if err = l.take(ctx, &d, &r, nil); err != nil {
+	e, err := l.take(ctx, &r, nil)
+	if d.set(e); err != nil {
 		d.Done()
 		return Decision{}, err
 	}
@@ -68,16 +69,15 @@ func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
 	return d, nil
 }
 
-// take is Take without Options.OnDecision. d must be ended after an error too. take calls beforeWait,
-// if it is not nil, before the request waits.
-func (l *Limiter) take(ctx context.Context, d *Decision, r *Request, beforeWait func(*http.Request) error) error {
+// take is Take without a Decision and Options.OnDecision. The Evaluation must be ended after an error
+// too. take calls beforeWait, if it is not nil, before the request waits.
+func (l *Limiter) take(ctx context.Context, r *Request, beforeWait func(*http.Request) error) (*decide.Evaluation, error) {
 	complete(r)
 	e, err := l.decider.Take(ctx, r, beforeWait)
-	d.set(e)
 	if err != nil {
 		err = l.rejected.count(err)
 	}
-	return err
+	return e, err
 }
 
 // Peek evaluates a request as Take would now, and changes nothing: no counter, no count of decisions.

@@ -37,12 +37,13 @@ func Kinds() []rule.ActorKind {
 	}
 }
 
-// headerValue returns the value of a field. It is rule.Unclear if the lines of the field differ.
+// headerValue returns the value of a field, whose name is in canonical form. It is rule.Unclear if the
+// lines of the field differ.
 func headerValue(r *http.Request, name string) string {
 	if name == "Host" { // net/http moves it out of the header
 		return hostValue(r, name)
 	}
-	lines := r.Header.Values(name)
+	lines := r.Header[name]
 	if len(lines) == 0 {
 		return ""
 	}

@@ -25,7 +25,7 @@ type binder struct {
 
 func (b *binder) bindAll() error {
 	l := b.limits
-	l.stores = []limit.Store{b.decider.local}
+	l.stores, l.local = []limit.Store{b.decider.local}, true
 	all := slices.Concat(l.Set.Rules, l.Set.Variants)
 	l.bound = make([]bound, 0, len(all))
 	for _, r := range all {
@@ -34,6 +34,7 @@ func (b *binder) bindAll() error {
 		if err != nil {
 			return err
 		}
+		l.local = l.local && !bound.elsewhere
 		if letsWait(r) {
 			b.waits[r.Counters] = true
 		}
@@ -44,6 +45,7 @@ func (b *binder) bindAll() error {
 // bind binds one rule.
 func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 	n.wait, n.record, n.schedules = longestWait(r), b.recordOf(r.Name), queues(r) && !r.Shadow
+	n.allowsOne = !neverAllows(r, b.decider.local.Now(), 1)
 	index, ok := b.storeOf(r)
 	n.elsewhere = !ok || index > 0
 	if n.local, n.meter, err = b.local(r, n.elsewhere); err != nil {

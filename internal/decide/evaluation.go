@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,11 +29,14 @@ type Evaluation struct {
 	beforeWait func(*http.Request) error // is called once, before the request waits; may be nil
 
 	match  plan.Match
+	client plan.Client
 	keys   []byte
-	starts []int     // of each rule's key in keys
 	sets   []charges // by store
 	debts  []charges // by store: what the local store allows while that store is down
 	failed charges   // of a call that has failed
+
+	// Memory is for the owner of the Decider. It stays when the evaluation ends.
+	Memory any
 
 	// The outcome: see diana.Decision, which has the same fields.
 
@@ -58,6 +61,7 @@ type Evaluation struct {
 
 // find finds the rules of the request.
 func (e *Evaluation) find() error {
+	e.client = e.limits.Set.Client(&e.request)
 	if strange := e.limits.Set.Find(&e.match, &e.request); strange != nil {
 		return strange
 	}
@@ -65,14 +69,17 @@ func (e *Evaluation) find() error {
 }
 
 // take decides about the request and charges it.
-func (e *Evaluation) take(ctx context.Context, now int64) error {
+func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 	e.fill(now)
+	if list := e.sets[0].list; len(list) > 0 && e.limits.local && !e.waits && !e.queues {
+		e.Allowed, err = e.decider.local.Take(ctx, now, list) // what ask and wait would do
+		return cause(ctx, err)
+	}
 	if e.queues {
 		if err := e.prepareWait(); err != nil {
 			return err
 		}
 	}
-	var err error
 	if e.waits && !e.decider.options.Frozen {
 		err = e.turn.take(ctx, e, now)
 	} else {
@@ -99,23 +106,21 @@ func (e *Evaluation) prepareWait() error {
 // allows while another store is down becomes a debt of that store.
 func (e *Evaluation) fill(now int64) {
 	e.resize(len(e.limits.stores))
-	e.Verdicts, e.rules, e.keys, e.starts = e.Verdicts[:0], e.rules[:0], e.keys[:0], e.starts[:0]
+	n := len(e.match.Rules)
+	e.Verdicts, e.rules = slices.Grow(e.Verdicts[:0], n)[:n], slices.Grow(e.rules[:0], n)[:n]
+	e.keys = e.keys[:0]
 	e.queues, e.waits, e.exempt, e.takesSlots, e.Degraded = false, false, false, false, false
-	var ip netip.Addr
-	haveIP := false
 	for i, r := range e.match.Rules {
-		e.starts = append(e.starts, len(e.keys))
+		from := len(e.keys)
 		if !r.CountsAll() {
-			if !haveIP {
-				ip, haveIP = e.limits.Set.ClientIP(&e.request), true
-			}
-			if e.keys, r = r.AppendKey(e.keys, &e.request, ip); r == nil {
-				e.Verdicts, e.rules, e.exempt = append(e.Verdicts, rule.Verdict{}), append(e.rules, nil), true
-				continue
-			}
+			e.keys, r = r.AppendKey(e.keys, &e.client)
 		}
-		e.Verdicts = append(e.Verdicts, rule.Verdict{Rule: r.Rule, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}})
-		e.rules = append(e.rules, r)
+		v := &e.Verdicts[i]
+		if e.rules[i] = r; r == nil {
+			v.Rule, e.exempt = nil, true
+			continue
+		}
+		v.Rule, v.Outcome = r.Rule, limit.Outcome{Allowed: true, Remaining: limit.Unknown}
 		b := &e.limits.bound[r.Slot]
 		e.waits = e.waits || b.wait > 0
 		e.queues = e.queues || b.schedules
@@ -124,7 +129,7 @@ func (e *Evaluation) fill(now int64) {
 		if r.Cost.Header != "" {
 			cost = e.limits.Set.CostOf(r, &e.request)
 		}
-		o := origin{rule: r, index: i, end: len(e.keys)}
+		o := origin{rule: r, index: i, from: from, to: len(e.keys)}
 		if b.elsewhere {
 			e.chargeElsewhere(b, cost, now, o)
 		} else {
@@ -180,7 +185,7 @@ func (e *Evaluation) chargeElsewhere(b *bound, cost, now int64, o origin) {
 func (e *Evaluation) setKeys(c *charges) {
 	for i := range c.of {
 		o := &c.of[i]
-		c.list[i].Key = e.keys[e.starts[o.index]:o.end]
+		c.list[i].Key = e.keys[o.from:o.to]
 	}
 }
 

@@ -37,6 +37,7 @@ type Limits struct {
 	DegradedSince *time.Time
 
 	stores []limit.Store  // that charges go to; the first is the local one
+	local  bool           // the local store alone counts all rules
 	redis  int            // the index of Redis; 0: there is none
 	bound  []bound        // by plan.Rule.Slot
 	byName map[string]int // of each counters' name, the Slot of its rule with the largest limit
@@ -71,6 +72,7 @@ const MaxStores = 62
 // bound is how a rule is counted.
 type bound struct {
 	schedules bool        // its meter may schedule requests that it allows
+	allowsOne bool        // its whole limit allows a request of cost 1
 	elsewhere bool        // another store than the local one counts it
 	store     int         // its index; 0: there is no such store, or it is the local one
 	remote    any         // in that store; nil: there is none

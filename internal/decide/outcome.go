@@ -19,8 +19,8 @@ func (e *Evaluation) Handle() Handle { return Handle{e, e.use.Load()} }
 // Limits returns the Limits that the request was evaluated by.
 func (e *Evaluation) Limits() *Limits { return e.limits }
 
-// Request returns the request.
-func (e *Evaluation) Request() *rule.Request { return &e.request }
+// Client returns the client of the request.
+func (e *Evaluation) Client() *plan.Client { return &e.client }
 
 // Rule returns the rule of the verdict with that index.
 func (e *Evaluation) Rule(i int) *plan.Rule { return e.rules[i] }
@@ -34,16 +34,16 @@ func (e *Evaluation) NeedsStatus() bool { return e.refundable }
 // wait holds the request until its scheduled times. If no more requests may wait, it refuses the
 // request.
 func (e *Evaluation) wait(ctx context.Context, now int64) (err error) {
-	longest := &e.sets[0]
+	var longest *charges
 	for s := range e.sets {
-		if e.sets[s].wait() > longest.wait() {
-			longest = &e.sets[s]
+		if c := &e.sets[s]; c.longest() >= 0 && (longest == nil || c.wait() > longest.wait()) {
+			longest = c
 		}
 	}
-	i := longest.longest()
-	if i < 0 {
+	if longest == nil {
 		return nil
 	}
+	i := longest.longest()
 	if e.decider.options.Frozen {
 		e.Delayed = longest.wait()
 		return nil
@@ -113,7 +113,7 @@ func (e *Evaluation) end() {
 			e.released(&e.debts[s], always)
 		}
 	}
-	e.request, e.limits, e.beforeWait = rule.Request{}, nil, nil
+	e.request = rule.Request{} // so that the pool does not keep it
 	e.decider.pool.Put(e)
 }
 
@@ -154,7 +154,8 @@ func (e *Evaluation) report(now int64, counted bool) {
 			}
 			v.Outcome = c.list[i].Outcome
 			if v.Refused() {
-				never = never || neverAllows(r, now, c.list[i].Cost)
+				cost := c.list[i].Cost
+				never = never || (cost > 1 || !e.limits.bound[r.Slot].allowsOne) && neverAllows(r, now, cost)
 				e.RetryAfter = max(e.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
 			}
 			if !counted {

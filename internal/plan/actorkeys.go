@@ -176,7 +176,7 @@ func (n *actorNamer) keys(of [][]candidate) (keys []string) {
 	var combine func(of [][]candidate, actors map[string]string, ip netip.Addr)
 	combine = func(of [][]candidate, actors map[string]string, ip netip.Addr) {
 		if len(of) == 0 {
-			key, _ := n.rule.AppendKey(nil, &rule.Request{Actors: actors}, ip)
+			key, _ := n.rule.AppendKey(nil, &Client{req: &rule.Request{Actors: actors}, ip: ip, known: true})
 			if !slices.Contains(keys, string(key)) {
 				keys = append(keys, string(key))
 			}

@@ -4,7 +4,6 @@ package plan
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/rule"
@@ -39,7 +38,7 @@ func newBandwidth(v *compiler, e *rule.Entry) (*Bandwidth, error) {
 }
 
 // AppendKey appends the key of the actor that shares the bandwidth. It is like that of a Rule.
-func (b *Bandwidth) AppendKey(key []byte, req *rule.Request, ip netip.Addr) []byte {
-	key, _ = appendKey(key, b.who, req, ip)
+func (b *Bandwidth) AppendKey(key []byte, client *Client) []byte {
+	key, _ = appendKey(key, b.who, client)
 	return key
 }

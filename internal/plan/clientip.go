@@ -10,6 +10,23 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
+// Client is the client of one request. It reads the address at the first use, because many keys do
+// not need it. A Client is not safe for concurrent use.
+type Client struct {
+	req      *rule.Request
+	identity *rule.Identity
+	ip       netip.Addr
+	known    bool // ip is set
+}
+
+// IP returns the address of the client, see [ClientIP].
+func (c *Client) IP() netip.Addr {
+	if !c.known {
+		c.ip, c.known = ClientIP(c.identity, c.req), true
+	}
+	return c.ip
+}
+
 // ClientIP returns the address of the client that sent the request. It is the TCP peer, unless the
 // peer is a trusted proxy. Then it is the first address in X-Forwarded-For, read from the right,
 // that is not a trusted proxy. Reading ends at an entry that cannot be parsed, because no trusted
@@ -78,6 +95,9 @@ func trusts(id *rule.Identity, ip netip.Addr) bool {
 // IPv4, and drops zones, because they mean nothing on other machines. It chooses the parser by the
 // shape of the text, because each failed attempt would allocate an error.
 func parseIP(s string) (netip.Addr, bool) {
+	if ip, ok := parseIPv4(s); ok {
+		return ip, true
+	}
 	var ip netip.Addr
 	var err error
 	switch n := len(s); {
@@ -94,6 +114,51 @@ func parseIP(s string) (netip.Addr, bool) {
 		ip, err = netip.ParseAddr(s)
 	}
 	return ip.Unmap().WithZone(""), err == nil
+}
+
+// parseIPv4 parses the common form of an address, IPv4 with or without a port, in one pass. It reports
+// false for all other text, and for text that netip refuses.
+func parseIPv4(s string) (ip netip.Addr, ok bool) {
+	var b [4]byte
+	part, n, digits := 0, 0, 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9':
+			if digits > 0 && n == 0 { // netip refuses leading zeros
+				return ip, false
+			}
+			if n, digits = n*10+int(c-'0'), digits+1; n > 255 {
+				return ip, false
+			}
+		case digits == 0:
+			return ip, false
+		case c == '.' && part < 3:
+			b[part] = byte(n)
+			part, n, digits = part+1, 0, 0
+		case c == ':' && part == 3:
+			b[3] = byte(n)
+			return netip.AddrFrom4(b), isPort(s[i+1:])
+		default:
+			return ip, false
+		}
+	}
+	b[3] = byte(n)
+	return netip.AddrFrom4(b), part == 3 && digits > 0
+}
+
+// isPort reports whether s is a port in at most 5 digits.
+func isPort(s string) bool {
+	if s == "" || len(s) > 5 {
+		return false
+	}
+	n := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	return n <= 65535
 }
 
 // appendIP appends the form of an address that rules count by. It is an IPv4 address in full, or the

@@ -116,13 +116,16 @@ func lastOf(p netip.Prefix) netip.Addr {
 
 // find returns the index of the member that matches an actor, by value or else by the longest
 // network. It returns a negative number if no member matches.
-func (d *directory) find(value string, ip netip.Addr) int {
+func (d *directory) find(value string, client *Client) int {
 	if value != "" {
 		if i, ok := d.values[value]; ok {
 			return int(i)
 		}
 	}
-	r := &d.v6
+	if len(d.v4.starts) == 0 && len(d.v6.starts) == 0 {
+		return -1
+	}
+	ip, r := client.IP(), &d.v6
 	if ip.Is4() {
 		r = &d.v4
 	}

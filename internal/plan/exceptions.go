@@ -4,7 +4,6 @@ package plan
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -23,11 +22,11 @@ type exceptions struct {
 }
 
 // choose returns the rule for an actor: r, a variant, or nil.
-func (e *exceptions) choose(r *Rule, value string, ip netip.Addr) *Rule {
-	if e.except.find(value, ip) >= 0 {
+func (e *exceptions) choose(r *Rule, value string, client *Client) *Rule {
+	if e.except.find(value, client) >= 0 {
 		return nil
 	}
-	if i := e.overrides.find(value, ip); i >= 0 {
+	if i := e.overrides.find(value, client); i >= 0 {
 		return e.variants[i]
 	}
 	return r

@@ -51,7 +51,8 @@ func exceptional(t testing.TB, actor string, except []string, overrides map[stri
 // limitOf returns the N that counts for a request, or -1 if the rule skips the request.
 func limitOf(t testing.TB, s *Set, req *rule.Request) int64 {
 	t.Helper()
-	_, r := s.Rules[0].AppendKey(nil, req, s.ClientIP(req))
+	client := s.Client(req)
+	_, r := s.Rules[0].AppendKey(nil, &client)
 	x := explain(t, s, req)[0]
 	if x.Excepted != (r == nil) || r != nil && x.Rule != r {
 		t.Errorf("explained %+v, and limitOf by %v", x, r)
@@ -213,7 +214,7 @@ func TestDirectoryAgainstSlowModel(t *testing.T) {
 					ip = []netip.Addr{p.Addr(), p.Addr().Prev(), lastOf(p), lastOf(p).Next()}[rnd.IntN(4)].Unmap()
 				}
 			}
-			got, want := d.find(value, ip), slowFind(list, value, ip)
+			got, want := d.find(value, &Client{ip: ip, known: true}), slowFind(list, value, ip)
 			if got != want {
 				t.Fatalf("%v: %q from %v is entry %d, want %d", list, value, ip, got, want)
 			}
@@ -334,8 +335,11 @@ func TestExceptionsDoNotAllocate(t *testing.T) {
 		{Actors: map[string]string{"account": "nobody", "ip": "0.1.23.45"}},
 		{Actors: map[string]string{"account": "nobody", "ip": "2001:db8::1"}},
 	} {
-		key, ip := make([]byte, 0, 100), s.ClientIP(req)
-		if got := testing.AllocsPerRun(100, func() { key, _ = s.Rules[0].AppendKey(key[:0], req, ip) }); got != 0 {
+		key := make([]byte, 0, 100)
+		if got := testing.AllocsPerRun(100, func() {
+			client := s.Client(req)
+			key, _ = s.Rules[0].AppendKey(key[:0], &client)
+		}); got != 0 {
 			t.Errorf("%v: %v allocations", req.Actors, got)
 		}
 	}
@@ -348,18 +352,18 @@ func BenchmarkExceptions(b *testing.B) {
 		s := setOf(b, many(n))
 		for _, who := range []string{"value", "network", "nobody"} {
 			req := &rule.Request{Actors: map[string]string{"account": "account-3"}}
-			ip := netip.MustParseAddr("198.51.100.7")
+			client := Client{req: req, ip: netip.MustParseAddr("198.51.100.7"), known: true}
 			if who != "value" {
 				req.Actors["account"] = "nobody"
 			}
 			if who == "network" {
-				ip = netip.MustParseAddr("0.0.32.1")
+				client.ip = netip.MustParseAddr("0.0.32.1")
 			}
 			b.Run(fmt.Sprintf("overrides=%d/%s", n, who), func(b *testing.B) {
 				b.ReportAllocs()
 				key := make([]byte, 0, 100)
 				for b.Loop() {
-					key, _ = s.Rules[0].AppendKey(key[:0], req, ip)
+					key, _ = s.Rules[0].AppendKey(key[:0], &client)
 				}
 			})
 		}

@@ -2,11 +2,7 @@
 
 package plan
 
-import (
-	"net/netip"
-
-	"github.com/diana-limiter/diana/rule"
-)
+import "github.com/diana-limiter/diana/rule"
 
 // Explanation says how one rule would evaluate a request.
 type Explanation struct {
@@ -24,23 +20,23 @@ func Explain(s *Set, req *rule.Request) ([]Explanation, error) {
 	if err := s.Find(&m, req); err != nil {
 		return nil, err
 	}
-	explained := make([]Explanation, len(m.Rules))
+	client, explained := s.Client(req), make([]Explanation, len(m.Rules))
 	for i, r := range m.Rules {
-		key, value := appendKey(nil, r.who, req, s.ClientIP(req))
+		key, value := appendKey(nil, r.who, &client)
 		explained[i] = Explanation{Rule: r, Key: string(key), Cost: s.CostOf(r, req)}
 		if r.exceptions != nil {
-			explained[i].except(value, s.ClientIP(req))
+			explained[i].except(value, &client)
 		}
 	}
 	return explained, nil
 }
 
 // except fills in what an exception changes for an actor.
-func (x *Explanation) except(value string, ip netip.Addr) {
+func (x *Explanation) except(value string, client *Client) {
 	r, e := x.Rule, x.Rule.exceptions
-	if i := e.except.find(value, ip); i >= 0 {
+	if i := e.except.find(value, client); i >= 0 {
 		x.Excepted, x.By = true, r.Except[i]
-	} else if i := e.overrides.find(value, ip); i >= 0 {
+	} else if i := e.overrides.find(value, client); i >= 0 {
 		x.Rule, x.By = e.variants[i], r.Overrides[i].Who
 	}
 }
@@ -58,8 +54,9 @@ func ExplainBandwidths(s *Set, req *rule.Request) (explained []BandwidthExplanat
 	if err := s.Find(&m, req); err != nil {
 		return nil
 	}
+	client := s.Client(req)
 	for _, b := range m.Bandwidths {
-		explained = append(explained, BandwidthExplanation{b, string(b.AppendKey(nil, req, s.ClientIP(req)))})
+		explained = append(explained, BandwidthExplanation{b, string(b.AppendKey(nil, &client))})
 	}
 	return explained
 }

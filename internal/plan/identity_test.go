@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -119,6 +120,43 @@ func TestKeysNeverMeet(t *testing.T) {
 	}
 	if key(t, request("X-A", "192.0.2.1"), "header:x-a") == key(t, request(), "header:x-a") {
 		t.Error("a header can name another's address")
+	}
+}
+
+// The short way to parse IPv4 agrees with netip about texts that are nearly addresses.
+func TestParseIPv4(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(5, 6))
+	parts := []string{"0", "1", "9", "10", "99", "127", "255", "256", "00", "01", "1000", ".", ".", ".", ".", ".", ".", ":", ":", "65535", "65536", "080", "000080", " ", "x", "-", "[", "]", "%"}
+	accepted := 0
+	for range 1_000_000 {
+		text := "192.0.2"
+		for range rnd.IntN(9) {
+			part := parts[rnd.IntN(len(parts))]
+			switch rnd.IntN(4) {
+			case 0:
+				text = part + text
+			default:
+				text += part
+			}
+		}
+		ip, ok := parseIPv4(text)
+		if !ok {
+			continue
+		}
+		accepted++
+		want, err := netip.ParseAddr(text)
+		if err != nil {
+			var p netip.AddrPort
+			p, err = netip.ParseAddrPort(text)
+			want = p.Addr()
+		}
+		if err != nil || ip != want {
+			t.Fatalf("%q is %v, want %v, %v", text, ip, want, err)
+		}
+	}
+	if accepted < 1000 {
+		t.Errorf("only %d texts are addresses, this proves little", accepted)
 	}
 }
 

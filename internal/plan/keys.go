@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"unicode"
@@ -75,7 +74,11 @@ func (v *resolver) finder(a rule.Actor) (finder, bool) {
 	}
 	for _, k := range v.kinds {
 		if k.Kind == a.Kind {
-			return finder{text: a.String(), prefix: a.String() + "=", name: a.Name, find: k.Find, canonical: k.Canonical}, true
+			name := a.Name
+			if a.Kind == "header" {
+				name = http.CanonicalHeaderKey(name) // once, and not for each request
+			}
+			return finder{text: a.String(), prefix: a.String() + "=", name: name, find: k.Find, canonical: k.Canonical}, true
 		}
 	}
 	return finder{}, false
@@ -128,13 +131,13 @@ func ActorText(key string) string {
 }
 
 // appendKey appends the key, and returns the last value in it that is not an address.
-func appendKey(key []byte, who []chain, req *rule.Request, ip netip.Addr) (with []byte, value string) {
+func appendKey(key []byte, who []chain, client *Client) (with []byte, value string) {
 	for _, c := range who {
-		if v, by := c.value(req); v != "" {
+		if v, by := c.value(client.req); v != "" {
 			key, value = appendPart(key, by.prefix, v), v
 			continue
 		}
-		key = appendIP(append(key, "ip="...), ip)
+		key = appendIP(append(key, "ip="...), client.IP())
 		key = append(key, ';')
 	}
 	return key, value
@@ -148,8 +151,19 @@ func appendPart(key []byte, prefix, value string) []byte {
 		key = append(key[:n], "sha256:"...) // no length, so no value looks like it
 		return append(hex.AppendEncode(key, sum[:]), ';')
 	}
-	key = strconv.AppendInt(key, int64(len(value)), 10)
-	key = append(key, ':')
+	key = appendLength(key, len(value))
 	key = append(key, value...)
 	return append(key, ';')
+}
+
+// appendLength appends a number of at most maxIdentity and a colon. It takes half the time of strconv,
+// which is a tenth of a decision.
+func appendLength(key []byte, n int) []byte {
+	if n >= 100 {
+		key = append(key, byte('0'+n/100))
+	}
+	if n >= 10 {
+		key = append(key, byte('0'+n/10%10))
+	}
+	return append(key, byte('0'+n%10), ':')
 }

@@ -4,7 +4,6 @@ package plan
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/names"
@@ -72,16 +71,16 @@ func (r *Rule) variant(l limit.Limit) (*Rule, error) {
 // CountsAll reports whether the rule counts all clients together and has no exceptions.
 func (r *Rule) CountsAll() bool { return len(r.who) == 0 && r.exceptions == nil }
 
-// AppendKey appends the key of the actor that the rule counts the request by. ip is the client's
-// address, see [Set.ClientIP]. The key of all clients together is empty. Different actors have
-// different keys, because each part of a key names its source and its length.
+// AppendKey appends the key of the actor that the rule counts a client's request by. The key of all
+// clients together is empty. Different actors have different keys, because each part of a key names
+// its source and its length.
 //
 // AppendKey also returns the rule for this actor: r itself, one of Set.Variants if the actor has
 // an override, or nil if the rule excepts the actor.
-func (r *Rule) AppendKey(key []byte, req *rule.Request, ip netip.Addr) ([]byte, *Rule) {
-	key, value := appendKey(key, r.who, req, ip)
+func (r *Rule) AppendKey(key []byte, client *Client) ([]byte, *Rule) {
+	key, value := appendKey(key, r.who, client)
 	if r.exceptions != nil {
-		r = r.exceptions.choose(r, value, ip)
+		r = r.exceptions.choose(r, value, client)
 	}
 	return key, r
 }

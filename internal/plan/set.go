@@ -234,6 +234,9 @@ func (s *Set) Named(name string) (*Rule, error) {
 	return nil, fmt.Errorf("no rule has the name %q, expected one of %s", name, strings.Join(all, ", "))
 }
 
+// Client returns the client of a request.
+func (s *Set) Client(req *rule.Request) Client { return Client{req: req, identity: &s.identity} }
+
 // ClientIP returns the address of the client that sent the request.
 func (s *Set) ClientIP(req *rule.Request) netip.Addr { return ClientIP(&s.identity, req) }
 

@@ -57,9 +57,9 @@ func measure(b *testing.B, r *http.Request, actor, cost string) {
 	key := make([]byte, 0, 1024)
 	b.ReportAllocs()
 	for b.Loop() {
-		ip := s.ClientIP(req)
+		client := s.Client(req)
 		for _, r := range s.Rules {
-			key, _ = r.AppendKey(key[:0], req, ip)
+			key, _ = r.AppendKey(key[:0], &client)
 			s.CostOf(r, req)
 		}
 	}
@@ -159,7 +159,10 @@ func TestSourcesDoNotAllocate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := testing.AllocsPerRun(100, func() { key, _ = appendKey(key[:0], who, req, ClientIP(&id, req)) }); got != 0 {
+		if got := testing.AllocsPerRun(100, func() {
+			client := Client{req: req, identity: &id}
+			key, _ = appendKey(key[:0], who, &client)
+		}); got != 0 {
 			t.Errorf("%s: %v allocations", text, got)
 		}
 	}

@@ -136,7 +136,8 @@ func firstSource(sources []rule.Actor, kind string) string {
 
 // keyOf returns the key of the actor that a rule counts a request by.
 func (c *Count) keyOf(r *rule.Rule, request *diana.Request) []byte {
-	c.key, _ = c.set.Rules[c.index[r.Name]].AppendKey(c.key[:0], request, c.set.ClientIP(request))
+	client := c.set.Client(request)
+	c.key, _ = c.set.Rules[c.index[r.Name]].AppendKey(c.key[:0], &client)
 	return c.key
 }
 
