@@ -80,7 +80,7 @@ func BenchmarkBatch(b *testing.B) {
 				call.born = time.Now()
 				for range size {
 					ch[0].Key = strconv.AppendInt(ch[0].Key[:0], rand.Int64N(1e6), 10)
-					call.take(ch)
+					takeIn(call, ch)
 				}
 				call.call, call.known = s.batchers[0].receipts.next()
 				if call.send(); call.err != nil {
