@@ -45,4 +45,6 @@ func TestNothingOvertakesRefunds(t *testing.T) {
 }
 
 // takeIn adds a request to a batch that the test sends itself.
-func takeIn(b *batch, charges []limit.Charge) entry { return b.join(charges, hashesOf(charges, nil), takes) }
+func takeIn(b *batch, charges []limit.Charge) entry {
+	return b.join(charges, hashesOf(charges, nil), takes)
+}

@@ -1,9 +1,10 @@
 -- Decides a batch of requests, each all or nothing. Before this text are
 --
 --	local gateway, lease
---	local scripts = { (function() ... end)(), ... }
+--	local scripts = { function() ... end, ... }
 --
--- with the source of each algorithm, see limit.Script.
+-- with the source of each algorithm, see limit.Script. Redis keeps nothing from call to call, so a
+-- call makes functions and tables only when it needs them.
 --
 -- KEYS  the counters of the batch, and the receipts, see receipts.lua
 -- ARGV  one array of whole numbers as MessagePack, which Redis unpacks several times faster
@@ -54,8 +55,11 @@ end
 
 -- Tables start with room for the usual few elements, because growing one is slower than filling it.
 local limits = {nil, nil, nil, nil}
+local made = {}
 for i = 1, arg() do
-  local script, n = scripts[arg()], arg()
+  local number, n = arg(), arg()
+  local script = made[number] or scripts[number]()
+  made[number] = script
   limits[i] = {
     script = script, load = script.load, peek = script.peek, take = script.take, save = script.save,
     args = {unpack(args, next_arg + 1, next_arg + n)},
@@ -163,20 +167,6 @@ end
 
 local result, filled = {now, 0, nil, nil, nil, nil, nil, nil}, 2
 
--- The charges of the current request, and what peek returns for each.
-local keys, costs = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local shadows, rooms = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local allowed, waits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local remaining, resets = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local longest = {nil, nil, nil, nil}
-
-local function peek(i)
-  local l = of[keys[i]]
-  allowed[i], waits[i], remaining[i], resets[i] = l.peek(states[keys[i]], now, costs[i], l.args, longest[i])
-end
-
-local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end
-
 -- add_outcome fills the result in order, because out of order a table grows slowly.
 local function add_outcome(is_allowed, wait, left, reset)
   local at = filled
@@ -185,10 +175,6 @@ local function add_outcome(is_allowed, wait, left, reset)
   result[at + 3] = left
   result[at + 4] = reset
   filled = at + 4
-end
-
-local function add_outcomes(charges)
-  for i = 1, charges do add_outcome(allowed[i], waits[i], remaining[i], resets[i]) end
 end
 
 -- take_one decides requests with one charge, which is the most frequent work. It does the same as
@@ -218,62 +204,83 @@ local function take_one(requests)
   add_outcome(is_allowed, wait, left, reset)
 end
 
--- take_all decides requests with any number of charges.
-local function take_all(requests, charges)
-  local foreign = false
-  local waiting, reserves, peeks = requests == -1 or requests == -3, requests < -1, requests == -4
-  if requests < 0 then requests = peeks and 0 or 1 end
-  for i = 1, charges do
-    local key, cost = args[next_arg + 1], args[next_arg + 3]
-    local shadow = cost < 0
-    keys[i], costs[i], shadows[i] = key, shadow and -cost or cost, shadow
-    foreign = foreign or not state(key, limits[args[next_arg + 2]])
-    next_arg = next_arg + 3
-    longest[i] = 0
-    if reserves then longest[i] = arg() end
+-- new_take_all returns a function that decides requests with any number of charges.
+local function new_take_all()
+  -- The charges of the current request, and what peek returns for each.
+  local keys, costs = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+  local shadows, rooms = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+  local allowed, waits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+  local remaining, resets = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+  local longest = {nil, nil, nil, nil}
+
+  local function peek(i)
+    local l = of[keys[i]]
+    allowed[i], waits[i], remaining[i], resets[i] = l.peek(states[keys[i]], now, costs[i], l.args, longest[i])
   end
-  filled = filled + 1
-  if foreign then
-    result[filled] = -1
-    return
+
+  local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end
+
+  local function add_outcomes(charges)
+    for i = 1, charges do add_outcome(allowed[i], waits[i], remaining[i], resets[i]) end
   end
-  -- Every charge allows as many requests as remain.
-  local granted = requests
-  for i = 1, charges do
-    peek(i)
-    rooms[i] = allowed[i] and max(floor(remaining[i] / costs[i]), 1) or 0
-    if not shadows[i] and rooms[i] < granted then granted = rooms[i] end
-  end
-  result[filled] = granted
-  if granted > 0 then
-    local wait = 0 -- the longest wait: the request proceeds in all its queues at once
-    if waiting then
-      for i = 1, charges do
-        if queues(i) then wait = max(wait, waits[i]) end
-      end
-    end
+
+  return function(requests, charges)
+    local foreign = false
+    local waiting, reserves, peeks = requests == -1 or requests == -3, requests < -1, requests == -4
+    if requests < 0 then requests = peeks and 0 or 1 end
     for i = 1, charges do
-      local n = min(granted, rooms[i])
-      if n > 0 then
-        local key = keys[i]
-        local l = of[key]
-        l.take(states[key], now, n * costs[i], l.args)
-        if wait > 0 and queues(i) then
-          l.script.delay(states[key], wait - waits[i])
-          waits[i] = wait
-        end
-        touch(key)
-      end
+      local key, cost = args[next_arg + 1], args[next_arg + 3]
+      local shadow = cost < 0
+      keys[i], costs[i], shadows[i] = key, shadow and -cost or cost, shadow
+      foreign = foreign or not state(key, limits[args[next_arg + 2]])
+      next_arg = next_arg + 3
+      longest[i] = 0
+      if reserves then longest[i] = arg() end
     end
-    add_outcomes(charges)
-  end
-  if granted < requests or peeks then
+    filled = filled + 1
+    if foreign then
+      result[filled] = -1
+      return
+    end
+    -- Every charge allows as many requests as remain.
+    local granted = requests
+    for i = 1, charges do
+      peek(i)
+      rooms[i] = allowed[i] and max(floor(remaining[i] / costs[i]), 1) or 0
+      if not shadows[i] and rooms[i] < granted then granted = rooms[i] end
+    end
+    result[filled] = granted
     if granted > 0 then
-      for i = 1, charges do peek(i) end
+      local wait = 0 -- the longest wait: the request proceeds in all its queues at once
+      if waiting then
+        for i = 1, charges do
+          if queues(i) then wait = max(wait, waits[i]) end
+        end
+      end
+      for i = 1, charges do
+        local n = min(granted, rooms[i])
+        if n > 0 then
+          local key = keys[i]
+          local l = of[key]
+          l.take(states[key], now, n * costs[i], l.args)
+          if wait > 0 and queues(i) then
+            l.script.delay(states[key], wait - waits[i])
+            waits[i] = wait
+          end
+          touch(key)
+        end
+      end
+      add_outcomes(charges)
     end
-    add_outcomes(charges)
+    if granted < requests or peeks then
+      if granted > 0 then
+        for i = 1, charges do peek(i) end
+      end
+      add_outcomes(charges)
+    end
   end
 end
+local take_all
 
 for _ = 1, arg() do
   local requests, charges = args[next_arg + 1], args[next_arg + 2]
@@ -281,6 +288,7 @@ for _ = 1, arg() do
   if charges == 1 and requests > 0 and args[next_arg + 3] > 0 then
     take_one(requests)
   else
+    take_all = take_all or new_take_all()
     take_all(requests, charges)
   end
 end
