@@ -48,9 +48,11 @@ type group struct {
 // tables are the parts of a batch that nobody reads after it was sent. They are reused.
 type tables struct {
 	keys     []key
-	keyOf    map[actor]int32 // from 1
-	nodeOf   map[node]int32  // from 1
-	groupAt  []int32         // of each node, from 1; 0: none
+	keyOf    map[hash]int32 // from 1
+	found    []int32        // the keys of the request that joins
+	nodes    []node
+	nodeOf   map[node]int32 // from 1; only those that are not the newest node of their key
+	groupAt  []int32        // of each node, from 1; 0: none
 	charges  []groupCharge
 	debits   []debited
 	refunds  []refund
@@ -72,7 +74,9 @@ type actor struct {
 // them. Each charge has the limit of its own handle.
 type key struct {
 	actor
-	c *counters
+	c    *counters
+	hash hash
+	node int32 // the newest with this key, from 1; 0: none
 }
 
 // node is a step in the search for a group: one charge after those of another node.
@@ -112,7 +116,7 @@ type renewal struct {
 func newBatch(br *batcher, sent *batch) *batch {
 	b := &batch{batcher: br, done: make(chan struct{})}
 	if sent == nil || sent.err != nil { // the client may still write a call that has timed out
-		b.tables = &tables{limitOf: map[*counters]int32{}, keyOf: map[actor]int32{}, nodeOf: map[node]int32{}}
+		b.tables = &tables{limitOf: map[*counters]int32{}, keyOf: map[hash]int32{}, nodeOf: map[node]int32{}}
 		return b
 	}
 	b.tables, sent.tables = sent.tables, nil
@@ -124,7 +128,7 @@ func newBatch(br *batcher, sent *batch) *batch {
 	clear(t.limits)
 	clear(t.limitOf)
 	clear(t.names)
-	t.keys, t.groupAt, t.charges = t.keys[:0], t.groupAt[:0], t.charges[:0]
+	t.keys, t.nodes, t.groupAt, t.charges = t.keys[:0], t.nodes[:0], t.groupAt[:0], t.charges[:0]
 	t.debits, t.refunds, t.resets, t.renewals = t.debits[:0], t.refunds[:0], t.resets[:0], t.renewals[:0]
 	t.limits, t.names, t.packed = t.limits[:0], t.names[:0], t.packed[:0]
 	return b
@@ -139,7 +143,21 @@ func (b *batch) changes() bool {
 	return len(b.debits) > 0 || len(b.refunds) > 0 || len(b.resets) > 0 || len(b.renewals) > 0
 }
 
-// take adds a request.
+// join adds a request. hashes are those of the charges.
+func (b *batch) join(charges []limit.Charge, hashes []hash, v verb) entry {
+	b.found = b.found[:0]
+	for i := range charges {
+		b.found = append(b.found, b.keyAt(&charges[i], hashes[i]))
+	}
+	if v == peeks {
+		at := b.newGroup(charges) - 1
+		b.groups[at].peeks = true
+		return entry{batch: b, group: at}
+	}
+	return b.take(charges)
+}
+
+// take adds a request whose keys were found.
 func (b *batch) take(charges []limit.Charge) entry {
 	at := int32(0)
 	single, waits, reserves := false, false, false
@@ -149,13 +167,7 @@ func (b *batch) take(charges []limit.Charge) entry {
 		waits = waits || c.queue
 		reserves = reserves || c.reserver
 		single = single || waits || reserves || c.apart && ch.Cost > 1
-		n := node{at, b.key(ch), c, signedCost(ch)}
-		var ok bool
-		if at, ok = b.nodeOf[n]; !ok {
-			b.groupAt = append(b.groupAt, 0)
-			at = int32(len(b.groupAt))
-			b.nodeOf[n] = at
-		}
+		at = b.node(node{at, b.found[i], c, signedCost(ch)})
 	}
 	group := &b.groupAt[at-1]
 	if *group == 0 || single {
@@ -167,18 +179,30 @@ func (b *batch) take(charges []limit.Charge) entry {
 	return entry{batch: b, group: *group - 1, nth: g.requests - 1}
 }
 
-// peek adds a request that takes nothing.
-func (b *batch) peek(charges []limit.Charge) entry {
-	at := b.newGroup(charges) - 1
-	b.groups[at].peeks = true
-	return entry{batch: b, group: at}
+// node returns the number of a node. Most keys have one node, for which the map is not needed.
+func (b *batch) node(n node) int32 {
+	k := &b.keys[n.key-1]
+	if k.node != 0 {
+		newest := b.nodes[k.node-1]
+		if newest == n {
+			return k.node
+		}
+		if at, ok := b.nodeOf[n]; ok {
+			return at
+		}
+		b.nodeOf[newest] = k.node
+	}
+	b.nodes, b.groupAt = append(b.nodes, n), append(b.groupAt, 0)
+	k.node = int32(len(b.nodes))
+	return k.node
 }
 
+// newGroup adds a group for a request whose keys were found.
 func (b *batch) newGroup(charges []limit.Charge) int32 {
 	g := group{first: int32(len(b.charges))}
 	for i := range charges {
 		ch := &charges[i]
-		b.charges = append(b.charges, groupCharge{b.key(ch), b.limit(ch.Counters.(*counters)), signedCost(ch), ch.Longest})
+		b.charges = append(b.charges, groupCharge{b.found[i], b.limit(ch.Counters.(*counters)), signedCost(ch), ch.Longest})
 	}
 	g.end = int32(len(b.charges))
 	b.groups = append(b.groups, g)
@@ -217,15 +241,17 @@ func (b *batch) renew(ch *limit.Charge) {
 }
 
 // key returns the number of a charge's key.
-func (b *batch) key(ch *limit.Charge) int32 {
-	c := ch.Counters.(*counters)
-	if n, ok := b.keyOf[actor{c.name, string(ch.Key)}]; ok {
-		return n
+func (b *batch) key(ch *limit.Charge) int32 { return b.keyAt(ch, hashOf(ch)) }
+
+// keyAt returns the number of the key with that hash, which is that of the charge.
+func (b *batch) keyAt(ch *limit.Charge, h hash) int32 {
+	n, ok := b.keyOf[h]
+	if !ok {
+		c := ch.Counters.(*counters)
+		b.keys = append(b.keys, key{actor: actor{c.name, string(ch.Key)}, c: c, hash: h})
+		n = int32(len(b.keys))
+		b.keyOf[h] = n
 	}
-	a := actor{c.name, string(ch.Key)}
-	b.keys = append(b.keys, key{a, c})
-	n := int32(len(b.keys))
-	b.keyOf[a] = n
 	return n
 }
 

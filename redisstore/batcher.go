@@ -42,9 +42,19 @@ type entry struct {
 	generation uint64 // refusals.generation when the request arrived
 }
 
-// submit adds a request to the next call by join. If that call can be sent at once and wait is
-// true, submit sends it and returns when Redis has answered.
-func (br *batcher) submit(now int64, charges []limit.Charge, wait bool, join func(*batch, []limit.Charge) entry) (entry, error) {
+// verb is what a request does.
+type verb bool
+
+const (
+	takes verb = false
+	peeks verb = true
+)
+
+// submit adds a request to the next call. If that call can be sent at once and wait is true, submit
+// sends it and returns when Redis has answered.
+func (br *batcher) submit(now int64, charges []limit.Charge, wait bool, v verb) (entry, error) {
+	var room [8]hash
+	hashes := hashesOf(charges, room[:0]) // before the lock, because it takes longer than the rest
 	br.mu.Lock()
 	if br.next == nil || !br.store.Up() { // in doubt, a call may take longer than a request waits
 		br.mu.Unlock()
@@ -54,7 +64,7 @@ func (br *batcher) submit(now int64, charges []limit.Charge, wait bool, join fun
 	if br.store.options.CallerClock {
 		br.next.now = now
 	}
-	p := join(br.next, charges)
+	p := br.next.join(charges, hashes, v)
 	p.generation = br.store.refused.generation.Load()
 	b := br.free()
 	br.mu.Unlock()

@@ -43,3 +43,8 @@ func TestNothingOvertakesRefunds(t *testing.T) {
 	p.Resume()
 	wg.Wait()
 }
+
+// takeIn adds a request to a batch that the test sends itself.
+func takeIn(b *batch, charges []limit.Charge) entry {
+	return b.join(charges, hashesOf(charges, nil), takes)
+}

@@ -58,6 +58,40 @@ func benchmarkTake(b *testing.B, r *redistest.Server, a limit.Algorithm, keys []
 	b.ReportMetric((redisTime(b, r)-spent)*1e9/float64(b.N), "redis-ns/op")
 }
 
+// BenchmarkBatch is a call with 128 actors out of a million, which Redis sees one after another.
+func BenchmarkBatch(b *testing.B) {
+	const size = 128
+	r := redistest.Start(b)
+	s, err := Open(Options{URL: r.URL(), Timeout: 5 * time.Second})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	testproc.Eventually(b, s.Up)
+	for _, a := range limit.Algorithms() {
+		if a.Name() == "C" || a.Name() == "LB" {
+			continue
+		}
+		b.Run(a.Name(), func(b *testing.B) {
+			ch := []limit.Charge{{Counters: s.at(b, a, limit.Limit{N: 100, Unit: time.Second}), Cost: 1}}
+			spent := redisTime(b, r)
+			for b.Loop() {
+				call := newBatch(s.batchers[0], nil)
+				call.born = time.Now()
+				for range size {
+					ch[0].Key = strconv.AppendInt(ch[0].Key[:0], rand.Int64N(1e6), 10)
+					takeIn(call, ch)
+				}
+				call.call, call.known = s.batchers[0].receipts.next()
+				if call.send(); call.err != nil {
+					b.Fatal(call.err)
+				}
+			}
+			b.ReportMetric((redisTime(b, r)-spent)*1e9/float64(b.N*size), "redis-ns/decision")
+		})
+	}
+}
+
 // redisTime returns for how many seconds Redis has used a processor.
 func redisTime(b *testing.B, r *redistest.Server) (seconds float64) {
 	info := r.Info("cpu")

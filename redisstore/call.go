@@ -18,9 +18,7 @@ const testGrace = 3_600_000
 // send lets Redis decide the batch, and then closes done.
 func (b *batch) send() {
 	s := b.batcher.store
-	for _, k := range b.keys {
-		b.names = append(b.names, s.keys.counter(b.batcher.tag, k))
-	}
+	b.names = s.keys.counters(b.names, b.batcher.tag, b.keys)
 	// The first request has waited longest, and no request waits longer than the timeout.
 	most := s.requestTimeout()
 	if len(b.groups) == 0 && !b.leads && !s.Up() { // no request waits

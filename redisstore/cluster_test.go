@@ -141,7 +141,7 @@ func TestClusterMoves(t *testing.T) {
 	for range 4 {
 		take()
 	}
-	key := s.keys.counter(s.batchers.batcher(&limit.Charge{Counters: c0, Key: []byte("x")}).tag, key{actor{key: "x"}, c0.(*counters)})
+	key := s.keys.counter(s.batchers.batcher(&limit.Charge{Counters: c0, Key: []byte("x")}).tag, hashOf(&limit.Charge{Counters: c0, Key: []byte("x")}))
 	c.Move(key)
 	for range 6 {
 		if !take() {

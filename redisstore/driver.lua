@@ -1,9 +1,10 @@
 -- Decides a batch of requests, each all or nothing. Before this text are
 --
 --	local gateway, lease
---	local scripts = { (function() ... end)(), ... }
+--	local scripts = { function() ... end, ... }
 --
--- with the source of each algorithm, see limit.Script.
+-- with the source of each algorithm, see limit.Script. Redis keeps nothing from call to call, so a
+-- call makes functions and tables only when it needs them.
 --
 -- KEYS  the counters of the batch, and the receipts, see receipts.lua
 -- ARGV  one array of whole numbers as MessagePack, which Redis unpacks several times faster
@@ -41,7 +42,8 @@ local function arg()
   return args[next_arg]
 end
 
-local call, min, max, floor, ceil = redis.pcall, math.min, math.max, math.floor, math.ceil
+local call, KEYS, type = redis.pcall, KEYS, type
+local min, max, floor, ceil = math.min, math.max, math.floor, math.ceil
 
 local now, grace = arg(), arg()
 gateway, lease = arg(), arg() -- locals of the text before this one, which the scripts read
@@ -53,10 +55,13 @@ end
 
 -- Tables start with room for the usual few elements, because growing one is slower than filling it.
 local limits = {nil, nil, nil, nil}
+local made = {}
 for i = 1, arg() do
-  local script, n = scripts[arg()], arg()
+  local number, n = arg(), arg()
+  local script = made[number] or scripts[number]()
+  made[number] = script
   limits[i] = {
-    script = script, peek = script.peek, take = script.take,
+    script = script, load = script.load, peek = script.peek, take = script.take, save = script.save,
     args = {unpack(args, next_arg + 1, next_arg + n)},
   }
   next_arg = next_arg + n
@@ -75,8 +80,9 @@ local values, ttls
 local function saved(key)
   if values and values[key] ~= nil then return values[key], ttls[key] end
   local l = of[key]
-  local value, expiry = l.script.save(states[key], l.args)
-  local ttl = max(ceil((expiry - now) / 1000), 0) + grace
+  local value, expiry = l.save(states[key], l.args)
+  local ttl = grace
+  if expiry > now then ttl = ceil((expiry - now) / 1000) + grace end
   return ttl > 0 and value, ttl
 end
 
@@ -97,8 +103,8 @@ local function state(key, l)
   local s = states[key]
   if s == nil then
     local value = call('GET', KEYS[key])
-    if type(value) ~= 'table' then
-      s = l.script.load(value, l.args) or false
+    if not value or type(value) == 'string' then
+      s = l.load(value, l.args) or false
     elseif value.err:find('WRONGTYPE', 1, true) then
       s = false
     else
@@ -161,53 +167,87 @@ end
 
 local result, filled = {now, 0, nil, nil, nil, nil, nil, nil}, 2
 
--- The charges of the current request, and what peek returns for each.
-local keys, costs = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local shadows, rooms = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local allowed, waits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local remaining, resets = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-local longest = {nil, nil, nil, nil}
-
-local function peek(i)
-  local l = of[keys[i]]
-  allowed[i], waits[i], remaining[i], resets[i] = l.peek(states[keys[i]], now, costs[i], l.args, longest[i])
+-- add_outcome fills the result in order, because out of order a table grows slowly.
+local function add_outcome(is_allowed, wait, left, reset)
+  local at = filled
+  result[at + 1] = is_allowed and 1 or 0
+  result[at + 2] = wait
+  result[at + 3] = left
+  result[at + 4] = reset
+  filled = at + 4
 end
 
-local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end
-
-local function add_outcomes(charges)
-  for i = 1, charges do
-    result[filled + 1] = allowed[i] and 1 or 0
-    result[filled + 2] = waits[i]
-    result[filled + 3] = remaining[i]
-    result[filled + 4] = resets[i]
-    filled = filled + 4
-  end
-end
-
-for _ = 1, arg() do -- without calls of arg, because this is the most frequent work
-  local requests, charges, foreign = args[next_arg + 1], args[next_arg + 2], false
-  next_arg = next_arg + 2
-  local waiting, reserves, peeks = requests == -1 or requests == -3, requests < -1, requests == -4
-  if requests < 0 then requests = peeks and 0 or 1 end
-  for i = 1, charges do
-    local key, cost = args[next_arg + 1], args[next_arg + 3]
-    keys[i], costs[i], shadows[i] = key, max(cost, -cost), cost < 0
-    foreign = foreign or not state(key, limits[args[next_arg + 2]])
-    next_arg = next_arg + 3
-    longest[i] = 0
-    if reserves then longest[i] = arg() end
-  end
+-- take_one decides requests with one charge, which is the most frequent work. It does the same as
+-- take_all without tables.
+local function take_one(requests)
+  local key, l, cost = args[next_arg + 1], limits[args[next_arg + 2]], args[next_arg + 3]
+  next_arg = next_arg + 3
+  local s = state(key, l)
   filled = filled + 1
-  if foreign then
+  if not s then
     result[filled] = -1
-  else
+    return
+  end
+  local granted, is_allowed, wait, left, reset = 0, l.peek(s, now, cost, l.args, 0)
+  if is_allowed then
+    granted = 1
+    if requests > 1 then granted = min(max(floor(left / cost), 1), requests) end
+  end
+  result[filled] = granted
+  if granted > 0 then
+    l.take(s, now, granted * cost, l.args)
+    touch(key)
+    add_outcome(true, wait, left, reset)
+    if granted == requests then return end
+    is_allowed, wait, left, reset = l.peek(s, now, cost, l.args, 0)
+  end
+  add_outcome(is_allowed, wait, left, reset)
+end
+
+-- new_take_all returns a function that decides requests with any number of charges.
+local function new_take_all()
+  -- The charges of the current request, and what peek returns for each.
+  local keys, costs = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+  local shadows, rooms = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+  local allowed, waits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+  local remaining, resets = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+  local longest = {nil, nil, nil, nil}
+
+  local function peek(i)
+    local l = of[keys[i]]
+    allowed[i], waits[i], remaining[i], resets[i] = l.peek(states[keys[i]], now, costs[i], l.args, longest[i])
+  end
+
+  local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end
+
+  local function add_outcomes(charges)
+    for i = 1, charges do add_outcome(allowed[i], waits[i], remaining[i], resets[i]) end
+  end
+
+  return function(requests, charges)
+    local foreign = false
+    local waiting, reserves, peeks = requests == -1 or requests == -3, requests < -1, requests == -4
+    if requests < 0 then requests = peeks and 0 or 1 end
+    for i = 1, charges do
+      local key, cost = args[next_arg + 1], args[next_arg + 3]
+      local shadow = cost < 0
+      keys[i], costs[i], shadows[i] = key, shadow and -cost or cost, shadow
+      foreign = foreign or not state(key, limits[args[next_arg + 2]])
+      next_arg = next_arg + 3
+      longest[i] = 0
+      if reserves then longest[i] = arg() end
+    end
+    filled = filled + 1
+    if foreign then
+      result[filled] = -1
+      return
+    end
     -- Every charge allows as many requests as remain.
     local granted = requests
     for i = 1, charges do
       peek(i)
       rooms[i] = allowed[i] and max(floor(remaining[i] / costs[i]), 1) or 0
-      if not shadows[i] then granted = min(granted, rooms[i]) end
+      if not shadows[i] and rooms[i] < granted then granted = rooms[i] end
     end
     result[filled] = granted
     if granted > 0 then
@@ -221,9 +261,10 @@ for _ = 1, arg() do -- without calls of arg, because this is the most frequent w
         local n = min(granted, rooms[i])
         if n > 0 then
           local key = keys[i]
-          of[key].take(states[key], now, n * costs[i], of[key].args)
+          local l = of[key]
+          l.take(states[key], now, n * costs[i], l.args)
           if wait > 0 and queues(i) then
-            of[key].script.delay(states[key], wait - waits[i])
+            l.script.delay(states[key], wait - waits[i])
             waits[i] = wait
           end
           touch(key)
@@ -237,6 +278,18 @@ for _ = 1, arg() do -- without calls of arg, because this is the most frequent w
       end
       add_outcomes(charges)
     end
+  end
+end
+local take_all
+
+for _ = 1, arg() do
+  local requests, charges = args[next_arg + 1], args[next_arg + 2]
+  next_arg = next_arg + 2
+  if charges == 1 and requests > 0 and args[next_arg + 3] > 0 then
+    take_one(requests)
+  else
+    take_all = take_all or new_take_all()
+    take_all(requests, charges)
   end
 end
 

@@ -335,10 +335,10 @@ func TestLateCall(t *testing.T) {
 	}
 	l := w.batchers[0]
 	late := newBatch(l, nil)
-	late.take(charge(slots, 1))
+	takeIn(late, charge(slots, 1))
 	late.debit(&charge(window, 2)[0])
 	late.call, late.known = l.receipts.next()
-	names := []string{w.keys.counter(l.tag, late.keys[0]), w.keys.counter(l.tag, late.keys[1]), w.keys.receipts(l.tag)}
+	names := []string{w.keys.counter(l.tag, late.keys[0].hash), w.keys.counter(l.tag, late.keys[1].hash), w.keys.receipts(l.tag)}
 	told := late.pack()
 	ups := w.ups.Load()
 	w.link.fail(context.DeadlineExceeded) // because it got no answer
@@ -384,7 +384,7 @@ func TestLostAnswer(t *testing.T) {
 	lost := newBatch(l, nil)
 	lost.debit(&limit.Charge{Counters: c, Key: []byte("x"), Cost: 4})
 	lost.call, lost.known = l.receipts.next()
-	names := []string{w.keys.counter(l.tag, lost.keys[0]), w.keys.receipts(l.tag)}
+	names := []string{w.keys.counter(l.tag, lost.keys[0].hash), w.keys.receipts(l.tag)}
 	if _, err := w.link.call(context.Background(), w.scripts.script.Load(), names, lost.pack()); err != nil {
 		t.Fatal(err)
 	}
@@ -446,7 +446,7 @@ func TestLeasesOfTheDead(t *testing.T) {
 	r := redistest.Start(t)
 	w := watch(t, Options{URL: r.URL()})
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 1000})
-	name := w.keys.counter(w.batchers[0].tag, key{actor{key: "x"}, c.(*counters)})
+	name := w.keys.counter(w.batchers[0].tag, hashOf(&limit.Charge{Counters: c, Key: []byte("x")}))
 	value := []byte("C")
 	for i := range 100 {
 		for _, v := range []float64{float64(i), 1, 1} { // gateway, slots, and end of the lease

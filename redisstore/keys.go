@@ -5,7 +5,10 @@ package redisstore
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"slices"
 	"strconv"
+
+	"github.com/diana-limiter/diana/limit"
 )
 
 // keyspace names a Store's keys in Redis. Each has the tag of a batcher behind the prefix.
@@ -14,14 +17,48 @@ type keyspace struct {
 	store  int64 // Store.id
 }
 
-// counter returns the key of an actor's counter: 128 bits of a hash, which no two actors share and
-// no client can choose.
-func (s keyspace) counter(tag string, k key) string {
+// hash is 128 bits of a hash of an actor's counter, which no two actors share and no client can
+// choose.
+type hash [16]byte
+
+func hashOf(ch *limit.Charge) hash {
 	var room [256]byte
-	sum := sha256.Sum256(append(append(room[:0], k.c.sum[:]...), k.key...))
-	b := append(room[:0], s.prefix...)
+	sum := sha256.Sum256(append(append(room[:0], ch.Counters.(*counters).sum[:]...), ch.Key...))
+	return hash(sum[:])
+}
+
+// hashesOf appends the hashes of charges to room.
+func hashesOf(charges []limit.Charge, room []hash) []hash {
+	for i := range charges {
+		room = append(room, hashOf(&charges[i]))
+	}
+	return room
+}
+
+// counter returns the key of an actor's counter.
+func (s keyspace) counter(tag string, h hash) string { return string(s.appendCounter(nil, tag, h)) }
+
+func (s keyspace) appendCounter(b []byte, tag string, h hash) []byte {
+	b = append(b, s.prefix...)
 	b = append(append(b, ':'), tag...)
-	return string(base64.RawURLEncoding.AppendEncode(b, sum[:16]))
+	return base64.RawURLEncoding.AppendEncode(b, h[:])
+}
+
+// counters appends the keys of counters to names. They share one text, which saves allocations.
+func (s keyspace) counters(names []string, tag string, keys []key) []string {
+	var b []byte
+	for i := range keys {
+		b = s.appendCounter(b, tag, keys[i].hash)
+		if i == 0 {
+			b = slices.Grow(b, len(b)*(len(keys)-1))
+		}
+	}
+	text := string(b)
+	for i := range keys {
+		size := len(text) / len(keys)
+		names = append(names, text[i*size:(i+1)*size])
+	}
+	return names
 }
 
 // gateways returns the key of the set of gateways.

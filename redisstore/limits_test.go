@@ -58,7 +58,7 @@ func TestLimitsInOneCall(t *testing.T) {
 				ch := limit.Charge{Key: fmt.Append(nil, d.actor), Cost: int64(d.cost), Shadow: rnd.IntN(8) == 0}
 				ch.Counters = pairs[d.pair][1]
 				asked[1] = append(asked[1], ch)
-				entries = append(entries, b.take(asked[1][len(asked[1])-1:]))
+				entries = append(entries, takeIn(b, asked[1][len(asked[1])-1:]))
 				ch.Counters = pairs[d.pair][0]
 				asked[0] = append(asked[0], ch)
 			}

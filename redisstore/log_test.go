@@ -24,7 +24,7 @@ func storeLog(s *Store, r *redistest.Server, c any, name string, start int64, re
 		log = binary.LittleEndian.AppendUint32(append(log, moment[:7]...), uint32(i+1))
 	}
 	own := c.(*counters)
-	r.Must("SET", s.keys.counter(s.batchers[0].tag, key{actor{own.name, name}, own}), string(log))
+	r.Must("SET", s.keys.counter(s.batchers[0].tag, hashOf(&limit.Charge{Counters: own, Key: []byte(name)})), string(log))
 }
 
 // A log with the largest number of moments merges them in Redis as in the process.

@@ -102,7 +102,7 @@ func TestRefundedMeanwhile(t *testing.T) {
 	c := s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
 	ask := func() (entry, []limit.Charge) {
 		ch := []limit.Charge{{Counters: c, Cost: 1}}
-		p, err := s.batchers.batcher(&ch[0]).submit(1, ch, true, (*batch).take)
+		p, err := s.batchers.batcher(&ch[0]).submit(1, ch, true, takes)
 		if err != nil {
 			t.Fatal(err)
 		}

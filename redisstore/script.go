@@ -44,9 +44,9 @@ func newScript(sources []string) *script {
 	b.WriteString(receiptsLua)
 	b.WriteString("local gateway, lease\nlocal scripts = {\n")
 	for _, source := range sources {
-		b.WriteString("(function()\n")
+		b.WriteString("function()\n")
 		b.WriteString(source)
-		b.WriteString("\nend)(),\n")
+		b.WriteString("\nend,\n")
 	}
 	b.WriteString("}\n")
 	b.WriteString(driver)

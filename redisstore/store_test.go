@@ -96,8 +96,8 @@ func TestWarmupTogether(t *testing.T) {
 	}
 	b := newBatch(s.batchers[0], nil)
 	for range 3 {
-		b.take([]limit.Charge{{Counters: c, Cost: 1}})
-		b.take([]limit.Charge{{Counters: c, Cost: 3}})
+		takeIn(b, []limit.Charge{{Counters: c, Cost: 1}})
+		takeIn(b, []limit.Charge{{Counters: c, Cost: 3}})
 	}
 	if len(b.groups) != 4 {
 		t.Errorf("there are %d groups, want one of cost 1 and three of cost 3", len(b.groups))
@@ -210,7 +210,7 @@ func TestForeignValue(t *testing.T) {
 		_, err := s.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte(key), Cost: 1}})
 		return err
 	}
-	name := s.keys.counter(s.batchers[0].tag, key{actor{key: "x"}, c.(*counters)})
+	name := s.keys.counter(s.batchers[0].tag, hashOf(&limit.Charge{Counters: c, Key: []byte("x")}))
 	for _, set := range [][]string{{"SET", name, "something"}, {"LPUSH", name, "something"}} {
 		r.Must("DEL", name)
 		r.Must(set...)

@@ -32,7 +32,7 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	if parts != nil {
 		return s.takeParts(ctx, now, charges, parts)
 	}
-	p, err := s.batchers.batcher(&charges[0]).submit(now, charges, true, (*batch).take)
+	p, err := s.batchers.batcher(&charges[0]).submit(now, charges, true, takes)
 	if err != nil {
 		return false, err
 	}
@@ -50,7 +50,7 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 // takeParts is Take for a request with several batchers.
 func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge, parts []*part) (allowed bool, err error) {
 	for _, p := range parts {
-		if p.entry, err = s.batchers[p.batcher].submit(now, p.charges, false, (*batch).take); err != nil {
+		if p.entry, err = s.batchers[p.batcher].submit(now, p.charges, false, takes); err != nil {
 			break
 		}
 	}
@@ -117,7 +117,7 @@ func (s *Store) Peek(ctx context.Context, now int64, charges []limit.Charge) err
 
 // peek evaluates charges of one batcher.
 func (s *Store) peek(ctx context.Context, now int64, br *batcher, charges []limit.Charge) error {
-	p, err := br.submit(now, charges, true, (*batch).peek)
+	p, err := br.submit(now, charges, true, peeks)
 	if err != nil {
 		return err
 	}
