@@ -17,7 +17,7 @@ import (
 
 // The program starts itself for some servers, which here is the test's program.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == gatewayCommand || os.Args[1] == serverCommand) {
+	if len(os.Args) > 1 && (os.Args[1] == gatewayCommand || os.Args[1] == exactCommand || os.Args[1] == serverCommand) {
 		main()
 		return
 	}
@@ -28,7 +28,9 @@ func TestMain(m *testing.M) {
 func TestGroups(t *testing.T) {
 	for _, g := range allGroups() {
 		t.Run(g.name, func(t *testing.T) {
-			for group, program := range map[string]string{"global": "redis-server", "growth": "redis-server", "gateway": "wrk"} {
+			for group, program := range map[string]string{
+				"global": "redis-server", "exactness": "redis-server", "growth": "redis-server", "gateway": "wrk",
+			} {
 				if _, err := exec.LookPath(program); err != nil && g.name == group && os.Getenv("CI") == "" {
 					t.Skipf("this test needs %s", program)
 				}

@@ -141,6 +141,10 @@ func tablesBlock(r *report) string {
 			}
 			lines = append(lines, cells)
 		}
+		if g.table != nil {
+			b.WriteString("\n" + g.table(r) + list(lines))
+			continue
+		}
 		b.WriteString("\n" + table(append([]string{g.title}, lineHead...), lines))
 	}
 	met, missed := verdicts["met"], verdicts["missed"]
@@ -226,6 +230,15 @@ func clearlyBetter(a, b *row, f figure) bool {
 		return x.Median > y.Median+y.Median/20
 	}
 	return x.Median < y.Median-y.Median/20
+}
+
+// list returns the cells of lines as a list.
+func list(lines [][]string) string {
+	var b strings.Builder
+	for _, cells := range lines {
+		b.WriteString("- " + strings.Join(slices.DeleteFunc(slices.Clone(cells), func(c string) bool { return c == "" }), "; ") + "\n")
+	}
+	return b.String()
 }
 
 // table returns a table in Markdown.
