@@ -174,26 +174,28 @@ func openExactLimiter(ctx context.Context, algorithm, redis string) (*exactLibra
 	request := func(unit, key string) dianalib.Request {
 		return dianalib.Request{Path: "/" + unit, Actors: map[string]string{"account": key}}
 	}
-	reloads := 0
-	return &exactLibrary{
-		decide: func(ctx context.Context, unit, key string) (bool, error) {
-			d, err := l.Take(ctx, request(unit, key))
-			d.Done()
-			return d.Allowed, err
-		},
-		probe: func(ctx context.Context) error {
-			_, err := take(ctx, l, request("second", "probe"))
+	library, reloads := &exactLibrary{}, 0
+	library.decide = func(ctx context.Context, unit, key string) (bool, error) {
+		d, err := l.Take(ctx, request(unit, key))
+		d.Done()
+		if d.Allowed && d.Degraded {
+			library.alone.Add(1)
+		}
+		return d.Allowed, err
+	}
+	library.probe = func(ctx context.Context) error {
+		_, err := take(ctx, l, request("second", "probe"))
+		return err
+	}
+	library.reload = func() error {
+		reloads++
+		c, err := config.Parse("bench", []byte(exactConfig(algorithm, redis, reloads)))
+		if err != nil {
 			return err
-		},
-		reload: func() error {
-			reloads++
-			c, err := config.Parse("bench", []byte(exactConfig(algorithm, redis, reloads)))
-			if err != nil {
-				return err
-			}
-			return l.Update(c)
-		},
-	}, nil
+		}
+		return l.Update(c)
+	}
+	return library, nil
 }
 
 // exactConfig makes a configuration with the limits of exactQuotas. One limit that nobody uses makes

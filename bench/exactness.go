@@ -31,7 +31,8 @@ var (
 	admitted   = figure{name: "admitted", format: plainText, better: neither}
 	refused    = figure{name: "refused", format: plainText, better: neither}
 	unanswered = figure{name: "unanswered", format: plainText}
-	meanwhile  = [4]figure{ // during an outage, in the order of answerKind
+	alone      = figure{name: "allowed without Redis", format: plainText, better: neither} // as Diana reports
+	meanwhile  = [4]figure{                                                                // during an outage, in the order of answerKind
 		{name: "allowed meanwhile", format: plainText, better: neither},
 		{name: "refused meanwhile", format: plainText, better: neither},
 		{name: "errors meanwhile", format: plainText},
@@ -42,7 +43,7 @@ var (
 func exactnessGroup() group {
 	return group{
 		name: "exactness", title: "Exactness", measure: measureExactness, table: exactnessTable,
-		figures: slices.Concat([]figure{beyond, mostBeyond, short, admitted, refused, failures, unanswered}, meanwhile[:],
+		figures: slices.Concat([]figure{beyond, mostBeyond, short, admitted, refused, failures, unanswered, alone}, meanwhile[:],
 			[]figure{allowed, promised, offered, refilled}),
 		lines: []line{
 			custom("limits kept exactly by Diana: 3 processes, 256 callers each, W, TB, SW, SL", measureKept).must("G5",
@@ -98,7 +99,7 @@ func openExactYard(ctx context.Context, r *run, y *exactYard) (*exactRun, error)
 
 func (x *exactRun) measure(ctx context.Context, r *run) error {
 	rounds := *r
-	rounds.rounds = min(r.rounds, 3) // the outages take their time
+	rounds.rounds = min(r.rounds, 2) // because each takes a minute
 	return rounds.interleave(ctx, len(x.systems), func(round, i int) error {
 		s := x.systems[i]
 		r.note("  round %d of %d: %s", round+1, rounds.rounds, s.name)
@@ -156,11 +157,22 @@ func (x *exactRun) phases(ctx context.Context, r *run, s *exactSystem, round int
 func (x *exactRun) phase(ctx context.Context, r *run, s *exactSystem, phase, unit string, d time.Duration, steps ...step) error {
 	q := exactQuotas[unit]
 	x.keys++
+	before, err := s.allowedAlone()
+	if err != nil {
+		return err
+	}
 	h, outage, err := s.history(ctx, unit, fmt.Sprintf("key%d", x.keys), d, steps...)
 	if err != nil {
 		return fmt.Errorf("%s: %w", phase, err)
 	}
+	after, err := s.allowedAlone()
+	if err != nil {
+		return err
+	}
 	m := r.row(phase, s.name, s.kind)
+	if s.kind == diana && s.redis {
+		m.add(alone, after-before)
+	}
 	m.add(beyond, h.beyond(s.promise, q))
 	m.add(mostBeyond, max(h.atMostBeyond(s.promise, q), h.beyond(s.promise, q)))
 	n := h.counts(0, d+time.Hour)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -140,6 +141,25 @@ func (s *exactSystem) becomesReady(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// allowedAlone returns how many requests the processes have allowed without Redis, as Diana reports.
+func (s *exactSystem) allowedAlone() (sum float64, err error) {
+	if s.kind != diana || !s.redis {
+		return 0, nil
+	}
+	for _, p := range s.processes {
+		text, err := get("http://" + p.address + alonePath)
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
 }
 
 // get returns the text at a URL.

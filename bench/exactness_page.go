@@ -56,18 +56,29 @@ func exactCell(m *row) string {
 	if parts == nil {
 		parts = append(parts, "0")
 	}
+	if n := worst(alone); n > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f without Redis", n))
+	}
 	if m.series(meanwhile[answerAllowed]) == nil {
 		if n := worst(failures) + worst(unanswered); n > 0 {
 			parts = append(parts, fmt.Sprintf("%.0f errors", n))
 		}
 		return strings.Join(parts, ", ")
 	}
-	for i, what := range []string{"allowed", "refused", "errors", "unanswered"} {
-		if n := worst(meanwhile[i]); n > 0 {
-			parts = append(parts, fmt.Sprintf("%.0f %s", n, what))
+	for i, what := range []string{"", "refused", "errors", "unanswered"} {
+		if n := worst(meanwhile[i]); n > 0 && what != "" {
+			parts = append(parts, fmt.Sprintf("%s %s", thousands(n), what))
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// thousands abbreviates large counts.
+func thousands(n float64) string {
+	if n >= 10_000 {
+		return fmt.Sprintf("%.0f k", n/1000)
+	}
+	return fmt.Sprintf("%.0f", n)
 }
 
 // hidden returns the largest number of requests beyond a promise that the driver cannot exclude, apart

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/httprate"
@@ -34,6 +35,7 @@ const exactCommand = "exact-server"
 const (
 	probePath  = "/probe"  // answers 200 if the library decides as it does without faults
 	reloadPath = "/reload" // applies another configuration with the same limits
+	alonePath  = "/alone"  // how many requests the library has allowed without Redis
 	beganPath  = "/began"  // when the library was opened, in nanoseconds since 1970
 )
 
@@ -49,6 +51,7 @@ type exactLibrary struct {
 	decide func(ctx context.Context, unit, key string) (allowed bool, err error)
 	probe  func(context.Context) error // nil if an error of decide is enough
 	reload func() error                // nil if the library has no configuration
+	alone  atomic.Int64                // requests allowed without Redis
 }
 
 // exactLibraries open a library. A Redis client has the settings that it has without options, because
@@ -208,6 +211,9 @@ func (l *exactLibrary) handler(began time.Time) http.Handler {
 		reloading.Lock()
 		defer reloading.Unlock()
 		answer(w, true, l.reload())
+	})
+	mux.HandleFunc(alonePath, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(strconv.AppendInt(nil, l.alone.Load(), 10))
 	})
 	mux.HandleFunc(beganPath, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(strconv.AppendInt(nil, began.UnixNano(), 10))

@@ -53,6 +53,7 @@ func allGroups() []group {
 		hugeGroup(),
 		middlewareGroup(),
 		globalGroup(),
+		valkeyGroup(),
 		exactnessGroup(),
 		gatewayGroup(),
 		bandwidthGroup(),

@@ -106,7 +106,7 @@ func about(r *report) string {
 		command += " BENCH='" + args + "'"
 	}
 	var versions []string
-	for _, v := range [][2]string{{"", m.Go}, {"Redis ", m.Redis}, {"wrk ", m.Wrk}, {"", m.Nginx}} {
+	for _, v := range [][2]string{{"", m.Go}, {"Redis ", m.Redis}, {"Valkey ", m.Valkey}, {"wrk ", m.Wrk}, {"", m.Nginx}} {
 		if v[1] != "" {
 			versions = append(versions, v[0]+v[1])
 		}
