@@ -55,6 +55,8 @@ func (l *link) configure(o Options) error {
 	l.credentials, l.sentinelCredentials = o.Credentials, o.SentinelCredentials
 	l.option.DisableRetry = true // a call that is sent twice counts twice
 	l.option.DisableCache = true // counters change with every call
+	// Redis 7.2 and Valkey would log CLIENT SETINFO as refused for a user with the least rights.
+	l.option.ClientSetInfo = rueidis.DisableClientSetInfo
 	// One connection, which the probe makes, because a request must not wait for another one.
 	l.option.PipelineMultiplex = -1
 	l.option.DialCtxFn = dial
