@@ -46,7 +46,7 @@ func exactnessGroup() group {
 		figures: slices.Concat([]figure{beyond, mostBeyond, short, admitted, refused, failures, unanswered, alone}, meanwhile[:],
 			[]figure{allowed, promised, offered, refilled}),
 		lines: []line{
-			custom("limits kept exactly by Diana: 3 processes, 256 callers each, W, TB, SW, SL", measureKept).must("G5",
+			custom("Limits that Diana kept exactly by W, TB, SW and SL, with 3 processes and 256 callers each", measureKept).must("G5",
 				bound{"all", func(m measured) bool { return m.value == 0 }}),
 		},
 	}

@@ -25,10 +25,10 @@ func exactnessTable(r *report) string {
 		}
 		lines = append(lines, cells)
 	}
-	text := table(head, lines) + "\n"
-	if lines != nil {
-		text += fmt.Sprintf("- The latency of answers hides at most %.0f further requests in a cell.\n", hidden(r))
+	if lines == nil {
+		return "**Exactness**: the run compared no system with its promise.\n\n"
 	}
+	text := table(head, lines) + fmt.Sprintf("\n- The latency of answers hides at most %.0f further requests in a cell.\n", hidden(r))
 	if missing != nil {
 		text += "- Not measured, because the program was missing or could not be built: " + strings.Join(missing, ", ") + ".\n"
 	}

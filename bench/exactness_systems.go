@@ -25,7 +25,7 @@ const (
 	dianaGlobalSL = "Diana, global SL"
 	ululeExact    = "ulule"
 	httprateExact = "httprate"
-	nginxExact    = "nginx, limit_req"
+	nginxExact    = "nginx limit_req"
 	envoyExact    = "envoyproxy/ratelimit"
 )
 
