@@ -75,7 +75,7 @@ func exactSystems() []*exactSystem {
 func librarySystem(name string, k kind, redis bool, p promise, reload func(*exactYard, *exactSystem) error) *exactSystem {
 	return &exactSystem{
 		name: name, kind: k, redis: redis, promise: p, reload: reload, request: plainRequest,
-		quick: k == diana || name == redisRateName,
+		quick: name == dianaGlobalTB || name == redisRateName,
 		probe: func(ctx context.Context, address string) (*http.Request, error) {
 			return http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+probePath, nil)
 		},

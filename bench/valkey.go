@@ -81,6 +81,9 @@ func measureValkey(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
+	if r.quick {
+		r = r.once()
+	}
 	once := r.once()
 	once.notes = io.Discard // measure would name the workload again and again
 	for _, l := range valkeyLoads() {
