@@ -196,9 +196,11 @@ func (x *exactRun) phase(ctx context.Context, r *run, s *exactSystem, phase, uni
 // poll calls done until it returns nil, for a while.
 func poll(ctx context.Context, done func() error) error {
 	return testproc.Poll(testproc.Patience, func() error {
-		if ctx.Err() != nil {
-			return nil // what follows returns the error
+		select {
+		case <-ctx.Done():
+			return nil // the next request returns the error
+		default:
+			return done()
 		}
-		return done()
 	})
 }
