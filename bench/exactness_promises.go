@@ -63,11 +63,10 @@ func clockWindowPromise(source string) promise {
 
 // firstWindowPromise is that of windows that begin with the first request after the window before.
 func firstWindowPromise(source string) promise {
-	// A window begins late by the time to the next request and by what the clock's unit hides.
-	const late = 5 * clockGrain
 	latest := func(h *history, q quota, d time.Duration) int64 { return int64((d - h.answers[0].sent) / q.per) }
 	earliest := func(h *history, q quota, d time.Duration) int64 {
-		return int64(max(0, d-h.answers[0].received) / (q.per + late))
+		ended, _ := slices.BinarySearch(h.latestBegins(q), d-q.per-clockGrain)
+		return int64(ended)
 	}
 	return promise{
 		text: "n in each window, which a request begins", source: source,
@@ -123,6 +122,7 @@ type history struct {
 	answers []answer  // by the time of sending
 
 	sent, received []time.Duration // of the allowed requests, each sorted
+	begins         []time.Duration // see latestBegins
 }
 
 // answer is one request, in time since the phase began.
@@ -171,6 +171,28 @@ func (h *history) possible(from, to time.Duration) float64 {
 // mostStarts bounds the intervals that beyond looks at, which are all pairs of a start and an end.
 const mostStarts = 2000
 
+// latestBegins returns the latest moments at which windows can have begun that requests begin. A request
+// that was sent after the end of a window, and was decided, is in a later one.
+func (h *history) latestBegins(q quota) []time.Duration {
+	if h.begins != nil {
+		return h.begins
+	}
+	end := time.Duration(0) // of the window before
+	for {
+		first := time.Duration(math.MaxInt64)
+		for _, a := range h.answers {
+			if a.sent >= end && (a.kind == answerAllowed || a.kind == answerRefused) {
+				first = min(first, a.received)
+			}
+		}
+		if first == math.MaxInt64 {
+			return h.begins
+		}
+		h.begins = append(h.begins, first)
+		end = first + q.per + clockGrain
+	}
+}
+
 // beyond returns how many requests the system has certainly allowed beyond its promise, in the worst
 // interval.
 func (h *history) beyond(p promise, q quota) (worst float64) {
@@ -204,12 +226,13 @@ func (h *history) atMostBeyond(p promise, q quota) float64 {
 // wholeUp rounds up to a whole number of requests, 0 or more.
 func wholeUp(v float64) float64 { return max(0, math.Ceil(v-1e-6)) }
 
-// short returns how many requests the system has certainly refused although its promise allowed them.
+// short returns how many requests the system has certainly refused although its promise allowed them. It
+// ignores a part of a request, because systems read their clocks in steps.
 func (h *history) short(p promise, q quota) (worst float64) {
 	for _, a := range h.answers {
 		if a.kind == answerRefused {
 			worst = max(worst, p.missing(h, q, a))
 		}
 	}
-	return wholeUp(worst)
+	return math.Floor(worst + 1e-6)
 }

@@ -33,9 +33,9 @@ func TestPromises(t *testing.T) {
 		{"a bucket's capacity and 1", bucket, [][]answer{allowed(11, 300*ms, 301*ms)}, 1, 0},
 		{"which slow answers may explain", bucket, [][]answer{allowed(11, 300*ms, 450*ms)}, 0, 0},
 		{"the excess of a later interval", bucket, [][]answer{allowed(1, 0, 1*ms), allowed(13, 900*ms, 901*ms)}, 3, 0},
-		{"a bucket's needless refusal", bucket, [][]answer{allowed(8, 300*ms, 301*ms), refused(310*ms, 311*ms)}, 0, 2},
+		{"a bucket's needless refusal", bucket, [][]answer{allowed(8, 300*ms, 301*ms), refused(310*ms, 311*ms)}, 0, 1},
 		{"a refusal while requests are in flight", bucket, [][]answer{allowed(10, 300*ms, 400*ms), refused(301*ms, 302*ms)}, 0, 0},
-		{"after half of the unit", bucket, [][]answer{allowed(10, 300*ms, 301*ms), refused(810*ms, 811*ms)}, 0, 5},
+		{"after half of the unit", bucket, [][]answer{allowed(10, 300*ms, 301*ms), refused(810*ms, 811*ms)}, 0, 4},
 
 		{"two windows of the clock", clock, [][]answer{allowed(10, 990*ms, 991*ms), allowed(10, 1010*ms, 1011*ms), refused(1012*ms, 1013*ms)}, 0, 0},
 		{"one window of the clock", clock, [][]answer{allowed(12, 500*ms, 501*ms)}, 2, 0},
@@ -48,12 +48,16 @@ func TestPromises(t *testing.T) {
 		{"a refusal in the second window", first, [][]answer{allowed(10, 500*ms, 501*ms), refused(1600*ms, 1601*ms)}, 0, 10},
 		{"a refusal as it begins", first, [][]answer{allowed(10, 500*ms, 501*ms), refused(1502*ms, 1503*ms)}, 0, 0},
 
+		{"a refusal after a silence", first, [][]answer{
+			allowed(10, 500*ms, 501*ms), allowed(10, 1600*ms, 1601*ms), refused(2550*ms, 2551*ms),
+		}, 0, 0},
+
 		{"a log over two windows", log, [][]answer{allowed(10, 990*ms, 991*ms), allowed(1, 1900*ms, 1901*ms)}, 1, 0},
 		{"a log after a unit", log, [][]answer{allowed(10, 500*ms, 501*ms), allowed(10, 1600*ms, 1601*ms), refused(1700*ms, 1701*ms)}, 0, 0},
 		{"a log's needless refusal", log, [][]answer{allowed(10, 500*ms, 501*ms), refused(1600*ms, 1601*ms)}, 0, 10},
 
 		{"an estimate", estimate, [][]answer{allowed(10, 500*ms, 501*ms), allowed(5, 1500*ms, 1501*ms), refused(1502*ms, 1503*ms)}, 0, 0},
-		{"an estimate's needless refusal", estimate, [][]answer{allowed(10, 500*ms, 501*ms), refused(1502*ms, 1503*ms)}, 0, 5},
+		{"an estimate's needless refusal", estimate, [][]answer{allowed(10, 500*ms, 501*ms), refused(1502*ms, 1503*ms)}, 0, 4},
 	} {
 		var all []answer
 		for _, a := range tc.answers {
