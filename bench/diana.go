@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"unsafe"
 
 	dianalib "github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
@@ -121,9 +122,13 @@ limits:
 	return &localLimiter{
 		close: func() { closeLimiter(l) },
 		decider: func() func(string) bool {
-			ctx, actors := context.Background(), map[string]string{}
+			// The rivals take a key, and a Request takes a map of actors. So a new actor costs Diana a write
+			// to the map, and the same actor again does not.
+			ctx, actors, last := context.Background(), map[string]string{}, ""
 			return func(key string) bool {
-				actors["account"] = key
+				if key != last {
+					actors["account"], last = key, key
+				}
 				allowed, err := takeActors(ctx, l, "/", actors)
 				return allowed && err == nil
 			}
@@ -134,33 +139,39 @@ limits:
 // openMemstore is a memstore with a token bucket. It is comparable to the rivals, because the
 // caller hands it a key and a limit.
 func openMemstore(q quota, keys int) (*localLimiter, error) {
-	return memstoreOf(limit.TokenBucket()).open(q, keys)
+	return openAlgorithm(limit.TokenBucket(), q, keys)
 }
 
 // otherMemstores are memstores with the other algorithms.
-func otherMemstores() []localSystem {
-	return []localSystem{memstoreOf(limit.FixedWindow()), memstoreOf(limit.LeakyBucket()), memstoreOf(limit.SlidingWindow())}
+func otherMemstores() (all []localSystem) {
+	for _, a := range []limit.Algorithm{limit.FixedWindow(), limit.LeakyBucket(), limit.SlidingWindow()} {
+		open := func(q quota, keys int) (*localLimiter, error) { return openAlgorithm(a, q, keys) }
+		all = append(all, localSystem{memstoreName(a.Name()), diana, a.Name(), open})
+	}
+	return all
 }
 
 func memstoreName(algorithm string) string { return dianaMemory + ", " + algorithm }
 
-func memstoreOf(a limit.Algorithm) localSystem {
-	return localSystem{memstoreName(a.Name()), diana, a.Name(), func(q quota, keys int) (*localLimiter, error) {
-		store := memstore.New(memstore.Options{MaxKeys: 2 * keys})
-		counters, err := countersOf(store, "bench", a, limit.Limit{N: q.n, Unit: q.per})
-		if err != nil {
-			return nil, err
+// openAlgorithm is a memstore. A Charge takes a key as bytes, and the rivals take it as a string. A
+// caller has its key in the form that its limiter takes, so no system copies it.
+func openAlgorithm(a limit.Algorithm, q quota, keys int) (*localLimiter, error) {
+	store := memstore.New(memstore.Options{MaxKeys: 2 * keys})
+	counters, err := countersOf(store, "bench", a, limit.Limit{N: q.n, Unit: q.per})
+	if err != nil {
+		return nil, err
+	}
+	return &localLimiter{decider: func() func(string) bool {
+		own := &struct {
+			charge [1]limit.Charge
+			_      [128]byte // otherwise two goroutines could write to the same cache line
+		}{}
+		own.charge[0] = limit.Charge{Counters: counters, Cost: 1}
+		ctx := context.Background()
+		return func(key string) bool {
+			own.charge[0].Key = unsafe.Slice(unsafe.StringData(key), len(key))
+			allowed, err := store.Take(ctx, store.Now(), own.charge[:])
+			return allowed && err == nil
 		}
-		return &localLimiter{decider: func() func(string) bool {
-			// Spare capacity keeps two goroutines from writing to the same cache line.
-			ch := make([]limit.Charge, 1, 4)
-			ch[0] = limit.Charge{Counters: counters, Cost: 1, Key: make([]byte, 0, 128)}
-			ctx := context.Background()
-			return func(key string) bool {
-				ch[0].Key = append(ch[0].Key[:0], key...)
-				allowed, err := store.Take(ctx, store.Now(), ch)
-				return allowed && err == nil
-			}
-		}}, nil
-	}}
+	}}, nil
 }

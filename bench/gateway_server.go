@@ -11,13 +11,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
 	"os"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +39,9 @@ func runServer(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if slices.Contains([]string{"proxy", "503", "copy"}, args[1]) { // are compared with diana serve
+		defer runtime.KeepAlive(make([]byte, heapFloor))
+	}
 	// The same settings as in cmd/diana/gateway.go.
 	s := &http.Server{
 		Addr:              args[0],
@@ -52,6 +56,11 @@ func runServer(ctx context.Context, args []string) error {
 	}
 	return nil
 }
+
+// heapFloor delays the garbage collector by 32 MiB, or a little more than cmd/diana/heapfloor.go does.
+// Any Go program can do that, so it is no merit of Diana's handlers. The bytes are never used, so
+// they take no memory.
+const heapFloor = 32 << 20
 
 func serverHandler(ctx context.Context, what, other string) (http.Handler, error) {
 	switch what {
@@ -126,9 +135,9 @@ func refusalOf(other string) (http.Handler, error) {
 }
 
 // forward does the work of cmd/diana without its limiter, see the chain in its gateway.go. It has
-// the settings of newProxy and newTransport. It gives each request an ID, writes the same log line,
-// and sends the same fields to the upstream. It omits parts that only rare requests need, such as
-// WebSockets, if an ordinary request does not pay for them.
+// the settings of newProxy and newTransport. It gives each request an ID, writes the same log line by
+// package slog, and sends the same fields to the upstream. It omits parts that only rare requests
+// need, such as WebSockets, if an ordinary request does not pay for them.
 func forward(upstream *url.URL, logger *slog.Logger) http.Handler {
 	reverse := &httputil.ReverseProxy{
 		Transport: &http.Transport{
@@ -148,22 +157,25 @@ func forward(upstream *url.URL, logger *slog.Logger) http.Handler {
 			pr.Out.URL.Opaque = ""
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 			pr.Out.Trailer = pr.In.Trailer
-			pr.Out.Header.Set(idField, idOf(pr.In))
+			pr.Out.Header[idField] = []string{idOf(pr.In)}
 			for field := range pr.Out.Header { // drops all fields about the client
-				name := strings.ToLower(strings.ReplaceAll(field, "_", "-"))
-				if strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip" {
+				name := field
+				if strings.Contains(name, "_") {
+					name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+				}
+				if strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip" {
 					delete(pr.Out.Header, field)
 				}
 			}
 			pr.SetXForwarded()
 		},
 		ModifyResponse: func(r *http.Response) error {
-			r.Header.Del(idField)
+			delete(r.Header, idField)
 			return nil
 		},
 	}
 	proxy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		reverse.ServeHTTP(&keptFields{w, maps.Clone(w.Header())}, r)
+		reverse.ServeHTTP(&keptID{w, w.Header()[idField]}, r)
 	})
 	logged := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -183,7 +195,7 @@ func forward(upstream *url.URL, logger *slog.Logger) http.Handler {
 		var random [16]byte
 		_, _ = rand.Read(random[:]) // never fails
 		id := hex.EncodeToString(random[:])
-		w.Header().Set(idField, id)
+		w.Header()[idField] = []string{id}
 		logged(w, r.WithContext(context.WithValue(r.Context(), idKey{}, id)))
 	})
 }
@@ -198,22 +210,19 @@ func idOf(r *http.Request) string {
 	return id
 }
 
-// keptFields restores fields that ReverseProxy may have removed.
-type keptFields struct {
+// keptID restores the field with the ID, which ReverseProxy may have removed.
+type keptID struct {
 	http.ResponseWriter
-	kept http.Header
+	id []string
 }
 
 // Unwrap is for http.ResponseController.
-func (w *keptFields) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *keptID) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader restores the missing fields.
-func (w *keptFields) WriteHeader(status int) {
-	h := w.Header()
-	for field, values := range w.kept {
-		if _, ok := h[field]; !ok {
-			h[field] = values
-		}
+// WriteHeader restores the field.
+func (w *keptID) WriteHeader(status int) {
+	if h := w.Header(); h[idField] == nil {
+		h[idField] = w.id
 	}
 	w.ResponseWriter.WriteHeader(status)
 }

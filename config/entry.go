@@ -118,7 +118,7 @@ func readPattern(v value) rule.Pattern {
 func readQueue(v value) int64 {
 	n := v.whole()
 	if v.given() && n == 0 {
-		return limit.NoQueue
+		return -1
 	}
 	return n
 }

@@ -124,6 +124,20 @@ func (w *fixedWindow) Take(s State, now, n int64) uint64 {
 	return w.store(s, start, count+n)
 }
 
+// Decide implements Word.
+func (w *fixedWindow) Decide(head uint64, now, n int64) (uint64, Outcome) {
+	window, count := int64(head>>countBits), int64(head&maxCount)
+	if now >= (window+1)*w.unit {
+		window, count = now/w.unit, 0
+	}
+	left := (window+1)*w.unit - now
+	if count+n > w.n {
+		return head, Outcome{Wait: left, Remaining: max(w.n-count, 0), Reset: left}
+	}
+	count += n
+	return uint64(window)<<countBits | uint64(count), Outcome{Allowed: true, Remaining: w.n - count, Reset: left}
+}
+
 // Debit implements Debtor. Debt ends with its window.
 func (w *fixedWindow) Debit(s State, now, n int64) uint64 {
 	start, count := w.at(s, now)

@@ -62,7 +62,7 @@ func newLeakyBucket(l Limit) (Meter, error) {
 	switch queue {
 	case 0:
 		queue = l.N
-	case NoQueue:
+	case noQueue:
 		queue = 0
 	}
 	b := &leakyBucket{step: ceilDiv(unit, l.N)}

@@ -123,10 +123,10 @@ func TestLeakyBucketDelay(t *testing.T) {
 	}
 }
 
-// With NoQueue a request proceeds at once or is refused.
+// Without a queue a request proceeds at once or is refused.
 func TestNoQueue(t *testing.T) {
 	t.Parallel()
-	m, err := LeakyBucket().New(Limit{N: 10, Unit: time.Second, Queue: NoQueue})
+	m, err := LeakyBucket().New(Limit{N: 10, Unit: time.Second, Queue: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,14 +20,14 @@ type Limit struct {
 	N          int64         // requests per Unit; 0 refuses all. For Concurrency: the number of slots
 	Unit       time.Duration // 1 ms to 744 h, which are 31 days. Concurrency ignores it
 	Burst      int64         // TokenBucket: the capacity; 0 means N
-	Queue      int64         // LeakyBucket: the most requests that wait at once; 0 means N, NoQueue means none
+	Queue      int64         // LeakyBucket: the most requests that wait at once; 0 means N, -1 means none
 	Slices     int64         // SlidingWindow: 2 to 100; 0 means 10
 	AlignFirst bool          // FixedWindow: windows begin at the first request, not at multiples of the Unit
 	Warmup     time.Duration // TokenBucket: how long its rate climbs from a third; 0 to 10 min
 }
 
-// NoQueue is the Queue of a leaky bucket under which no request waits.
-const NoQueue = -1
+// noQueue is the Queue of a leaky bucket under which no request waits.
+const noQueue = -1
 
 // Check returns an error if N, Unit, Burst, Queue or Warmup is out of range. It does not check Slices,
 // whose range depends on the algorithm.
@@ -41,8 +41,8 @@ func (l Limit) Check() error {
 	if l.Burst < 0 || l.Burst > bounds.MaxN {
 		return fmt.Errorf("limit: burst is %d, expected 0 to %d", l.Burst, bounds.MaxN)
 	}
-	if l.Queue < NoQueue || l.Queue > bounds.MaxN {
-		return fmt.Errorf("limit: queue is %d, expected NoQueue or 0 to %d", l.Queue, bounds.MaxN)
+	if l.Queue < noQueue || l.Queue > bounds.MaxN {
+		return fmt.Errorf("limit: queue is %d, expected -1 to %d", l.Queue, bounds.MaxN)
 	}
 	if l.Warmup < 0 || l.Warmup > bounds.MaxWarmup || l.Warmup%time.Microsecond != 0 {
 		return fmt.Errorf("limit: warmup is %v, expected whole microseconds, 0s to %v", l.Warmup, bounds.MaxWarmup)

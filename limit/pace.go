@@ -4,6 +4,7 @@ package limit
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"time"
 )
@@ -23,6 +24,8 @@ type pace struct {
 	whole, frac, den int64 // 0 <= frac < den
 	unit             int64 // whole*den + frac: the spacing in den-ths of a microsecond
 	oneWord          bool  // a point fits in the Head
+
+	inverse uint64 // 2 to the 64th / whole, rounded down, or one less: see steps
 }
 
 // point is a moment and a fraction of a microsecond in den-ths.
@@ -39,6 +42,7 @@ func newPace(n int64, unit time.Duration) pace {
 	p := pace{den: n / g, unit: u / g}
 	p.whole, p.frac = p.unit/p.den, p.unit%p.den
 	p.oneWord = p.den < 1<<fracBits
+	p.inverse = math.MaxUint64 / uint64(max(p.whole, 1))
 	return p
 }
 
@@ -144,7 +148,7 @@ func (t point) until(now int64) int64 {
 // and the number is at most bounds.MaxN.
 func (p *pace) steps(a, b point) int64 {
 	if p.den == 1 {
-		return int64(uint64(b.at-a.at) / uint64(p.unit))
+		return p.wholeSteps(b.at - a.at)
 	}
 	hi, lo := bits.Mul64(uint64(b.at-a.at), uint64(p.den))
 	lo, carry := bits.Add64(lo, uint64(b.frac), 0)
@@ -153,6 +157,16 @@ func (p *pace) steps(a, b point) int64 {
 	hi -= borrow
 	q, _ := bits.Div64(hi, lo, uint64(p.unit))
 	return int64(q)
+}
+
+// wholeSteps returns how many whole steps are in a span, if den is 1. It multiplies, because a division
+// takes several times as long.
+func (p *pace) wholeSteps(span int64) int64 {
+	n, _ := bits.Mul64(uint64(span), p.inverse) // the number, or one less
+	if uint64(span)-n*uint64(p.whole) >= uint64(p.whole) {
+		n++
+	}
+	return int64(n)
 }
 
 func (p *pace) stateVersion() string {
@@ -172,11 +186,11 @@ func (p *pace) cells() int {
 // load reads a point from a state. If another limit wrote the fraction, it may not be below
 // den. Then load rounds it up, by less than a microsecond.
 func (p *pace) load(s State) point {
+	if p.oneWord {
+		return p.loadWord(s.Head)
+	}
 	t := point{int64(s.Head), 0}
-	switch {
-	case p.oneWord:
-		t = point{int64(s.Head >> fracBits), int64(s.Head & (1<<fracBits - 1))}
-	case len(s.Cells) > 0:
+	if len(s.Cells) > 0 {
 		t.frac = int64(s.Cells[0])
 	}
 	if t.frac >= p.den {
@@ -185,10 +199,22 @@ func (p *pace) load(s State) point {
 	return t
 }
 
+// loadWord is load for a state of one word.
+func (p *pace) loadWord(head uint64) point {
+	t := point{int64(head >> fracBits), int64(head & (1<<fracBits - 1))}
+	if t.frac >= p.den {
+		t = point{t.at + 1, 0}
+	}
+	return t
+}
+
+// word returns the Head of a state of one word.
+func word(t point) uint64 { return uint64(t.at)<<fracBits | uint64(t.frac) }
+
 // store writes a point into a state and returns its Head.
 func (p *pace) store(s State, t point) uint64 {
 	if p.oneWord {
-		return uint64(t.at)<<fracBits | uint64(t.frac)
+		return word(t)
 	}
 	s.Cells[0] = uint64(t.frac)
 	return uint64(t.at)

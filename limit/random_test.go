@@ -136,6 +136,7 @@ func (s *sequence) charge(t *rapid.T, n int64) {
 		t.Fatalf("at %d, cost %d: %+v, but %s", s.now-s.start, n, out, wrong)
 	}
 	s.checkReset(t, n, out)
+	checkDecide(t, s.meter, s.state, s.now, n)
 	if !out.Allowed {
 		s.checkWait(t, n, out)
 		s.wait = min(out.Wait, 3*s.unit)

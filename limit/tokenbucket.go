@@ -132,14 +132,28 @@ func (b *tokenBucket) remaining(lack point) int64 {
 // reset returns the span in which no more than r tokens become available: the time that r
 // tokens take to drip in. So r/reset never promises more than the rate.
 func (b *tokenBucket) reset(r int64) int64 {
-	if r <= 1 {
-		return b.drip
+	if r <= 1 || b.den == 1 {
+		return b.drip * max(r, 1)
 	}
 	return b.add(point{}, r).until(0)
 }
 
 func (b *tokenBucket) Take(s State, now, n int64) uint64 {
 	return b.store(s, b.add(b.full(s, now), n))
+}
+
+// Decide implements Word. The usual request costs 1, and the usual step is whole microseconds.
+func (b *tokenBucket) Decide(head uint64, now, n int64) (uint64, Outcome) {
+	if n > 1 || b.den > 1 {
+		return decide(b, head, now, n)
+	}
+	lack := max(b.loadWord(head).at-now, 0)
+	if lack > b.last.at {
+		return head, Outcome{Wait: lack - b.last.at, Reset: b.drip}
+	}
+	left := b.wholeSteps(b.fill.at - lack)
+	next := point{now + lack + b.whole, 0}
+	return word(next), Outcome{Allowed: true, Remaining: left - 1, Reset: left * b.drip}
 }
 
 // Debit implements Debtor. Debt that takes longer than maxFill to drip in is cut off.

@@ -44,11 +44,30 @@ type family struct {
 type counters struct {
 	*family
 	limit.Meter
+
+	// Copies of what family has, because the way through the pointer takes longer.
+	id    uint64
+	plain bool
+
+	word    limit.Word    // decides for states of one word whose requests never wait; nil for others
 	queue   limit.Queue   // Meter, if it is one
 	clamped limit.Clamped // Meter, if it is one
 
 	reserver limit.Reserver // Meter, if it is one
 	aging    limit.Aging    // Meter, if it is one
+}
+
+// twoSteps makes a limit.Word of a Meter that is none.
+type twoSteps struct{ limit.Meter }
+
+func (m twoSteps) Decide(head uint64, now, n int64) (uint64, limit.Outcome) {
+	state := limit.State{Head: head}
+	out := m.Peek(state, now, n)
+	if !out.Allowed {
+		return head, out
+	}
+	out.Remaining = max(out.Remaining-n, 0)
+	return m.Take(state, now, n), out
 }
 
 // evaluate returns the outcome of a charge.
@@ -120,11 +139,16 @@ func (fs *families) counters(name string, m limit.Meter, now int64) (*counters, 
 	if f.version != m.StateVersion() {
 		return nil, fmt.Errorf("memstore: counters %q have state version %q, not %q", name, f.version, m.StateVersion())
 	}
-	c := &counters{family: f, Meter: m}
+	c := &counters{family: f, Meter: m, id: f.id, plain: f.plain}
 	c.queue, _ = m.(limit.Queue)
 	c.clamped, _ = m.(limit.Clamped)
 	c.reserver, _ = m.(limit.Reserver)
 	c.aging, _ = m.(limit.Aging)
+	if c.plain && c.queue == nil && c.reserver == nil {
+		if c.word, _ = m.(limit.Word); c.word == nil {
+			c.word = twoSteps{m}
+		}
+	}
 	f.refs++
 	f.newest.Store(c)
 	if m.Peek(limit.State{}, now, 1).Allowed { // otherwise no actor is ever remembered

@@ -99,7 +99,7 @@ func TestBytesAfterOverflow(t *testing.T) {
 // cellsOf returns the number of cells of an actor's state, or 0 if it has no counter of its own.
 func (s *Store) cellsOf(c any, key string) int {
 	it := item{c: c.(*counters)}
-	it.location = s.records.locate(it.c.family, s.records.hash([]byte(key)))
+	it.location = s.records.locate(it.c.id, s.records.hash([]byte(key)))
 	if !it.acquire() {
 		return 0
 	}

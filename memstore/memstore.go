@@ -20,8 +20,9 @@
 //
 // An admission locks the records that it needs by the head's top bit L, in one order for all
 // callers. It evaluates every state, and then writes all of them or none. It holds the locks
-// only for the arithmetic. A single state of one word is evaluated once: if locking it
-// succeeds, it has not changed.
+// only for the arithmetic. A single charge to a state of one word needs no lock: it replaces the
+// head that it has evaluated, unless the head has changed. That is exact because no record
+// becomes the record of another actor.
 //
 // Three changes of a shard take its mutex: a new record, an eviction, and a rebuild. A
 // rebuild moves the records to a new table one by one, and leaves each old head frozen. A
@@ -153,7 +154,7 @@ func (s *Store) Peek(_ context.Context, now int64, charges []limit.Charge) error
 func (s *Store) peek(now int64, ch *limit.Charge) {
 	r := &s.records
 	it := item{c: ch.Counters.(*counters), charge: ch, hash: r.hash(ch.Key)}
-	it.location = r.locate(it.c.family, it.hash)
+	it.location = r.locate(it.c.id, it.hash)
 	ch.Shared = false
 	if it.peek(r, now) {
 		return
@@ -161,7 +162,7 @@ func (s *Store) peek(now int64, ch *limit.Charge) {
 	unused := it.c.evaluate(limit.State{}, now, ch)
 	full := r.rooms.full(it.c.family)
 	if it.hash != r.everyone && (full || !it.c.held) {
-		it.location = r.locate(it.c.family, r.overflow)
+		it.location = r.locate(it.c.id, r.overflow)
 		if it.peek(r, now) { // otherwise no newcomer has used it
 			ch.Shared = full && ch.Outcome != unused
 			return
@@ -209,7 +210,7 @@ func (s *Store) Refund(charges []limit.Charge) {
 			hash = r.overflow
 		}
 		it := item{c: ch.Counters.(*counters)}
-		it.location = r.locate(it.c.family, hash)
+		it.location = r.locate(it.c.id, hash)
 		if it.acquire() {
 			switch scheduled := ch.At + ch.Outcome.Wait; {
 			case it.c.queue != nil:
@@ -247,7 +248,7 @@ func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
 // what newcomers have used.
 func (s *Store) Reset(_ context.Context, h any, key []byte) error {
 	it := item{c: h.(*counters)}
-	it.location = s.records.locate(it.c.family, s.records.hash(key))
+	it.location = s.records.locate(it.c.id, s.records.hash(key))
 	if !it.acquire() {
 		return nil
 	}

@@ -36,10 +36,10 @@ const (
 func (r *records) hash(key []byte) uint64 { return maphash.Bytes(r.seed, key) }
 
 // locate returns the location of the actor with that hash.
-func (r *records) locate(f *family, hash uint64) location {
-	hash ^= f.id * 0x9E3779B97F4A7C15 // otherwise all rules' empty keys would be neighbours
+func (r *records) locate(id, hash uint64) location {
+	hash ^= id * 0x9E3779B97F4A7C15 // otherwise all rules' empty keys would be neighbours
 	i := int(hash & uint64(len(r.shards)-1))
-	return location{shard: &r.shards[i], index: i, meta: hash&^idMask | f.id}
+	return location{shard: &r.shards[i], index: i, meta: hash&^idMask | id}
 }
 
 // findOrInsert finds or makes the record of a charge, unless it is known already.
@@ -47,7 +47,7 @@ func (r *records) findOrInsert(it *item, now int64) {
 	if it.record != nil {
 		return
 	}
-	it.location = r.locate(it.c.family, it.hash)
+	it.location = r.locate(it.c.id, it.hash)
 	if it.charge.Shared = false; it.find() {
 		return
 	}
@@ -56,7 +56,7 @@ func (r *records) findOrInsert(it *item, now int64) {
 		return
 	}
 	it.charge.Shared = true
-	it.location = r.locate(it.c.family, r.overflow)
+	it.location = r.locate(it.c.id, r.overflow)
 	if !it.find() {
 		r.insert(&it.location, it.c, now, true)
 	}
@@ -91,7 +91,7 @@ func (r *records) insert(p *location, c *counters, now int64, beside bool) bool 
 // is an exception. Slots are released in the counter that they were taken from, so an actor
 // could never release the slots of the others.
 func (r *records) initial(c *counters, now int64, fresh bool) uint64 {
-	from := item{c: c, location: r.locate(c.family, r.overflow)}
+	from := item{c: c, location: r.locate(c.id, r.overflow)}
 	if fresh || c.held || !from.acquireInShard() {
 		return c.unused()
 	}
@@ -206,7 +206,7 @@ func (r *records) retired(shard *shard, meta, head uint64) bool {
 // beside reports whether a record is the counter of everyone or that of newcomers. Each rule
 // has one of each, which MaxKeys does not count.
 func (r *records) beside(f *family, meta uint64) bool {
-	return meta == r.locate(f, r.overflow).meta || meta == r.locate(f, r.everyone).meta
+	return meta == r.locate(f.id, r.overflow).meta || meta == r.locate(f.id, r.everyone).meta
 }
 
 // keep reports whether a rebuild keeps a record. If not, keep frees its memory and its room. h.mu is

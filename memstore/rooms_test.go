@@ -156,7 +156,7 @@ func TestRoomsAgainstModel(t *testing.T) {
 				}
 				c := handles[rule][0].(*counters)
 				key := []byte(fmt.Sprint(rapid.IntRange(0, 40).Draw(t, "actor")))
-				p := s.records.locate(c.family, s.records.hash(key))
+				p := s.records.locate(c.id, s.records.hash(key))
 				known := p.find()
 				inUse := map[*family]bool{}
 				for _, open := range handles {

@@ -11,7 +11,7 @@ import (
 // Values of a meta that are no record.
 const (
 	empty = 0          // never used: a search ends here
-	tomb  = idMask + 1 // removed: a search continues, an insert may use it
+	tomb  = idMask + 1 // removed: a search continues
 )
 
 const minRecords = 8
@@ -70,12 +70,10 @@ func (h *shard) settle() {
 // add adds a record to the shard's table, which has room for it. h.mu is held.
 func (h *shard) add(t table, meta, head uint64) *record {
 	i := t.home(meta)
-	for m := t[i].meta.Load(); m != empty && m != tomb; m = t[i].meta.Load() {
+	for t[i].meta.Load() != empty { // not in place of a removed record; see record
 		i = t.after(i)
 	}
-	if t[i].meta.Load() == empty {
-		h.used++
-	}
+	h.used++
 	t[i].head.Store(head) // before the meta, by which others find it
 	t[i].meta.Store(meta)
 	return &t[i]

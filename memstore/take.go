@@ -16,41 +16,40 @@ var errTwice = errors.New("memstore: two charges of one request have the same co
 // Take implements limit.Store. For up to 8 charges it does not allocate, unless the request must
 // wait. It returns an error if two charges have the same Counters and Key.
 func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool, error) {
-	if len(charges) == 1 {
-		ch := &charges[0]
-		c := ch.Counters.(*counters)
-		if c.plain && c.queue == nil && c.reserver == nil {
-			if ok := s.takeWord(ch, c, now); ok {
-				return ch.Outcome.Allowed || ch.Shadow, nil
-			}
-		}
+	if len(charges) != 1 {
+		return s.takeAll(now, charges)
 	}
-	return s.takeAll(now, charges)
-}
-
-// takeWord decides a charge whose record exists and whose state is one word.
-func (s *Store) takeWord(ch *limit.Charge, c *counters, now int64) bool {
-	p := s.records.locate(c.family, s.records.hash(ch.Key))
-	if !p.find() {
-		return false
+	one := (*[1]limit.Charge)(charges) // one pointer to keep during the calls, where a slice is three words
+	ch := &one[0]
+	c := ch.Counters.(*counters)
+	if c.word == nil {
+		return s.takeAll(now, one[:])
+	}
+	p := s.records.locate(c.id, s.records.hash(ch.Key))
+	r := p.shard.find(p.meta)
+	if r == nil {
+		return s.takeAll(now, one[:])
 	}
 	for {
-		head, ok := p.read()
-		if !ok {
-			return false
+		head := r.head.Load()
+		if head&locked != 0 {
+			var ok bool
+			if head, ok = r.read(); !ok {
+				return s.takeAll(now, one[:])
+			}
 		}
-		state := limit.State{Head: head}
-		ch.Shared = false
-		ch.Outcome = c.Peek(state, now, ch.Cost)
-		if !ch.Outcome.Allowed {
-			return true
+		next, out := c.word.Decide(head, now, ch.Cost)
+		if out.Allowed {
+			if !r.head.CompareAndSwap(head, next&^locked) {
+				continue
+			}
+			ch.At, ch.Ticket = now, nil
+			if c.clamped != nil {
+				ch.At = c.clamped.Moment(limit.State{Head: head}, now)
+			}
 		}
-		if p.lockFrom(head) {
-			p.unlock(c.Take(state, now, ch.Cost))
-			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
-			ch.At, ch.Ticket = c.moment(state, now), nil
-			return true
-		}
+		ch.Outcome, ch.Shared = out, false
+		return out.Allowed || ch.Shadow, nil
 	}
 }
 
@@ -115,7 +114,7 @@ func (q *request) take(r *records) (allowed bool, err error) {
 func (q *request) refused(r *records) (refused bool) {
 	for i := range q.items {
 		it := &q.items[i]
-		it.location = r.locate(it.c.family, it.hash)
+		it.location = r.locate(it.c.id, it.hash)
 		if it.find() {
 			if !it.c.plain {
 				continue

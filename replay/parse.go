@@ -128,7 +128,7 @@ func (l *line) meter(name word) limit.Meter {
 			lim.Burst = l.count(value, 1, bounds.MaxN)
 		case "queue":
 			if lim.Queue = l.count(value, 0, bounds.MaxN); lim.Queue == 0 {
-				lim.Queue = limit.NoQueue
+				lim.Queue = -1 // none; 0 would mean the default
 			}
 		case "slices":
 			lim.Slices = l.count(value, bounds.MinSlices, bounds.MaxSlices)

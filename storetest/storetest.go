@@ -66,6 +66,7 @@ func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now fun
 		{"debit under concurrency", debitsUnderConcurrency},
 		{"refund under concurrency", refundsUnderConcurrency},
 		{"outcome", outcomesSayWhatRemains},
+		{"one step", decidesInOneStep},
 		{"new meter", keepsStatesUnderANewMeter},
 		{"new rate of a bucket", keepsABucketsMoment},
 		{"exact under concurrency", exactUnderConcurrency},

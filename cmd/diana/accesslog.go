@@ -15,25 +15,32 @@ import (
 // limiter, because a flood of refused requests must not fill the log; see logRefusal. The line has
 // no query, because queries contain secrets. names returns the attributes that name the client.
 func accessLog(logger *slog.Logger, names func(*http.Request) []slog.Attr) filter {
+	log := logger.Handler() // a Logger would look for its caller
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
 			rec := &recorder{ResponseWriter: w}
 			aborted := true // by a panic, which continues after the line is written
 			defer func() {
-				line := []slog.Attr{
+				if !log.Enabled(r.Context(), slog.LevelInfo) {
+					return
+				}
+				now := time.Now()
+				line := slog.NewRecord(now, slog.LevelInfo, "request", 0)
+				attrs := append(make([]slog.Attr, 0, 10),
 					slog.String("method", r.Method),
 					slog.String("path", r.URL.EscapedPath()),
 					slog.Int("status", rec.status),
 					slog.Int64("bytes", rec.bytes),
-					slog.String("duration", time.Since(start).String()), // with its unit in JSON too
+					slog.String("duration", now.Sub(start).String()), // with its unit in JSON too
 					slog.String("request_id", requestIDOf(r.Context())),
-				}
-				line = append(line, names(r)...)
+				)
+				attrs = append(attrs, names(r)...)
 				if aborted {
-					line = append(line, slog.Bool("aborted", true))
+					attrs = append(attrs, slog.Bool("aborted", true))
 				}
-				logger.LogAttrs(r.Context(), slog.LevelInfo, "request", line...)
+				line.AddAttrs(attrs...)
+				_ = log.Handle(r.Context(), line) // if it fails there is no place to say so
 			}()
 			next.ServeHTTP(rec, r)
 			aborted = false

@@ -36,7 +36,7 @@ func forward(pr *httputil.ProxyRequest, identity *rule.Identity) {
 // underscore as a hyphen, so it removes both spellings.
 func dropForwarded(h http.Header) {
 	for field := range h {
-		if isForwarded(http.CanonicalHeaderKey(strings.ReplaceAll(field, "_", "-"))) {
+		if isForwarded(dashed(field)) {
 			delete(h, field)
 		}
 	}
@@ -49,6 +49,9 @@ func isForwarded(name string) bool {
 
 // trusts reports whether the peer of a request is a trusted proxy.
 func trusts(identity *rule.Identity, r *http.Request) bool {
+	if len(identity.TrustedProxies) == 0 {
+		return false
+	}
 	ip, ok := peer(r)
 	if !ok {
 		return false

@@ -28,19 +28,22 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(f.LogLevel)) // kong has checked it
 	o := &slog.HandlerOptions{Level: level, ReplaceAttr: f.replace}
-	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return slog.New(newPlainLines(w, f.LogFormat == "json", o))
 }
 
-// clientKeys are the keys of attributes that name a client.
-var clientKeys = map[string]bool{"actor": true, "account": true, "device": true, "ip": true}
+// namesClient reports whether attributes with this key name a client.
+func namesClient(key string) bool {
+	switch key {
+	case "actor", "account", "device", "ip":
+		return true
+	}
+	return false
+}
 
 // replace returns the attribute to write instead of a. It quotes the names of clients, because the
 // JSON handler does not escape all characters that control a terminal.
 func (f *logFlags) replace(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) > 0 || !clientKeys[a.Key] {
+	if len(groups) > 0 || !namesClient(a.Key) {
 		return a
 	}
 	switch f.LogActors {
@@ -99,7 +102,8 @@ func logRefusal(logger *slog.Logger) func(diana.Refusal) {
 
 // identities returns the attributes of a line that name the client of a request: account, device and
 // ip, as the active identity finds them. It omits an account or a device that the request lacks.
-func identities(limiter *diana.Limiter, r *http.Request) (attrs []slog.Attr) {
+func identities(limiter *diana.Limiter, r *http.Request) []slog.Attr {
+	attrs := make([]slog.Attr, 0, 3)
 	account, device, ip := limiter.Identify(diana.Request{HTTP: r})
 	if account != "" {
 		attrs = append(attrs, slog.String("account", account))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -45,7 +44,7 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 			if pr.In.Trailer != nil {
 				passTrailer(pr, fields)
 			}
-			pr.Out.Header.Set(requestIDField, requestIDOf(pr.In.Context()))
+			pr.Out.Header[requestIDField] = []string{requestIDOf(pr.In.Context())}
 			forward(pr, &active().Identity)
 			fields.dropTwins(pr.Out.Header)
 			dropUpgrade(pr.Out.Header)
@@ -54,8 +53,10 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 			if err := answerable(r); err != nil {
 				return err
 			}
-			sentBodyOf(r.Request.Context()).answered()
-			r.Header.Del(requestIDField) // the filter requestID has set it
+			if r.Request.Body != nil { // a search of the context takes time
+				sentBodyOf(r.Request.Context()).answered()
+			}
+			delete(r.Header, requestIDField) // the filter requestID has set it
 			return nil
 		},
 	}
@@ -71,7 +72,7 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 			r, stop = withSentBody(withBody(r), timeout)
 			defer stop()
 		}
-		reverse.ServeHTTP(&keptHeader{ResponseWriter: w, kept: maps.Clone(w.Header())}, r)
+		reverse.ServeHTTP(keepHeader(w), r)
 	})
 	if strings.Trim(upstream.Path, "/") == "" {
 		return proxy
@@ -158,7 +159,23 @@ func (b *buffers) Put(p []byte) { b.pool.Put((*buffer)(p)) }
 // filters have set.
 type keptHeader struct {
 	http.ResponseWriter
-	kept http.Header
+	kept  []keptField
+	array [4]keptField // of kept, because the filters set one to four fields
+}
+
+type keptField struct {
+	name   string
+	values []string
+}
+
+// keepHeader returns w with the fields that it has now.
+func keepHeader(w http.ResponseWriter) *keptHeader {
+	k := &keptHeader{ResponseWriter: w}
+	k.kept = k.array[:0]
+	for name, values := range w.Header() {
+		k.kept = append(k.kept, keptField{name, values})
+	}
+	return k
 }
 
 // Unwrap is for http.ResponseController.
@@ -168,9 +185,9 @@ func (w *keptHeader) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *keptHeader) WriteHeader(status int) {
 	if status >= 200 {
 		h := w.Header()
-		for field, values := range w.kept {
-			if _, ok := h[field]; !ok {
-				h[field] = values
+		for _, field := range w.kept {
+			if _, ok := h[field.name]; !ok {
+				h[field.name] = field.values
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // requestIDField is the field with the ID of a request, by which logs on both sides of the gateway
-// name it.
+// name it. The name is canonical, so it is a key of http.Header.
 const requestIDField = "X-Request-Id"
 
 type requestIDKey struct{}
@@ -21,11 +21,14 @@ type requestIDKey struct{}
 // and the proxy sends it to the upstream.
 func requestID(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get(requestIDField)
+		var id string
+		if values := r.Header[requestIDField]; len(values) > 0 {
+			id = values[0]
+		}
 		if !saneID(id) {
 			id = newID()
 		}
-		w.Header().Set(requestIDField, id)
+		w.Header()[requestIDField] = []string{id}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id)))
 	})
 }

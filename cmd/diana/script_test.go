@@ -24,8 +24,9 @@ func TestMain(m *testing.M) {
 	// A program with the race detector takes a second to end without this setting.
 	_ = os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=10")
 	testscript.Main(m, map[string]func(){
-		"diana":   main,
-		"request": requestMain,
+		"diana":     main,
+		"request":   requestMain,
+		"largeheap": largeHeapMain,
 	})
 }
 

@@ -42,6 +42,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if err := c.valid(); err != nil {
 		return usageError{err}
 	}
+	keepHeapFloor()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)

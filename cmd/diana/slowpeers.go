@@ -39,6 +39,7 @@ type clientConn struct {
 	write time.Duration
 
 	mu       sync.Mutex    // guards the rest; one goroutine may read while another writes
+	writeBy  time.Time     // the deadline of a Write that is or was pending
 	read     time.Duration // of a body; 0: none is being read
 	hijacked bool
 	late     bool // the read timeout has passed
@@ -78,9 +79,9 @@ func (c *clientConn) extendRead() (body bool, err error) {
 // Write writes all of p, or until the client has taken nothing for the write timeout. A client that
 // has been cut off once gets nothing more.
 func (c *clientConn) Write(p []byte) (n int, err error) {
-	progress := time.Now()
-	for {
-		ends, err := c.extendWrite()
+	now := time.Now()
+	for progress := now; ; now = time.Now() {
+		ends, err := c.extendWrite(now, progress.Add(c.write))
 		if err != nil {
 			return n, err
 		}
@@ -102,7 +103,10 @@ func (c *clientConn) Write(p []byte) (n int, err error) {
 
 // extendWrite sets the deadline of a part of a Write, and reports whether it has one. The parts are
 // short because a Write does not tell when the client took what it has taken.
-func (c *clientConn) extendWrite() (ends bool, err error) {
+//
+// The part ends at last, when the write timeout has passed. A deadline that an earlier Write has left
+// is kept while it is far enough, because most Writes take no time and setting one takes more.
+func (c *clientConn) extendWrite(now, last time.Time) (ends bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -111,7 +115,12 @@ func (c *clientConn) extendWrite() (ends bool, err error) {
 	case c.cut:
 		return true, os.ErrDeadlineExceeded
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(max(c.write/4, time.Millisecond))) // if it fails, so does the Write
+	if part := max(c.write/4, time.Millisecond); c.writeBy.Sub(now) < part/2 {
+		if c.writeBy = now.Add(part); c.writeBy.After(last) {
+			c.writeBy = last
+		}
+		_ = c.SetWriteDeadline(c.writeBy) // if it fails, so does the Write
+	}
 	return true, nil
 }
 

@@ -44,6 +44,7 @@ func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes fifteen seconds of load")
 	}
+	t.Setenv("GOGC", "100") // without the floor of heapFloor, whose garbage would hide a leak
 	const clients = 8       // of each gateway
 	const actors = 3 * 1000 // so many that all the room for actors is used at once
 	r := redistest.Start(t)

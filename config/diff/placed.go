@@ -105,7 +105,7 @@ func orRPU(n int64) string {
 	switch n {
 	case 0:
 		return "rpu"
-	case limit.NoQueue:
+	case -1: // no queue
 		return "0"
 	}
 	return strconv.FormatInt(n, 10)
