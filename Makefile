@@ -8,6 +8,10 @@ FUZZTIME ?= 30000x
 # package:target of every fuzz test
 FUZZ := rule:FuzzParseWho internal/plan:FuzzPath internal/plan:FuzzForwardedFor internal/actors:FuzzCookie internal/actors:FuzzQuery internal/plan:FuzzField config:FuzzParse config:FuzzParts replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead
 
+# The tests that also run on Valkey: of the servers, and of the store's exactness, faults and scripts. The
+# models need no server.
+VALKEY ?= -short -skip Model ./internal/redistest ./redisstore
+
 # The files and folders whose prose is checked.
 PROSE ?= .
 
@@ -16,12 +20,15 @@ GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 .PHONY: test check compat deps lint prose tidy build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
 .DEFAULT_GOAL := test
 
-## test: all tests of all modules under the race detector; without it the tests that it would distort or slow down
+## test: all tests of all modules under the race detector; without it the tests that it would distort or slow
+## down, and the store's tests on Valkey. REDIS_SERVER=valkey-server make test: all tests on Valkey
 test: deps
 	@command -v consul >/dev/null || echo "consul is not on PATH: only the fake of it is tested"
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
 	go test -timeout 20m -run 'Alloc|BytesPerKey|Flood|Model' . ./limit ./memstore ./rate ./redisstore ./internal/plan
 	go test -run 'AllSpellings|PlainPaths' ./internal/plan -length 6
+	@if command -v valkey-server >/dev/null; then echo "== on Valkey"; REDIS_SERVER=valkey-server go test $(VALKEY); \
+	else echo "valkey-server is not on PATH: only Redis is tested"; fi
 
 ## check: all that CI runs
 check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz

@@ -17,7 +17,7 @@ import (
 
 // The program starts itself for some servers, which here is the test's program.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == gatewayCommand || os.Args[1] == serverCommand) {
+	if len(os.Args) > 1 && (os.Args[1] == gatewayCommand || os.Args[1] == exactCommand || os.Args[1] == serverCommand) {
 		main()
 		return
 	}
@@ -28,8 +28,11 @@ func TestMain(m *testing.M) {
 func TestGroups(t *testing.T) {
 	for _, g := range allGroups() {
 		t.Run(g.name, func(t *testing.T) {
-			for group, program := range map[string]string{"global": "redis-server", "growth": "redis-server", "gateway": "wrk"} {
-				if _, err := exec.LookPath(program); err != nil && g.name == group && os.Getenv("CI") == "" {
+			for group, program := range map[string]string{
+				"global": "redis-server", "exactness": "redis-server", "growth": "redis-server", "gateway": "wrk",
+				"valkey": valkeyProgram,
+			} {
+				if _, err := exec.LookPath(program); err != nil && g.name == group && (os.Getenv("CI") == "" || program == valkeyProgram) {
 					t.Skipf("this test needs %s", program)
 				}
 			}
@@ -62,7 +65,7 @@ func TestGroups(t *testing.T) {
 				}
 				verdicts[l.verdict(&saved)]++
 			}
-			noTargets := g.name == "growth" || g.name == "bandwidth" // which have them in a complete run only
+			noTargets := g.name == "valkey" || g.name == "growth" || g.name == "bandwidth" // the last two have them in a complete run
 			if len(saved.Rows) == 0 || verdicts["met"]+verdicts["missed"] == 0 && !noTargets {
 				t.Errorf("%d rows were saved, with the verdicts %v", len(saved.Rows), verdicts)
 			}

@@ -66,7 +66,7 @@ const (
 func globalGroup() group {
 	return group{
 		name: "global", title: "With Redis", lines: globalLines(), measure: measureGlobal,
-		figures: []figure{decisionRate, p50, p99, redisTime, requestCalls, allowed, promised, offered, refusals, refusalCalls, failures},
+		figures: []figure{decisionRate, p50, p99, redisTime, requestCalls, refusals, refusalCalls, failures},
 	}
 }
 
@@ -160,9 +160,6 @@ func measureGlobal(ctx context.Context, r *run) error {
 	closeGlobal(systems) // because they would keep checking whether Redis is up
 	if err == nil {
 		err = measureRefused(ctx, r, server)
-	}
-	if err == nil {
-		err = measureExact(ctx, r, server)
 	}
 	return err
 }

@@ -26,6 +26,8 @@ type machine struct {
 	// Others is the share of the cores that programs outside the run used, in per cent.
 	// It is 0 if the system does not say.
 	Others float64 `json:"others,omitempty"`
+
+	Valkey string `json:"valkey,omitempty"`
 }
 
 // thisMachine returns what it can find out about the machine.

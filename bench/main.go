@@ -41,6 +41,10 @@ type group struct {
 	lines   []line   // of its table
 	measure func(context.Context, *run) error
 	needs   func(*run) error // returns an error if a program is missing; may be nil
+
+	// table makes the table of a group whose figures are not lines. The lines then follow as a list. It
+	// may be nil.
+	table func(*report) string
 }
 
 func allGroups() []group {
@@ -49,6 +53,8 @@ func allGroups() []group {
 		hugeGroup(),
 		middlewareGroup(),
 		globalGroup(),
+		valkeyGroup(),
+		exactnessGroup(),
 		gatewayGroup(),
 		bandwidthGroup(),
 		worstGroup(),
@@ -80,6 +86,8 @@ func command(ctx context.Context, args []string) error {
 		switch args[0] {
 		case gatewayCommand:
 			return runGateway(ctx, args[1:], os.Stdin, os.Stdout)
+		case exactCommand:
+			return runExact(ctx, args[1:])
 		case serverCommand:
 			return runServer(ctx, args[1:])
 		case pageCommand:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,7 +107,7 @@ func about(r *report) string {
 		command += " BENCH='" + args + "'"
 	}
 	var versions []string
-	for _, v := range [][2]string{{"", m.Go}, {"Redis ", m.Redis}, {"wrk ", m.Wrk}, {"", m.Nginx}} {
+	for _, v := range [][2]string{{"", m.Go}, {"Redis ", m.Redis}, {"Valkey ", m.Valkey}, {"wrk ", m.Wrk}, {"", m.Nginx}} {
 		if v[1] != "" {
 			versions = append(versions, v[0]+v[1])
 		}
@@ -134,12 +135,21 @@ func tablesBlock(r *report) string {
 		}
 		var lines [][]string
 		for _, l := range g.lines {
-			cells := l.cells(r)
 			verdicts[l.verdict(r)]++
+		}
+		if !slices.ContainsFunc(g.lines, func(l line) bool { _, ok := l.measure(r); return ok || l.target != "" }) {
+			continue
+		}
+		for _, l := range shown(r, g.lines) {
+			cells := l.cells(r)
 			if last := &cells[len(cells)-1]; *last == "missed" {
 				*last = "**missed**"
 			}
 			lines = append(lines, cells)
+		}
+		if g.table != nil {
+			b.WriteString("\n" + g.table(r) + itemsOf(lines))
+			continue
 		}
 		b.WriteString("\n" + table(append([]string{g.title}, lineHead...), lines))
 	}
@@ -148,19 +158,61 @@ func tablesBlock(r *report) string {
 		met, met+missed, verdicts["not measured"]) + b.String()
 }
 
-// betterBlock lists every workload and figure in which a rival that does the same work is better
-// than Diana by more than a twentieth.
+// shown returns the lines that the page shows. A target with several lines shows those that are missed, and
+// its first line if none is.
+func shown(r *report, lines []line) (some []line) {
+	missed := map[string]bool{}
+	for _, l := range lines {
+		missed[l.target] = missed[l.target] || l.verdict(r) == "missed"
+	}
+	first := map[string]bool{}
+	var same string // what "the same" stands for
+	before := false // the line before is shown
+	for _, l := range lines {
+		show := l.target == "" || !first[l.target]
+		if missed[l.target] {
+			show = l.target == "" || l.verdict(r) == "missed"
+		}
+		first[l.target] = true
+		rest, isSame := strings.CutPrefix(l.what, "the same")
+		if !isSame {
+			same = l.what
+		} else if !before {
+			l.what = same + rest
+			if strings.HasPrefix(rest, ":") {
+				begin, _, _ := strings.Cut(same, ":")
+				l.what = begin + rest
+			}
+		}
+		if before = show; show {
+			some = append(some, l)
+		}
+	}
+	return some
+}
+
+// betterBlock lists every workload in which a rival that does the same work is better than Diana by more
+// than a twentieth. A line has the first figure of which that is true, and the names of the others.
 func betterBlock(r *report) string {
 	var lines [][]string
 	figures := figuresOfGroups()
 	for _, rows := range r.workloads() {
-		workload := rows[0].Group + ": " + rows[0].Workload
+		var worst []string
+		var also []string
 		for _, f := range figures[rows[0].Group] {
-			for _, b := range betterThan(r, rows, f) {
-				lines = append(lines, []string{workload, f.name, named(b.rival, f), b.diana})
-				workload = "" // named once
+			if cells := betterThan(r, rows, f); cells != nil && worst == nil {
+				worst = append([]string{rows[0].Group + ": " + rows[0].Workload, f.name}, cells...)
+			} else if cells != nil {
+				also = append(also, f.name)
 			}
 		}
+		if worst == nil {
+			continue
+		}
+		if also != nil {
+			worst[1] += "; also " + strings.Join(also, ", ")
+		}
+		lines = append(lines, worst)
 	}
 	if len(lines) == 0 {
 		return "None in this run.\n"
@@ -168,47 +220,65 @@ func betterBlock(r *report) string {
 	return table([]string{"workload", "figure", "the best rival", "Diana"}, lines)
 }
 
-// better is a rival that is the best of a workload in a figure, and the figures of Diana.
-type better struct {
-	rival *row
-	diana string
+// unlike reports whether a row of Diana and one of a rival are in the same workload, but do not do the same
+// work. Targets compare some of them.
+func unlike(ours, theirs *row) bool {
+	switch {
+	case strings.HasPrefix(ours.System, dianaLimiter):
+		return true // it finds the rules of a URL and makes a key, which the rivals are handed
+	case ours.Workload == refuseWorkload && theirs.System == nginxThree:
+		return true // its refusals have no fields
+	}
+	return false
 }
 
-// betterThan compares the rows of a workload in one figure. It returns each rival that is the best
-// for one or more rows of Diana.
-func betterThan(r *report, rows []*row, f figure) (all []better) {
+// betterThan compares the rows of a workload in one figure. It returns the best rival and Diana's row that
+// is the furthest behind it, or nil.
+func betterThan(r *report, rows []*row, f figure) (cells []string) {
 	if f.better == neither {
 		return nil
 	}
+	ahead := func(ours, other *row) bool {
+		return alike(ours, other) && !unlike(ours, other) && clearlyBetter(other, ours, f)
+	}
+	var most float64
 	for _, ours := range rows {
 		if ours.Kind != diana || ours.series(f) == nil {
 			continue
 		}
-		best := r.best(ours, f, alike)
-		if !clearlyBetter(best, ours, f) {
+		best := r.best(ours, f, ahead)
+		if best == nil {
+			continue
+		}
+		behind := distance(ours, best, f)
+		if cells != nil && behind <= most {
 			continue
 		}
 		text := "**" + named(ours, f) + "**"
-		if n := betterRivals(rows, ours, f); n > 1 {
+		n := 0
+		for _, m := range rows {
+			if ahead(ours, m) {
+				n++
+			}
+		}
+		if n > 1 {
 			text += fmt.Sprintf(" behind %d rivals", n)
 		}
-		if n := len(all); n > 0 && all[n-1].rival == best {
-			all[n-1].diana += ", " + text
-		} else {
-			all = append(all, better{best, text})
-		}
+		most, cells = behind, []string{named(best, f), text}
 	}
-	return all
+	return cells
 }
 
-// betterRivals returns the number of rivals that are clearly better.
-func betterRivals(rows []*row, ours *row, f figure) (n int) {
-	for _, m := range rows {
-		if alike(ours, m) && clearlyBetter(m, ours, f) {
-			n++
-		}
+// distance returns how many times worse one figure is than another.
+func distance(ours, best *row, f figure) float64 {
+	x, y := ours.series(f).Median, best.series(f).Median
+	if f.better == less {
+		x, y = y, x
 	}
-	return n
+	if x == 0 {
+		return math.Inf(1)
+	}
+	return y / x
 }
 
 func named(m *row, f figure) string {
@@ -226,6 +296,15 @@ func clearlyBetter(a, b *row, f figure) bool {
 		return x.Median > y.Median+y.Median/20
 	}
 	return x.Median < y.Median-y.Median/20
+}
+
+// itemsOf returns lines without another system as a list.
+func itemsOf(lines [][]string) string {
+	var b strings.Builder
+	for _, cells := range lines {
+		fmt.Fprintf(&b, "- %s: %s (%s, %s).\n", cells[0], cells[1], cells[4], cells[5])
+	}
+	return b.String()
 }
 
 // table returns a table in Markdown.

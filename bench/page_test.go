@@ -79,6 +79,37 @@ func TestBetterBlock(t *testing.T) {
 	}
 }
 
+// The page does not say that a rival is better at other work.
+func TestUnlike(t *testing.T) {
+	r := &run{report: &report{}, group: "local"}
+	r.row("hot", dianaLimiter, diana).add(nsDecision, 100)
+	r.row("hot", "counter", rival).add(nsDecision, 20)
+	r.row(refuseWorkload, dianaServe, diana).add(nsDecision, 100)
+	r.row(refuseWorkload, nginxThree, rival).add(nsDecision, 20)
+	if got := betterBlock(r.report); got != "None in this run.\n" {
+		t.Error(got)
+	}
+}
+
+// The page shows every line that is missed, and the first one of a target that is met.
+func TestShown(t *testing.T) {
+	r := &run{report: &report{}, group: "local"}
+	r.row("hot", "Diana", diana).add(nsDecision, 20)
+	l := func(what, target string, most float64) line {
+		return compare(what, "hot", nsDecision, "Diana").must(target, atMost(nsDecision, most))
+	}
+	var got []string
+	for _, l := range shown(r.report, []line{
+		l("a: x", "A", 30), l("the same", "A", 10), l("the same: y", "A", 10),
+		l("b", "B", 30), l("the same, z", "B", 30), compare("c", "hot", nsDecision, "Diana"), l("the same", "C", 30),
+	}) {
+		got = append(got, l.what)
+	}
+	if got, want := strings.Join(got, "|"), "a: x|the same: y|b|c|the same"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // A response that is paced is not better for ending too soon.
 func TestPacedIsNotBetter(t *testing.T) {
 	r := &run{report: &report{}, group: "bandwidth"}

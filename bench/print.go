@@ -28,6 +28,9 @@ func printReport(r *report, out io.Writer) error {
 		if g.title == "" || !slices.ContainsFunc(r.Rows, func(m *row) bool { return m.Group == g.name }) {
 			continue
 		}
+		if g.table != nil {
+			b.WriteString("\n" + g.table(r))
+		}
 		b.WriteString("\n" + g.title + "\t" + strings.Join(lineHead, "\t") + "\n")
 		for _, l := range g.lines {
 			b.WriteString(strings.Join(l.cells(r), "\t") + "\n")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"testing"
 
 	"github.com/diana-limiter/diana/internal/redistest"
 )
@@ -14,12 +13,20 @@ import (
 // startRedis starts a Redis server as a process of its own, on a free port of this machine. The
 // server ends by stop or with this program.
 func startRedis(r *run) (s *redistest.Server, stop func(), err error) {
-	h := &host{}
-	err = caught(func() {
-		s = redistest.Start(h)
-		r.report.Machine.Redis = s.Info("server")["redis_version"]
-	})
+	if s, stop, err = startServer(""); err != nil {
+		return nil, nil, err
+	}
+	err = caught(func() { r.report.Machine.Redis = s.Info("server")["redis_version"] })
 	if err != nil {
+		stop()
+	}
+	return s, stop, err
+}
+
+// startServer starts a server of a program like redis-server.
+func startServer(program string) (s *redistest.Server, stop func(), err error) {
+	h := &host{}
+	if err = caught(func() { s = redistest.Options{Program: program}.Start(h) }); err != nil {
 		h.close()
 		return nil, nil, err
 	}
@@ -35,12 +42,8 @@ func scriptCalls(s *redistest.Server) (n int, err error) {
 	return n, err
 }
 
-// host stands for the test that package redistest expects. A method of testing.TB that host does
-// not define panics.
-type host struct {
-	testing.TB
-	cleanups []func()
-}
+// host is what the servers of packages redistest and testproc end with, as those of a test end with it.
+type host struct{ cleanups []func() }
 
 // hostError is an error that would fail the test.
 type hostError struct{ error }
@@ -62,6 +65,7 @@ func caught(f func()) (err error) {
 
 func (h *host) Helper()                   {}
 func (h *host) Failed() bool              { return false }
+func (h *host) Logf(string, ...any)       {}
 func (h *host) Cleanup(f func())          { h.cleanups = append(h.cleanups, f) }
 func (h *host) Fatalf(f string, a ...any) { panic(hostError{fmt.Errorf(f, a...)}) }
 

@@ -49,7 +49,9 @@ func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	for _, g := range r.groups {
 		r.group = g.name
 		r.note("%s", g.name)
+		took := stopwatch()
 		err := g.measure(ctx, r)
+		r.note("  took %.0f s", took().Seconds())
 		if ctx.Err() != nil {
 			return errors.New("interrupted")
 		}

@@ -56,6 +56,8 @@ func (l *link) configure(o Options) error {
 	l.credentials, l.sentinelCredentials = o.Credentials, o.SentinelCredentials
 	l.option.DisableRetry = true // a call that is sent twice counts twice
 	l.option.DisableCache = true // counters change with every call
+	// Redis 7.2 and Valkey would log CLIENT SETINFO as refused for a user with the least rights.
+	l.option.ClientSetInfo = rueidis.DisableClientSetInfo
 	l.option.PipelineMultiplex = -1
 	// A large batch has about 20 kB. The defaults are half a megabyte each.
 	l.option.ReadBufferEachConn, l.option.WriteBufferEachConn = 1<<16, 1<<16

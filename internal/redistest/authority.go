@@ -13,8 +13,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"testing"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // authority is a certificate authority that only these tests trust, with one certificate for 127.0.0.1
@@ -24,7 +25,7 @@ type authority struct {
 	pool                      *x509.CertPool
 }
 
-func newAuthority(t testing.TB) *authority {
+func newAuthority(t testproc.TB) *authority {
 	t.Helper()
 	dir := t.TempDir()
 	must := func(err error) {

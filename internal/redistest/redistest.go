@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-// Package redistest starts real Redis servers for tests, version 7.0 or newer: single servers, a
+// Package redistest starts real servers for tests, Redis 7.0 or newer, or Valkey: single servers, a
 // Cluster, or servers with Sentinels. They can be killed, restarted and frozen. A [Proxy] makes the
 // connection to them slow, silent or closed.
 //
@@ -11,7 +11,7 @@
 // If anything fails here, the test fails. So most functions must be called from the test's
 // goroutine. The comments name those that any goroutine may call.
 //
-// REDIS_SERVER in the environment names another program than redis-server.
+// REDIS_SERVER in the environment names another program than redis-server, such as valkey-server.
 package redistest
 
 import (
@@ -34,6 +34,10 @@ type Options struct {
 	// one, who may use every command.
 	Username, Password string
 
+	// Program is the servers' program, such as "valkey-server". The default is REDIS_SERVER in the
+	// environment, and "redis-server" without it.
+	Program string
+
 	// TLS makes the servers accept only TLS, with certificates of a new authority; see Server.CAFile.
 	TLS bool
 }
@@ -41,13 +45,13 @@ type Options struct {
 // Start starts a server without persistence, with further settings in the form of the command line, such
 // as "--maxmemory", "1mb". The server answers when Start returns. Without redis-server the test is
 // skipped, or fails if the environment has CI.
-func Start(t testing.TB, args ...string) *Server {
+func Start(t testproc.TB, args ...string) *Server {
 	t.Helper()
 	return Options{Args: args}.Start(t)
 }
 
 // Start is the function Start with options.
-func (o Options) Start(t testing.TB) *Server {
+func (o Options) Start(t testproc.TB) *Server {
 	t.Helper()
 	return newRecipe(t, o).server(t)
 }
@@ -72,9 +76,9 @@ type recipe struct {
 	authority *authority // nil without TLS
 }
 
-func newRecipe(t testing.TB, o Options) *recipe {
+func newRecipe(t testproc.TB, o Options) *recipe {
 	t.Helper()
-	name := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
+	name := cmp.Or(o.Program, os.Getenv("REDIS_SERVER"), "redis-server")
 	binary, err := exec.LookPath(name)
 	if err != nil && os.Getenv("CI") == "" {
 		t.Skipf("this test needs %s", name)
@@ -90,7 +94,7 @@ func newRecipe(t testing.TB, o Options) *recipe {
 }
 
 // server starts a data server with its own settings.
-func (r *recipe) server(t testing.TB, settings ...string) *Server {
+func (r *recipe) server(t testproc.TB, settings ...string) *Server {
 	t.Helper()
 	s := &Server{t: t, recipe: r, settings: []string{
 		"--save", "",
@@ -114,7 +118,7 @@ func (r *recipe) server(t testing.TB, settings ...string) *Server {
 }
 
 // sentinel starts a Sentinel. It requires no password.
-func (r *recipe) sentinel(t testing.TB, settings ...string) *Server {
+func (r *recipe) sentinel(t testproc.TB, settings ...string) *Server {
 	t.Helper()
 	s := &Server{
 		t: t, recipe: &recipe{binary: r.binary, authority: r.authority},
@@ -132,7 +136,7 @@ func (r *recipe) sentinel(t testing.TB, settings ...string) *Server {
 const agreement = 40 * time.Second
 
 // await is testproc.Poll, and fails the test after limit.
-func await(t testing.TB, limit time.Duration, what string, done func() error) {
+func await(t testproc.TB, limit time.Duration, what string, done func() error) {
 	t.Helper()
 	if err := testproc.Poll(limit, done); err != nil {
 		t.Fatalf("redistest: %s: %v", what, err)

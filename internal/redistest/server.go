@@ -23,7 +23,7 @@ import (
 // Server is a Redis process. Only one goroutine at a time may kill, restart, freeze or thaw it. The other
 // methods are safe for concurrent use.
 type Server struct {
-	t        testing.TB
+	t        testproc.TB
 	recipe   *recipe
 	mode     []string // arguments that cannot be in the file
 	settings []string // the settings in its file, in the form of arguments

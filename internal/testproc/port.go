@@ -2,10 +2,7 @@
 
 package testproc
 
-import (
-	"math/rand/v2"
-	"testing"
-)
+import "math/rand/v2"
 
 // A server has a port from 11000 to 20999, and its peers the port that is PeerOffset higher. No
 // system assigns these ports by itself, so a server that was down finds its port free.
@@ -17,7 +14,7 @@ const (
 
 // FreePort returns a port that is free, as is the port of its peers. Both are reserved until the
 // test ends.
-func FreePort(t testing.TB) int {
+func FreePort(t TB) int {
 	t.Helper()
 	var err error
 	for range 1000 {

@@ -12,6 +12,18 @@ import (
 	"time"
 )
 
+// TB is the part of testing.TB that a server needs to end with a test. A program that is not a test can
+// implement it too. Fatalf and Skipf must not return.
+type TB interface {
+	Cleanup(func())
+	Failed() bool
+	Fatalf(format string, args ...any)
+	Helper()
+	Logf(format string, args ...any)
+	Skipf(format string, args ...any)
+	TempDir() string
+}
+
 // Process is a child of this program, and ends with it.
 type Process struct {
 	PID   int

@@ -43,6 +43,26 @@ func exactAlgorithms() []limit.Algorithm {
 	return []limit.Algorithm{limit.FixedWindow(), limit.TokenBucket(), limit.SlidingWindow(), limit.SlidingLog()}
 }
 
+// measureKept counts the attempts that did not keep their limit.
+func measureKept(r *report) (m measured, ok bool) {
+	exact, all := 0, 0
+	for _, w := range r.Rows {
+		if w.Workload != exactWorkload {
+			continue
+		}
+		for i, n := range w.series(allowed).Rounds {
+			all++
+			low := w.series(promised).Rounds[i]
+			high := low + w.series(refilled).Rounds[i]
+			if n >= low && n <= high && w.series(failures).Rounds[i] == 0 {
+				exact++
+			}
+		}
+	}
+	m.value, m.diana = float64(all-exact), fmt.Sprintf("%d of %d attempts", exact, all)
+	return m, all > 0
+}
+
 func measureExact(ctx context.Context, r *run, server *redistest.Server) error {
 	r.note("  %s", exactWorkload)
 	for range r.count(r.rounds, 1) {

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	exactClients   = 64
+	answerPatience = time.Second // how long a client waits for an answer
+)
+
+// request makes the request of a system for a key.
+type requester func(ctx context.Context, address, unit, key string) (*http.Request, error)
+
+// plainRequest asks for a path.
+func plainRequest(ctx context.Context, address, unit, key string) (*http.Request, error) {
+	return http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/"+unit+"/"+key, nil)
+}
+
+// ask sends a request and returns what the answer means.
+func ask(client *http.Client, r *http.Request) answerKind {
+	response, err := client.Do(r)
+	if err != nil {
+		if late := net.Error(nil); errors.As(err, &late) && late.Timeout() || os.IsTimeout(err) {
+			return answerLate
+		}
+		return answerFailed
+	}
+	_, _ = io.Copy(io.Discard, response.Body) // only the status counts
+	_ = response.Body.Close()                 // nothing is lost
+	switch response.StatusCode {
+	case http.StatusOK:
+		return answerAllowed
+	case http.StatusTooManyRequests:
+		return answerRefused
+	}
+	return answerFailed
+}
+
+// clientsOf sends requests for one key to the processes of a system, until stop is called. Each client
+// asks one process, again as soon as it has an answer.
+func clientsOf(ctx context.Context, s *exactSystem, unit, key string) (began time.Time, stop func() []answer) {
+	transport := &http.Transport{MaxIdleConnsPerHost: exactClients, DisableCompression: true}
+	client := &http.Client{Transport: transport, Timeout: answerPatience}
+	var stopped atomic.Bool
+	var mu sync.Mutex
+	var done sync.WaitGroup
+	var all []answer
+	began = time.Now()
+	for i := range exactClients {
+		address := s.processes[i%len(s.processes)].address
+		done.Go(func() {
+			var own []answer
+			for !stopped.Load() && ctx.Err() == nil {
+				r, err := s.request(ctx, address, unit, key)
+				if err != nil {
+					break // a mistake in this program: the phase has no answers
+				}
+				sent := time.Since(began)
+				kind := ask(client, r)
+				own = append(own, answer{sent, time.Since(began), kind})
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, own...)
+		})
+	}
+	return began, func() []answer {
+		stopped.Store(true)
+		done.Wait()
+		transport.CloseIdleConnections()
+		return all
+	}
+}
+
+// step is something that happens to a system while clients ask.
+type step struct {
+	at time.Duration
+	do func() error
+}
+
+// history lets clients ask a system for a while. It also returns the time between the first step's end and
+// the last step's begin.
+func (s *exactSystem) history(ctx context.Context, unit, key string, d time.Duration, steps ...step) (h *history, outage [2]time.Duration, err error) {
+	began, stop := clientsOf(ctx, s, unit, key)
+	for i, next := range steps {
+		time.Sleep(next.at - time.Since(began))
+		outage[1] = time.Since(began)
+		if err = next.do(); err != nil {
+			break
+		}
+		if i == 0 {
+			outage[0] = time.Since(began)
+		}
+	}
+	if err == nil {
+		time.Sleep(d - time.Since(began))
+	}
+	answers := stop()
+	if err == nil && len(answers) == 0 {
+		err = errors.New("no answer")
+	}
+	return newHistory(began, s.phase, answers), outage, err
+}
+
+// counts returns how many requests were sent and answered between two moments, by the kind of the answer.
+// It also counts those that were sent before and had no answer meanwhile.
+func (h *history) counts(from, to time.Duration) (n [4]float64) {
+	for _, a := range h.answers {
+		if (a.sent >= from || a.kind == answerLate && a.received > from) && a.received <= to {
+			n[a.kind]++
+		}
+	}
+	return n
+}
+
+// becomesReady waits until every process decides as it does without faults.
+func (s *exactSystem) becomesReady(ctx context.Context) error {
+	client := &http.Client{Timeout: answerPatience, Transport: &http.Transport{DisableKeepAlives: true}}
+	return poll(ctx, func() error {
+		for _, p := range s.processes {
+			r, err := s.probe(ctx, p.address)
+			if err != nil {
+				return err
+			}
+			if kind := ask(client, r); kind != answerAllowed && kind != answerRefused {
+				return errors.New("a process does not decide")
+			}
+		}
+		return nil
+	})
+}
+
+// allowedAlone returns how many requests the processes have allowed without Redis, as Diana reports.
+func (s *exactSystem) allowedAlone() (sum float64, err error) {
+	if s.kind != diana || !s.redis {
+		return 0, nil
+	}
+	for _, p := range s.processes {
+		text, err := get("http://" + p.address + alonePath)
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// get returns the text at a URL.
+func get(url string) (string, error) {
+	response, err := http.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }() // nothing is lost
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(strings.TrimSpace(string(text)))
+	}
+	return string(text), err
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// The driver compares a system with its own promise, and counts only what is certain. The driver knows
+// when it sent a request and when it had the answer. The system decided at some moment between these two.
+// So an excess is certain only if all its requests were sent and answered within an interval. A refusal is
+// needless only if even the requests that may have been decided before it leave something of the limit.
+//
+// The driver and all systems run on one machine, so their clocks of the day are one clock. The driver
+// reads that clock once in each phase and measures by the monotonic clock from there.
+
+// promise says how many requests a system may allow.
+type promise struct {
+	text   string // in words
+	source string // where the system says so
+
+	// most returns the most requests of a quota between two moments.
+	most func(h *history, q quota, from, to time.Duration) float64
+
+	// missing returns how many more requests than h has were due when a request was refused.
+	missing func(h *history, q quota, refused answer) float64
+}
+
+// clockGrain is the coarsest unit in which a system reads its clock.
+const clockGrain = time.Millisecond
+
+// bucketPromise is that of a token bucket and of GCRA: the capacity at once, and then the rate.
+func bucketPromise(source string) promise {
+	supply := func(q quota, d time.Duration) float64 { return float64(q.n) * (1 + float64(d)/float64(q.per)) }
+	return promise{
+		text: "n at once, and n more evenly in each unit", source: source,
+		most: func(_ *history, q quota, from, to time.Duration) float64 { return supply(q, to-from+clockGrain) },
+		missing: func(h *history, q quota, refused answer) float64 {
+			// The bucket was full at the first request, and never again. A refusal means that it holds less than 1.
+			return supply(q, refused.sent-h.answers[0].received-2*clockGrain) - 1 - h.possible(0, refused.received)
+		},
+	}
+}
+
+// clockWindowPromise is that of windows that begin at multiples of the unit, after the history's phase.
+func clockWindowPromise(source string) promise {
+	return promise{
+		text: "n in each window of the clock", source: source,
+		most: func(h *history, q quota, from, to time.Duration) float64 {
+			return float64(q.n * (1 + h.window(q, to+clockGrain) - h.window(q, from-clockGrain)))
+		},
+		missing: func(h *history, q quota, refused answer) float64 {
+			w := h.window(q, refused.sent-clockGrain)
+			if w != h.window(q, refused.received+clockGrain) {
+				return 0
+			}
+			return float64(q.n) - h.possible(h.begin(q, w)-clockGrain, refused.received)
+		},
+	}
+}
+
+// firstWindowPromise is that of windows that begin with the first request after the window before.
+func firstWindowPromise(source string) promise {
+	latest := func(h *history, q quota, d time.Duration) int64 { return int64((d - h.answers[0].sent) / q.per) }
+	earliest := func(h *history, q quota, d time.Duration) int64 {
+		ended, _ := slices.BinarySearch(h.latestBegins(q), d-q.per-clockGrain)
+		return int64(ended)
+	}
+	return promise{
+		text: "n in each window, which a request begins", source: source,
+		most: func(h *history, q quota, from, to time.Duration) float64 {
+			return float64(q.n * (1 + latest(h, q, to) - earliest(h, q, from)))
+		},
+		missing: func(h *history, q quota, refused answer) float64 {
+			w := earliest(h, q, refused.sent)
+			if w != latest(h, q, refused.received) {
+				return 0
+			}
+			return float64(q.n) - h.possible(h.answers[0].sent+time.Duration(w)*q.per, refused.received)
+		},
+	}
+}
+
+// logPromise is that of a sliding log: n in any interval as long as the unit.
+func logPromise(source string) promise {
+	return promise{
+		text: "n in any interval of a unit", source: source,
+		most: func(_ *history, q quota, from, to time.Duration) float64 {
+			return float64(q.n) * (1 + math.Floor(float64(to-from+clockGrain)/float64(q.per)))
+		},
+		missing: func(h *history, q quota, refused answer) float64 {
+			return float64(q.n) - h.possible(refused.sent-q.per-clockGrain, refused.received)
+		},
+	}
+}
+
+// estimatePromise is that of two counters: this window's, and the one before by the share of it that the
+// last unit covers.
+func estimatePromise(source string) promise {
+	p := clockWindowPromise(source)
+	p.text = "n in the last unit, estimated from two windows"
+	p.missing = func(h *history, q quota, refused answer) float64 {
+		w := h.window(q, refused.sent-clockGrain)
+		if w != h.window(q, refused.received+clockGrain) {
+			return 0
+		}
+		begin := h.begin(q, w)
+		before := h.possible(begin-q.per-clockGrain, begin+clockGrain)
+		passed := float64(refused.sent-clockGrain-begin) / float64(q.per)
+		// It rounds the estimate.
+		return float64(q.n) - 0.5 - before*(1-max(passed, 0)) - h.possible(begin-clockGrain, refused.received)
+	}
+	return p
+}
+
+// history is what the driver knows about one key of a system.
+type history struct {
+	began   time.Time // of the phase
+	phase   int64     // where windows of the clock begin, in nanoseconds since 1970
+	answers []answer  // by the time of sending
+
+	sent, received []time.Duration // of the allowed requests, each sorted
+	begins         []time.Duration // see latestBegins
+}
+
+// answer is one request, in time since the phase began.
+type answer struct {
+	sent, received time.Duration
+	kind           answerKind
+}
+
+type answerKind uint8
+
+const (
+	answerAllowed answerKind = iota
+	answerRefused
+	answerFailed // an error status, or a broken connection
+	answerLate   // none within answerPatience
+)
+
+func newHistory(began time.Time, phase int64, answers []answer) *history {
+	h := &history{began: began, phase: phase, answers: answers}
+	slices.SortFunc(h.answers, func(a, b answer) int { return int(a.sent - b.sent) })
+	for _, a := range h.answers {
+		if a.kind == answerAllowed {
+			h.sent, h.received = append(h.sent, a.sent), append(h.received, a.received)
+		}
+	}
+	slices.Sort(h.received)
+	return h
+}
+
+// window returns the number of a window of the clock, and begin returns its first moment.
+func (h *history) window(q quota, d time.Duration) int64 {
+	return (h.began.UnixNano() + int64(d) - h.phase) / int64(q.per)
+}
+
+func (h *history) begin(q quota, window int64) time.Duration {
+	return time.Duration(window*int64(q.per) + h.phase - h.began.UnixNano())
+}
+
+// possible returns how many requests may have been allowed between two moments.
+func (h *history) possible(from, to time.Duration) float64 {
+	before, _ := slices.BinarySearch(h.received, from)
+	until, _ := slices.BinarySearch(h.sent, to+1)
+	return float64(until - before)
+}
+
+// mostStarts bounds the intervals that beyond looks at, which are all pairs of a start and an end.
+const mostStarts = 2000
+
+// latestBegins returns the latest moments at which windows can have begun that requests begin. A request
+// that was sent after the end of a window, and was decided, is in a later one.
+func (h *history) latestBegins(q quota) []time.Duration {
+	if h.begins != nil {
+		return h.begins
+	}
+	end := time.Duration(0) // of the window before
+	for {
+		first := time.Duration(math.MaxInt64)
+		for _, a := range h.answers {
+			if a.sent >= end && (a.kind == answerAllowed || a.kind == answerRefused) {
+				first = min(first, a.received)
+			}
+		}
+		if first == math.MaxInt64 {
+			return h.begins
+		}
+		h.begins = append(h.begins, first)
+		end = first + q.per + clockGrain
+	}
+}
+
+// beyond returns how many requests the system has certainly allowed beyond its promise, in the worst
+// interval.
+func (h *history) beyond(p promise, q quota) (worst float64) {
+	received := slices.Clone(h.received)
+	byStart := slices.DeleteFunc(slices.Clone(h.answers), func(a answer) bool { return a.kind != answerAllowed })
+	for i, first := range byStart {
+		if i > mostStarts {
+			break
+		}
+		for n, last := range received {
+			if last > first.sent {
+				worst = max(worst, float64(n+1)-p.most(h, q, first.sent, last))
+			}
+		}
+		at, _ := slices.BinarySearch(received, first.received)
+		received = slices.Delete(received, at, at+1) // the next interval starts after it
+	}
+	return wholeUp(worst)
+}
+
+// atMostBeyond returns how many requests the system has possibly allowed beyond its promise, over the
+// whole history.
+func (h *history) atMostBeyond(p promise, q quota) float64 {
+	if len(h.sent) == 0 {
+		return 0
+	}
+	first, last := h.answers[0].received, h.sent[len(h.sent)-1]
+	return wholeUp(float64(len(h.sent)) - p.most(h, q, first, max(first, last)))
+}
+
+// wholeUp rounds up to a whole number of requests, 0 or more.
+func wholeUp(v float64) float64 { return max(0, math.Ceil(v-1e-6)) }
+
+// short returns how many requests the system has certainly refused although its promise allowed them. It
+// ignores a part of a request, because systems read their clocks in steps.
+func (h *history) short(p promise, q quota) (worst float64) {
+	for _, a := range h.answers {
+		if a.kind == answerRefused {
+			worst = max(worst, p.missing(h, q, a))
+		}
+	}
+	return math.Floor(worst + 1e-6)
+}
