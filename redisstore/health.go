@@ -240,7 +240,6 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 	s := w.store
 	w.good = 0
 	s.refused.forgetAll()
-	opened, _ := inTicks(connectTimeout, s.link.prepare) // the next call finds the error
 	took, err = inTicks(sendTime, func(ctx context.Context) error {
 		if _, err := w.announce(ctx); err != nil { // a reset cancels earlier debts
 			return err
@@ -250,7 +249,6 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 		}
 		return s.debts.send(time.Now().Add(sendTime), fewDebts)
 	})
-	took += opened
 	if err != nil {
 		return took, err
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,9 +57,8 @@ func (l *link) configure(o Options) error {
 	l.option.DisableCache = true // counters change with every call
 	// Redis 7.2 and Valkey would log CLIENT SETINFO as refused for a user with the least rights.
 	l.option.ClientSetInfo = rueidis.DisableClientSetInfo
+	// One connection, which the probe makes, because a request must not wait for another one.
 	l.option.PipelineMultiplex = -1
-	// A large batch has about 20 kB. The defaults are half a megabyte each.
-	l.option.ReadBufferEachConn, l.option.WriteBufferEachConn = 1<<16, 1<<16
 	l.option.DialCtxFn = dial
 	l.option.Dialer.Timeout = connectTimeout
 	l.option.Sentinel.Dialer.Timeout = connectTimeout
@@ -154,43 +152,6 @@ func (l *link) call(ctx context.Context, script *script, keys []string, arg []by
 	return answer, nil
 }
 
-// atOnce is how many calls a Store makes at once: two of its batcher, and one of its watcher.
-const atOnce = 3
-
-// prepare opens the connections of command, because a request must not wait for one. It also drops
-// those that no longer work, of which the client does not know.
-func (l *link) prepare(ctx context.Context) error {
-	client, err := l.connect()
-	if err != nil || l.cluster() {
-		return err
-	}
-	var open, all sync.WaitGroup
-	open.Add(atOnce)
-	for range atOnce {
-		all.Go(func() {
-			c, release := client.Dedicate()
-			defer release() // which drops a broken connection
-			open.Done()
-			_ = c.Do(ctx, c.B().Ping().Build()).Error() // the call of a request finds the reason
-			open.Wait()                                 // otherwise two could get the same connection
-		})
-	}
-	all.Wait()
-	return nil
-}
-
-// command makes a command with a script. Blocking gives the command a connection of its own while it
-// runs, so that the caller's goroutine writes and reads. Otherwise the client passes commands to a
-// goroutine that writes, and answers from one that reads, which takes a fifth of a lone request's time.
-// In a Cluster there would be too many connections.
-func (l *link) command(b rueidis.Builder, name, script string, keys []string, arg []byte) rueidis.Completed {
-	c := b.Arbitrary(name, script, strconv.Itoa(len(keys))).Keys(keys...).Args(rueidis.BinaryString(arg))
-	if l.cluster() {
-		return c.Build()
-	}
-	return c.Blocking()
-}
-
 // run runs a script on Redis.
 func (l *link) run(ctx context.Context, script *script, keys []string, arg []byte) (reply rueidis.RedisResult, err error) {
 	client, err := l.connect()
@@ -198,9 +159,10 @@ func (l *link) run(ctx context.Context, script *script, keys []string, arg []byt
 		return reply, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	begin := time.Now()
-	reply = client.Do(ctx, l.command(client.B(), "EVALSHA", script.sha, keys, arg))
+	text := rueidis.BinaryString(arg)
+	reply = client.Do(ctx, client.B().Evalsha().Sha1(script.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
 	if e, ok := rueidis.IsRedisErr(reply.Error()); ok && e.IsNoScript() {
-		reply = client.Do(ctx, l.command(client.B(), "EVAL", script.text, keys, arg))
+		reply = client.Do(ctx, client.B().Eval().Script(script.text).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
 	}
 	if l.observed != nil {
 		l.observed(time.Since(begin))
