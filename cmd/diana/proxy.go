@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -156,11 +157,12 @@ func (b *buffers) Put(p []byte) { b.pool.Put((*buffer)(p)) }
 
 // keptHeader is a ResponseWriter for ReverseProxy, which clears the whole header after it has sent an
 // informational answer such as 103 Early Hints. The final answer must still have the fields that the
-// filters have set.
+// filters have set, beside those of the upstream.
 type keptHeader struct {
 	http.ResponseWriter
-	kept  []keptField
-	array [4]keptField // of kept, because the filters set one to four fields
+	kept    []keptField
+	array   [4]keptField // of kept, because the filters set one to four fields
+	cleared bool
 }
 
 type keptField struct {
@@ -181,15 +183,17 @@ func keepHeader(w http.ResponseWriter) *keptHeader {
 // Unwrap is for http.ResponseController.
 func (w *keptHeader) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader restores the fields that are missing.
+// WriteHeader restores the fields that ReverseProxy has cleared.
 func (w *keptHeader) WriteHeader(status int) {
-	if status >= 200 {
+	switch {
+	case status < 200:
+		w.cleared = true
+	case w.cleared:
 		h := w.Header()
 		for _, field := range w.kept {
-			if _, ok := h[field.name]; !ok {
-				h[field.name] = field.values
-			}
+			h[field.name] = slices.Concat(field.values, h[field.name])
 		}
+		w.cleared = false
 	}
 	w.ResponseWriter.WriteHeader(status)
 }

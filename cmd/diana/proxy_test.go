@@ -219,13 +219,14 @@ func TestPathIsKept(t *testing.T) {
 	}
 }
 
-// The final answer keeps its fields after an informational answer.
+// The final answer keeps its fields after an informational answer, beside those of the upstream.
 func TestEarlyHints(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
+		w.Header().Set("RateLimit", "of the upstream")
 		_, _ = io.WriteString(w, "body")
 	}))
 	hints := make(chan textproto.MIMEHeader, 1)
@@ -240,7 +241,7 @@ func TestEarlyHints(t *testing.T) {
 		t.Error("no hint:", h)
 	}
 	h := a.header
-	if a.body != "body" || h.Get("Ratelimit") == "" || h.Get("Ratelimit-Policy") == "" || len(h[requestIDField]) != 1 || h.Get("Link") != "" {
+	if a.body != "body" || len(h["Ratelimit"]) != 2 || h["Ratelimit"][1] != "of the upstream" || h.Get("Ratelimit-Policy") == "" || len(h[requestIDField]) != 1 || h.Get("Link") != "" {
 		t.Error(a)
 	}
 	r.logged("status=200 bytes=4")

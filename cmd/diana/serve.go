@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -48,6 +49,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	defer signal.Stop(signals)
 
 	logger := c.logger(o.err)
+	slog.SetDefault(logger) // also for package log, which net/http writes to
 	if err := c.AdminToken.check(logger); err != nil {
 		return err
 	}

@@ -119,9 +119,21 @@ func (c *clientConn) extendWrite(now, last time.Time) (ends bool, err error) {
 		if c.writeBy = now.Add(part); c.writeBy.After(last) {
 			c.writeBy = last
 		}
-		_ = c.SetWriteDeadline(c.writeBy) // if it fails, so does the Write
+		_ = c.Conn.SetWriteDeadline(c.writeBy) // if it fails, so does the Write
 	}
 	return true, nil
+}
+
+// SetWriteDeadline is for net/http, which removes the deadline after each request. It stays, because
+// extendWrite counts on it, and each Write sets one anyway.
+func (c *clientConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.IsZero() && !c.hijacked {
+		return nil
+	}
+	c.writeBy = t
+	return c.Conn.SetWriteDeadline(t)
 }
 
 // SetReadDeadline is for net/http, which calls it when no body is being read.

@@ -197,6 +197,7 @@ func TestSlowClientsFreeTheirSlots(t *testing.T) {
 		name     string
 		text     string
 		upstream http.HandlerFunc
+		second   bool // the client has got another answer on this connection
 		reads    bool // the client reads the beginning of the answer
 		status   int  // that it gets in the end; 0: none
 	}{
@@ -209,6 +210,7 @@ func TestSlowClientsFreeTheirSlots(t *testing.T) {
 		{name: "half a trailer", text: post + "Trailer: X-A\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-A: b", status: 408},
 		{name: "no body, upgrade", text: "POST / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 9\r\n\r\n", status: 408},
 		{name: "reads a little", text: "GET / HTTP/1.1\r\n\r\n", upstream: endless, reads: true},
+		{name: "reads a little of a second answer", text: "GET / HTTP/1.1\r\n\r\n", upstream: endless, second: true, reads: true},
 		{name: "reads a little, HTTP/1.0", text: "GET / HTTP/1.0\r\n\r\n", upstream: endless, reads: true},
 		{name: "reads a little of a paced answer", text: "GET /paced HTTP/1.1\r\n\r\n", upstream: endless, reads: true},
 		{name: "does not read 100 Continue", text: post + "Expect: 100-continue\r\nContent-Length: 9\r\n\r\n", status: 0},
@@ -221,7 +223,15 @@ func TestSlowClientsFreeTheirSlots(t *testing.T) {
 			inBubble(t, "- {url: /, rules: [{name: few, algo: C, rpu: 4}]}\n- {url: /paced, bandwidth: 100k}", test.upstream, func(b *bubble) {
 				clients := make([]*slowClient, 4)
 				for i := range clients {
-					c := b.connect(test.text)
+					text := test.text
+					if test.second {
+						text = "GET /ok HTTP/1.1\r\n\r\n"
+					}
+					c := b.connect(text)
+					if test.second {
+						_, _, _ = c.answer()
+						c.send(strings.Replace(test.text, "\r\n", "\r\nHost: here\r\n", 1))
+					}
 					if test.reads {
 						_, _ = c.reader.Peek(1)
 					}

@@ -120,9 +120,12 @@ func (d *Decider) Reset(ctx context.Context, of *plan.Rule, key []byte) error {
 }
 
 // Forget forgets the local counters of an actor whose counter another store has reset, for this
-// gateway or for another one.
+// gateway or for another one. Before the first limits are bound there are none.
 func (d *Decider) Forget(counters string, key []byte) {
 	limits := d.Limits()
+	if limits == nil {
+		return
+	}
 	for _, r := range slices.Concat(limits.Set.Rules, limits.Set.Variants) {
 		if b := &limits.bound[r.Slot]; r.Counters == counters && b.remote != nil {
 			if err := d.forget(context.Background(), b, key); err != nil {

@@ -32,3 +32,9 @@ func TestArriveInOrderOfTime(t *testing.T) {
 		t.Errorf("it began at %d, want 5", front.began)
 	}
 }
+
+// A store can learn of a reset before the first limits are bound.
+func TestForgetBeforeLimits(t *testing.T) {
+	t.Parallel()
+	New(Options{}).Forget("counters", []byte("ann"))
+}
