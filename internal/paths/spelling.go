@@ -4,6 +4,7 @@ package paths
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/httptext"
@@ -64,6 +65,17 @@ var kinds = func() (kinds [256]uint8) {
 	return kinds
 }()
 
+// letters has every byte as a spelling keeps it: unchanged, or with ASCII letters in lower case.
+type letters [256]byte
+
+var unfolded, folded = func() (unfolded, folded letters) {
+	for c := range unfolded {
+		unfolded[c], folded[c] = byte(c), byte(c)
+	}
+	Lower(folded[:])
+	return unfolded, folded
+}()
+
 // Read takes a path apart. With fold it turns ASCII letters into lower case. With literal it keeps
 // dot segments as ordinary segments. The error is the reason to refuse the path.
 func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
@@ -74,6 +86,10 @@ func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
 		return ErrRelative
 	}
 	*s = Spelling{text: s.text[:0], Elements: s.Elements[:0]}
+	kept := &unfolded
+	if fold {
+		kept = &folded
+	}
 	rest, more := path[1:], true
 	for more {
 		var raw string
@@ -90,7 +106,7 @@ func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
 		case dots:
 			err = s.resolve(raw)
 		default:
-			err = s.add(raw, fold)
+			err = s.add(raw, kept)
 		}
 		if err != nil {
 			return err
@@ -133,7 +149,7 @@ func (s *Spelling) resolve(raw string) *rule.PathError {
 }
 
 // add adds an element that is not a plain dot segment.
-func (s *Spelling) add(raw string, fold bool) *rule.PathError {
+func (s *Spelling) add(raw string, kept *letters) *rule.PathError {
 	if raw == "" {
 		n := len(s.text)
 		s.Elements = append(s.Elements, Element{start: n, end: n, deep: n, Vanishes: true})
@@ -141,7 +157,7 @@ func (s *Spelling) add(raw string, fold bool) *rule.PathError {
 		return nil
 	}
 	e := Element{start: len(s.text)}
-	text, kind := s.text, uint8(0)
+	text, kind := slices.Grow(s.text, len(raw)), uint8(0)
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
 		if c == '%' {
@@ -154,15 +170,13 @@ func (s *Spelling) add(raw string, fold bool) *rule.PathError {
 			}
 			i += 2
 		}
-		if fold && 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
+		c = kept[c]
 		kind |= kinds[c]
 		text = append(text, c)
 	}
 	e.end = len(text)
 	if kind&percent != 0 {
-		text = decodedAgain(text, e.start, fold)
+		text = decodedAgain(text, e.start, kept)
 	}
 	s.text, e.deep = text, len(text)
 
@@ -200,28 +214,37 @@ func (s *Spelling) add(raw string, fold bool) *rule.PathError {
 // of segments in a reading.
 func (e *Element) read(text []byte) (segments int, err *rule.PathError) {
 	solid, slash := 0, false
-	for more := true; more; segments++ {
-		var segment []byte
-		segment, text, more = CutDivided(text)
-		kind := uint8(0)
-		for _, c := range segment {
-			kind |= kinds[c]
+	for from, more := 0, true; more; segments++ {
+		end, kind := from, uint8(0)
+		name := -1 // where the name ends, if that is not the end of the segment
+		for ; end < len(text); end++ {
+			k := kinds[text[end]]
+			if k == 0 {
+				continue
+			}
+			if k == divider {
+				break
+			}
+			if k == semicolon && name < 0 {
+				name = end
+			}
+			kind |= k
 		}
-		name := segment
-		if kind&semicolon != 0 {
-			name = WithoutParameters(segment)
+		if more = end < len(text); name < 0 {
+			name = end
 		}
 		switch {
 		case kind&control != 0:
 			return 0, ErrControl
-		case dots(segment), dots(name):
+		case dots(text[from:name]): // a segment with parameters is none as a whole
 			return 0, ErrDots
 		}
-		if len(WithoutTail(name)) > 0 {
+		if len(WithoutTail(text[from:name])) > 0 {
 			solid++
 		} else {
 			slash = slash || solid == 0 && more
 		}
+		from = end + 1
 	}
 	e.Vanishes = e.Vanishes || solid == 0
 	e.host = e.host || slash && solid == 1
@@ -271,26 +294,27 @@ func dots(segment []byte) bool {
 }
 
 // decodedAgain percent-decodes text[start:] until no escape is left, and appends the result to text.
-// It appends nothing if the result is the same.
-func decodedAgain(text []byte, start int, fold bool) []byte {
+// It appends nothing if the result is the same. Every escape shortens the result, so the cost is linear.
+func decodedAgain(text []byte, start int, kept *letters) []byte {
 	end := len(text)
-	for _, c := range text[start:end] {
-		text = append(text, c)
-		for n := len(text); n-end >= 3 && text[n-3] == '%'; n = len(text) { // a decoded byte may complete another escape
-			decoded, ok := httptext.Escaped(text[n-2], text[n-1])
+	text = append(text, text[start:]...)
+	again, n := text[end:], 0
+	for _, c := range again {
+		again[n] = c
+		n++
+		for n >= 3 && again[n-3] == '%' { // a decoded byte may complete another escape
+			decoded, ok := httptext.Escaped(again[n-2], again[n-1])
 			if !ok {
 				break
 			}
-			text = append(text[:n-3], decoded)
-			if fold {
-				Lower(text[n-3:])
-			}
+			n -= 2
+			again[n-1] = kept[decoded]
 		}
 	}
-	if len(text)-end == end-start {
+	if n == len(again) {
 		return text[:end]
 	}
-	return text
+	return text[:end+n]
 }
 
 // Lower turns ASCII letters into lower case.
