@@ -16,13 +16,14 @@ import (
 type Spelling struct {
 	text     []byte // of all elements, one after another
 	Elements []Element
+	Literal  []Element // with dot segments as ordinary segments; nil for a path without them
 
 	least    int  // segments of the reading with the fewest, not counting a host
 	solid    int  // elements that do not vanish
 	hosted   bool // some reading takes an element for a host
 	segments int  // of the reading with the most, before dot segments are resolved
-	Dots     bool // whether the path has dot segments
-	Ups      int  // number of elements that are Up
+
+	literal []Element // memory for Literal
 }
 
 // Element is the part of a path between two slashes. Its text is percent-decoded once. If decoding
@@ -76,16 +77,16 @@ var unfolded, folded = func() (unfolded, folded letters) {
 	return unfolded, folded
 }()
 
-// Read takes a path apart. With fold it turns ASCII letters into lower case. With literal it keeps
-// dot segments as ordinary segments. The error is the reason to refuse the path.
-func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
+// Read takes a path apart. With fold it turns ASCII letters into lower case. The error is the reason to
+// refuse the path.
+func (s *Spelling) Read(path string, fold bool) *rule.PathError {
 	switch {
 	case len(path) > MaxLength:
 		return ErrLong
 	case path == "" || path[0] != '/': // such as "http://host/admin"
 		return ErrRelative
 	}
-	*s = Spelling{text: s.text[:0], Elements: s.Elements[:0]}
+	*s = Spelling{text: s.text[:0], Elements: s.Elements[:0], literal: s.literal[:0]}
 	kept := &unfolded
 	if fold {
 		kept = &folded
@@ -98,14 +99,10 @@ func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
 			break // a trailing slash changes nothing
 		}
 		var err *rule.PathError
-		dots := raw == "." || raw == ".."
-		s.Dots = s.Dots || dots
-		switch {
-		case dots && literal:
-			s.addDots(raw)
-		case dots:
+		if raw == "." || raw == ".." {
+			s.addLiteral(raw)
 			err = s.resolve(raw)
-		default:
+		} else {
 			err = s.add(raw, kept)
 		}
 		if err != nil {
@@ -118,13 +115,24 @@ func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
 	return nil
 }
 
-// addDots adds a plain dot segment unchanged.
-func (s *Spelling) addDots(raw string) {
+// addLiteral adds a plain dot segment to Literal. Up to the first one, Literal is the same as Elements.
+func (s *Spelling) addLiteral(raw string) {
+	if s.Literal == nil {
+		s.Literal = append(s.literal, s.Elements...)
+	}
 	start := len(s.text)
 	s.text = append(s.text, raw...)
-	s.Elements = append(s.Elements, Element{start: start, end: len(s.text), deep: len(s.text), Simple: true})
-	s.solid++
-	s.segments++
+	s.Literal = append(s.Literal, Element{start: start, end: len(s.text), deep: len(s.text), Simple: true})
+	s.literal = s.Literal[:0]
+}
+
+// keep adds an element that is not a plain dot segment.
+func (s *Spelling) keep(e Element) {
+	s.Elements = append(s.Elements, e)
+	if s.Literal != nil {
+		s.Literal = append(s.Literal, e)
+		s.literal = s.Literal[:0]
+	}
 }
 
 // resolve resolves a plain dot segment, or adds an Up if the element before it has several readings.
@@ -143,7 +151,6 @@ func (s *Spelling) resolve(raw string) *rule.PathError {
 	} else {
 		s.Elements = append(s.Elements, Element{Up: true})
 		s.solid++
-		s.Ups++
 	}
 	return nil
 }
@@ -152,7 +159,7 @@ func (s *Spelling) resolve(raw string) *rule.PathError {
 func (s *Spelling) add(raw string, kept *letters) *rule.PathError {
 	if raw == "" {
 		n := len(s.text)
-		s.Elements = append(s.Elements, Element{start: n, end: n, deep: n, Vanishes: true})
+		s.keep(Element{start: n, end: n, deep: n, Vanishes: true})
 		s.segments++
 		return nil
 	}
@@ -206,7 +213,7 @@ func (s *Spelling) add(raw string, kept *letters) *rule.PathError {
 		}
 		s.solid++
 	}
-	s.Elements = append(s.Elements, e)
+	s.keep(e)
 	return nil
 }
 
