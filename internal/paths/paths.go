@@ -65,7 +65,7 @@ func Check(path string) *rule.PathError {
 		return nil
 	}
 	var s Spelling
-	return s.Read(path, false)
+	return s.Read(path, false, false)
 }
 
 // strange has the bytes that a plain path cannot contain.

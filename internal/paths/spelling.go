@@ -77,9 +77,9 @@ var unfolded, folded = func() (unfolded, folded letters) {
 	return unfolded, folded
 }()
 
-// Read takes a path apart. With fold it turns ASCII letters into lower case. The error is the reason to
-// refuse the path.
-func (s *Spelling) Read(path string, fold bool) *rule.PathError {
+// Read takes a path apart. With fold it turns ASCII letters into lower case. With slashes it takes a
+// plain backslash for a slash. The error is the reason to refuse the path.
+func (s *Spelling) Read(path string, fold, slashes bool) *rule.PathError {
 	switch {
 	case len(path) > MaxLength:
 		return ErrLong
@@ -94,7 +94,11 @@ func (s *Spelling) Read(path string, fold bool) *rule.PathError {
 	rest, more := path[1:], true
 	for more {
 		var raw string
-		raw, rest, more = strings.Cut(rest, "/")
+		if slashes {
+			raw, rest, more = cutAnySlash(rest)
+		} else {
+			raw, rest, more = strings.Cut(rest, "/")
+		}
 		if raw == "" && !more {
 			break // a trailing slash changes nothing
 		}
@@ -256,6 +260,16 @@ func (e *Element) read(text []byte) (segments int, err *rule.PathError) {
 	e.Vanishes = e.Vanishes || solid == 0
 	e.host = e.host || slash && solid == 1
 	return segments, nil
+}
+
+// cutAnySlash cuts a path around the first plain slash or backslash.
+func cutAnySlash(path string) (before, after string, found bool) {
+	for i := range len(path) {
+		if path[i] == '/' || path[i] == '\\' {
+			return path[:i], path[i+1:], true
+		}
+	}
+	return path, "", false
 }
 
 // CutDivided cuts a text around the first slash or backslash.

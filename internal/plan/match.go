@@ -175,10 +175,10 @@ func (m *Match) descend(rest string, nodes ...*node) {
 // read adds the entries that cover a path in any of its readings.
 func (s *Set) read(m *Match, path string) *rule.PathError {
 	fold := !s.paths.ExactCase
-	strange := m.spelling.Read(path, fold)
+	strange := m.spelling.Read(path, fold, false)
 	slashes := strings.IndexByte(path, '\\') >= 0 // a URL parser divides at a backslash, but not at %5C
 	if slashes && strange == nil {
-		strange = m.slashed.Read(strings.ReplaceAll(path, `\`, "/"), fold)
+		strange = m.slashed.Read(path, fold, true)
 	}
 	if strange == paths.ErrLong || strange != nil && !s.paths.JudgeStrange {
 		return strange

@@ -120,22 +120,32 @@ func (w *walker) element(next, from *level, text []byte, f front) {
 	if !more {
 		return
 	}
-	begin, to, spare := from, &w.parts[0], &w.parts[1]
+	begin, at, to := from, &w.parts[0], &w.parts[1]
+	at.clear()
+	w.addAll(at, begin)
+	done := 0 // nodes of at whose {name} children are in it too
 	for {
-		to.clear()
-		w.segment(to, from, part, f)
-		if f.host() || f.hosted { // the whole text up to here may be the host
-			w.addAll(to, begin)
-			f.hosted = true
+		host := f.host() || f.hosted // the whole text up to here may be the host
+		f.hosted = host
+		if len(part) == 0 { // the nodes stay, and those of begin are among them if it may be the host
+			end := len(at.nodes)
+			w.wild(at, at.nodes[done:])
+			done = end
+		} else {
+			to.clear()
+			w.segment(to, at, part, f)
+			if host {
+				w.addAll(to, begin)
+			}
+			at, to, done = to, at, 0
 		}
 		if !more || bytes.IndexByte(part, ';') >= 0 {
-			w.addAll(next, to)
+			w.addAll(next, at)
 		}
 		if !more || w.lookups > maxLookups {
 			return
 		}
 		f.pass(len(paths.WithoutTail(paths.WithoutParameters(part))) == 0)
-		from, to, spare = to, spare, to
 		part, text, more = paths.CutDivided(text)
 	}
 }
