@@ -4,6 +4,7 @@ package paths
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/httptext"
@@ -15,13 +16,14 @@ import (
 type Spelling struct {
 	text     []byte // of all elements, one after another
 	Elements []Element
+	Literal  []Element // with dot segments as ordinary segments; nil for a path without them
 
 	least    int  // segments of the reading with the fewest, not counting a host
 	solid    int  // elements that do not vanish
 	hosted   bool // some reading takes an element for a host
 	segments int  // of the reading with the most, before dot segments are resolved
-	Dots     bool // whether the path has dot segments
-	Ups      int  // number of elements that are Up
+
+	literal []Element // memory for Literal
 }
 
 // Element is the part of a path between two slashes. Its text is percent-decoded once. If decoding
@@ -64,33 +66,48 @@ var kinds = func() (kinds [256]uint8) {
 	return kinds
 }()
 
-// Read takes a path apart. With fold it turns ASCII letters into lower case. With literal it keeps
-// dot segments as ordinary segments. The error is the reason to refuse the path.
-func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
+// letters has every byte as a spelling keeps it: unchanged, or with ASCII letters in lower case.
+type letters [256]byte
+
+var unfolded, folded = func() (unfolded, folded letters) {
+	for c := range unfolded {
+		unfolded[c], folded[c] = byte(c), byte(c)
+	}
+	Lower(folded[:])
+	return unfolded, folded
+}()
+
+// Read takes a path apart. With fold it turns ASCII letters into lower case. With slashes it takes a
+// plain backslash for a slash. The error is the reason to refuse the path.
+func (s *Spelling) Read(path string, fold, slashes bool) *rule.PathError {
 	switch {
 	case len(path) > MaxLength:
 		return ErrLong
 	case path == "" || path[0] != '/': // such as "http://host/admin"
 		return ErrRelative
 	}
-	*s = Spelling{text: s.text[:0], Elements: s.Elements[:0]}
+	*s = Spelling{text: s.text[:0], Elements: s.Elements[:0], literal: s.literal[:0]}
+	kept := &unfolded
+	if fold {
+		kept = &folded
+	}
 	rest, more := path[1:], true
 	for more {
 		var raw string
-		raw, rest, more = strings.Cut(rest, "/")
+		if slashes {
+			raw, rest, more = cutAnySlash(rest)
+		} else {
+			raw, rest, more = strings.Cut(rest, "/")
+		}
 		if raw == "" && !more {
 			break // a trailing slash changes nothing
 		}
 		var err *rule.PathError
-		dots := raw == "." || raw == ".."
-		s.Dots = s.Dots || dots
-		switch {
-		case dots && literal:
-			s.addDots(raw)
-		case dots:
+		if raw == "." || raw == ".." {
+			s.addLiteral(raw)
 			err = s.resolve(raw)
-		default:
-			err = s.add(raw, fold)
+		} else {
+			err = s.add(raw, kept)
 		}
 		if err != nil {
 			return err
@@ -102,13 +119,24 @@ func (s *Spelling) Read(path string, fold, literal bool) *rule.PathError {
 	return nil
 }
 
-// addDots adds a plain dot segment unchanged.
-func (s *Spelling) addDots(raw string) {
+// addLiteral adds a plain dot segment to Literal. Up to the first one, Literal is the same as Elements.
+func (s *Spelling) addLiteral(raw string) {
+	if s.Literal == nil {
+		s.Literal = append(s.literal, s.Elements...)
+	}
 	start := len(s.text)
 	s.text = append(s.text, raw...)
-	s.Elements = append(s.Elements, Element{start: start, end: len(s.text), deep: len(s.text), Simple: true})
-	s.solid++
-	s.segments++
+	s.Literal = append(s.Literal, Element{start: start, end: len(s.text), deep: len(s.text), Simple: true})
+	s.literal = s.Literal[:0]
+}
+
+// keep adds an element that is not a plain dot segment.
+func (s *Spelling) keep(e Element) {
+	s.Elements = append(s.Elements, e)
+	if s.Literal != nil {
+		s.Literal = append(s.Literal, e)
+		s.literal = s.Literal[:0]
+	}
 }
 
 // resolve resolves a plain dot segment, or adds an Up if the element before it has several readings.
@@ -127,21 +155,20 @@ func (s *Spelling) resolve(raw string) *rule.PathError {
 	} else {
 		s.Elements = append(s.Elements, Element{Up: true})
 		s.solid++
-		s.Ups++
 	}
 	return nil
 }
 
 // add adds an element that is not a plain dot segment.
-func (s *Spelling) add(raw string, fold bool) *rule.PathError {
+func (s *Spelling) add(raw string, kept *letters) *rule.PathError {
 	if raw == "" {
 		n := len(s.text)
-		s.Elements = append(s.Elements, Element{start: n, end: n, deep: n, Vanishes: true})
+		s.keep(Element{start: n, end: n, deep: n, Vanishes: true})
 		s.segments++
 		return nil
 	}
 	e := Element{start: len(s.text)}
-	text, kind := s.text, uint8(0)
+	text, kind := slices.Grow(s.text, len(raw)), uint8(0)
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
 		if c == '%' {
@@ -154,15 +181,13 @@ func (s *Spelling) add(raw string, fold bool) *rule.PathError {
 			}
 			i += 2
 		}
-		if fold && 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
+		c = kept[c]
 		kind |= kinds[c]
 		text = append(text, c)
 	}
 	e.end = len(text)
 	if kind&percent != 0 {
-		text = decodedAgain(text, e.start, fold)
+		text = decodedAgain(text, e.start, kept)
 	}
 	s.text, e.deep = text, len(text)
 
@@ -192,7 +217,7 @@ func (s *Spelling) add(raw string, fold bool) *rule.PathError {
 		}
 		s.solid++
 	}
-	s.Elements = append(s.Elements, e)
+	s.keep(e)
 	return nil
 }
 
@@ -200,32 +225,51 @@ func (s *Spelling) add(raw string, fold bool) *rule.PathError {
 // of segments in a reading.
 func (e *Element) read(text []byte) (segments int, err *rule.PathError) {
 	solid, slash := 0, false
-	for more := true; more; segments++ {
-		var segment []byte
-		segment, text, more = CutDivided(text)
-		kind := uint8(0)
-		for _, c := range segment {
-			kind |= kinds[c]
+	for from, more := 0, true; more; segments++ {
+		end, kind := from, uint8(0)
+		name := -1 // where the name ends, if that is not the end of the segment
+		for ; end < len(text); end++ {
+			k := kinds[text[end]]
+			if k == 0 {
+				continue
+			}
+			if k == divider {
+				break
+			}
+			if k == semicolon && name < 0 {
+				name = end
+			}
+			kind |= k
 		}
-		name := segment
-		if kind&semicolon != 0 {
-			name = WithoutParameters(segment)
+		if more = end < len(text); name < 0 {
+			name = end
 		}
 		switch {
 		case kind&control != 0:
 			return 0, ErrControl
-		case dots(segment), dots(name):
+		case dots(text[from:name]): // a segment with parameters is none as a whole
 			return 0, ErrDots
 		}
-		if len(WithoutTail(name)) > 0 {
+		if len(WithoutTail(text[from:name])) > 0 {
 			solid++
 		} else {
 			slash = slash || solid == 0 && more
 		}
+		from = end + 1
 	}
 	e.Vanishes = e.Vanishes || solid == 0
 	e.host = e.host || slash && solid == 1
 	return segments, nil
+}
+
+// cutAnySlash cuts a path around the first plain slash or backslash.
+func cutAnySlash(path string) (before, after string, found bool) {
+	for i := range len(path) {
+		if path[i] == '/' || path[i] == '\\' {
+			return path[:i], path[i+1:], true
+		}
+	}
+	return path, "", false
 }
 
 // CutDivided cuts a text around the first slash or backslash.
@@ -271,26 +315,27 @@ func dots(segment []byte) bool {
 }
 
 // decodedAgain percent-decodes text[start:] until no escape is left, and appends the result to text.
-// It appends nothing if the result is the same.
-func decodedAgain(text []byte, start int, fold bool) []byte {
+// It appends nothing if the result is the same. Every escape shortens the result, so the cost is linear.
+func decodedAgain(text []byte, start int, kept *letters) []byte {
 	end := len(text)
-	for _, c := range text[start:end] {
-		text = append(text, c)
-		for n := len(text); n-end >= 3 && text[n-3] == '%'; n = len(text) { // a decoded byte may complete another escape
-			decoded, ok := httptext.Escaped(text[n-2], text[n-1])
+	text = append(text, text[start:]...)
+	again, n := text[end:], 0
+	for _, c := range again {
+		again[n] = c
+		n++
+		for n >= 3 && again[n-3] == '%' { // a decoded byte may complete another escape
+			decoded, ok := httptext.Escaped(again[n-2], again[n-1])
 			if !ok {
 				break
 			}
-			text = append(text[:n-3], decoded)
-			if fold {
-				Lower(text[n-3:])
-			}
+			n -= 2
+			again[n-1] = kept[decoded]
 		}
 	}
-	if len(text)-end == end-start {
+	if n == len(again) {
 		return text[:end]
 	}
-	return text
+	return text[:end+n]
 }
 
 // Lower turns ASCII letters into lower case.

@@ -3,7 +3,6 @@
 package plan
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 
@@ -20,16 +19,12 @@ type Match struct {
 	rules    []*Rule  // memory for Rules
 	methods  []string // of the request; empty if no entry has a method
 	entries  []*entry
-	spelling paths.Spelling
-	visited  []*node
+	all      bool // all entries evaluate the request, and entries is empty
 	levels   [2][]*node
-	parts    [2][]*node // the same, within an element
-	lookups  int
+	spelling paths.Spelling
+	slashed  paths.Spelling // of the path with slashes in place of its backslashes
+	walker   walker
 }
-
-// maxLookups is the largest number of segments that Find looks up for a path with several readings.
-// An honest path needs a few dozen. If a path needs more, all entries evaluate the request.
-const maxLookups = 150
 
 // Find sets m.Rules to the rules of a request, and m.Bandwidths to the bandwidths of its response.
 // Entries with fewer segments come first, and then the order of the configuration decides. r.Path
@@ -38,7 +33,7 @@ const maxLookups = 150
 // Find does not allocate once m has grown large enough. An ordinary path costs about 50 ns a
 // segment. The worst path that a client can send costs 20 us for 1 KiB.
 func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
-	m.entries, m.rules, m.Bandwidths, m.methods = m.entries[:0], m.rules[:0], m.Bandwidths[:0], m.methods[:0]
+	m.entries, m.rules, m.Bandwidths, m.methods, m.all = m.entries[:0], m.rules[:0], m.Bandwidths[:0], m.methods[:0], false
 	if s.methods {
 		m.methods = append(m.methods, r.Method)
 		if r.HTTP != nil {
@@ -54,12 +49,20 @@ func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
 	} else if err := s.read(m, path); err != nil {
 		return err
 	}
-	m.collect()
+	m.collect(s)
 	return nil
 }
 
-// collect sets Rules and Bandwidths to those of the entries. The rules of a single entry need no copy.
-func (m *Match) collect() {
+// collect sets Rules and Bandwidths to those of the entries. The rules of a single entry, and those of
+// all entries, need no copy.
+func (m *Match) collect(s *Set) {
+	if m.all && !s.methods {
+		m.Rules, m.Bandwidths = s.every, append(m.Bandwidths, s.everyBandwidth...)
+		return
+	}
+	if m.all {
+		m.add(s.entries)
+	}
 	for _, e := range m.entries {
 		if e.bandwidth != nil {
 			m.Bandwidths = append(m.Bandwidths, e.bandwidth)
@@ -173,178 +176,30 @@ func (m *Match) descend(rest string, nodes ...*node) {
 func (s *Set) read(m *Match, path string) *rule.PathError {
 	fold := !s.paths.ExactCase
 	strange := m.spelling.Read(path, fold, false)
-	slashes := path
-	if strings.IndexByte(path, '\\') >= 0 { // a URL parser divides at a backslash, but not at %5C
-		slashes = strings.ReplaceAll(path, `\`, "/")
-		if strange == nil {
-			strange = paths.Check(slashes)
-		}
+	slashes := strings.IndexByte(path, '\\') >= 0 // a URL parser divides at a backslash, but not at %5C
+	if slashes && strange == nil {
+		strange = m.slashed.Read(path, fold, true)
 	}
 	if strange == paths.ErrLong || strange != nil && !s.paths.JudgeStrange {
 		return strange
 	}
-	m.visited, m.lookups = append(m.visited[:0], &s.root), 0
 	if strange == nil {
-		m.visit(&s.root)
-		if m.spelling.Dots { // some servers do not resolve them
-			_ = m.spelling.Read(path, fold, true)
-			m.visit(&s.root)
+		m.walker.begin(s)
+		m.walker.visit(&m.spelling, m.spelling.Elements)
+		if m.spelling.Literal != nil { // some servers do not resolve dot segments
+			m.walker.visit(&m.spelling, m.spelling.Literal)
 		}
-		if slashes != path {
-			_ = m.spelling.Read(slashes, fold, false)
-			m.visit(&s.root)
+		if slashes {
+			m.walker.visit(&m.slashed, m.slashed.Elements)
 		}
 	}
-	switch {
-	case strange != nil, m.lookups > maxLookups:
-		m.add(s.entries)
-	default:
-		for _, n := range m.visited {
-			m.add(n.entries)
-		}
-		slices.SortFunc(m.entries, (*entry).compare)
+	if strange != nil || m.walker.lookups > maxLookups {
+		m.all = true
+		return nil
 	}
+	for i := range m.walker.visited {
+		m.add(m.walker.visited[i].node.entries)
+	}
+	slices.SortFunc(m.entries, (*entry).compare)
 	return nil
-}
-
-// visit finds the nodes that any reading of the spelling reaches, and the nodes on the way there.
-// It stops after maxLookups.
-func (m *Match) visit(root *node) {
-	level, next := append(m.levels[0][:0], root), m.levels[1][:0]
-	f, ups := front{}, m.spelling.Ups
-	for i := range m.spelling.Elements {
-		e := &m.spelling.Elements[i]
-		next = next[:0]
-		once, again := m.spelling.Texts(e)
-		switch {
-		case e.Up: // any node on the way can be next
-			next = append(next, m.visited...)
-			ups--
-		case e.Empty():
-			next = m.wild(append(next, level...), level)
-		case e.Simple && !f.host():
-			next = m.wild(m.lookup(next, level, once), level)
-		default:
-			next = m.element(next, level, once, f)
-			if len(again) > 0 {
-				next = m.element(next, level, again, f)
-			}
-		}
-		f.pass(e.Vanishes)
-		level, next = next, level
-		if len(level) == 0 && ups == 0 || m.lookups > maxLookups {
-			break
-		}
-	}
-	m.levels[0], m.levels[1] = level, next
-}
-
-// front is the state that decides whether the next segment can be a host. It can be one if only
-// slashes come before it. The zero value is the front of a path.
-type front struct{ behind, slashes, hosted bool }
-
-// host reports whether the next segment can be a host.
-func (f front) host() bool { return f.slashes && !f.behind }
-
-// pass moves f behind a segment. A segment that vanishes is missing in some reading.
-func (f *front) pass(vanishes bool) {
-	f.slashes = f.slashes || vanishes
-	f.behind = f.behind || !vanishes
-}
-
-// element adds to next the nodes that the text of an element reaches from a level: as one segment,
-// and as the segments into which slashes divide it. In a reading that drops parameters before
-// dividing, the element ends with the segment that has a parameter.
-func (m *Match) element(next, level []*node, text []byte, f front) []*node {
-	next = m.segment(next, level, text, f)
-	part, text, more := paths.CutDivided(text)
-	if !more {
-		return next
-	}
-	from, to := append(m.parts[0][:0], level...), m.parts[1][:0]
-	for {
-		to = m.segment(to[:0], from, part, f)
-		if f.host() || f.hosted { // the whole text up to here may be the host
-			to = appendMissing(to, level)
-			f.hosted = true
-		}
-		if !more || bytes.IndexByte(part, ';') >= 0 {
-			next = appendMissing(next, to)
-		}
-		if !more || m.lookups > maxLookups {
-			break
-		}
-		f.pass(len(paths.WithoutTail(paths.WithoutParameters(part))) == 0)
-		from, to = to, from
-		part, text, more = paths.CutDivided(text)
-	}
-	m.parts[0], m.parts[1] = from, to
-	return next
-}
-
-// segment adds to next the nodes that a segment reaches from a level in all its readings. Each
-// reading is a prefix of the segment.
-func (m *Match) segment(next, level []*node, text []byte, f front) []*node {
-	name := paths.WithoutParameters(text)
-	if f.host() {
-		next = appendMissing(next, level)
-	}
-	ends := [...]int{len(text), len(paths.WithoutTail(text)), len(name), len(paths.WithoutTail(name))}
-	for i, end := range ends {
-		switch {
-		case slices.Contains(ends[:i], end):
-			continue
-		case end == 0: // the segment vanishes
-			next = appendMissing(next, level)
-			continue
-		}
-		next = m.lookup(next, level, text[:end])
-	}
-	return m.wild(next, level)
-}
-
-// lookup adds to next the children with that name of the nodes in a level.
-func (m *Match) lookup(next, level []*node, name []byte) []*node {
-	for _, n := range level {
-		m.lookups++
-		child := n.child
-		if n.first != string(name) {
-			child = n.children[string(name)]
-		}
-		if child != nil {
-			next = m.reach(next, child)
-		}
-	}
-	return next
-}
-
-// wild adds to next the {name} children of the nodes in a level.
-func (m *Match) wild(next, level []*node) []*node {
-	for _, n := range level {
-		if n.wild != nil {
-			next = m.reach(next, n.wild)
-		}
-	}
-	return next
-}
-
-// reach adds a node to next and to the visited nodes.
-func (m *Match) reach(next []*node, n *node) []*node {
-	if !slices.Contains(m.visited, n) {
-		m.visited = append(m.visited, n)
-	}
-	if !slices.Contains(next, n) {
-		next = append(next, n)
-	}
-	return next
-}
-
-// appendMissing appends the nodes that to does not contain.
-func appendMissing(to, nodes []*node) []*node {
-	for _, n := range nodes {
-		if !slices.Contains(to, n) {
-			to = append(to, n)
-		}
-	}
-	return to
 }

@@ -33,6 +33,11 @@ type Set struct {
 	root       node
 	entries    []*entry // all, sorted
 	methods    bool     // whether any entry has a method
+	longest    int      // bytes of the longest name of a node
+
+	// Of all entries, in their order. A path with too many readings then costs no more under more entries.
+	every          []*Rule
+	everyBandwidth []*Bandwidth
 }
 
 // Rule returns the rule or variant with that Slot.
@@ -158,6 +163,13 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 		s.insert(compiled)
 	}
 	slices.SortFunc(s.entries, (*entry).compare)
+	s.every = make([]*Rule, 0, len(s.Rules))
+	for _, e := range s.entries {
+		s.every = append(s.every, e.rules...)
+		if e.bandwidth != nil {
+			s.everyBandwidth = append(s.everyBandwidth, e.bandwidth)
+		}
+	}
 	for i, v := range s.Variants {
 		v.Slot = len(s.Rules) + i
 	}
@@ -210,6 +222,7 @@ func (s *Set) insert(e *entry) {
 		if !s.paths.ExactCase {
 			paths.Lower(segment)
 		}
+		s.longest = max(s.longest, len(segment))
 		n = n.grow(string(segment))
 	}
 	n.entries = append(n.entries, e)
