@@ -118,7 +118,10 @@ func (s *Set) walk(m *Match, path string) {
 		}
 		var segment string
 		segment, rest, _ = strings.Cut(rest, "/")
-		child := n.children[segment]
+		child := n.child
+		if n.first != segment {
+			child = n.children[segment]
+		}
 		switch {
 		case child == nil && n.wild == nil:
 			return
