@@ -60,16 +60,17 @@ func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
 
 // collect sets Rules and Bandwidths to those of the entries. The rules of a single entry need no copy.
 func (m *Match) collect() {
+	if len(m.entries) == 1 {
+		e := m.entries[0]
+		if m.Rules = e.rules; e.bandwidth != nil {
+			m.Bandwidths = append(m.Bandwidths, e.bandwidth)
+		}
+		return
+	}
 	for _, e := range m.entries {
 		if e.bandwidth != nil {
 			m.Bandwidths = append(m.Bandwidths, e.bandwidth)
 		}
-	}
-	if len(m.entries) == 1 {
-		m.Rules = m.entries[0].rules
-		return
-	}
-	for _, e := range m.entries {
 		m.rules = append(m.rules, e.rules...)
 	}
 	m.Rules = m.rules
