@@ -51,11 +51,17 @@ type Decider struct {
 	records map[string]*record // by name of the rule
 }
 
+// usual is how many rules an Evaluation has memory for from the start: one at least, for a single.
+const usual = 4
+
 // New returns a Decider. Its owner calls [Decider.Use] before the first Take.
 func New(o Options) *Decider {
 	d := &Decider{options: o, local: o.Local, refusals: refusals.NewLog(o.Refused, o.Local.Now)}
 	d.queues.room = &d.room
-	d.pool.New = func() any { return &Evaluation{decider: d, nth: d.evaluations.Add(1)} }
+	d.pool.New = func() any {
+		return &Evaluation{decider: d, nth: d.evaluations.Add(1),
+			Verdicts: make([]rule.Verdict, 0, usual), rules: make([]*plan.Rule, 0, usual)}
+	}
 	return d
 }
 
@@ -76,6 +82,11 @@ func (d *Decider) Take(ctx context.Context, r *rule.Request, beforeWait func(*ht
 		return e, nil
 	}
 	now := d.local.Now()
+	if len(e.match.Rules) == 1 {
+		if plain, err := e.single.take(ctx, e, now); plain {
+			return e, err
+		}
+	}
 	err := e.take(ctx, now)
 	if err == nil && e.Degraded {
 		d.degraded.Add(1) // free of contention while the other stores answer

@@ -84,31 +84,27 @@ func (v *resolver) finder(a rule.Actor) (finder, bool) {
 	return finder{}, false
 }
 
-func (s *finder) value(r *rule.Request) string {
-	if len(r.Actors) > 0 {
-		if v := r.Actors[s.text]; v != "" {
-			return v
-		}
-	}
-	if r.HTTP == nil || s.find == nil {
-		return ""
-	}
-	return s.find(r.HTTP, s.name)
-}
-
 // value returns the value of the first source that has one, and the source. It returns "" if no
 // source has one, and if the first value is Unclear.
 func (c chain) value(r *rule.Request) (value string, by *finder) {
 	for i := range c {
-		if c[i].text == "" { // the address
+		s := &c[i]
+		if s.text == "" { // the address
 			break
 		}
-		switch v := c[i].value(r); v {
+		v := ""
+		if len(r.Actors) > 0 {
+			v = r.Actors[s.text]
+		}
+		if v == "" && r.HTTP != nil && s.find != nil {
+			v = s.find(r.HTTP, s.name)
+		}
+		switch v {
 		case "":
 		case rule.Unclear:
 			return "", nil
 		default:
-			return v, &c[i]
+			return v, s
 		}
 	}
 	return "", nil

@@ -63,16 +63,17 @@ func (m *Match) collect(s *Set) {
 	if m.all {
 		m.add(s.entries)
 	}
+	if len(m.entries) == 1 {
+		e := m.entries[0]
+		if m.Rules = e.rules; e.bandwidth != nil {
+			m.Bandwidths = append(m.Bandwidths, e.bandwidth)
+		}
+		return
+	}
 	for _, e := range m.entries {
 		if e.bandwidth != nil {
 			m.Bandwidths = append(m.Bandwidths, e.bandwidth)
 		}
-	}
-	if len(m.entries) == 1 {
-		m.Rules = m.entries[0].rules
-		return
-	}
-	for _, e := range m.entries {
 		m.rules = append(m.rules, e.rules...)
 	}
 	m.Rules = m.rules
