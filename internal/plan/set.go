@@ -70,6 +70,14 @@ func (n *node) grow(name string) *node {
 	return n.children[name]
 }
 
+// named returns the child with a name, or nil.
+func (n *node) named(name string) *node {
+	if n.first == name {
+		return n.child
+	}
+	return n.children[name]
+}
+
 type entry struct {
 	url   rule.Pattern
 	depth int // segments
