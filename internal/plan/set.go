@@ -214,13 +214,21 @@ func (s *Set) insert(e *entry) {
 			n = n.wild
 			continue
 		}
-		segment := httptext.Unescape(nil, clean)
-		if !s.paths.ExactCase {
-			paths.Lower(segment)
-		}
-		n = n.grow(string(segment))
+		n = n.grow(s.segment(clean))
 	}
 	n.entries = append(n.entries, e)
+}
+
+// segment returns the name of a node for a segment of a clean path. Most segments are that name.
+func (s *Set) segment(clean string) string {
+	if strings.IndexByte(clean, '%') < 0 && (s.paths.ExactCase || strings.ToLower(clean) == clean) {
+		return clean
+	}
+	segment := httptext.Unescape(nil, clean)
+	if !s.paths.ExactCase {
+		paths.Lower(segment)
+	}
+	return string(segment)
 }
 
 // maxListed is how many rules an error lists.
