@@ -16,6 +16,7 @@ import (
 	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/internal/paths"
+	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -103,7 +104,28 @@ func (e *entry) compare(other *entry) int {
 // compiler has what the rules of a Set share.
 type compiler struct {
 	resolver
-	known map[rule.Actor][]chain // of the rules with one actor
+	known  map[rule.Actor][]chain // of the rules with one actor
+	meters map[limited]limit.Meter
+}
+
+// limited is a limit under an algorithm, which the place of its names identifies.
+type limited struct {
+	names *string
+	limit limit.Limit
+}
+
+// meterOf returns the Meter of a rule. Rules with the same algorithm and limit share it, because a
+// Meter has no memory.
+func (v *compiler) meterOf(r *rule.Rule) (limit.Meter, error) {
+	key := limited{&r.Algorithm.Names[0], r.Limit}
+	if m := v.meters[key]; m != nil {
+		return m, nil
+	}
+	m, err := r.Algorithm.New(r.Limit)
+	if err == nil {
+		v.meters[key] = m
+	}
+	return m, err
 }
 
 // chainsOf returns the chain of each actor of a rule. Rules with the same actor share them.
@@ -126,7 +148,7 @@ func (v *compiler) chainsOf(actor []rule.Actor) ([]chain, error) {
 // names every rule that cannot be compiled.
 func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, actors []rule.ActorKind) (*Set, error) {
 	s := &Set{identity: identity, kinds: actors, paths: paths}
-	v := &compiler{resolver: resolver{identity, actors}, known: map[rule.Actor][]chain{}}
+	v := &compiler{resolver: resolver{identity, actors}, known: map[rule.Actor][]chain{}, meters: map[limited]limit.Meter{}}
 	who, err := v.chains([]rule.Actor{{Kind: "account"}, {Kind: "device"}})
 	if err != nil {
 		return nil, err
