@@ -37,11 +37,7 @@ func readEntries(v value) {
 	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && len(v.r.parts) == 0 && v.r.config.Remote == nil {
 		v.r.warn(v.node, "there are no entries, so nothing is limited")
 	}
-	n := len(list)
-	for _, p := range v.r.parts {
-		n += p.items
-	}
-	v.r.expect(n)
+	v.r.expect(len(list))
 	for _, e := range list {
 		readEntry(e)
 	}

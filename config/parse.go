@@ -189,8 +189,11 @@ type written struct {
 	line int
 }
 
-// expect makes room for entries, so that tables do not grow again and again.
+// expect makes room for so many entries and those of the parts, so that tables do not grow again and again.
 func (r *reader) expect(entries int) {
+	for _, p := range r.parts {
+		entries += p.items
+	}
 	entries = min(entries, bounds.MaxEntries)
 	r.config.Limits = slices.Grow(r.config.Limits, entries)
 	if len(r.urls) == 0 {
