@@ -40,6 +40,7 @@ func compile(c *config.Config, o Options, local *memstore.Store) (*active, error
 	if a.diversions, err = respond.Diversions(c.Limits, o.Upstream); err != nil {
 		return nil, err
 	}
+	a.policies.Grow(len(set.Rules) + len(set.Variants))
 	for _, r := range slices.Concat(set.Rules, set.Variants) {
 		a.policies.Add(fields.Policy{Name: r.Name, Limit: r.Limit.N, Unit: r.Limit.Unit, Concurrent: r.Algorithm.Held})
 	}

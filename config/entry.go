@@ -37,8 +37,7 @@ func readEntries(v value) {
 	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && len(v.r.parts) == 0 && v.r.config.Remote == nil {
 		v.r.warn(v.node, "there are no entries, so nothing is limited")
 	}
-	limits := &v.r.config.Limits
-	*limits = slices.Grow(*limits, min(len(list), bounds.MaxEntries))
+	v.r.expect(len(list))
 	for _, e := range list {
 		readEntry(e)
 	}
@@ -106,14 +105,15 @@ func readPattern(v value) rule.Pattern {
 		}
 	}
 	same := p.Same()
-	if first := v.r.urls[same]; first != nil {
-		v.fail("url %q covers the same requests as %q in line %d, expected one entry with all the rules", text, first.Value, first.Line)
+	here := written{text, v.node.Line}
+	if first, ok := v.r.urls[same]; ok {
+		v.fail("url %q covers the same requests as %q in line %d, expected one entry with all the rules", text, first.text, first.line)
 	} else {
-		v.r.urls[same] = v.node
+		v.r.urls[same] = here
 	}
 	if !v.r.config.Paths.ExactCase {
-		if other := foldsTo(v.r, same, v.node); other != nil && other.Value != text {
-			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", quote(text), quote(other.Value), other.Line)
+		if other := foldsTo(v.r, same, here); other.line > 0 && other.text != text {
+			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", quote(text), quote(other.text), other.line)
 		}
 	}
 	for segment := range strings.SplitSeq(p.Path, "/") {
@@ -125,16 +125,16 @@ func readPattern(v value) rule.Pattern {
 	return p
 }
 
-// foldsTo returns the last url before n that differs from it in letter case at most, or nil. same is
-// Pattern.Same of the url at n. Only urls with capital letters need a second table.
-func foldsTo(r *reader, same string, n *yaml.Node) *yaml.Node {
+// foldsTo returns the last url before one that differs from it in letter case at most; its line is 0 if
+// there is none. same is Pattern.Same of the url. Only urls with capital letters need a second table.
+func foldsTo(r *reader, same string, url written) written {
 	small := strings.ToLower(same)
 	other := r.folded[small]
 	if small == same {
 		return other
 	}
-	r.folded[small] = n
-	if lower := r.urls[small]; lower != nil && (other == nil || lower.Line > other.Line) {
+	r.folded[small] = url
+	if lower := r.urls[small]; lower.line > other.line {
 		return lower
 	}
 	return other
@@ -254,8 +254,9 @@ func readAlgorithm(m mapping) (limit.Algorithm, bool) {
 
 // refuseOtherKeys reports the keys of a rule that its algorithm does not use.
 func refuseOtherKeys(m mapping, algo limit.Algorithm) {
-	for _, key := range algorithmKeys {
-		if !m.get(key).given() || algo.Uses(key) {
+	for i := range m.fields {
+		key := m.known.list[i].name
+		if m.fields[i].key == nil || !slices.Contains(algorithmKeys, key) || algo.Uses(key) {
 			continue
 		}
 		var users []string
@@ -300,10 +301,10 @@ func readRuleName(v value) string {
 	case !ok:
 	case strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }):
 		v.expected("characters that can be printed")
-	case v.r.names[name] != nil:
-		v.fail("name: %s is also the name of the rule in line %d, expected another", quote(name), v.r.names[name].Line)
+	case v.r.names[name] > 0:
+		v.fail("name: %s is also the name of the rule in line %d, expected another", quote(name), v.r.names[name])
 	default:
-		v.r.names[name] = v.node
+		v.r.names[name] = v.node.Line
 	}
 	return name
 }

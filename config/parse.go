@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -91,7 +92,7 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 func (v Vocabulary) newReader(name, text string, remote bool) *reader {
 	return &reader{
 		name: name, words: v, remote: remote, lines: strings.Split(text, "\n"), config: new(Config),
-		names: map[string]*yaml.Node{}, urls: map[string]*yaml.Node{}, folded: map[string]*yaml.Node{},
+		names: map[string]int{}, urls: map[string]written{}, folded: map[string]written{},
 	}
 }
 
@@ -174,12 +175,30 @@ type reader struct {
 	withoutRedis Errors // see Config
 	notYAML      bool   // the text has no structure to speak of
 
-	names  map[string]*yaml.Node // of rules
-	urls   map[string]*yaml.Node // of entries, by Pattern.Same
-	folded map[string]*yaml.Node // the last one that has capital letters, by Pattern.Same in small letters
+	names  map[string]int     // of rules, with their lines
+	urls   map[string]written // of entries, by Pattern.Same
+	folded map[string]written // the last one that has capital letters, by Pattern.Same in small letters
 
 	entries, rules count
 	aliased        int // values that were read through aliases
+}
+
+// written is a value as the text has it. It keeps no node, because a node is much larger than the value.
+type written struct {
+	text string
+	line int
+}
+
+// expect makes room for so many entries and those of the parts, so that tables do not grow again and again.
+func (r *reader) expect(entries int) {
+	for _, p := range r.parts {
+		entries += p.items
+	}
+	entries = min(entries, bounds.MaxEntries)
+	r.config.Limits = slices.Grow(r.config.Limits, entries)
+	if len(r.urls) == 0 {
+		r.urls = make(map[string]written, entries)
+	}
 }
 
 // count is how many entries or rules a configuration has.

@@ -24,6 +24,7 @@ const partSize = 128 << 10
 type part struct {
 	text  string
 	lines int
+	items int // or more
 }
 
 // divide divides a text whose entries are the items of one list at its end. head is a text that has
@@ -61,7 +62,7 @@ func divide(text string, size int) (head string, parts []part) {
 				end = size + at
 			}
 		}
-		parts = append(parts, part{rest[:end], lines})
+		parts = append(parts, part{rest[:end], lines, 1 + strings.Count(rest[:end], "\n"+begin)})
 		lines += strings.Count(rest[:end], "\n")
 		rest = rest[end:]
 	}

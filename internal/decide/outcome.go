@@ -200,8 +200,7 @@ func (e *Evaluation) count(r *plan.Rule, v *rule.Verdict) {
 
 // part returns the part of a rule's tally in which this evaluation counts.
 func (e *Evaluation) part(r *plan.Rule) *part {
-	parts := e.limits.bound[r.Index].record.tally
-	return &parts[e.nth&uint32(len(parts)-1)]
+	return e.limits.bound[r.Index].record.tally.part(e.nth)
 }
 
 // warnEvery is how often at most the overflow of a rule is logged.

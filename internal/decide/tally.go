@@ -19,7 +19,7 @@ type record struct {
 }
 
 func newRecord(name string) *record {
-	r := &record{tally: newTally()}
+	r := new(record)
 	r.refused = refusals.Rule{Name: name, Total: r.tally.refusals}
 	return r
 }
@@ -29,8 +29,10 @@ func newRecord(name string) *record {
 type Counts struct{ Allowed, Refused, ShadowRefused, Delayed int64 }
 
 // tally holds the counts of a rule in parts of one cache line each; otherwise cores would contend
-// for one line. An Evaluation, which mostly stays on one core, counts in one of the parts.
-type tally []part
+// for one line. An Evaluation, which mostly stays on one core, counts in one of the parts. The first
+// request makes the parts, because a configuration can have 100,000 rules that few requests reach. The
+// zero value has counted nothing.
+type tally struct{ parts atomic.Pointer[[]part] }
 
 type part struct {
 	allowed, refused, shadowRefused, delayed, overflow atomic.Int64
@@ -38,15 +40,34 @@ type part struct {
 	_ [64 - 5*8]byte
 }
 
-// newTally has more parts than cores, because evaluations get their parts by chance. The number is
-// a power of two.
-func newTally() tally {
-	return make(tally, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32))))
+// part returns the nth part; n may be any number.
+func (t *tally) part(n uint32) *part {
+	parts := t.parts.Load()
+	if parts == nil {
+		parts = t.divide()
+	}
+	return &(*parts)[n&uint32(len(*parts)-1)]
 }
 
-func (t tally) counts() (c Counts) {
-	for i := range t {
-		p := &t[i]
+// divide makes more parts than cores, because evaluations get their parts by chance. The number is a
+// power of two. All callers get the same parts.
+func (t *tally) divide() *[]part {
+	made := make([]part, 1<<bits.Len(uint(min(runtime.GOMAXPROCS(0), 32))))
+	t.parts.CompareAndSwap(nil, &made)
+	return t.parts.Load()
+}
+
+// all returns the parts, or none if nothing has been counted.
+func (t *tally) all() []part {
+	if parts := t.parts.Load(); parts != nil {
+		return *parts
+	}
+	return nil
+}
+
+func (t *tally) counts() (c Counts) {
+	for i, parts := 0, t.all(); i < len(parts); i++ {
+		p := &parts[i]
 		c.Allowed += p.allowed.Load()
 		c.Refused += p.refused.Load()
 		c.ShadowRefused += p.shadowRefused.Load()
@@ -55,15 +76,15 @@ func (t tally) counts() (c Counts) {
 	return c
 }
 
-func (t tally) overflow() (n int64) {
-	for i := range t {
-		n += t[i].overflow.Load()
+func (t *tally) overflow() (n int64) {
+	for i, parts := 0, t.all(); i < len(parts); i++ {
+		n += parts[i].overflow.Load()
 	}
 	return n
 }
 
 // refusals returns how many requests were refused, in shadow mode too.
-func (t tally) refusals() int64 {
+func (t *tally) refusals() int64 {
 	c := t.counts()
 	return c.Refused + c.ShadowRefused
 }

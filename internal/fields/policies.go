@@ -11,6 +11,7 @@ package fields
 import (
 	"encoding/binary"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,6 +69,9 @@ type written struct {
 // maxKnown bounds how many values of RateLimit-Policy are kept. Only a configuration with very
 // many rules, or with limits in overrides, needs more.
 const maxKnown = 4096
+
+// Grow makes room for n more policies, so that Add need not copy those before.
+func (p *Policies) Grow(n int) { p.list = slices.Grow(p.list, n) }
 
 // Add adds a policy.
 func (p *Policies) Add(q Policy) {

@@ -45,17 +45,22 @@ func CountersOf(identity string, m limit.Meter) string {
 // Identities returns the names of the counters of all rules, in the order of the entries,
 // without the version of the states.
 func Identities(entries []rule.Entry) []string {
-	alike := map[string]int{}
 	list := make([]string, 0, count(entries))
 	var name, shape []byte // memory for one rule after another
-	for _, e := range entries {
+	alike := map[string]int{}
+	for i := range entries {
+		e := &entries[i]
+		clear(alike) // entries with different urls have different shapes
 		for i := range e.Rules {
 			r := &e.Rules[i]
 			shape = strconv.AppendQuote(shape[:0], e.URL.String())
 			shape = appendShape(append(shape, ' '), r)
-			if r.Name != "" {
+			switch {
+			case r.Name != "":
 				name = strconv.AppendQuote(append(name[:0], "named "...), r.Name)
-			} else {
+			case len(e.Rules) == 1:
+				name = append(name[:0], "number 1"...)
+			default:
 				alike[string(shape)]++
 				name = strconv.AppendInt(append(name[:0], "number "...), int64(alike[string(shape)]), 10)
 			}

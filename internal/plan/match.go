@@ -122,10 +122,7 @@ func (s *Set) walk(m *Match, path string) {
 		}
 		var segment string
 		segment, rest, _ = strings.Cut(rest, "/")
-		child := n.child
-		if n.first != segment {
-			child = n.children[segment]
-		}
+		child := n.named(segment)
 		switch {
 		case child == nil && n.wild == nil:
 			return
@@ -157,11 +154,7 @@ func (m *Match) descend(rest string, nodes ...*node) {
 		segment, rest, _ = strings.Cut(rest, "/")
 		next = next[:0]
 		for _, n := range level {
-			child := n.child
-			if n.first != segment {
-				child = n.children[segment]
-			}
-			if child != nil {
+			if child := n.named(segment); child != nil {
 				next = append(next, child)
 			}
 			if n.wild != nil {

@@ -40,7 +40,7 @@ func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 		return nil, fmt.Errorf("there is no algorithm")
 	}
 	var err error
-	if c.Meter, err = r.Algorithm.New(r.Limit); err != nil {
+	if c.Meter, err = v.meterOf(c.Rule); err != nil {
 		return nil, err
 	}
 	if r.Wait < 0 || r.Wait > bounds.MaxWait || r.Wait > 0 && !r.Algorithm.Uses("wait") {

@@ -16,6 +16,7 @@ import (
 	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/internal/paths"
+	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -75,6 +76,14 @@ func (n *node) grow(name string) *node {
 	return n.children[name]
 }
 
+// named returns the child with a name, or nil.
+func (n *node) named(name string) *node {
+	if n.first == name {
+		return n.child
+	}
+	return n.children[name]
+}
+
 type entry struct {
 	url   rule.Pattern
 	depth int // segments
@@ -100,7 +109,28 @@ func (e *entry) compare(other *entry) int {
 // compiler has what the rules of a Set share.
 type compiler struct {
 	resolver
-	known map[rule.Actor][]chain // of the rules with one actor
+	known  map[rule.Actor][]chain // of the rules with one actor
+	meters map[limited]limit.Meter
+}
+
+// limited is a limit under an algorithm, which the place of its names identifies.
+type limited struct {
+	names *string
+	limit limit.Limit
+}
+
+// meterOf returns the Meter of a rule. Rules with the same algorithm and limit share it, because a
+// Meter has no memory.
+func (v *compiler) meterOf(r *rule.Rule) (limit.Meter, error) {
+	key := limited{&r.Algorithm.Names[0], r.Limit}
+	if m := v.meters[key]; m != nil {
+		return m, nil
+	}
+	m, err := r.Algorithm.New(r.Limit)
+	if err == nil {
+		v.meters[key] = m
+	}
+	return m, err
 }
 
 // chainsOf returns the chain of each actor of a rule. Rules with the same actor share them.
@@ -123,7 +153,7 @@ func (v *compiler) chainsOf(actor []rule.Actor) ([]chain, error) {
 // names every rule that cannot be compiled.
 func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, actors []rule.ActorKind) (*Set, error) {
 	s := &Set{identity: identity, kinds: actors, paths: paths}
-	v := &compiler{resolver: resolver{identity, actors}, known: map[rule.Actor][]chain{}}
+	v := &compiler{resolver: resolver{identity, actors}, known: map[rule.Actor][]chain{}, meters: map[limited]limit.Meter{}}
 	who, err := v.chains([]rule.Actor{{Kind: "account"}, {Kind: "device"}})
 	if err != nil {
 		return nil, err
@@ -218,14 +248,23 @@ func (s *Set) insert(e *entry) {
 			n = n.wild
 			continue
 		}
-		segment := httptext.Unescape(nil, clean)
-		if !s.paths.ExactCase {
-			paths.Lower(segment)
-		}
+		segment := s.segment(clean)
 		s.longest = max(s.longest, len(segment))
-		n = n.grow(string(segment))
+		n = n.grow(segment)
 	}
 	n.entries = append(n.entries, e)
+}
+
+// segment returns the name of a node for a segment of a clean path. Most segments are that name.
+func (s *Set) segment(clean string) string {
+	if strings.IndexByte(clean, '%') < 0 && (s.paths.ExactCase || strings.ToLower(clean) == clean) {
+		return clean
+	}
+	segment := httptext.Unescape(nil, clean)
+	if !s.paths.ExactCase {
+		paths.Lower(segment)
+	}
+	return string(segment)
 }
 
 // maxListed is how many rules an error lists.
