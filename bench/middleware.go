@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -91,6 +92,9 @@ func measureMiddleware(ctx context.Context, r *run) error {
 		return err
 	}
 	defer stop()
+	if err := checkRules(handlers); err != nil {
+		return err
+	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	err = r.interleave(ctx, len(handlers), func(_, i int) error {
 		h := &handlers[i]
@@ -120,11 +124,30 @@ func measureMiddleware(ctx context.Context, r *run) error {
 	return nil
 }
 
-// serveAllowed returns the cost of an allowed request.
-func serveAllowed(h http.Handler, requests int) (ns, allocated, bytes float64) {
+// checkRules returns an error if a handler that sends RateLimit fields does not apply three rules. A
+// limiter that finds no rule is fast.
+func checkRules(handlers []middleware) error {
+	for _, urls := range []int{10, 1000, 10_000} {
+		name := dianaHandler(urls, true)
+		h := handlers[slices.IndexFunc(handlers, func(h middleware) bool { return h.name == name })]
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, allowedRequest())
+		if members := strings.Split(w.Header().Get("Ratelimit"), ","); len(members) != 3 {
+			return fmt.Errorf("%s: the rules of the request are %q, expected 3", name, members)
+		}
+	}
+	return nil
+}
+
+func allowedRequest() *http.Request {
 	request := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/api/v%d/orders", urlAsked), nil)
 	request.Header.Set("X-Device-Id", "0a1b2c3d")
-	return serve(h, request, requests)
+	return request
+}
+
+// serveAllowed returns the cost of an allowed request.
+func serveAllowed(h http.Handler, requests int) (ns, allocated, bytes float64) {
+	return serve(h, allowedRequest(), requests)
 }
 
 // serve returns the cost of a request. The time is the median of short slices, because other
@@ -133,13 +156,13 @@ func serve(h http.Handler, request *http.Request, requests int) (ns, allocated, 
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	var times []float64
-	const slices = 20
-	for range slices {
+	const parts = 20
+	for range parts {
 		took := stopwatch()
-		for range requests / slices {
+		for range requests / parts {
 			h.ServeHTTP(httptest.NewRecorder(), request)
 		}
-		times = append(times, float64(took().Nanoseconds())/float64(requests/slices))
+		times = append(times, float64(took().Nanoseconds())/float64(requests/parts))
 	}
 	runtime.ReadMemStats(&after)
 	return median(times), float64(after.Mallocs-before.Mallocs) / float64(requests), float64(after.TotalAlloc-before.TotalAlloc) / float64(requests)

@@ -18,7 +18,7 @@ import (
 //
 // Rejected: a block of 32 MiB that nothing uses. It has the same effect without adjustments, but
 // every metric and profile of the heap would contain it. Rejected: GOGC=400, because the process
-// would need 1.4 GB for a table of 250 MB.
+// would need five times a table of 250 MB.
 const heapFloor = 32 << 20
 
 // keepHeapFloor sets the floor now and after each collection, until the process ends. It leaves the
