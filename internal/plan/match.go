@@ -177,23 +177,25 @@ func (s *Set) read(m *Match, path string) *rule.PathError {
 	if strange == paths.ErrLong || strange != nil && !s.paths.JudgeStrange {
 		return strange
 	}
-	if strange == nil {
-		m.walker.begin(s)
-		m.walker.visit(&m.spelling, m.spelling.Elements)
-		if m.spelling.Literal != nil { // some servers do not resolve dot segments
-			m.walker.visit(&m.spelling, m.spelling.Literal)
+	m.all = strange != nil || m.visit(s, slashes) > maxLookups
+	if !m.all {
+		for i := range m.walker.visited {
+			m.add(m.walker.visited[i].node.entries)
 		}
-		if slashes {
-			m.walker.visit(&m.slashed, m.slashed.Elements)
-		}
+		slices.SortFunc(m.entries, (*entry).compare)
 	}
-	if strange != nil || m.walker.lookups > maxLookups {
-		m.all = true
-		return nil
-	}
-	for i := range m.walker.visited {
-		m.add(m.walker.visited[i].node.entries)
-	}
-	slices.SortFunc(m.entries, (*entry).compare)
 	return nil
+}
+
+// visit finds the nodes of all readings of a path, and returns how many look-ups that took.
+func (m *Match) visit(s *Set, slashes bool) (lookups int) {
+	m.walker.begin(s)
+	m.walker.visit(&m.spelling, m.spelling.Elements)
+	if m.spelling.Literal != nil { // some servers do not resolve dot segments
+		m.walker.visit(&m.spelling, m.spelling.Literal)
+	}
+	if slashes {
+		m.walker.visit(&m.slashed, m.slashed.Elements)
+	}
+	return m.walker.lookups
 }
