@@ -154,16 +154,14 @@ func (e *Evaluation) report(now int64, counted bool) {
 			}
 			v.Outcome = c.list[i].Outcome
 			if v.Refused() {
-				cost := c.list[i].Cost
-				never = never || (cost > 1 || !e.limits.bound[r.Slot].allowsOne) && neverAllows(r, now, cost)
+				never = never || e.limits.bound[r.Slot].never(r, now, c.list[i].Cost)
 				e.RetryAfter = max(e.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
 			}
 			if !counted {
 				continue
 			}
-			if !v.Allowed && e.sampler.Allow(now) {
-				e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules),
-					c.list[i].Key, &e.request, r.Shadow)
+			if !v.Allowed {
+				e.noteRefusal(r, c.list[i].Key, now)
 			}
 			e.count(r, v)
 		}
@@ -176,6 +174,13 @@ func (e *Evaluation) report(now int64, counted bool) {
 	if e.exempt {
 		e.Verdicts = slices.DeleteFunc(e.Verdicts, func(v rule.Verdict) bool { return v.Rule == nil })
 		e.rules = slices.DeleteFunc(e.rules, func(r *plan.Rule) bool { return r == nil })
+	}
+}
+
+// noteRefusal records an actor that a rule has refused, or would have refused, if it is in the sample.
+func (e *Evaluation) noteRefusal(r *plan.Rule, key []byte, now int64) {
+	if e.sampler.Allow(now) {
+		e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules), key, &e.request, r.Shadow)
 	}
 }
 

@@ -61,10 +61,8 @@ func (s *single) take(ctx context.Context, e *Evaluation, now int64) (plain bool
 // refused records a refusal. It does so before the tally counts it, see [refusals.Log.Note].
 func (s *single) refused(e *Evaluation, b *bound, r *plan.Rule, now int64) {
 	ch := &s.charge[0]
-	if !r.Shadow && ((ch.Cost == 1 && b.allowsOne) || !neverAllows(r, now, ch.Cost)) {
+	if !r.Shadow && !b.never(r, now, ch.Cost) {
 		e.RetryAfter = time.Duration(max(ch.Outcome.Wait, 1)) * time.Microsecond
 	}
-	if e.sampler.Allow(now) {
-		e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules), ch.Key, &e.request, r.Shadow)
-	}
+	e.noteRefusal(r, ch.Key, now)
 }

@@ -173,6 +173,11 @@ func neverAllows(r *plan.Rule, now, cost int64) bool {
 	return !first.Allowed && !r.Meter.Peek(limit.State{}, now+first.Wait, cost).Allowed
 }
 
+// never is neverAllows. For a cost of 1 the answer is known from the binding.
+func (b *bound) never(r *plan.Rule, now, cost int64) bool {
+	return (cost > 1 || !b.allowsOne) && neverAllows(r, now, cost)
+}
+
 // join puts a request that was evaluated at the moment now, and refused, into the queue in which it
 // has to wait longest. In three cases it reports false, and the request is in no queue. A rule that
 // refuses the request has no wait, or too short a one. The cost is never allowed. No more requests may

@@ -179,7 +179,7 @@ func (w *walker) lookup(next, from *level, name []byte) {
 	}
 	for _, i := range from.nodes {
 		n := w.visited[i].node
-		child := n.child
+		child := n.child // not by n.named, for which a long name would have to be copied
 		if n.first != string(name) {
 			child = n.children[string(name)]
 		}
