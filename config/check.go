@@ -11,21 +11,6 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Check returns an error that names the values of c that are out of range. It is for configurations
-// that a program has built, after [Config.Filled]; those of Parse have no such values. It does not
-// check what needs the vocabulary, such as actors and limits: a limiter does.
-func (c *Config) Check() error {
-	errs := []error{
-		inRange("max_keys", int64(c.MaxKeys), maxKeysForm),
-		inRange("response.status", int64(c.Response.Status), statusForm),
-		c.Redis.check(),
-	}
-	for i := range c.Limits {
-		errs = append(errs, checkEntry(&c.Limits[i]))
-	}
-	return errors.Join(errs...)
-}
-
 // inRange returns an error if a number does not fit its form.
 func inRange(key string, n int64, f wholeForm) error {
 	if n < f.least || n > f.most {
@@ -36,7 +21,7 @@ func inRange(key string, n int64, f wholeForm) error {
 
 var prefixPattern = regexp.MustCompile(prefixForm.pattern)
 
-func (r *Redis) check() error {
+func checkRedis(r *Redis) error {
 	if r == nil {
 		return nil
 	}

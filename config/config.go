@@ -10,6 +10,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -77,6 +78,21 @@ func (c *Config) Filled(v Vocabulary) *Config {
 	f := *c
 	f.fill(v)
 	return &f
+}
+
+// Check returns an error that names the values of c that are out of range. It is for configurations
+// that a program has built, after [Config.Filled]; those of Parse have no such values. It does not
+// check what needs the vocabulary, such as actors and limits: a limiter does.
+func (c *Config) Check() error {
+	errs := []error{
+		inRange("max_keys", int64(c.MaxKeys), maxKeysForm),
+		inRange("response.status", int64(c.Response.Status), statusForm),
+		checkRedis(c.Redis),
+	}
+	for i := range c.Limits {
+		errs = append(errs, checkEntry(&c.Limits[i]))
+	}
+	return errors.Join(errs...)
 }
 
 // fill puts defaults into c. It copies what c points to before a change, and nothing else, because a
