@@ -178,6 +178,35 @@ func TestGatewayOfAnotherClock(t *testing.T) {
 	}
 }
 
+// Who learns that Redis is reachable can rely on it: the next request is counted there.
+func TestReachableWhenReported(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	opened, up, down := make(chan struct{}), make(chan bool, 100), make(chan bool, 100)
+	var s *Store
+	s, err := Open(Options{URL: r.URL(), Timeout: 200 * time.Millisecond, Changed: func(h Health) {
+		<-opened
+		if h.Up {
+			up <- s.Up()
+		} else if h.Reason != nil {
+			down <- true
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	close(opened)
+	for range 2 { // at the start, and after an outage
+		if !<-up {
+			t.Error("Redis was reported reachable before requests use it")
+		}
+		r.Kill()
+		<-down
+		r.Restart()
+	}
+}
+
 // A probe that was in flight when a request failed does not show that Redis is healthy, so the store asks
 // again. One failure is no outage.
 func TestFailureDuringProbe(t *testing.T) {
@@ -275,13 +304,17 @@ func TestLeasesAfterOutage(t *testing.T) {
 func TestLeasesReleasedLate(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
+	p := redistest.StartProxy(t, r.Addr())
 	var s *Store
 	var late atomic.Pointer[[]limit.Charge]
 	var down atomic.Bool
-	s, err := Open(Options{URL: r.URL(), Timeout: time.Second, Changed: func(h Health) {
-		ch := late.Load()
+	s, err := Open(Options{URL: "redis://" + p.Addr(), Timeout: time.Second, Changed: func(h Health) {
 		down.Store(!h.Up)
-		if !h.Up || ch == nil || !late.CompareAndSwap(ch, nil) {
+		if h.Gateways == 1 {
+			return
+		}
+		ch := late.Swap(nil) // the last report before requests use Redis again
+		if ch == nil {
 			return
 		}
 		s.Refund(*ch)
@@ -306,13 +339,14 @@ func TestLeasesReleasedLate(t *testing.T) {
 	if _, second := enter(); !ok || !second {
 		t.Fatal("refused while there was a place")
 	}
-	r.Freeze()
+	p.Freeze()
 	if _, ok := enter(); ok {
 		t.Fatal("a frozen Redis answered")
 	}
 	late.Store(&inside)
 	testproc.Eventually(t, func() bool { return down.Load() })
-	r.Thaw()
+	watch(t, Options{URL: r.URL()}) // another gateway, of which this one learns now
+	p.Resume()
 	testproc.Eventually(t, s.Up)
 	testproc.Eventually(t, func() bool { _, ok := enter(); return ok })
 	if _, ok := enter(); ok {

@@ -259,10 +259,14 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 		<-s.link.down //nolint:errcheck // an old reason
 	}
 	w.back = time.Now()
-	w.report(Health{Up: true, Gateways: max(gateways, w.health.Gateways), Forgot: w.forgot})
-	w.forgot = false
+	gateways = max(gateways, w.health.Gateways)
+	if w.forgot || gateways != w.health.Gateways { // what the next requests are evaluated by
+		w.report(Health{Up: w.health.Up, Gateways: gateways, Forgot: w.forgot})
+		w.forgot = false
+	}
 	last := s.debts.sendSome(fewDebts, true)
-	s.link.up.Store(true) // after the report
+	s.link.up.Store(true)
+	w.report(Health{Up: true, Gateways: gateways}) // only now: who reads it relies on it
 	s.once.Do(func() { close(s.ready) })
 	if err := wait(last); err != nil {
 		s.link.fail(err) // the call may have failed before Redis was in use

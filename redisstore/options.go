@@ -37,7 +37,8 @@ type Options struct {
 	StillCounts func(counters string, key []byte, n int64) int64
 
 	// Changed is called when Redis becomes reachable or unreachable, when it has forgotten, and
-	// when the number of gateways changes. One goroutine calls it. May be nil.
+	// when the number of gateways changes. It learns that Redis is reachable once requests use
+	// it, and of the other two before. One goroutine calls it. May be nil.
 	Changed func(Health)
 
 	// Reset is called when an actor's counter was reset, by this Store or by another gateway,
