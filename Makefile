@@ -80,11 +80,12 @@ vulnerabilities:
 fuzz:
 	@set -e; for f in $(FUZZ); do echo "== $$f"; go test -run '^$$' -fuzz "^$${f#*:}$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1000x ./$${f%%:*}; done
 
-## bench: measure Diana, its rivals and floors, and write docs/performance.{json,md,svg}; BENCH='-run global' measures a part and only prints it
+## bench: measure Diana, its rivals and floors, and write docs/performance.{json,md,svg} after each group;
+## BENCH='-run global,gateway' measures these groups again and keeps the figures of the others
 bench: deps
 	cd bench && go run . $(BENCH)
 
-## bench-quick: the same within a minute, to test the program; it writes no page
+## bench-quick: the same within a minute, to test the program; it changes no file in docs
 bench-quick: deps
 	cd bench && go run . -quick $(BENCH)
 

@@ -82,7 +82,7 @@ func bandwidthIn(ctx context.Context, r *run, y *yard) error {
 		return err
 	}
 	if r.quick { // a response takes seconds
-		r = r.once()
+		r = r.atMost(1)
 	}
 	workload := slowedWorkload
 	if r.quick {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -124,7 +125,63 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// Only a complete run replaces the published report.
+// An interruption, or a group that fails, leaves what other groups measured, and its own older figures.
+func TestSaveEachGroup(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "figures.json")
+	ctx, interrupt := context.WithCancel(context.Background())
+	value, failure := 1.0, error(nil)
+	measure := func(after func() error) func(context.Context, *run) error {
+		return func(_ context.Context, r *run) error {
+			r.row(r.group+"'s workload", "system", diana).add(p50, value)
+			return after()
+		}
+	}
+	groups := []group{
+		{name: "global", measure: measure(func() error { return nil })},
+		{name: "valkey", measure: measure(func() error { return failure })},
+		{name: "gateway", measure: measure(func() error { return nil })},
+		{name: "growth", measure: measure(func() error {
+			if failure != nil {
+				interrupt()
+			}
+			return nil
+		})},
+		{name: "reload", measure: measure(func() error { return nil })},
+	}
+	for _, value = range []float64{1, 2} {
+		r, _, err := newRun([]string{"-rounds", "1"}, t.Output())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.groups = groups
+		if err := r.measure(ctx, t.Output(), file); value == 2 && (!errors.Is(err, failure) || !errors.Is(err, errInterrupted)) || value == 1 && err != nil {
+			t.Errorf("measure: %v", err)
+		}
+		failure = errors.New("failed")
+	}
+	saved, err := readReport(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, m := range saved.Rows {
+		got[m.Group] += m.series(p50).Median
+	}
+	if want := map[string]float64{"global": 2, "valkey": 1, "gateway": 2, "growth": 1, "reload": 1}; !maps.Equal(got, want) {
+		t.Errorf("the figures are %v, want %v", got, want)
+	}
+	for i, want := range []string{"valkey growth reload", "global gateway"} {
+		var names []string
+		for _, g := range saved.Origins[i].Groups {
+			names = append(names, g.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("run %d measured %s, want %s", i, got, want)
+		}
+	}
+}
+
+// A quick run, and one of few rounds, does not change the published report.
 func TestFile(t *testing.T) {
 	for _, tc := range []struct {
 		args      []string
@@ -134,7 +191,8 @@ func TestFile(t *testing.T) {
 		{[]string{"-run", "all", "-rounds", "7"}, true},
 		{[]string{"-rounds", "3"}, false},
 		{[]string{"-quick"}, false},
-		{[]string{"-run", "global"}, false},
+		{[]string{"-run", "global"}, true},
+		{[]string{"-run", "global", "-quick"}, false},
 		{[]string{"-json", "figures.json"}, false},
 	} {
 		_, file, err := newRun(tc.args, t.Output())

@@ -98,10 +98,9 @@ func openExactYard(ctx context.Context, r *run, y *exactYard) (*exactRun, error)
 }
 
 func (x *exactRun) measure(ctx context.Context, r *run) error {
-	rounds := *r
-	rounds.rounds = min(r.rounds, 2) // because each takes a minute
+	rounds := r.atMost(2) // because each takes a minute
 	if r.quick {
-		rounds.rounds = 1
+		rounds = r.atMost(1)
 	}
 	return rounds.interleave(ctx, len(x.systems), func(round, i int) error {
 		s := x.systems[i]

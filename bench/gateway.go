@@ -103,9 +103,9 @@ func missing(program string) error {
 func measureGateway(ctx context.Context, r *run) error { return inYard(ctx, r, gatewaysIn) }
 
 func gatewaysIn(ctx context.Context, r *run, y *yard) error {
-	r.report.Machine.Wrk = versionOf("wrk", "-v")
+	r.origin.Machine.Wrk = versionOf("wrk", "-v")
 	if !r.quick {
-		r.report.Machine.Nginx = versionOf(nginxProgram(), "-v")
+		r.origin.Machine.Nginx = versionOf(nginxProgram(), "-v")
 	}
 	r.note("  building diana")
 	if err := y.prepare(ctx, "upstream"); err != nil {
@@ -116,7 +116,7 @@ func gatewaysIn(ctx context.Context, r *run, y *yard) error {
 		return err
 	}
 	if r.quick { // wrk runs for a second at least
-		r = r.once()
+		r = r.atMost(1)
 	} else {
 		r.note("  warming up")
 		for _, s := range systems {

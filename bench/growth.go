@@ -69,7 +69,7 @@ func sizeText(n int) string {
 
 func measureGrowth(ctx context.Context, r *run) error {
 	if r.quick {
-		r = r.once()
+		r = r.atMost(1)
 	}
 	for _, measure := range []func(context.Context, *run) error{growURLs, growKeys} {
 		if err := measure(ctx, r); err != nil {

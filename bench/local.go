@@ -64,6 +64,8 @@ const (
 var (
 	nsDecision = figure{name: "ns", format: nsText}
 	allocs     = figure{name: "allocs", format: fewText}
+
+	localFigures = []figure{nsDecision, allocs, slowest, bytesKey, gcTime}
 )
 
 // fewText ignores fractions, such as the few allocations of the measurement itself.
@@ -102,7 +104,7 @@ const (
 func localGroup() group {
 	return group{
 		name: "local", title: "In one process", lines: localLines(), measure: measureLocal,
-		figures: []figure{nsDecision, allocs, slowest, bytesKey, gcTime},
+		figures: localFigures,
 	}
 }
 
@@ -152,7 +154,7 @@ func measureMillion(ctx context.Context, r *run) error {
 	calls := r.count(500_000, 200_000)
 	systems := append(localSystems(), localSystem{name: onlyClock, kind: floor, open: openNothing})
 	if r.quick { // a round takes a second for each system
-		r = r.once()
+		r = r.atMost(1)
 	}
 	err := fill(ctx, r, 1, keys, systems, func(s *localSystem, l *localLimiter) {
 		if s.kind == floor {
@@ -204,19 +206,18 @@ func measureTenMillion(ctx context.Context, r *run) error {
 	})
 }
 
-func hugeGroup() group { return group{name: "huge", measure: measureHuge} }
+func hugeGroup() group { return group{name: "huge", measure: measureHuge, figures: localFigures} }
 
 // measureHuge measures the rivals with ten million keys. It is a group of its own because ten
 // million keys of one rival take half a minute and gigabytes. Each rival is filled once and
-// asked once a round. Its rows are in the group local, beside Diana.
+// asked once a round. Its workloads are those of the group local, where Diana's rows are.
 func measureHuge(ctx context.Context, r *run) error {
 	if r.quick {
 		return nil
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	even, keys := uniform(10*million), all(10*million)
-	once := r.once()
-	once.group = "local"
+	once := r.atMost(1)
 	return fill(ctx, once, 10, keys, localRivals(), func(s *localSystem, l *localLimiter) {
 		for range r.rounds {
 			timed(once, localTen, s, l, 500_000, even)

@@ -5,14 +5,15 @@
 //	bench [-run groups] [-quick] [-rounds n] [-json file]
 //	bench page [file]
 //
-// It prints every figure and the targets that Diana meets or misses, and writes the figures to
-// a file as JSON. A complete run writes docs/performance.json, docs/performance.md and
-// docs/performance.svg. Any other run writes a file in results/. The command page makes
-// the page and its picture from an existing file.
+// It prints every figure and the targets that Diana meets or misses. After each group it writes
+// docs/performance.json, docs/performance.md and docs/performance.svg, so an interruption loses
+// only the group that it interrupts. Other groups keep their older figures, each with its date and
+// its machine. With -quick or fewer than 5 rounds it writes a file in results/ instead. The command
+// page makes the page and its picture from an existing file.
 //
 // The program starts the Redis and the web servers that it needs. It exits with 0 whatever
-// the figures are, with 1 if it could not measure something, and with 2 if its arguments are
-// wrong.
+// the figures are, with 1 if it was interrupted or could not measure something, and with 2 if its
+// arguments are wrong.
 //
 // A group is one file that measures something and one line in allGroups. Files whose names
 // begin with the name of a group belong to it. diana.go holds the calls to Diana's API.
@@ -106,10 +107,7 @@ func bench(ctx context.Context, args []string, out, notes io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := r.measure(ctx, out, file); err != nil || file != publishedReport {
-		return err
-	}
-	return runPage(nil, out)
+	return r.measure(ctx, out, file)
 }
 
 // newRun parses the arguments. It also returns the name of the file for the figures.
@@ -119,7 +117,7 @@ func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
 	names := f.String("run", "all", "groups to measure, separated by commas: "+strings.Join(groupNames(), ", "))
 	quick := f.Bool("quick", false, "measure less, within a minute: to test the program, not to quote the figures")
 	rounds := f.Int("rounds", 0, "number of rounds; 0 means 5, or 3 with -quick")
-	f.StringVar(&file, "json", "", "`file` for the figures (default docs/performance.json for a complete run, else results/TIME.json)")
+	f.StringVar(&file, "json", "", "`file` for the figures (default docs/performance.json, or results/TIME.json with -quick or less than 5 rounds)")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return nil, "", err
@@ -140,15 +138,16 @@ func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
 	if r.groups, err = chooseGroups(*names); err != nil {
 		return nil, "", usageError{err}
 	}
-	r.report = &report{
+	r.origin = &origin{
 		At: time.Now(), Command: strings.Join(append([]string{"bench"}, args...), " "),
 		Revision: revision(), Machine: thisMachine(), Rounds: r.rounds, Quick: r.quick,
 	}
-	if file == "" && r.complete() {
+	r.report = &report{Origins: []*origin{r.origin}}
+	if file == "" && r.publishable() {
 		file = publishedReport
 	}
 	if file == "" {
-		file = filepath.Join("results", r.report.At.UTC().Format("20060102-150405")+".json")
+		file = filepath.Join("results", r.origin.At.UTC().Format("20060102-150405")+".json")
 	}
 	return r, file, nil
 }

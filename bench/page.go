@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -49,13 +48,9 @@ func runPage(args []string, out io.Writer) error {
 
 // published returns the contents of the files beside a report.
 func published(file string) (map[string][]byte, error) {
-	text, err := os.ReadFile(file)
+	r, err := readReport(file)
 	if err != nil {
 		return nil, err
-	}
-	r := &report{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	base := strings.TrimSuffix(file, ".json")
 	page, err := os.ReadFile(base + ".md")
@@ -100,8 +95,19 @@ func fillPage(page []byte, blocks map[string]string) ([]byte, error) {
 
 // about says what was measured, when, on what, and how.
 func about(r *report) string {
-	m := r.Machine
-	args := strings.TrimSpace(strings.TrimPrefix(r.Command, "bench"))
+	var b strings.Builder
+	for _, o := range r.Origins {
+		b.WriteString(o.about())
+	}
+	return b.String() +
+		fmt.Sprintf("- Distance between the lowest and the highest round: at most %.0f %% of the median for half of the figures, %.0f %% for nine in ten.\n",
+			100*r.spread(0.5), 100*r.spread(0.9))
+}
+
+// about says the same of the groups of one run.
+func (o *origin) about() string {
+	m := o.Machine
+	args := strings.TrimSpace(strings.TrimPrefix(o.Command, "bench"))
 	command := "make bench"
 	if args != "" {
 		command += " BENCH='" + args + "'"
@@ -112,11 +118,16 @@ func about(r *report) string {
 			versions = append(versions, v[0]+v[1])
 		}
 	}
-	return fmt.Sprintf("- `%s` measured these figures on %s, in %.1f minutes. They are medians of %d interleaved rounds.\n",
-		command, r.At.UTC().Format("2006-01-02 15:04 UTC"), r.Took/60, r.Rounds) +
-		fmt.Sprintf("- Distance between the lowest and the highest round: at most %.0f %% of the median for half of the figures, %.0f %% for nine in ten.\n",
-			100*r.spread(0.5), 100*r.spread(0.9)) +
-		fmt.Sprintf("- Revision of Diana: %s.\n", r.Revision) +
+	var groups []string
+	for _, g := range o.Groups {
+		if g.Took > 0 {
+			g.Name += fmt.Sprintf(" %.0f s", g.Took)
+		}
+		groups = append(groups, g.Name)
+	}
+	return fmt.Sprintf("- `%s` measured these groups on %s, in %.1f minutes, with at most %d interleaved rounds: %s.\n",
+		command, o.At.UTC().Format("2006-01-02 15:04 UTC"), o.Took/60, o.Rounds, strings.Join(groups, ", ")) +
+		fmt.Sprintf("- Revision of Diana: %s.\n", o.Revision) +
 		fmt.Sprintf("- Machine: %d cores, %s, %s. All clients and servers share the cores.\n", m.Cores, m.CPU, m.OS) +
 		fmt.Sprintf("- Versions: %s.\n", strings.Join(versions, ", ")) +
 		fmt.Sprintf("- Other load: the load averages before the run were %s. Other programs used %.0f %% of the cores during the run.\n", m.Load, m.Others)

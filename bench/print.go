@@ -14,7 +14,7 @@ import (
 func printReport(r *report, out io.Writer) error {
 	var b strings.Builder
 	b.WriteString(about(r))
-	if r.Quick {
+	if slices.ContainsFunc(r.Origins, func(o *origin) bool { return o.Quick }) {
 		b.WriteString("- This was a quick run: do not quote its figures.\n")
 	}
 	figures := figuresOfGroups()

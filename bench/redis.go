@@ -16,7 +16,7 @@ func startRedis(r *run) (s *redistest.Server, stop func(), err error) {
 	if s, stop, err = startServer(""); err != nil {
 		return nil, nil, err
 	}
-	err = caught(func() { r.report.Machine.Redis = s.Info("server")["redis_version"] })
+	err = caught(func() { r.origin.Machine.Redis = s.Info("server")["redis_version"] })
 	if err != nil {
 		stop()
 	}

@@ -5,6 +5,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,16 +16,28 @@ import (
 	"time"
 )
 
-// report is everything that a run measures. It is saved as JSON.
+// report is the newest figures of each group. It is saved as JSON.
 type report struct {
-	At       time.Time `json:"at"`
-	Command  string    `json:"command"`
-	Revision string    `json:"revision,omitempty"` // of Diana, as Git describes it
-	Took     float64   `json:"took,omitempty"`     // seconds
-	Machine  machine   `json:"machine"`
-	Rounds   int       `json:"rounds"`
-	Quick    bool      `json:"quick"`
-	Rows     []*row    `json:"rows"`
+	Origins []*origin `json:"runs"` // each group is in one of them
+	Rows    []*row    `json:"rows"`
+}
+
+// origin is a run of this program, with all that its figures depend on.
+type origin struct {
+	At       time.Time       `json:"at"`
+	Command  string          `json:"command"`
+	Revision string          `json:"revision,omitempty"` // of Diana, as Git describes it
+	Took     float64         `json:"took,omitempty"`     // seconds
+	Machine  machine         `json:"machine"`
+	Rounds   int             `json:"rounds"` // of most groups; some have fewer
+	Quick    bool            `json:"quick"`
+	Groups   []measuredGroup `json:"groups"`
+}
+
+// measuredGroup is a group whose newest figures are of a run.
+type measuredGroup struct {
+	Name string  `json:"name"`
+	Took float64 `json:"took,omitempty"` // seconds
 }
 
 // kind says what a row is to Diana.
@@ -172,13 +187,56 @@ func (r *report) spread(q float64) float64 {
 	return spreads[int(q*float64(len(spreads)-1))]
 }
 
+// readReport reads a report. Without a file it returns an empty one.
+func readReport(file string) (*report, error) {
+	r := &report{}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return r, nil
+}
+
+// with returns the report with the groups of a newer run instead of its own.
+func (r *report) with(newer *report) *report {
+	replaced := func(group string) bool {
+		return slices.ContainsFunc(newer.Origins, func(o *origin) bool {
+			return slices.ContainsFunc(o.Groups, func(g measuredGroup) bool { return g.Name == group })
+		})
+	}
+	all := &report{}
+	for _, o := range r.Origins {
+		older := *o
+		older.Groups = slices.DeleteFunc(slices.Clone(o.Groups), func(g measuredGroup) bool { return replaced(g.Name) })
+		if len(older.Groups) > 0 {
+			all.Origins = append(all.Origins, &older)
+		}
+	}
+	all.Origins = append(all.Origins, newer.Origins...)
+	all.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(m *row) bool { return replaced(m.Group) })
+	all.Rows = append(all.Rows, newer.Rows...)
+	order := groupNames()
+	slices.SortStableFunc(all.Rows, func(a, b *row) int {
+		return slices.Index(order, a.Group) - slices.Index(order, b.Group)
+	})
+	return all
+}
+
 // save writes the report as JSON, one row to a line.
 func (r *report) save(file string) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	text = bytes.ReplaceAll(text, []byte(`{"group":`), []byte("\n"+`{"group":`))
+	for _, begin := range []string{`{"at":`, `{"group":`} {
+		text = bytes.ReplaceAll(text, []byte(begin), []byte("\n"+begin))
+	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}

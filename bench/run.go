@@ -21,22 +21,22 @@ type run struct {
 	quick  bool
 	tiny   bool // a test, which ignores the figures
 	report *report
+	origin *origin // of the report, which has no other
 	notes  io.Writer
 }
 
-// complete reports whether the figures may be published.
-func (r *run) complete() bool {
-	return len(r.groups) == len(allGroups()) && !r.quick && r.rounds >= fullRounds
+// publishable reports whether the figures may be published.
+func (r *run) publishable() bool { return !r.quick && r.rounds >= fullRounds }
+
+// atMost returns a run with at most n rounds, for slow workloads.
+func (r *run) atMost(n int) *run {
+	some := *r
+	some.rounds = min(r.rounds, n)
+	return &some
 }
 
-// once returns a run with a single round, for slow workloads.
-func (r *run) once() *run {
-	once := *r
-	once.rounds = 1
-	return &once
-}
-
-// measure measures all groups, prints the report and writes it to a file.
+// measure measures all groups and prints the report. It saves the figures of a group as soon as it has
+// them, and goes on after a group that fails. An interrupted or failed group keeps its older figures.
 func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	for _, g := range r.groups {
 		if g.needs != nil {
@@ -45,31 +45,56 @@ func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 			}
 		}
 	}
+	older, err := readReport(file)
+	if err != nil {
+		return err
+	}
 	before := machineTime()
+	var failed []error
 	for _, g := range r.groups {
 		r.group = g.name
 		r.note("%s", g.name)
-		took := stopwatch()
+		rows, took := len(r.report.Rows), stopwatch()
 		err := g.measure(ctx, r)
 		r.note("  took %.0f s", took().Seconds())
 		if ctx.Err() != nil {
-			return errors.New("interrupted")
+			err = errInterrupted
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", g.name, err)
+			r.report.Rows = r.report.Rows[:rows]
+			failed = append(failed, fmt.Errorf("%s: %w", g.name, err))
+			r.note("  failed: %v", err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		r.origin.Groups = append(r.origin.Groups, measuredGroup{g.name, round(took())})
+		r.origin.Took = round(time.Since(r.origin.At))
+		r.origin.Machine.Others = machineTime().othersSince(before)
+		if err := save(older.with(r.report), file); err != nil {
+			return err
 		}
 	}
-	r.report.Took = time.Since(r.report.At).Round(time.Second).Seconds()
-	r.report.Machine.Others = machineTime().othersSince(before)
-	if err := printReport(r.report, out); err != nil {
-		return err
+	if len(r.origin.Groups) > 0 {
+		r.note("written to %s", file)
+		failed = append(failed, printReport(r.report, out))
 	}
-	if err := r.report.save(file); err != nil {
-		return err
-	}
-	r.note("written to %s", file)
-	return nil
+	return errors.Join(failed...)
 }
+
+var errInterrupted = errors.New("interrupted")
+
+// save writes a report, and the page if the report has one.
+func save(r *report, file string) error {
+	if err := r.save(file); err != nil || file != publishedReport {
+		return err
+	}
+	return runPage(nil, io.Discard)
+}
+
+// round returns whole seconds.
+func round(d time.Duration) float64 { return d.Round(time.Second).Seconds() }
 
 // note writes a line of progress.
 func (r *run) note(format string, args ...any) {

@@ -77,14 +77,14 @@ func measureValkey(ctx context.Context, r *run) error {
 		system.name = engine.name
 		places = append(places, enginePlace{server, system})
 	}
-	err := caught(func() { r.report.Machine.Valkey = places[0].server.Info("server")["valkey_version"] })
+	err := caught(func() { r.origin.Machine.Valkey = places[0].server.Info("server")["valkey_version"] })
 	if err != nil {
 		return err
 	}
 	if r.quick {
-		r = r.once()
+		r = r.atMost(1)
 	}
-	once := r.once()
+	once := r.atMost(1)
 	once.notes = io.Discard // measure would name the workload again and again
 	for _, l := range valkeyLoads() {
 		if r.quick && l.callers == 1 && !r.tiny {
