@@ -81,7 +81,8 @@ func bandwidthIn(ctx context.Context, r *run, y *yard) error {
 	if err != nil {
 		return err
 	}
-	if r.quick { // a response takes seconds
+	r = r.atMost(2) // because a response takes ten seconds
+	if r.quick {
 		r = r.atMost(1)
 	}
 	workload := slowedWorkload

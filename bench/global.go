@@ -60,6 +60,8 @@ const (
 	dianaStore         = "Diana redisstore"
 	redisRateName      = "redis_rate"
 	redisRatePipelined = "redis_rate, AutoPipeline"
+	throttledRedis     = "throttled"
+	fixedWindows       = "ulule (fixed window)"
 	evalshaRueidis     = "EVALSHA each, rueidis"
 )
 
@@ -124,24 +126,18 @@ const (
 	threeWorkload   = "3 rules: all, account, device"
 )
 
-func globalLoads(devices int) (loads []globalLoad) {
+func globalLoads(devices int) []globalLoad {
 	many := uniform(devices)
-	for _, w := range []globalLoad{
-		{name: hotWorkload, rules: 1, actors: hotKey()},
-		{name: plentyWorkload, actors: hotKey()},
-		{name: uniformWorkload, rules: 1, actors: many},
-		{name: zipfWorkload, rules: 1, actors: zipf(devices, 0.99)},
-		{name: threeWorkload, rules: 3, actors: many, accounts: uniform(devices / 10)},
-	} {
-		for _, callers := range []int{1, 32, 256} {
-			if w.rules == 0 && callers != 256 {
-				continue // a few callers do not make a key hot
-			}
-			l := w
-			l.name, l.callers = globalName(w.name, callers), callers
-			l.quick = callers == 256 && w.name != zipfWorkload && w.name != plentyWorkload
-			loads = append(loads, l)
-		}
+	loads := []globalLoad{
+		{name: hotWorkload, callers: 256, rules: 1, quick: true, actors: hotKey()},
+		{name: plentyWorkload, callers: 256, actors: hotKey()},
+		{name: uniformWorkload, callers: 256, rules: 1, quick: true, actors: many},
+		{name: uniformWorkload, callers: 32, rules: 1, actors: many},
+		{name: zipfWorkload, callers: 256, rules: 1, actors: zipf(devices, 0.99)},
+		{name: threeWorkload, callers: 256, rules: 3, quick: true, actors: many, accounts: uniform(devices / 10)},
+	}
+	for i := range loads {
+		loads[i].name = globalName(loads[i].name, loads[i].callers)
 	}
 	return loads
 }

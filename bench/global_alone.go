@@ -61,6 +61,8 @@ func measureAlone(ctx context.Context, r *run, server *redistest.Server, systems
 	add(dianaLimiter+", 3 rules", dianaLimiter, 3)
 	add("redis_rate, 1 rule", redisRateName, 1)
 	add("redis_rate, 3 rules", redisRateName, 3)
+	add(throttledRedis+", 1 rule", throttledRedis, 1)
+	add(fixedWindows+", 1 rule", fixedWindows, 1)
 	add(bareOne, evalshaRueidis, 1)
 	add("3 EVALSHA in one go, rueidis", evalshaRueidis, 3)
 

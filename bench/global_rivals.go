@@ -91,7 +91,7 @@ func openThrottledRedis(_ context.Context, s *redistest.Server) (*globalSystem, 
 			return nil, err
 		}
 	}
-	return rivalOn(client, "throttled", func(ctx context.Context, n int, key string) (bool, error) {
+	return rivalOn(client, throttledRedis, func(ctx context.Context, n int, key string) (bool, error) {
 		limited, _, err := limiters[n].RateLimitCtx(ctx, key, 1)
 		return !limited, err
 	}), nil
@@ -109,7 +109,7 @@ func openUluleRedis(_ context.Context, s *redistest.Server) (*globalSystem, erro
 	for _, n := range []int{perSecond, allLimit} {
 		limiters[n] = ulule.New(store, ulule.Rate{Period: time.Second, Limit: int64(n)})
 	}
-	return rivalOn(client, "ulule (fixed window)", func(ctx context.Context, n int, key string) (bool, error) {
+	return rivalOn(client, fixedWindows, func(ctx context.Context, n int, key string) (bool, error) {
 		got, err := limiters[n].Get(ctx, key)
 		return err == nil && !got.Reached, err
 	}), nil

@@ -92,9 +92,9 @@ func onOneThread(r *run, m *row, l *localLimiter, actors *population) {
 // rule each. The latter takes the URLs out of the processor's caches.
 func growURLs(ctx context.Context, r *run) error {
 	r.note("  %s", growingURLs)
-	sizes := []int{10, 100, 1000, 10_000, 100_000}
+	sizes := []int{10, 1000, 10_000, 100_000}
 	if r.tiny {
-		sizes = sizes[:3]
+		sizes = sizes[:2]
 	}
 	var limiters []*dianalib.Limiter
 	defer func() {
@@ -150,9 +150,10 @@ func urlDecisions(l *dianalib.Limiter, urls []int) *localLimiter {
 // growKeys asks for known keys. The floor draws a key, hashes it and reads the clock.
 func growKeys(ctx context.Context, r *run) error {
 	r.note("  %s", growingKeys)
-	sizes := []int{1000, 10_000, 100_000, million, 10 * million}
+	r = r.atMost(3) // because filling takes long
+	sizes := []int{1000, 100_000, million, 10 * million}
 	if r.quick {
-		sizes = sizes[:4]
+		sizes = sizes[:3]
 	}
 	if r.tiny {
 		sizes = sizes[:2]
@@ -190,7 +191,7 @@ func growGateways(ctx context.Context, r *run) error {
 		return err
 	}
 	defer stop()
-	sizes := []int{1, 2, 4, 8, 16}
+	sizes := []int{1, 4, 16}
 	if r.quick {
 		sizes = []int{1, 16}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -24,7 +25,6 @@ type quota struct {
 var (
 	usual   = quota{6000, time.Minute}                 // with a window of a second some systems would clear windows all the time
 	endless = quota{1_000_000_000, 1000 * time.Second} // lasts for a whole measurement
-	nothing = quota{1, 24 * time.Hour}                 // refuses everything but the first request
 )
 
 // step returns the time after which one more request is allowed.
@@ -59,6 +59,9 @@ const (
 	xTimeName    = "x/time/rate in a sync.Map"
 	casFloor     = "clock and compare-and-swap"
 	keyFloor     = "the key, its hash and the clock"
+
+	goLimiterName = "go-limiter"
+	httpRateName  = "httprate's local counter"
 )
 
 var (
@@ -97,7 +100,6 @@ const (
 	localPlenty  = "hot key, all allowed"
 	localUniform = "1 M keys, uniform"
 	localZipf    = "1 M keys, Zipf 0.99"
-	localRefused = "1 M keys, uniform, all refused"
 	localTen     = "10 M keys, uniform"
 )
 
@@ -153,7 +155,8 @@ func measureMillion(ctx context.Context, r *run) error {
 	even, skewed, keys := uniform(size), zipf(size, 0.99), all(size)
 	calls := r.count(500_000, 200_000)
 	systems := append(localSystems(), localSystem{name: onlyClock, kind: floor, open: openNothing})
-	if r.quick { // a round takes a second for each system
+	r = r.atMost(3) // because a round takes seconds for each system
+	if r.quick {
 		r = r.atMost(1)
 	}
 	err := fill(ctx, r, 1, keys, systems, func(s *localSystem, l *localLimiter) {
@@ -167,24 +170,7 @@ func measureMillion(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	if err := fill(ctx, r, 1, keys, otherMemstores(), func(*localSystem, *localLimiter) {}); err != nil || r.quick && !r.tiny {
-		return err
-	}
-	r.note("  %s", localRefused)
-	systems = localSystems()
-	return r.interleave(ctx, len(systems), func(_, i int) error {
-		l, err := systems[i].open(nothing, size)
-		if err != nil {
-			return err
-		}
-		defer l.end()
-		for decide, i := l.decider(), 0; i < keys.len(); i++ {
-			decide(keys.at(i))
-		}
-		runtime.GC()
-		timed(r, localRefused, &systems[i], l, calls, even)
-		return nil
-	})
+	return fill(ctx, r, 1, keys, otherMemstores(), func(*localSystem, *localLimiter) {})
 }
 
 // measureTenMillion does for ten million keys what measureMillion does for one. A quick run
@@ -199,7 +185,7 @@ func measureTenMillion(ctx context.Context, r *run) error {
 		{name: dianaMemory, kind: diana, open: openMemstore},
 		{name: onlyClock, kind: floor, open: openNothing},
 	}
-	return fill(ctx, r, 10, keys, ours, func(s *localSystem, l *localLimiter) {
+	return fill(ctx, r.atMost(3), 10, keys, ours, func(s *localSystem, l *localLimiter) {
 		if s.kind == diana {
 			timed(r, localTen, s, l, 500_000, even)
 		}
@@ -208,9 +194,9 @@ func measureTenMillion(ctx context.Context, r *run) error {
 
 func hugeGroup() group { return group{name: "huge", measure: measureHuge, figures: localFigures} }
 
-// measureHuge measures the rivals with ten million keys. It is a group of its own because ten
-// million keys of one rival take half a minute and gigabytes. Each rival is filled once and
-// asked once a round. Its workloads are those of the group local, where Diana's rows are.
+// measureHuge measures rivals with ten million keys. It is a group of its own because ten million keys
+// of one rival take up to half a minute and gigabytes. So it measures only the two rivals of which one is
+// the best in every figure of a million keys. Each is filled once and asked once a round. Its workloads are those of the group local, where Diana's rows are.
 func measureHuge(ctx context.Context, r *run) error {
 	if r.quick {
 		return nil
@@ -218,7 +204,10 @@ func measureHuge(ctx context.Context, r *run) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	even, keys := uniform(10*million), all(10*million)
 	once := r.atMost(1)
-	return fill(ctx, once, 10, keys, localRivals(), func(s *localSystem, l *localLimiter) {
+	leading := slices.DeleteFunc(localRivals(), func(s localSystem) bool {
+		return !slices.Contains([]string{goLimiterName, httpRateName}, s.name)
+	})
+	return fill(ctx, once, 10, keys, leading, func(s *localSystem, l *localLimiter) {
 		for range r.rounds {
 			timed(once, localTen, s, l, 500_000, even)
 		}

@@ -26,11 +26,11 @@ func localRivals() []localSystem {
 	}{
 		{xTimeName, openXTime},
 		{"juju/ratelimit in a sync.Map", openJuju},
-		{"go-limiter", openGoLimiter},
+		{goLimiterName, openGoLimiter},
 		{"throttled", openThrottledLocal},
 		{"ulule", openUluleLocal},
 		{"tollbooth", openTollbooth},
-		{"httprate's local counter", openHTTPRate},
+		{httpRateName, openHTTPRate},
 	} {
 		all = append(all, localSystem{name: s.name, kind: rival, open: s.open})
 	}

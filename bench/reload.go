@@ -81,6 +81,7 @@ func measureReload(ctx context.Context, r *run) error {
 		if r.tiny {
 			sizes = sizes[:1]
 		}
+		r = r.atMost(3) // because each takes half a minute
 		return r.interleave(ctx, len(sizes), func(_, i int) error { return reloadsOf(ctx, r, y, sizes[i]) })
 	})
 }

@@ -26,11 +26,13 @@ func valkeyName(workload string) string { return workload + ", Valkey beside Red
 
 func valkeyLoads() (loads []globalLoad) {
 	for _, l := range globalLoads(million) {
-		hot, many := l.name == globalName(hotWorkload, 256), l.name == globalName(uniformWorkload, 256)
-		if lone := l.name == globalName(uniformWorkload, 1); hot || many || lone {
-			l.name = valkeyName(l.name)
-			loads = append(loads, l)
+		if l.name == globalName(uniformWorkload, 32) {
+			l.name, l.callers = globalName(uniformWorkload, 1), 1
+		} else if l.name != globalName(hotWorkload, 256) && l.name != globalName(uniformWorkload, 256) {
+			continue
 		}
+		l.name = valkeyName(l.name)
+		loads = append(loads, l)
 	}
 	return loads
 }

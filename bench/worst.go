@@ -144,7 +144,7 @@ func measureWorst(ctx context.Context, r *run) error {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	err = r.interleave(ctx, len(requests), func(_, i int) error {
-		ns, _, _ := serve(h, requests[i].request, max(r.count(20_000, 2_000), 20))
+		ns, _, _ := serve(h, requests[i].request, max(r.count(4_000, 1_000), 20))
 		r.row(worstWorkload, requests[i].name, diana).add(nsRefusal, ns)
 		return nil
 	})
@@ -199,7 +199,7 @@ func findWorst(ctx context.Context, r *run, requests []worstRequest) error {
 		ground, _ := decisions(1, r.count(100_000, 10_000), clock, hotKey())
 		var times []float64
 		for range 20 {
-			n, took := max(r.count(500, 50), 5), stopwatch()
+			n, took := max(r.count(100, 20), 5), stopwatch()
 			for range n {
 				_ = set.Find(&m, asked)
 			}
