@@ -120,6 +120,9 @@ func TestRatio(t *testing.T) {
 	if got := ratio(row(10, 40, 10), row(5, 20, 1), p50); got != 2 {
 		t.Errorf("ratio %v, want 2", got)
 	}
+	if got := ratio(row(10, 20, 30), row(10), p50); got != 2 {
+		t.Errorf("ratio to another run's median %v, want 2", got)
+	}
 	if got := ratio(row(1), row(), p50); got != 0 {
 		t.Errorf("ratio to nothing %v, want 0", got)
 	}

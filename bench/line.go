@@ -115,6 +115,9 @@ func (l *line) candidate(ours, other *row) bool {
 // alike reports whether a row is of a rival that does the same work.
 func alike(ours, other *row) bool { return other.Kind == rival && other.Work == ours.Work }
 
+// sameWork reports whether a row is of a rival that may be called better or worse than ours.
+func sameWork(ours, other *row) bool { return alike(ours, other) && !unlike(ours, other) }
+
 // verdict returns "met", "missed" or "not measured", or "" for a line without a target.
 func (l *line) verdict(r *report) string {
 	if l.target == "" {

@@ -125,11 +125,9 @@ func (o *origin) about() string {
 		}
 		groups = append(groups, g.Name)
 	}
-	return fmt.Sprintf("- `%s` measured these groups on %s, in %.1f minutes, with at most %d interleaved rounds: %s.\n",
+	return fmt.Sprintf("- `%s` measured on %s, in %.1f minutes, with at most %d interleaved rounds: %s.\n",
 		command, o.At.UTC().Format("2006-01-02 15:04 UTC"), o.Took/60, o.Rounds, strings.Join(groups, ", ")) +
-		fmt.Sprintf("- Revision of Diana: %s.\n", o.Revision) +
-		fmt.Sprintf("- Machine: %d cores, %s, %s. All clients and servers share the cores.\n", m.Cores, m.CPU, m.OS) +
-		fmt.Sprintf("- Versions: %s.\n", strings.Join(versions, ", ")) +
+		fmt.Sprintf("- Machine: %d cores, %s, %s. Versions: Diana %s, %s.\n", m.Cores, m.CPU, m.OS, o.Revision, strings.Join(versions, ", ")) +
 		fmt.Sprintf("- Other load: the load averages before the run were %s. Other programs used %.0f %% of the cores during the run.\n", m.Load, m.Others)
 }
 
@@ -237,7 +235,7 @@ func unlike(ours, theirs *row) bool {
 	switch {
 	case strings.HasPrefix(ours.System, dianaLimiter):
 		return true // it finds the rules of a URL and makes a key, which the rivals are handed
-	case ours.Workload == refuseWorkload && theirs.System == nginxThree:
+	case ours.Workload == refuseWorkload && ours.System == dianaServe && theirs.System == nginxThree:
 		return true // its refusals have no fields
 	}
 	return false
@@ -250,7 +248,7 @@ func betterThan(r *report, rows []*row, f figure) (cells []string) {
 		return nil
 	}
 	ahead := func(ours, other *row) bool {
-		return alike(ours, other) && !unlike(ours, other) && clearlyBetter(other, ours, f)
+		return sameWork(ours, other) && clearlyBetter(other, ours, f)
 	}
 	var most float64
 	for _, ours := range rows {

@@ -86,7 +86,7 @@ func chapters(r *report) (all []chapter) {
 			if ours.series(l.figure) == nil || l.figure.better == neither || seen[name] {
 				continue
 			}
-			if best := r.best(ours, l.figure, alike); best != nil {
+			if best := r.best(ours, l.figure, sameWork); best != nil {
 				seen[name] = true
 				c.lines = append(c.lines, newComparison(r, name, l.figure, ours, best))
 			}
@@ -101,7 +101,7 @@ func chapters(r *report) (all []chapter) {
 func newComparison(r *report, what string, f figure, ours, best *row) comparison {
 	c := comparison{what: what}
 	for _, m := range r.Rows {
-		if m.Workload == ours.Workload && m != best && (m.Kind == floor || alike(ours, m)) {
+		if m.Workload == ours.Workload && m != best && (m.Kind == floor || sameWork(ours, m)) {
 			if ratio := timesBetter(ours, m, f); ratio != 0 {
 				c.dots = append(c.dots, dot{m.System, m.Kind, ratio})
 			}

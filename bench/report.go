@@ -150,14 +150,18 @@ func (r *report) workloads() (all [][]*row) {
 }
 
 // ratio returns a figure of one row divided by that of another: the median over the rounds,
-// because a disturbance affects all systems of a round. It returns 0 if a figure is missing.
+// because a disturbance affects all systems of a round. Rows with unequal numbers of rounds were not
+// measured side by side, so their medians are divided. It returns 0 if a figure is missing.
 func ratio(a, b *row, f figure) float64 {
 	x, y := a.series(f), b.series(f)
 	if x == nil || y == nil {
 		return 0
 	}
+	if len(x.Rounds) != len(y.Rounds) {
+		x, y = &series{Rounds: []float64{x.Median}}, &series{Rounds: []float64{y.Median}}
+	}
 	var ratios []float64
-	for i := range min(len(x.Rounds), len(y.Rounds)) {
+	for i := range x.Rounds {
 		if y.Rounds[i] != 0 {
 			ratios = append(ratios, x.Rounds[i]/y.Rounds[i])
 		}

@@ -36,7 +36,7 @@ func (r *run) atMost(n int) *run {
 }
 
 // measure measures all groups and prints the report. It saves the figures of a group as soon as it has
-// them, and goes on after a group that fails. An interrupted or failed group keeps its older figures.
+// them, and continues after a group that fails. An interrupted or failed group keeps its older figures.
 func (r *run) measure(ctx context.Context, out io.Writer, file string) error {
 	for _, g := range r.groups {
 		if g.needs != nil {

@@ -46,8 +46,6 @@ func valkeyGroup() group {
 		lines: []line{
 			compare("hot key, nearly all refused: decisions/s", hot, decisionRate, onValkey, onRedis),
 			compare("1 M keys: decisions/s", many, decisionRate, onValkey, onRedis),
-			compare("the same: p99", many, p99, onValkey, onRedis),
-			compare("the same: the server's CPU a decision", many, redisTime, onValkey, onRedis),
 			compare("a lone request: p50", lone, p50, onValkey, onRedis),
 		},
 	}

@@ -47,7 +47,6 @@ func worstGroup() group {
 		lines: []line{
 			worstOf("finding the rules of the worst path of 1 KiB", nsFind, pathOf(1<<10)).must("P1", atMost(nsFind, 20_000)),
 			worstOf("finding the rules of the worst path of 8 KiB", nsFind, pathOf(maxPath)).must("P1", atMost(nsFind, 100_000)),
-			worstOf("the same: in clock + compare-and-swap", floors, pathOf(maxPath)),
 			worstOf("refusing the worst request of any kind", nsRefusal, "Diana, ").must("P1", atMost(nsRefusal, 100_000)),
 		},
 	}
