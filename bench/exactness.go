@@ -99,9 +99,6 @@ func openExactYard(ctx context.Context, r *run, y *exactYard) (*exactRun, error)
 
 func (x *exactRun) measure(ctx context.Context, r *run) error {
 	rounds := r.atMost(2) // because each takes a minute
-	if r.quick {
-		rounds = r.atMost(1)
-	}
 	return rounds.interleave(ctx, len(x.systems), func(round, i int) error {
 		s := x.systems[i]
 		r.note("  round %d of %d: %s", round+1, rounds.rounds, s.name)

@@ -65,9 +65,6 @@ func sizeText(n int) string {
 }
 
 func measureGrowth(ctx context.Context, r *run) error {
-	if r.quick {
-		r = r.atMost(1)
-	}
 	for _, measure := range []func(context.Context, *run) error{growURLs, growKeys} {
 		if err := measure(ctx, r); err != nil {
 			return err
@@ -90,7 +87,7 @@ func onOneThread(r *run, m *row, l *localLimiter, actors *population) {
 func growURLs(ctx context.Context, r *run) error {
 	r.note("  %s", growingURLs)
 	sizes := []int{10, 1000, 10_000, 100_000}
-	if r.tiny {
+	if r.quick {
 		sizes = sizes[:2]
 	}
 	var limiters []*dianalib.Limiter
@@ -150,9 +147,6 @@ func growKeys(ctx context.Context, r *run) error {
 	r = r.atMost(3) // because filling takes long
 	sizes := []int{1000, 100_000, million, 10 * million}
 	if r.quick {
-		sizes = sizes[:3]
-	}
-	if r.tiny {
 		sizes = sizes[:2]
 	}
 	keys := all(sizes[len(sizes)-1])

@@ -116,7 +116,7 @@ func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
 	f.SetOutput(notes)
 	names := f.String("run", "all", "groups to measure, separated by commas: "+strings.Join(groupNames(), ", "))
 	quick := f.Bool("quick", false, "measure less, within a minute: to test the program, not to quote the figures")
-	rounds := f.Int("rounds", 0, "number of rounds; 0 means 5, or 3 with -quick")
+	rounds := f.Int("rounds", 0, "number of rounds; 0 means 5, or 1 with -quick")
 	f.StringVar(&file, "json", "", "`file` for the figures (default docs/performance.json, or results/TIME.json with -quick or less than 5 rounds)")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -132,7 +132,7 @@ func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
 	if r.rounds == 0 {
 		r.rounds = fullRounds
 		if r.quick {
-			r.rounds = 3
+			r.rounds = 1
 		}
 	}
 	if r.groups, err = chooseGroups(*names); err != nil {

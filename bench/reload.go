@@ -78,7 +78,7 @@ func measureReload(ctx context.Context, r *run) error {
 			return err
 		}
 		sizes := []int{10_000, 100_000}
-		if r.tiny {
+		if r.quick {
 			sizes = sizes[:1]
 		}
 		r = r.atMost(3) // because each takes half a minute

@@ -81,9 +81,6 @@ func measureValkey(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	if r.quick {
-		r = r.atMost(1)
-	}
 	once := r.atMost(1)
 	once.notes = io.Discard // measure would name the workload again and again
 	for _, l := range valkeyLoads() {
