@@ -67,7 +67,7 @@ const (
 
 func globalGroup() group {
 	return group{
-		name: "global", title: "With Redis", lines: globalLines(), measure: measureGlobal,
+		name: "global", title: "With Redis", lines: append(globalLines(), valkeyLines()...), measure: measureGlobal,
 		figures: []figure{decisionRate, p50, p99, redisTime, requestCalls, refusals, refusalCalls, failures},
 	}
 }

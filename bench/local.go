@@ -136,7 +136,7 @@ func measureHot(ctx context.Context, r *run) error {
 			}
 			defer l.end()
 			runtime.GC()
-			timed(r, w.name, &systems[i], l, r.count(1_000_000, 200_000), hotKey())
+			timed(r, w.name, &systems[i], l, r.count(1_000_000, 50_000), hotKey())
 			return nil
 		})
 		if err != nil {
@@ -153,7 +153,7 @@ func measureMillion(ctx context.Context, r *run) error {
 	r.note("  %s", fillingName(1))
 	size := r.count(million, 100_000) // the names of the workloads hold for a full run
 	even, skewed, keys := uniform(size), zipf(size, 0.99), all(size)
-	calls := r.count(500_000, 200_000)
+	calls := r.count(200_000, 50_000)
 	systems := append(localSystems(), localSystem{name: onlyClock, kind: floor, open: openNothing})
 	r = r.atMost(3) // because a round takes seconds for each system
 	err := fill(ctx, r, 1, keys, systems, func(s *localSystem, l *localLimiter) {
