@@ -144,7 +144,7 @@ func urlDecisions(l *dianalib.Limiter, urls []int) *localLimiter {
 // growKeys asks for known keys. The floor draws a key, hashes it and reads the clock.
 func growKeys(ctx context.Context, r *run) error {
 	r.note("  %s", growingKeys)
-	r = r.atMost(3) // because filling takes long
+	r = r.atMost(2) // because filling takes long
 	sizes := []int{1000, 100_000, million, 10 * million}
 	if r.quick {
 		sizes = sizes[:2]

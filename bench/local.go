@@ -178,14 +178,9 @@ func measureTenMillion(ctx context.Context, r *run) error {
 	}
 	r.note("  %s", fillingName(10))
 	even, keys := uniform(10*million), all(10*million)
-	ours := []localSystem{
-		{name: dianaMemory, kind: diana, open: openMemstore},
-		{name: onlyClock, kind: floor, open: openNothing},
-	}
+	ours := []localSystem{{name: dianaMemory, kind: diana, open: openMemstore}}
 	return fill(ctx, r.atMost(3), 10, keys, ours, func(s *localSystem, l *localLimiter) {
-		if s.kind == diana {
-			timed(r, localTen, s, l, 500_000, even)
-		}
+		timed(r, localTen, s, l, 500_000, even)
 	})
 }
 

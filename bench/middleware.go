@@ -99,7 +99,7 @@ func measureMiddleware(ctx context.Context, r *run) error {
 	err = r.interleave(ctx, len(handlers), func(_, i int) error {
 		h := &handlers[i]
 		serveAllowed(h, r.count(5_000, 2_000)) // includes what the handler allocates once
-		ns, allocated, bytes := serveAllowed(h, r.count(200_000, 20_000))
+		ns, allocated, bytes := serveAllowed(h, r.count(100_000, 20_000))
 		m := r.working(middlewareWorkload, h.name, h.work, h.kind)
 		m.add(requestTime, ns)
 		m.add(requestAllocs, allocated)
