@@ -31,11 +31,11 @@ import (
 // timeout is the longest pause in which the upstream neither takes more of a request's body nor
 // begins to answer. The transport has the same timeout for the time after the body.
 func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Duration, active func() *config.Config, logger *slog.Logger) http.Handler {
-	fields := &believed{active: active}
+	fields, memory := &believed{active: active}, &buffers{}
 	reverse := &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: flushWithin,
-		BufferPool:    &buffers{},
+		BufferPool:    memory,
 		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		ErrorHandler:  proxyErrors(logger),
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -73,7 +73,13 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 			r, stop = withSentBody(withBody(r), timeout)
 			defer stop()
 		}
-		reverse.ServeHTTP(keepHeader(w), r)
+		to := reverse
+		if size := respond.Chunk(w); size > 0 {
+			paced := *reverse
+			paced.BufferPool = chunks{memory, size}
+			to = &paced
+		}
+		to.ServeHTTP(keepHeader(w), r)
 	})
 	if strings.Trim(upstream.Path, "/") == "" {
 		return proxy
@@ -154,6 +160,19 @@ func (b *buffers) Get() []byte {
 
 // Put returns a buffer to the pool.
 func (b *buffers) Put(p []byte) { b.pool.Put((*buffer)(p)) }
+
+// chunks are buffers of which only a part is used, so that an answer with a bandwidth is read in the
+// pieces in which it is sent.
+type chunks struct {
+	buffers *buffers
+	size    int // bytes
+}
+
+// Get returns a buffer.
+func (c chunks) Get() []byte { return c.buffers.Get()[:c.size] }
+
+// Put returns a buffer to the pool.
+func (c chunks) Put(p []byte) { c.buffers.Put(p[:cap(p)]) }
 
 // keptHeader is a ResponseWriter for ReverseProxy, which clears the whole header after it has sent an
 // informational answer such as 103 Early Hints. The final answer must still have the fields that the

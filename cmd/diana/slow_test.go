@@ -4,12 +4,18 @@ package main
 
 import (
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/diana-limiter/diana"
 )
 
 // An answer of the upstream is slowed, complete, and keeps its trailers. An upgraded connection is
@@ -59,5 +65,56 @@ func TestSlowed(t *testing.T) {
 	_ = ws.Close(websocket.StatusNormalClosure, "")
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("a WebSocket was slowed: %v", took)
+	}
+}
+
+// bodyOf is an upstream that answers with a body of this length.
+type bodyOf int64
+
+// RoundTrip implements http.RoundTripper.
+func (n bodyOf) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := io.NopCloser(strings.NewReader(strings.Repeat("x", int(n))))
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: int64(n), Body: body, Request: r}, nil
+}
+
+// writes is a ResponseWriter that records how many bytes each Write has.
+type writes struct {
+	header http.Header
+	sizes  []int
+}
+
+func (w *writes) Header() http.Header { return w.header }
+func (w *writes) WriteHeader(int)     {}
+func (w *writes) Flush()              {}
+func (w *writes) Write(b []byte) (int, error) {
+	w.sizes = append(w.sizes, len(b))
+	return len(b), nil
+}
+
+// An answer with a bandwidth leaves in whole pieces, with one write for each. A piece is what the
+// bandwidth allows in 225 ms. The time is real: ReverseProxy waits for a mutex, which stops fake time.
+func TestSlowedInWholePieces(t *testing.T) {
+	t.Parallel()
+	for text, piece := range map[string]int{
+		"{url: /, bandwidth: 100k}":                     22_500,
+		"{url: /, bandwidth: {rate: 100k, actor: all}}": 22_500,
+	} {
+		c, err := vocabulary().Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger := slog.New(slog.DiscardHandler)
+		limiter, err := diana.Options{Logger: logger}.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close()
+		to := &url.URL{Scheme: "http", Host: "upstream"}
+		proxy := newProxy(to, bodyOf(2*piece), time.Minute, limiter.Config, logger)
+		w := &writes{header: http.Header{}}
+		limiter.Handler(proxy).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		if want := []int{piece, piece}; !slices.Equal(w.sizes, want) {
+			t.Errorf("%s: writes of %v bytes, want %v", text, w.sizes, want)
+		}
 	}
 }

@@ -31,7 +31,8 @@ type Bandwidth int64
 
 const (
 	bandwidthBurst = 240 * time.Millisecond
-	beat           = 10_000 // microseconds
+	beat           = 10_000   // microseconds
+	copySize       = 32 << 10 // bytes of a buffer for copying, as in package io
 )
 
 // piece returns how many bytes are sent at once, at most.
@@ -104,6 +105,12 @@ func newPaced(ctx context.Context, w http.ResponseWriter, store *memstore.Store,
 		}
 	}
 	return p
+}
+
+// chunk returns how many bytes to write at once, at least 1. It is a number of whole pieces if one fits
+// into a buffer for copying. The rest of a piece would cost a wake-up and a write of its own.
+func (p *paced) chunk() int {
+	return copySize - copySize%int(max(min(p.piece, copySize), 1))
 }
 
 // Write sends b piece by piece. It flushes each piece except the end of the body; otherwise the

@@ -16,6 +16,7 @@ import (
 
 	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/paths"
+	"github.com/diana-limiter/diana/memstore"
 )
 
 // TestRefusalNames writes the names of policies as encoding/json does, also the strange ones.
@@ -105,3 +106,33 @@ func TestWatchStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestChunk is a number of whole pieces, and at most what a buffer for copying has.
+func TestChunk(t *testing.T) {
+	t.Parallel()
+	for rate, want := range map[Bandwidth]int{
+		0:             0,        // no bandwidth
+		1:             32 << 10, // a piece of no byte
+		1000:          145 * 225,
+		100_000:       22_500,
+		145_000:       32_625,
+		150_000:       32 << 10,
+		1_000_000_000: 32 << 10,
+	} {
+		var paces []Pace
+		if rate > 0 {
+			paces = []Pace{{Rate: rate}}
+		}
+		watch := Watch{Paces: paces, Store: memstore.New(memstore.Options{})}
+		watch.Serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if got := Chunk(&wrapped{w}); got != want {
+				t.Errorf("at %d bytes a second: %d, want %d", rate, got, want)
+			}
+		}), httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	}
+}
+
+// wrapped is a ResponseWriter of a handler between.
+type wrapped struct{ http.ResponseWriter }
+
+func (w *wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }

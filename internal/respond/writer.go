@@ -80,12 +80,34 @@ func hijacks(w http.ResponseWriter) bool {
 	}
 }
 
+// Chunk returns how many bytes a handler best writes to w at once, at most 32 KiB. It returns 0 if it
+// does not matter, because the response has no bandwidth.
+func Chunk(w http.ResponseWriter) int {
+	for {
+		switch x := w.(type) {
+		case interface{ chunk() int }:
+			return x.chunk()
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = x.Unwrap()
+		default:
+			return 0
+		}
+	}
+}
+
 type hijacker struct{ *writer }
 
 type pusher struct{ *writer }
 
 // Unwrap is for http.ResponseController.
 func (a *writer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *writer) chunk() int {
+	if a.paced == nil {
+		return 0
+	}
+	return a.paced.chunk()
+}
 
 // WriteHeader sets the status, except for an informational one, because another status follows.
 func (a *writer) WriteHeader(status int) {
@@ -123,7 +145,7 @@ func (a *writer) Write(b []byte) (int, error) {
 func (a *writer) ReadFrom(from io.Reader) (n int64, err error) {
 	writer := struct{ io.Writer }{a}
 	if a.paced != nil {
-		return io.Copy(writer, from)
+		return io.CopyBuffer(writer, from, make([]byte, a.paced.chunk()))
 	}
 	if a.status == 0 {
 		if n, err = io.Copy(writer, io.LimitReader(from, sniffed)); n < sniffed || err != nil {
