@@ -71,13 +71,20 @@ func Configs(a, b *config.Config) Changes {
 	for i, is := range settingsOf(b) {
 		c = append(c, was[i].changes(is, "")...)
 	}
-	old, now := rulesOf(a.Limits), rulesOf(b.Limits)
+	before, after := differing(a.Limits, b.Limits)
+	return append(c, changedEntries(before, after, a, b)...)
+}
+
+// changedEntries returns the changes of entries. before and after are entries of a and b, at least those
+// that [differing] returns.
+func changedEntries(before, after []rule.Entry, a, b *config.Config) (c Changes) {
+	old, now := rulesOf(before, a.Limits), rulesOf(after, b.Limits)
 	match(old, now)
 	counted := make(map[counters]*placedRule, len(old))
 	for _, r := range old {
 		counted[r.counters] = r
 	}
-	entries, moved := movedEntries(a.Limits, b.Limits), movedRules(old, now)
+	entries, moved := movedEntries(before, after), movedRules(old, now)
 	entry := -1
 	for i, r := range now {
 		for entry < r.entry { // entries without rules are not listed
@@ -91,7 +98,7 @@ func Configs(a, b *config.Config) Changes {
 			c = append(c, text)
 		}
 	}
-	c = append(c, changedBandwidths(a.Limits, b.Limits)...)
+	c = append(c, changedBandwidths(before, after)...)
 	for _, r := range old {
 		if r.partner == nil {
 			c = append(c, fmt.Sprintf("rule %q removed", r.name))

@@ -28,8 +28,10 @@ type placedRule struct {
 	next     *placedRule // in a list of matchBy
 }
 
-func rulesOf(entries []rule.Entry) []*placedRule {
-	made := names.Rules(entries)
+// rulesOf returns the rules of some entries of a configuration. all are the entries of the
+// configuration.
+func rulesOf(entries, all []rule.Entry) []*placedRule {
+	made := names.RulesOf(entries, all)
 	placed := make([]placedRule, len(made))
 	rules := make([]*placedRule, 0, len(made))
 	for i, e := range entries {

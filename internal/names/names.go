@@ -32,19 +32,23 @@ func Unit(length time.Duration) string {
 
 // Rules returns the names of all rules, in the order of the entries. A rule without a name gets
 // one made from its other fields. No two made names are equal, and none equals a given name.
-func Rules(entries []rule.Entry) []string {
-	n := count(entries)
+func Rules(entries []rule.Entry) []string { return RulesOf(entries, entries) }
+
+// RulesOf returns the names of the rules of some entries of a configuration. all are the entries of
+// the configuration. Names that are made for different URLs differ, so RulesOf makes no others.
+func RulesOf(some, all []rule.Entry) []string {
+	n := count(some)
 	taken := make(map[string]int, n) // of each name, the largest number that it has got behind it, or 1
-	for _, e := range entries {
-		for i := range e.Rules {
-			if name := e.Rules[i].Name; name != "" {
+	for i := range all {
+		for j := range all[i].Rules {
+			if name := all[i].Rules[j].Name; name != "" {
 				taken[name] = 1
 			}
 		}
 	}
 	names := make([]string, 0, n)
 	var made []byte // memory for one name after another
-	for _, e := range entries {
+	for _, e := range some {
 		for i := range e.Rules {
 			name := e.Rules[i].Name
 			if name == "" {
