@@ -90,7 +90,9 @@ func (c *Config) Check() error {
 		checkRedis(c.Redis),
 	}
 	for i := range c.Limits {
-		errs = append(errs, checkEntry(&c.Limits[i]))
+		if err := checkEntry(&c.Limits[i]); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
