@@ -32,8 +32,9 @@ type rooms struct {
 	beyond  int // records of actors beyond their family's room
 	rest    int // most records beyond the rooms
 	size    int // of each room
+	roomy   int // families that have a room
 	changed bool
-	all     []*family // families that have a room or a record of an actor
+	all     []*family // families that have a record of an actor, and perhaps some that had one
 }
 
 // parts is the number of equal parts of MaxKeys. One of them is divided into rooms.
@@ -51,7 +52,7 @@ func (r *rooms) open(f *family) {
 	defer r.mu.Unlock()
 	if !f.roomy {
 		f.roomy, r.changed = true, true
-		r.list(f)
+		r.roomy++
 	}
 }
 
@@ -61,6 +62,7 @@ func (r *rooms) close(f *family) {
 	defer r.mu.Unlock()
 	if f.roomy {
 		f.roomy, r.changed = false, true
+		r.roomy--
 	}
 }
 
@@ -71,22 +73,19 @@ func (r *rooms) list(f *family) {
 	}
 }
 
-// settle counts again if the rooms have changed. r.mu is held.
+// settle counts again if the rooms have changed. It visits only families with records: a configuration
+// can have 100,000 rules, and each insert while their rooms are made counts again. r.mu is held.
 func (r *rooms) settle() {
 	if !r.changed {
 		return
 	}
 	r.changed = false
-	n := 0
 	r.all = slices.DeleteFunc(r.all, func(f *family) bool {
-		if f.roomy {
-			n++
-		}
-		f.listed = f.roomy || f.keys > 0
+		f.listed = f.keys > 0
 		return !f.listed
 	})
-	r.size = r.maxKeys / (parts * max(n, 1))
-	r.rest = r.maxKeys - n*r.size
+	r.size = r.maxKeys / (parts * max(r.roomy, 1))
+	r.rest = r.maxKeys - r.roomy*r.size
 	r.beyond = 0
 	for _, f := range r.all {
 		r.beyond += max(f.keys-r.reserve(f), 0)

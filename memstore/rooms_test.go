@@ -51,6 +51,28 @@ func TestRoomOfItsOwn(t *testing.T) {
 	}
 }
 
+// An insert after a change of the rooms visits the families with records, and not all rules.
+func TestRoomsOfManyRules(t *testing.T) {
+	t.Parallel()
+	const rules = 1000
+	s := New(Options{MaxKeys: 4 * rules})
+	var all []any
+	for i := range rules {
+		all = append(all, perDay(t, s, fmt.Sprint("rule ", i)))
+		take(t, s, all[0], s.Now(), fmt.Sprint("actor ", i))
+	}
+	r := &s.records.rooms
+	if len(r.all) != 1 || r.roomy != rules || r.size != 1 {
+		t.Errorf("%d families to visit, %d rooms of %d, want 1, and %d of 1", len(r.all), r.roomy, r.size, rules)
+	}
+	for _, c := range all {
+		s.Retire(c)
+	}
+	if r.roomy != 0 {
+		t.Errorf("%d rooms of retired rules", r.roomy)
+	}
+}
+
 // kept is what a scan of the store finds of a family: the number of its actors' records, and
 // how many of them have expired.
 type kept struct{ records, expired int }
