@@ -20,9 +20,9 @@
 //
 // An admission locks the records that it needs by the head's top bit L, in one order for all
 // callers. It evaluates every state, and then writes all of them or none. It holds the locks
-// only for the arithmetic. A single charge to a state of one word needs no lock: it replaces the
-// head that it has evaluated, unless the head has changed. That is exact because no record
-// becomes the record of another actor.
+// only for the arithmetic. A few charges under a [limit.Word] are evaluated before any lock; see
+// words.go. A single one needs no lock: it replaces the head that it has evaluated, unless the
+// head has changed. That is exact because no record becomes the record of another actor.
 //
 // Three changes of a shard take its mutex: a new record, an eviction, and a rebuild. A
 // rebuild moves the records to a new table one by one, and leaves each old head frozen. A

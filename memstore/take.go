@@ -17,6 +17,9 @@ var errTwice = errors.New("memstore: two charges of one request have the same co
 // wait. It returns an error if two charges have the same Counters and Key.
 func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool, error) {
 	if len(charges) != 1 {
+		if allowed, decided := s.takeWords(now, charges); decided {
+			return allowed, nil
+		}
 		return s.takeAll(now, charges)
 	}
 	one := (*[1]limit.Charge)(charges) // one pointer to keep during the calls, where a slice is three words
@@ -51,6 +54,29 @@ func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool
 		ch.Outcome, ch.Shared = out, false
 		return out.Allowed || ch.Shadow, nil
 	}
+}
+
+// takeWords decides a few charges to words. It reports decided as false if it has charged nothing and
+// takeAll must decide.
+func (s *Store) takeWords(now int64, charges []limit.Charge) (allowed, decided bool) {
+	if len(charges) > mostWords {
+		return false, false
+	}
+	var room [mostWords]word
+	ws := words(room[:len(charges)])
+	if !ws.find(&s.records, charges) {
+		return false, false
+	}
+	for range mostTries {
+		allowed, known := ws.evaluate(now, charges)
+		if !known || !allowed {
+			return false, known
+		}
+		if ws.charge(now, charges) {
+			return true, true
+		}
+	}
+	return false, false
 }
 
 // takeAll decides more than one charge, or a charge whose state is more than a word.
