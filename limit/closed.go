@@ -16,3 +16,8 @@ func (c closed) Expiry(State) int64                { return 0 }
 func (c closed) Peek(State, int64, int64) Outcome {
 	return Outcome{Wait: int64(c), Reset: int64(c)}
 }
+
+// Decide implements Word.
+func (c closed) Decide(head uint64, now, n int64) (uint64, Outcome) {
+	return head, c.Peek(State{}, now, n)
+}

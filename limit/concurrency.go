@@ -52,6 +52,11 @@ func (c *concurrency) Peek(s State, _, n int64) Outcome {
 
 func (c *concurrency) Take(s State, _, n int64) uint64 { return s.Head + uint64(n) }
 
+// Decide implements Word.
+func (c *concurrency) Decide(head uint64, now, n int64) (uint64, Outcome) {
+	return decide(c, head, now, n)
+}
+
 // Debit implements Debtor.
 func (c *concurrency) Debit(s State, _, n int64) uint64 { return min(s.Head+uint64(n), 1<<53) }
 

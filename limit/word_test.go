@@ -56,7 +56,7 @@ func TestDecideAfterANewLimit(t *testing.T) {
 // The algorithms whose states usually are one word decide in one step.
 func TestWords(t *testing.T) {
 	t.Parallel()
-	for _, a := range []Algorithm{TokenBucket(), FixedWindow()} {
+	for _, a := range []Algorithm{TokenBucket(), FixedWindow(), Concurrency()} {
 		if m := newMeter(t, a, Limit{N: 100, Unit: 60e9}); m.Cells(State{}, 1) > 0 {
 			t.Errorf("%s: the state is more than a word", a.Name())
 		} else if _, ok := m.(Word); !ok {

@@ -49,25 +49,12 @@ type counters struct {
 	id    uint64
 	plain bool
 
-	word    limit.Word    // decides for states of one word whose requests never wait; nil for others
+	word    limit.Word    // Meter, if it is one for states of one word whose requests never wait
 	queue   limit.Queue   // Meter, if it is one
 	clamped limit.Clamped // Meter, if it is one
 
 	reserver limit.Reserver // Meter, if it is one
 	aging    limit.Aging    // Meter, if it is one
-}
-
-// twoSteps makes a limit.Word of a Meter that is none.
-type twoSteps struct{ limit.Meter }
-
-func (m twoSteps) Decide(head uint64, now, n int64) (uint64, limit.Outcome) {
-	state := limit.State{Head: head}
-	out := m.Peek(state, now, n)
-	if !out.Allowed {
-		return head, out
-	}
-	out.Remaining = max(out.Remaining-n, 0)
-	return m.Take(state, now, n), out
 }
 
 // evaluate returns the outcome of a charge.
@@ -145,9 +132,7 @@ func (fs *families) counters(name string, m limit.Meter, now int64) (*counters, 
 	c.reserver, _ = m.(limit.Reserver)
 	c.aging, _ = m.(limit.Aging)
 	if c.plain && c.queue == nil && c.reserver == nil {
-		if c.word, _ = m.(limit.Word); c.word == nil {
-			c.word = twoSteps{m}
-		}
+		c.word, _ = m.(limit.Word)
 	}
 	f.refs++
 	f.newest.Store(c)
