@@ -20,8 +20,6 @@ type charges struct {
 type origin struct {
 	rule  *plan.Rule // as it holds for the actor
 	index int        // of its verdict, and in match.Rules
-	from  int        // of its key in Evaluation.keys
-	to    int        // end of its key
 
 	// silent marks a local charge beside one to another store. It only remembers the actor, see
 	// limits.go. For a while after Redis has lost its memory it decides as well.
@@ -31,11 +29,11 @@ type origin struct {
 func (c *charges) reset() { c.list, c.of = c.list[:0], c.of[:0] }
 
 // add adds a charge. It sets the fields in place, because appending would copy a large Charge.
-func (c *charges) add(counters any, cost int64, shadow bool, o origin) {
+func (c *charges) add(counters any, key []byte, cost int64, shadow bool, o origin) {
 	n := len(c.list)
 	c.list, c.of = slices.Grow(c.list, 1)[:n+1], append(c.of, o)
 	ch := &c.list[n]
-	ch.Counters, ch.Cost, ch.Shadow = counters, cost, shadow
+	ch.Counters, ch.Key, ch.Cost, ch.Shadow = counters, key, cost, shadow
 	ch.Longest, ch.Outcome, ch.At, ch.Shared = 0, limit.Outcome{}, 0, false
 	if ch.Ticket != nil {
 		ch.Ticket = nil

@@ -130,16 +130,13 @@ func (e *Evaluation) fill(now int64) {
 		if r.Cost.Header != "" {
 			cost = e.limits.Set.CostOf(r, &e.request)
 		}
-		o := origin{rule: r, index: i, from: from, to: len(e.keys)}
+		key := e.keys[from:] // stays as it is, also if e.keys moves to a larger array
+		o := origin{rule: r, index: i}
 		if b.elsewhere {
-			e.chargeElsewhere(b, cost, now, o)
+			e.chargeElsewhere(b, key, cost, now, o)
 		} else {
-			e.sets[0].add(b.local, cost, r.Shadow, o)
+			e.sets[0].add(b.local, key, cost, r.Shadow, o)
 		}
-	}
-	for s := range e.sets {
-		e.setKeys(&e.sets[s])
-		e.setKeys(&e.debts[s])
 	}
 }
 
@@ -156,16 +153,16 @@ func (e *Evaluation) resize(stores int) {
 }
 
 // chargeElsewhere adds the charges of a rule that another store than the local one counts.
-func (e *Evaluation) chargeElsewhere(b *bound, cost, now int64, o origin) {
+func (e *Evaluation) chargeElsewhere(b *bound, key []byte, cost, now int64, o origin) {
 	local, shadow := &e.sets[0], o.rule.Shadow
 	silent := o
 	silent.silent = true
 	if b.store > 0 && !e.down.has(b.store) {
-		e.sets[b.store].add(b.remote, cost, shadow, o)
+		e.sets[b.store].add(b.remote, key, cost, shadow, o)
 		if now <= b.both {
-			local.add(b.local, cost, shadow, silent)
+			local.add(b.local, key, cost, shadow, silent)
 		} else {
-			local.add(b.known, cost, true, silent)
+			local.add(b.known, key, cost, true, silent)
 		}
 		return
 	}
@@ -173,20 +170,12 @@ func (e *Evaluation) chargeElsewhere(b *bound, cost, now int64, o origin) {
 	held := o.rule.Algorithm.Held
 	switch {
 	case b.local != nil:
-		local.add(b.local, cost, shadow, o)
+		local.add(b.local, key, cost, shadow, o)
 	case b.known != nil && held: // on_error is open: the store still learns of the slots
-		local.add(b.known, cost, true, silent)
+		local.add(b.known, key, cost, true, silent)
 	}
 	if b.store > 0 && (b.local != nil || held) {
-		e.debts[b.store].add(b.remote, cost, shadow, o)
-	}
-}
-
-// setKeys gives the charges their keys, when e.keys no longer moves.
-func (e *Evaluation) setKeys(c *charges) {
-	for i := range c.of {
-		o := &c.of[i]
-		c.list[i].Key = e.keys[o.from:o.to]
+		e.debts[b.store].add(b.remote, key, cost, shadow, o)
 	}
 }
 
