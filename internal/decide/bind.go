@@ -51,7 +51,7 @@ func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 	if n.local, n.meter, err = b.local(r, n.elsewhere); err != nil {
 		return n, err
 	}
-	n.single = n.plain(r)
+	n.plain = n.countsPlainly(r)
 	if n.elsewhere && (!ok || !b.up(index)) {
 		b.degraded = true
 	}

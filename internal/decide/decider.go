@@ -51,7 +51,7 @@ type Decider struct {
 	records map[string]*record // by name of the rule
 }
 
-// usual is how many rules an Evaluation has memory for from the start: one at least, for a single.
+// usual is how many rules an Evaluation has memory for from the start: all that plainCharges can evaluate.
 const usual = 4
 
 // New returns a Decider. Its owner calls [Decider.Use] before the first Take.
@@ -82,10 +82,8 @@ func (d *Decider) Take(ctx context.Context, r *rule.Request, beforeWait func(*ht
 		return e, nil
 	}
 	now := d.local.Now()
-	if len(e.match.Rules) == 1 {
-		if plain, err := e.single.take(ctx, e, now); plain {
-			return e, err
-		}
+	if plain, err := e.plain.take(ctx, e, now); plain {
+		return e, err
 	}
 	err := e.take(ctx, now)
 	if err == nil && e.Degraded {

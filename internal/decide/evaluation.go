@@ -31,7 +31,7 @@ type Evaluation struct {
 	match  plan.Match
 	client plan.Client
 	keys   []byte
-	single single
+	plain  plainCharges
 	sets   []charges // by store
 	debts  []charges // by store: what the local store allows while that store is down
 	failed charges   // of a call that has failed

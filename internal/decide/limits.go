@@ -71,7 +71,7 @@ const MaxStores = 62
 
 // bound is how a rule is counted.
 type bound struct {
-	single    bool        // a single can evaluate it
+	plain     bool        // plainCharges can evaluate it
 	schedules bool        // its meter may schedule requests that it allows
 	allowsOne bool        // its whole limit allows a request of cost 1
 	elsewhere bool        // another store than the local one counts it
