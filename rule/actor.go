@@ -77,6 +77,11 @@ type Request struct {
 	Method string
 	Path   string // as the client sent it: escaped and not cleaned
 
+	// OtherMethods and OtherPaths are what the request may be for a server that reads it in another
+	// way. The rules of every method and path evaluate the request. Both are usually empty.
+	OtherMethods []string
+	OtherPaths   []string
+
 	// Actors holds what the program knows about the client, by the text of an actor:
 	// "account", "device", "ip", "header:X-Device-Id". Diana believes it over HTTP.
 	Actors map[string]string

@@ -35,21 +35,51 @@ type Match struct {
 func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
 	m.entries, m.rules, m.Bandwidths, m.methods, m.all = m.entries[:0], m.rules[:0], m.Bandwidths[:0], m.methods[:0], false
 	if s.methods {
-		m.methods = append(m.methods, r.Method)
+		m.methods = append(append(m.methods, r.Method), r.OtherMethods...)
 		if r.HTTP != nil {
 			m.methods = appendOverrides(m.methods, r.HTTP.Header)
 		}
 	}
-	path := r.Path
+	if err := s.find(m, r.Path); err != nil {
+		return err
+	}
+	if len(r.OtherPaths) > 0 {
+		if err := s.findOthers(m, r.OtherPaths); err != nil {
+			return err
+		}
+	}
+	m.collect(s)
+	return nil
+}
+
+// find adds the entries of one path, or sets m.all.
+func (s *Set) find(m *Match, path string) *rule.PathError {
 	if path == "" || path == "*" {
 		path = "/"
 	}
 	if paths.IsPlain(path, !s.paths.ExactCase) {
 		s.walk(m, path)
-	} else if err := s.read(m, path); err != nil {
-		return err
+		return nil
 	}
-	m.collect(s)
+	return s.read(m, path)
+}
+
+// findOthers adds the entries of further paths, each entry once.
+func (s *Set) findOthers(m *Match, others []string) *rule.PathError {
+	all := m.all
+	for _, path := range others {
+		m.all = false
+		if err := s.find(m, path); err != nil {
+			return err
+		}
+		all = all || m.all
+	}
+	if m.all = all; all {
+		m.entries = m.entries[:0]
+		return nil
+	}
+	slices.SortFunc(m.entries, (*entry).compare)
+	m.entries = slices.Compact(m.entries)
 	return nil
 }
 
@@ -179,10 +209,11 @@ func (s *Set) read(m *Match, path string) *rule.PathError {
 	}
 	m.all = strange != nil || m.visit(s, slashes) > maxLookups
 	if !m.all {
+		first := len(m.entries)
 		for i := range m.walker.visited {
 			m.add(m.walker.visited[i].node.entries)
 		}
-		slices.SortFunc(m.entries, (*entry).compare)
+		slices.SortFunc(m.entries[first:], (*entry).compare)
 	}
 	return nil
 }
