@@ -32,6 +32,11 @@ func compile(c *config.Config, o Options, local *memstore.Store) (*active, error
 	if err := errors.Join(c.Check(), o.checkScopes(c.Limits)); err != nil {
 		return nil, err
 	}
+	if o.Accept != nil {
+		if err := o.Accept(c); err != nil {
+			return nil, err
+		}
+	}
 	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, o.Vocabulary.Actors)
 	if err != nil {
 		return nil, err

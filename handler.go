@@ -6,12 +6,8 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"time"
 
-	"github.com/diana-limiter/diana/internal/decide"
-	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/respond"
-	"github.com/diana-limiter/diana/limit"
 )
 
 // handler is what Limiter.Handler returns.
@@ -40,45 +36,13 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		observe(h.limiter.options.OnDecision, d)
 	}
 	a := d.handle.Evaluation().Limits().Attached.(*active)
-	h.setFields(w.Header(), &d, a)
+	d.setRateLimit(w.Header())
 	switch {
 	case err == nil && d.Allowed:
 		h.serve(w, r, &d, a)
 	case err == nil || !respond.Reject(w, err):
 		h.refuse(w, r, &d, a, err != nil)
 	}
-}
-
-// responseMemory is the memory that writing a response takes. The evaluation keeps it for other requests.
-type responseMemory struct {
-	fields  fields.Writer
-	refusal respond.Refusal
-}
-
-// memoryOf returns the memory for the response to an evaluated request.
-func memoryOf(e *decide.Evaluation) *responseMemory {
-	if e.Memory == nil {
-		e.Memory = &responseMemory{}
-	}
-	return e.Memory.(*responseMemory)
-}
-
-// setFields sets the RateLimit fields, with one member for each rule that evaluated the request.
-// They leave out shadow rules and rules that were not asked: global rules that are open because
-// Redis is down, and global rules when a local rule has refused.
-func (h *handler) setFields(header http.Header, d *Decision, a *active) {
-	if a.config.Response.OmitHeaders || len(d.Verdicts) == 0 {
-		return
-	}
-	e := d.handle.Evaluation()
-	out := memoryOf(e)
-	for i := range d.Verdicts {
-		v := &d.Verdicts[i]
-		if !v.Rule.Shadow && v.Remaining != limit.Unknown {
-			out.fields.Add(&a.policies, e.Rule(i).Slot, v.Remaining, time.Duration(v.Reset)*time.Microsecond)
-		}
-	}
-	out.fields.Set(header, &a.policies)
 }
 
 // serve has next answer a request that is allowed.
@@ -102,21 +66,14 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *
 
 // refuse answers a request that is not allowed. ended says that its context ended while it waited.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *Decision, a *active, ended bool) {
-	out := memoryOf(d.handle.Evaluation())
-	f := &out.refusal
-	f.Status, f.RetryAfter, f.Never = a.config.Response.Status, d.RetryAfter, d.RetryAfter == 0 && !ended
-	f.Policies, f.Diversion = f.Policies[:0], nil
-	for i := range d.Verdicts {
-		v := &d.Verdicts[i]
-		if !v.Refused() {
-			continue
-		}
-		f.Policies = append(f.Policies, v.Rule.Name)
-		if divert := d.handle.Evaluation().Rule(i).Divert; f.Diversion == nil && divert != nil && !ended {
+	e := d.handle.Evaluation()
+	f := d.refusal(e, ended)
+	for i := 0; i < len(d.Verdicts) && f.Diversion == nil && !ended; i++ {
+		if divert := e.Rule(i).Divert; divert != nil && d.Verdicts[i].Refused() {
 			f.Diversion = a.diversions[divert]
 		}
 	}
-	f.SetFields(w.Header(), &out.fields)
+	f.SetFields(w.Header(), &memoryOf(e).fields)
 	if h.limiter.options.Refuse != nil && f.Diversion == nil {
 		refused := *d // a copy, so that only a request that gets here allocates
 		h.limiter.options.Refuse(w, r, &refused)

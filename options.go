@@ -63,6 +63,11 @@ type Options struct {
 	// allocation. Nil costs nothing.
 	OnDecision func(d *Decision)
 
+	// Accept returns an error for a configuration that the program cannot keep, such as one with a word
+	// that means nothing there. The configuration is then rejected, as one with a mistake is. One
+	// goroutine at a time calls it. Nil means that every configuration is accepted.
+	Accept func(*config.Config) error
+
 	// Upstream returns the handler that forwards requests to a server to which an entry diverts
 	// them. Nil means an httputil.ReverseProxy that sets X-Forwarded-For, -Host and -Proto.
 	Upstream func(*url.URL) http.Handler

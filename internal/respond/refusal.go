@@ -102,8 +102,8 @@ func appendJSON(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
-// problem writes a problem of RFC 9457 that has no type of its own.
-func problem(w http.ResponseWriter, status int, detail string) {
+// Problem writes a problem of RFC 9457 that has no type of its own.
+func Problem(w http.ResponseWriter, status int, detail string) {
 	h := w.Header()
 	h["Cache-Control"], h["Content-Type"] = noStore, problemJSON
 	w.WriteHeader(status)

@@ -33,13 +33,18 @@ func Reject(w http.ResponseWriter, err error) bool {
 	var strange *rule.PathError
 	switch {
 	case errors.As(err, &strange):
-		problem(w, strange.Status(), "This request was refused because "+strange.Error()+".")
+		RejectPath(w, strange, strange.Status())
 	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection; a context has another error
-		problem(w, http.StatusRequestTimeout, "The request's body did not arrive in time.")
+		Problem(w, http.StatusRequestTimeout, "The request's body did not arrive in time.")
 	default:
 		return false
 	}
 	return true
+}
+
+// RejectPath answers a request whose path cannot be evaluated.
+func RejectPath(w http.ResponseWriter, strange *rule.PathError, status int) {
+	Problem(w, status, "This request was refused because "+strange.Error()+".")
 }
 
 // KeepBelow returns a handler that refuses a request whose path could climb out of the base path of
