@@ -18,20 +18,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/forwardauth"
 )
 
-// gateway is the running program: the listener for requests and the one for
-// administrators.
+// gateway is the running program: its servers for requests, for administrators, and for other gateways
+// that ask about their requests.
 type gateway struct {
 	logger   *slog.Logger
 	server   *http.Server
 	admin    *http.Server
+	check    *http.Server
 	inFlight inFlight
 	draining atomic.Bool
 	cut      context.CancelFunc // cancels every request
 	timeouts timeouts
 
-	listener, adminListener net.Listener // set by listen
+	open []listening // set by listen
+}
+
+// listenAt are the addresses at which the servers of a gateway listen. An empty one means that it does not.
+type listenAt struct{ requests, admin, check string }
+
+// listening is a server with its listener.
+type listening struct {
+	name   string // with its scheme, as the program prints it before the address
+	server *http.Server
+	net.Listener
 }
 
 // newGateway returns a gateway. A nil upstream means that the gateway answers itself. /metrics shows
@@ -43,18 +55,22 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 	}
 	ctx, cut := context.WithCancel(context.Background())
 	g := &gateway{logger: logger, cut: cut, timeouts: t}
-	g.server = &http.Server{
-		Handler:           g.inFrontOf(last, limiter, logger),
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       withClientConn,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelError),
-		ReadHeaderTimeout: t.Header,
-		IdleTimeout:       t.Idle,
-		MaxHeaderBytes:    64 << 10,
-		// No ReadTimeout and no WriteTimeout, see clientConn.
+	forClients := func(h http.Handler) *http.Server {
+		return &http.Server{
+			Handler:           h,
+			BaseContext:       func(net.Listener) context.Context { return ctx },
+			ConnContext:       withClientConn,
+			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelError),
+			ReadHeaderTimeout: t.Header,
+			IdleTimeout:       t.Idle,
+			MaxHeaderBytes:    64 << 10,
+			// No ReadTimeout and no WriteTimeout, see clientConn.
 
-		DisableGeneralOptionsHandler: true, // the limiter evaluates OPTIONS * too, see serverOptions
+			DisableGeneralOptionsHandler: true, // the limiter evaluates OPTIONS * too, see serverOptions
+		}
 	}
+	g.server = forClients(g.inFrontOf(last, limiter, logger))
+	g.check = forClients(chain(forwardauth.New(limiter), slowBodies(t.Read)))
 	g.admin = &http.Server{
 		Handler:           newAdmin(limiter, g.draining.Load, metrics, logger),
 		ErrorLog:          g.server.ErrorLog,
@@ -85,13 +101,30 @@ func serverOptions(next http.Handler) http.Handler {
 	})
 }
 
-// listen opens both listeners, or neither.
-func (g *gateway) listen(address, admin string) (err error) {
-	if g.listener, err = net.Listen("tcp", address); err != nil {
-		return err
-	}
-	if g.adminListener, err = net.Listen("tcp", admin); err != nil {
-		return errors.Join(err, g.listener.Close())
+// listen opens all listeners, or none.
+func (g *gateway) listen(at listenAt) error {
+	for _, s := range []struct {
+		name, address string
+		server        *http.Server
+	}{
+		{"serving on http://", at.requests, g.server},
+		{"admin on http://", at.admin, g.admin},
+		{"check on http://", at.check, g.check},
+	} {
+		if s.address == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", s.address)
+		if err != nil {
+			for _, l := range g.open {
+				err = errors.Join(err, l.Close())
+			}
+			return err
+		}
+		if s.server != g.admin {
+			l = clientListener{l, g.timeouts.Write}
+		}
+		g.open = append(g.open, listening{s.name, s.server, l})
 	}
 	return nil
 }
@@ -99,12 +132,13 @@ func (g *gateway) listen(address, admin string) (err error) {
 // run serves until ctx ends or a signal stops the gateway, and then until the requests in flight are
 // finished. It calls reload on SIGHUP.
 func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func()) error {
-	failed := make(chan error, 2)
+	failed := make(chan error, len(g.open))
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer g.close()
-	serving.Go(func() { failed <- g.server.Serve(clientListener{g.listener, g.timeouts.Write}) })
-	serving.Go(func() { failed <- g.admin.Serve(g.adminListener) })
+	for _, l := range g.open {
+		serving.Go(func() { failed <- l.server.Serve(l.Listener) })
+	}
 	for {
 		select {
 		case err := <-failed:
@@ -133,7 +167,7 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 	defer cancel()
 	finished := make(chan error, 1)
 	go func() {
-		err := g.server.Shutdown(ctx)
+		err := errors.Join(g.server.Shutdown(ctx), g.check.Shutdown(ctx))
 		if err == nil { // Shutdown does not wait for WebSockets
 			err = g.inFlight.wait(ctx)
 		}
@@ -157,9 +191,10 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 	}
 }
 
-// close ends all requests and both servers.
+// close ends all requests and all servers.
 func (g *gateway) close() {
 	g.cut()
-	_ = g.server.Close()
-	_ = g.admin.Close()
+	for _, l := range g.open {
+		_ = l.server.Close()
+	}
 }

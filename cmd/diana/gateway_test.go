@@ -84,12 +84,12 @@ func startWith(t *testing.T, text, upstream string, timeouts timeouts) *running 
 	}
 	elsewhere.limiter = r.limiter
 	r.gateway = newGateway(r.limiter, target, timeouts, logger, newRegistry(r.limiter, dianaprom.NewRedisCalls()))
-	if err := r.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
+	if err := r.listen(listenAt{requests: "127.0.0.1:0", admin: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
-	r.host = r.listener.Addr().String()
+	r.host = r.open[0].Addr().String()
 	r.url = "http://" + r.host
-	r.admin = "http://" + r.adminListener.Addr().String()
+	r.admin = "http://" + r.open[1].Addr().String()
 	go func() { r.ended <- r.run(context.Background(), r.signals, nil) }()
 	t.Cleanup(func() {
 		r.signals <- syscall.SIGTERM
@@ -334,7 +334,7 @@ func TestServeLeavesNothing(t *testing.T) {
 func TestListenerFails(t *testing.T) {
 	t.Parallel()
 	r := start(t, generous, http.NotFoundHandler())
-	r.listener.Close()
+	r.open[0].Close()
 	err := <-r.ended
 	r.ended <- err
 	if !errors.Is(err, net.ErrClosed) {

@@ -36,7 +36,7 @@ func BenchmarkGateway(b *testing.B) {
 	defer limiter.Close()
 	to, _ := url.Parse(upstream.URL)
 	g := newGateway(limiter, to, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
-	if err := g.listen("127.0.0.1:0", "127.0.0.1:0"); err != nil {
+	if err := g.listen(listenAt{requests: "127.0.0.1:0", admin: "127.0.0.1:0"}); err != nil {
 		b.Fatal(err)
 	}
 	go func() { _ = g.run(b.Context(), nil, nil) }()
@@ -49,7 +49,7 @@ func BenchmarkGateway(b *testing.B) {
 			b.ReportAllocs()
 			body := make([]byte, size)
 			for b.Loop() {
-				request, _ := http.NewRequest(method, "http://"+g.listener.Addr().String(), bytes.NewReader(body))
+				request, _ := http.NewRequest(method, "http://"+g.open[0].Addr().String(), bytes.NewReader(body))
 				response, err := http.DefaultTransport.RoundTrip(request)
 				if err != nil {
 					b.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -141,14 +142,25 @@ func processOf(ts *testscript.TestScript) *process {
 	return p.(*process)
 }
 
-var addresses = regexp.MustCompile(`^diana: serving on (http://127\.0\.0\.1:\d+)\ndiana: admin on (http://127\.0\.0\.1:\d+)\n$`)
+// addresses are the lines that a program with two listeners prints, and address is one such line.
+var (
+	addresses = regexp.MustCompile(`^diana: serving on (http://127\.0\.0\.1:\d+)\ndiana: admin on (http://127\.0\.0\.1:\d+)\n$`)
+	address   = regexp.MustCompile(`(?m)^diana: (serving|admin|check) on (http://127\.0\.0\.1:\d+)$`)
+)
 
 func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("usage: serve [FLAGS]; for one that fails, exec diana serve")
 	}
 	p := &process{ended: make(chan struct{})}
-	p.cmd = exec.Command("diana", append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	listeners := 2
+	switch {
+	case !slices.Contains(args, "--check"):
+		args = append(args, "--listen", "127.0.0.1:0")
+	case slices.Contains(args, "--listen"):
+		listeners++
+	}
+	p.cmd = exec.Command("diana", append([]string{"serve", "--admin", "127.0.0.1:0"}, args...)...)
 	p.cmd.Dir = ts.MkAbs(".")
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	ts.Check(p.cmd.Start())
@@ -163,14 +175,18 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Logf("[diana serve]\n%s%s", p.stdout.String(), p.stderr.String())
 		processes.Delete(ts)
 	})
-	if !testproc.Becomes(func() bool { return addresses.MatchString(p.stdout.String()) }) {
+	var found [][]string
+	if !testproc.Becomes(func() bool {
+		found = address.FindAllStringSubmatch(p.stdout.String(), -1)
+		return len(found) == listeners
+	}) {
 		ts.Fatalf("no addresses: %q", p.stdout.String())
 	}
-	found := addresses.FindStringSubmatch(p.stdout.String())
-	ts.Setenv("gateway", found[1])
-	ts.Setenv("gateway_address", strings.TrimPrefix(found[1], "http://"))
-	ts.Setenv("admin", found[2])
-	ts.Setenv("admin_address", strings.TrimPrefix(found[2], "http://"))
+	for _, line := range found {
+		name := strings.Replace(line[1], "serving", "gateway", 1)
+		ts.Setenv(name, line[2])
+		ts.Setenv(name+"_address", strings.TrimPrefix(line[2], "http://"))
+	}
 }
 
 func scriptSignal(ts *testscript.TestScript, neg bool, args []string) {

@@ -14,15 +14,18 @@ import (
 	"syscall"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/forwardauth"
+	"github.com/diana-limiter/diana/config"
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
 // serveCommand runs the gateway.
 type serveCommand struct {
 	Config   string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
-	Listen   string   `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address to receive requests at (${default}). Port 0 picks a free port."`
+	Listen   string   `placeholder:"ADDR" help:"Address to receive requests at. Port 0 picks a free port. Default: 127.0.0.1:8080, or none with --check and without --upstream."`
 	Upstream *url.URL `placeholder:"URL" help:"Server to send requests to. Without one the gateway answers itself."`
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Address of the administrators' listener, with /metrics, /healthz, /readyz and /status (${default})."`
+	Check    string   `placeholder:"ADDR" help:"Address at which other gateways ask whether a request may pass, at /check. Default: none."`
 	Timeouts timeouts `embed:""`
 
 	logFlags
@@ -40,6 +43,9 @@ The administrators' listener changes something only with --admin-token: a client
 
 // Run serves until a signal or the end of ctx stops it.
 func (c *serveCommand) Run(ctx context.Context, o *output) error {
+	if c.Listen == "" && (c.Check == "" || c.Upstream != nil) {
+		c.Listen = "127.0.0.1:8080"
+	}
 	if err := c.valid(); err != nil {
 		return usageError{err}
 	}
@@ -58,6 +64,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	diverted := newDiverted(c.Timeouts.Upstream, logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
 		return s.open(diana.Options{
+			Accept:        c.accept,
 			Logger:        logger,
 			OnRefusal:     logRefusal(logger),
 			RedisObserved: redis.Observe,
@@ -81,11 +88,12 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 
 	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, newRegistry(limiter, redis))
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
-	if err := g.listen(c.Listen, c.Admin); err != nil {
+	if err := g.listen(listenAt{c.Listen, c.Admin, c.Check}); err != nil {
 		return err
 	}
-	o.printf("diana: serving on http://%s\n", g.listener.Addr())
-	o.printf("diana: admin on http://%s\n", g.adminListener.Addr())
+	for _, l := range g.open {
+		o.printf("diana: %s%s\n", l.name, l.Addr())
+	}
 	return g.run(ctx, signals, func() {
 		if s.builtIn() {
 			logger.Info("nothing to reload: the configuration is built in")
@@ -94,6 +102,14 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 		// Reload logs its result. It may wait for a configuration centre, and signals must not wait for it.
 		go func() { _ = limiter.Reload() }()
 	})
+}
+
+// accept returns an error for a configuration with rules that --check cannot keep.
+func (c *serveCommand) accept(of *config.Config) error {
+	if c.Check == "" {
+		return nil
+	}
+	return forwardauth.Accept(of)
 }
 
 // errStopped is the error of a start that a signal stopped.
@@ -127,11 +143,13 @@ func unlessStopped(ctx context.Context, signals <-chan os.Signal, open func() (*
 
 // valid returns an error if a flag is wrong.
 func (c *serveCommand) valid() error {
-	if err := validAddress("--listen", c.Listen); err != nil {
-		return err
-	}
-	if err := validAddress("--admin", c.Admin); err != nil {
-		return err
+	for _, flag := range []struct{ name, address string }{{"--listen", c.Listen}, {"--admin", c.Admin}, {"--check", c.Check}} {
+		if flag.address == "" && flag.name != "--admin" {
+			continue
+		}
+		if err := validAddress(flag.name, flag.address); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(c.Timeouts.valid(), c.adminFlags.valid()); err != nil {
 		return err

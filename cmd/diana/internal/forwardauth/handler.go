@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+
+// Package forwardauth decides for other gateways that ask over HTTP whether a request may pass: nginx by
+// auth_request, Traefik by forwardAuth, Caddy by forward_auth, HAProxy, APISIX, and Envoy by ext_authz.
+package forwardauth
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/respond"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// root is the path that gateways ask. Some of them append the path of the original request.
+const root = "/check"
+
+// Handler answers the questions of gateways. It answers 200 without a body if the original request is
+// allowed. Otherwise it answers with the problem and a status below 500, because Envoy takes any other
+// status for a failure of Diana, and may then allow the request.
+type Handler struct {
+	limiter *diana.Limiter
+	peers   peers
+}
+
+// New returns a Handler that asks a limiter.
+func New(limiter *diana.Limiter) *Handler {
+	return &Handler{limiter: limiter, peers: peers{config: limiter.Config}}
+}
+
+// Accept returns an error for a configuration whose rules need to learn how a request ends. Nobody tells
+// Diana about the end of a request that another gateway asks about.
+func Accept(c *config.Config) error {
+	var errs []error
+	for _, e := range c.Limits {
+		for _, r := range e.Rules {
+			switch {
+			case r.Algorithm.Held:
+				errs = append(errs, fmt.Errorf("url %q: rule %q: algorithm %s cannot be used with --check, because slots are released when a request ends", e.URL, r.Name, r.Algorithm.Names[0]))
+			case len(r.Charge) > 0:
+				errs = append(errs, fmt.Errorf("url %q: rule %q: charge cannot be used with --check, because the status of the response stays unknown", e.URL, r.Name))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ServeHTTP answers one question.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	behind, ok := strings.CutPrefix(r.URL.EscapedPath(), root)
+	if !ok || behind != "" && behind[0] != '/' {
+		respond.Problem(w, http.StatusNotFound, "Ask "+root+" or a path below it.")
+		return
+	}
+	identity := h.peers.identity()
+	if !trusts(identity, r.RemoteAddr) {
+		respond.Problem(w, http.StatusForbidden, "This address may not ask: it is not among trusted_proxies.")
+		return
+	}
+	deny, err := denyStatus(r.URL, behind)
+	if err != nil {
+		respond.Problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	of, strange := original(r, behind, identity)
+	if strange != nil {
+		h.reject(w, strange, deny)
+		return
+	}
+	h.answer(w, r, of, deny)
+}
+
+// answer decides about an original request. deny is the status of a refusal; 0 means the configured one.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, of diana.Request, deny int) {
+	d, err := h.limiter.Take(r.Context(), of)
+	defer d.Done()
+	if d.Allowed && err == nil {
+		d.SetFields(w.Header())
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	var strange *rule.PathError
+	if errors.As(err, &strange) {
+		h.reject(w, strange, deny)
+		return
+	}
+	d.Refuse(w, h.status(deny))
+}
+
+// reject answers a question about a path that cannot be evaluated.
+func (h *Handler) reject(w http.ResponseWriter, strange *rule.PathError, deny int) {
+	respond.RejectPath(w, strange, h.status(deny))
+}
+
+// status returns the status of a refusal. Zero means the configured one, if that is below 500.
+func (h *Handler) status(deny int) int {
+	if deny == 0 {
+		deny = h.limiter.Config().Response.Status
+	}
+	if deny >= 500 {
+		return http.StatusTooManyRequests
+	}
+	return deny
+}
+
+// denyStatus returns the parameter deny of a question, or 0. Where a gateway appends the original
+// request's path, the parameter can be the client's, and is ignored if it is no status.
+func denyStatus(u *url.URL, behind string) (int, error) {
+	if u.RawQuery == "" {
+		return 0, nil
+	}
+	text := u.Query().Get("deny")
+	if text == "" {
+		return 0, nil
+	}
+	status, err := strconv.Atoi(text)
+	switch {
+	case err == nil && 400 <= status && status <= 499:
+		return status, nil
+	case behind != "":
+		return 0, nil
+	}
+	return 0, fmt.Errorf("deny: %.20q, expected a status of 400 to 499", text)
+}
