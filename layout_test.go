@@ -37,7 +37,7 @@ var layout = []struct {
 
 	// The limiter, and what it is made of.
 	{".", "config config/diff limit memstore redisstore rule source " +
-		"internal/decide internal/fields internal/follow internal/plan internal/refusals internal/respond"},
+		"internal/decide internal/fields internal/follow internal/plan internal/redisfault internal/refusals internal/respond"},
 	{"internal/follow", "config source internal/bounds internal/track"},
 	{"internal/respond", "internal/fields internal/paths limit memstore rule"},
 	{"internal/decide", "internal/bounds internal/plan internal/refusals internal/waitqueue limit memstore redisstore rule"},
@@ -48,7 +48,7 @@ var layout = []struct {
 	// Stores, and other uses of stores.
 	{"rate", "internal/bounds internal/waitqueue limit memstore"},
 	{"memstore", "internal/waitqueue limit"},
-	{"redisstore", "internal/waitqueue limit"},
+	{"redisstore", "internal/redisfault internal/waitqueue limit"},
 	{"storetest", "internal/bounds limit replay"},
 	{"replay", "internal/bounds limit"},
 
@@ -69,6 +69,7 @@ var layout = []struct {
 	{"limit", "internal/bounds"},
 	{"internal/bounds", ""},
 	{"internal/httptext", ""},
+	{"internal/redisfault", ""},
 	{"internal/top", ""},
 	{"internal/waitqueue", ""},
 

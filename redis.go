@@ -15,6 +15,7 @@ import (
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/redisfault"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
 )
@@ -30,7 +31,7 @@ type redisLink struct {
 	leaving sync.WaitGroup // connections that are being closed
 
 	mu     sync.Mutex       // guards the rest, and changes of the limits in force
-	errors map[string]int64 // by redisstore.Kind
+	errors map[string]int64 // by redisfault.Kind
 	used   *connection      // nil before there is one
 }
 
@@ -212,7 +213,7 @@ func (l *redisLink) changed(n *connection, h redisstore.Health) {
 	before := n.health
 	n.health = h
 	if h.Reason != nil {
-		l.errors[redisstore.Kind(h.Reason)]++ // of a probe
+		l.errors[redisfault.Kind(h.Reason)]++ // of a probe
 	}
 	if h.Forgot {
 		n.forgot = l.local.Now()
@@ -249,7 +250,7 @@ func (n *connection) state() decide.Redis {
 func (l *redisLink) countError(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.errors[redisstore.Kind(err)]++
+	l.errors[redisfault.Kind(err)]++
 }
 
 // errorCounts returns how many calls to Redis have failed, by kind.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/diana-limiter/diana/internal/redisfault"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
@@ -113,8 +114,8 @@ func TestFaults(t *testing.T) {
 			}
 			// The request or the probe, whichever failed first, has reported the reason.
 			testproc.Eventually(t, func() bool { return len(w.reasons()) > told })
-			if err := w.reasons()[told]; !errors.Is(err, ErrUnavailable) || Kind(err) != kind && Kind(err) != "timeout" {
-				t.Errorf("out of reach because %v, of kind %q", err, Kind(err))
+			if err := w.reasons()[told]; !errors.Is(err, ErrUnavailable) || redisfault.Kind(err) != kind && redisfault.Kind(err) != "timeout" {
+				t.Errorf("out of reach because %v, of kind %q", err, redisfault.Kind(err))
 			}
 			if fault.heal != nil {
 				before, ups := w.calls.Load(), w.ups.Load()
@@ -381,7 +382,7 @@ func TestLateCall(t *testing.T) {
 	if n := w.ups.Load() - ups; n != 0 {
 		t.Errorf("one late call had the store say %d times that Redis is back", n)
 	}
-	if _, err := w.link.call(context.Background(), w.scripts.script.Load(), names, told); Kind(err) != "late" {
+	if _, err := w.link.call(context.Background(), w.scripts.script.Load(), names, told); redisfault.Kind(err) != "late" {
 		t.Errorf("a call that arrived late: %v, want an error that begins with LATE", err)
 	}
 	left := func(c any) (n int) {

@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/redisfault"
 )
 
 // A Store uses Redis, doubts it, or works without it:
@@ -160,7 +161,7 @@ func (w *watcher) probeInDoubt() {
 		}
 		w.waited += took
 	}
-	if err != nil && !late(err) {
+	if err != nil && !redisfault.Late(err) {
 		w.errors++
 	}
 	if w.waited < max(doubtTime, s.requestTimeout()) && w.errors < doubts {
@@ -226,12 +227,6 @@ func inTicks(most time.Duration, f func(context.Context) error) (took time.Durat
 			took += tick
 		}
 	}
-}
-
-// late reports whether an error means that an answer did not arrive in time.
-func late(err error) bool {
-	var n net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
 }
 
 // use lets requests ask Redis again, after Redis has received all that has happened without it. If it

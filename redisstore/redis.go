@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,20 +167,4 @@ func (l *link) run(ctx context.Context, script *script, keys []string, arg []byt
 		l.observed(time.Since(begin))
 	}
 	return reply, nil
-}
-
-// Kind returns the kind of an error for metrics: "timeout", "connection", or the first word of
-// Redis' error, such as "oom" or "readonly".
-func Kind(err error) string {
-	var answered *rueidis.RedisError
-	switch {
-	case errors.Is(err, errForeign):
-		return "foreign"
-	case late(err):
-		return "timeout"
-	case errors.As(err, &answered):
-		word, _, _ := strings.Cut(answered.Error(), " ")
-		return strings.ToLower(word)
-	}
-	return "connection"
 }

@@ -45,6 +45,7 @@ import (
 	"time"
 	"unique"
 
+	"github.com/diana-limiter/diana/internal/redisfault"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -53,7 +54,7 @@ import (
 var ErrUnavailable = errors.New("redisstore: Redis is out of reach")
 
 // errForeign means that a key with our prefix holds a value of another program.
-var errForeign = fmt.Errorf("%w: a key holds a foreign value", ErrUnavailable)
+var errForeign = fmt.Errorf("%w: %w", ErrUnavailable, redisfault.ErrForeign)
 
 // Store is a limit.Store in Redis. Open starts goroutines, which Close ends.
 type Store struct {

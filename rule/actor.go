@@ -71,6 +71,21 @@ type Identity struct {
 	TrustedProxies  []netip.Prefix // peers whose X-Forwarded-For counts
 }
 
+// Charge says that a request is to consume from what one actor may use under one rule. The actors,
+// exceptions, overrides and cost of the rule do not matter.
+type Charge struct {
+	Rule string // the name of the rule
+	Key  string // of the actor: any text; the key of a rule for all clients is empty
+
+	// Cost is how much of the limit the request consumes. A negative cost gives that much back, if the
+	// request is allowed. Zero consumes nothing, and refuses the request while the limit is used up.
+	Cost int64
+
+	// Debit consumes also when the limit is used up, into debt. It never refuses the request; its
+	// Verdict says whether the limit allowed it.
+	Debit bool
+}
+
 // Request is what a limiter evaluates. Its zero value is a request for "/" by an unknown
 // client.
 type Request struct {
@@ -89,6 +104,10 @@ type Request struct {
 	// Costs holds what the program knows about the cost of the request, by the canonical
 	// name of the header that a rule takes its cost from. Diana believes it over HTTP.
 	Costs map[string]int64
+
+	// Charges name the rules that evaluate the request, in place of its method and path. It is for
+	// programs that find the rules themselves. No two may have the same Rule and Key.
+	Charges []Charge
 
 	// HTTP is the request in which Diana looks for actors and costs that Actors and Costs
 	// do not have. It may be nil.

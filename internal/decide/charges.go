@@ -24,6 +24,9 @@ type origin struct {
 	// silent marks a local charge beside one to another store. It only remembers the actor, see
 	// limits.go. For a while after Redis has lost its memory it decides as well.
 	silent bool
+
+	shadow bool // a refusal has no effect, see Charge.Shadow
+	debit  bool // a refused charge becomes a debit
 }
 
 func (c *charges) reset() { c.list, c.of = c.list[:0], c.of[:0] }
@@ -41,11 +44,11 @@ func (c *charges) add(counters any, key []byte, cost int64, shadow bool, o origi
 }
 
 // keepAllowed drops the charges whose rule, by the evaluated charges, has refused the request in
-// shadow mode.
+// shadow mode. It keeps those that become debits.
 func (c *charges) keepAllowed(evaluated *charges) {
 	list, of := c.list[:0], c.of[:0]
 	for i, o := range c.of {
-		if !evaluated.refused(o.index) {
+		if o.debit || !evaluated.refused(o.index) {
 			list, of = append(list, c.list[i]), append(of, o)
 		}
 	}

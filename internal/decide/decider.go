@@ -161,7 +161,7 @@ func (d *Decider) begin(r *rule.Request) *Evaluation {
 	e := d.pool.Get().(*Evaluation)
 	e.limits, e.down = d.inForce()
 	e.request = *r
-	e.held, e.refundable, e.waited = false, false, ""
+	e.held, e.refundable, e.named, e.waited = false, false, false, ""
 	e.Allowed, e.Degraded, e.RetryAfter, e.Delayed, e.Verdicts = true, false, 0, 0, e.Verdicts[:0]
 	return e
 }

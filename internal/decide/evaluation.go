@@ -47,13 +47,15 @@ type Evaluation struct {
 	Delayed    time.Duration
 	Verdicts   []rule.Verdict
 
-	rules []*plan.Rule // of each verdict
+	rules      []*plan.Rule // of each verdict
+	namedRules []*plan.Rule // memory for match.Rules
 
 	held       bool // some charges are released at the end
 	refundable bool // some charges may be refunded when the status is known
 	queues     bool // a leaky bucket may schedule the request
 	waits      bool // a rule has a wait
 	takesSlots bool // a rule counts slots
+	named      bool // the request names its rules, see findNamed
 	exempt     bool // a rule skips the request: its verdict has no Rule
 	sampler    refusals.Sampler
 	turn       turn
@@ -63,6 +65,9 @@ type Evaluation struct {
 // find finds the rules of the request.
 func (e *Evaluation) find() error {
 	e.client = e.limits.Set.Client(&e.request)
+	if len(e.request.Charges) > 0 {
+		return e.findNamed()
+	}
 	if strange := e.limits.Set.Find(&e.match, &e.request); strange != nil {
 		return strange
 	}
@@ -72,7 +77,7 @@ func (e *Evaluation) find() error {
 // take decides about the request and charges it.
 func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 	e.fill(now)
-	if list := e.sets[0].list; len(list) > 0 && e.limits.local && !e.waits && !e.queues {
+	if list := e.sets[0].list; len(list) > 0 && e.limits.local && !e.waits && !e.queues && !e.named {
 		e.Allowed, err = e.decider.local.Take(ctx, now, list) // what ask and wait would do
 		return cause(ctx, err)
 	}
@@ -88,6 +93,10 @@ func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 	}
 	if err == nil && e.Allowed {
 		err = e.wait(ctx, now)
+	}
+	if err == nil && e.Allowed && e.named {
+		e.debitRefused(now)
+		e.giveBack(now)
 	}
 	return err
 }
@@ -113,9 +122,7 @@ func (e *Evaluation) fill(now int64) {
 	e.queues, e.waits, e.exempt, e.takesSlots, e.Degraded = false, false, false, false, false
 	for i, r := range e.match.Rules {
 		from := len(e.keys)
-		if !r.CountsAll() {
-			e.keys, r = r.AppendKey(e.keys, &e.client)
-		}
+		r = e.appendKey(i, r)
 		v := &e.Verdicts[i]
 		if e.rules[i] = r; r == nil {
 			v.Rule, e.exempt = nil, true
@@ -126,18 +133,45 @@ func (e *Evaluation) fill(now int64) {
 		e.waits = e.waits || b.wait > 0
 		e.queues = e.queues || b.schedules
 		e.takesSlots = e.takesSlots || r.Algorithm.Held
-		cost := r.Cost.N
-		if r.Cost.Header != "" {
-			cost = e.limits.Set.CostOf(r, &e.request)
-		}
+		cost := e.cost(i, r)
 		key := e.keys[from:] // stays as it is, also if e.keys moves to a larger array
-		o := origin{rule: r, index: i}
+		o := origin{rule: r, index: i, shadow: r.Shadow}
+		if e.named {
+			if cost < 0 {
+				continue // see giveBack
+			}
+			o.debit = e.request.Charges[i].Debit
+			o.shadow = o.shadow || o.debit
+		}
 		if b.elsewhere {
 			e.chargeElsewhere(b, key, cost, now, o)
 		} else {
-			e.sets[0].add(b.local, key, cost, r.Shadow, o)
+			e.sets[0].add(b.local, key, cost, o.shadow, o)
 		}
 	}
+}
+
+// appendKey appends the key of the actor that the rule with that index counts the request by. It returns
+// the rule for this actor, or nil if it skips the request.
+func (e *Evaluation) appendKey(i int, r *plan.Rule) *plan.Rule {
+	switch {
+	case e.named:
+		e.keys = append(e.keys, e.request.Charges[i].Key...)
+	case !r.CountsAll():
+		e.keys, r = r.AppendKey(e.keys, &e.client)
+	}
+	return r
+}
+
+// cost returns what the request costs under the rule with that index.
+func (e *Evaluation) cost(i int, r *plan.Rule) int64 {
+	switch {
+	case e.named:
+		return e.request.Charges[i].Cost
+	case r.Cost.Header != "":
+		return e.limits.Set.CostOf(r, &e.request)
+	}
+	return r.Cost.N
 }
 
 // resize gives the evaluation empty charges for so many stores.
@@ -154,7 +188,7 @@ func (e *Evaluation) resize(stores int) {
 
 // chargeElsewhere adds the charges of a rule that another store than the local one counts.
 func (e *Evaluation) chargeElsewhere(b *bound, key []byte, cost, now int64, o origin) {
-	local, shadow := &e.sets[0], o.rule.Shadow
+	local, shadow := &e.sets[0], o.shadow
 	silent := o
 	silent.silent = true
 	if b.store > 0 && !e.down.has(b.store) {

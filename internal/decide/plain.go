@@ -24,7 +24,7 @@ func (b *bound) countsPlainly(r *plan.Rule) bool {
 // take decides about the request of e and charges it. It reports false, and has charged nothing, if
 // there are too many rules or one of them is not plain.
 func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plain bool, err error) {
-	if len(e.match.Rules) > usual || !p.fill(e) {
+	if len(e.match.Rules) > usual || e.named || !p.fill(e) {
 		return false, nil
 	}
 	charges := p[:len(e.rules)]

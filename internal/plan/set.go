@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/names"
@@ -35,6 +36,9 @@ type Set struct {
 	entries    []*entry // all, sorted
 	methods    bool     // whether any entry has a method
 	longest    int      // bytes of the longest name of a node
+
+	index sync.Once
+	named map[string]*Rule // by name; made by index
 
 	// Of all entries, in their order. A path with too many readings then costs no more under more entries.
 	every          []*Rule
@@ -270,14 +274,20 @@ func (s *Set) segment(clean string) string {
 // maxListed is how many rules an error lists.
 const maxListed = 20
 
-// Named returns the rule with a name. The error lists the names.
+// Named returns the rule with a name. The error lists the names. The first call makes the index of names.
 func (s *Set) Named(name string) (*Rule, error) {
-	var all []string
-	for _, r := range s.Rules {
-		if r.Name == name {
-			return r, nil
+	s.index.Do(func() {
+		s.named = make(map[string]*Rule, len(s.Rules))
+		for _, r := range s.Rules {
+			s.named[r.Name] = r
 		}
-		all = append(all, strconv.Quote(r.Name))
+	})
+	if r := s.named[name]; r != nil {
+		return r, nil
+	}
+	all := make([]string, len(s.Rules))
+	for i, r := range s.Rules {
+		all[i] = strconv.Quote(r.Name)
 	}
 	slices.Sort(all)
 	if len(all) > maxListed {

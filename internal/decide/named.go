@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+
+package decide
+
+import (
+	"github.com/diana-limiter/diana/limit"
+)
+
+// A request can name its rules, see rule.Charge. Then nothing is looked for in it.
+
+// findNamed finds the rules that the request names.
+func (e *Evaluation) findNamed() error {
+	e.named = true
+	m := &e.match
+	m.Bandwidths, e.namedRules = nil, e.namedRules[:0]
+	for i := range e.request.Charges {
+		r, err := e.limits.Set.Named(e.request.Charges[i].Rule)
+		if err != nil {
+			return err
+		}
+		e.namedRules = append(e.namedRules, r)
+	}
+	m.Rules = e.namedRules
+	return nil
+}
+
+// debitRefused debits the charges that must be made although a limit is used up.
+func (e *Evaluation) debitRefused(now int64) {
+	for s := range e.sets {
+		c := &e.sets[s]
+		for i := range c.list {
+			if !c.of[i].debit || c.list[i].Outcome.Allowed {
+				continue
+			}
+			one := [1]limit.Charge{c.list[i]}
+			e.limits.stores[s].Debit(now, one[:])
+		}
+	}
+}
+
+// giveBack refunds the charges with a negative cost, in the store that counts and in the local one.
+func (e *Evaluation) giveBack(now int64) {
+	from := 0
+	for i := range e.request.Charges {
+		ch := &e.request.Charges[i]
+		key := e.keys[from : from+len(ch.Key)]
+		if from += len(ch.Key); ch.Cost >= 0 {
+			continue
+		}
+		b := &e.limits.bound[e.rules[i].Slot]
+		refund := [1]limit.Charge{{Key: key, Cost: -ch.Cost, At: now, Outcome: limit.Outcome{Allowed: true}}}
+		local := b.known
+		if local == nil {
+			local = b.local
+		}
+		if refund[0].Counters = local; local != nil {
+			e.decider.local.Refund(refund[:])
+		}
+		if refund[0].Counters = b.remote; b.remote != nil {
+			e.limits.stores[b.store].Refund(refund[:])
+		}
+	}
+}
