@@ -74,7 +74,7 @@ func TestCharges(t *testing.T) {
 			{[]rule.Charge{small(0)}, true, "[0]"},
 			{[]rule.Charge{small(-1), large(1)}, true, ""},
 			{[]rule.Charge{small(0), large(0)}, true, "[1 88]"},
-			{[]rule.Charge{small(2), large(-80)}, false, ""}, // gives nothing back
+			{[]rule.Charge{small(2), large(-80)}, false, ""}, // refunds nothing
 			{[]rule.Charge{small(0), large(0)}, true, "[1 88]"},
 			{[]rule.Charge{small(-80)}, true, ""}, // not more than the limit
 			{[]rule.Charge{small(0)}, true, "[5]"},

@@ -77,8 +77,8 @@ type Charge struct {
 	Rule string // the name of the rule
 	Key  string // of the actor: any text; the key of a rule for all clients is empty
 
-	// Cost is how much of the limit the request consumes. A negative cost gives that much back, if the
-	// request is allowed. Zero consumes nothing, and refuses the request while the limit is used up.
+	// Cost is how much of the limit the request consumes. A negative cost refunds as much, if the
+	// request is allowed. Zero consumes nothing, and its Verdict says what remains.
 	Cost int64
 
 	// Debit consumes also when the limit is used up, into debt. It never refuses the request; its

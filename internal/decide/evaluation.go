@@ -96,7 +96,7 @@ func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 	}
 	if err == nil && e.Allowed && e.named {
 		e.debitRefused(now)
-		e.giveBack(now)
+		e.refundNamed(now)
 	}
 	return err
 }
@@ -138,7 +138,7 @@ func (e *Evaluation) fill(now int64) {
 		o := origin{rule: r, index: i, shadow: r.Shadow}
 		if e.named {
 			if cost < 0 {
-				continue // see giveBack
+				continue // see refundNamed
 			}
 			o.debit = e.request.Charges[i].Debit
 			o.shadow = o.shadow || o.debit

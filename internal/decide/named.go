@@ -38,8 +38,8 @@ func (e *Evaluation) debitRefused(now int64) {
 	}
 }
 
-// giveBack refunds the charges with a negative cost, in the store that counts and in the local one.
-func (e *Evaluation) giveBack(now int64) {
+// refundNamed refunds the charges with a negative cost, in the store that counts and in the local one.
+func (e *Evaluation) refundNamed(now int64) {
 	from := 0
 	for i := range e.request.Charges {
 		ch := &e.request.Charges[i]
