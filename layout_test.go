@@ -54,7 +54,7 @@ var layout = []struct {
 
 	// Configurations.
 	{"config/diff", "config internal/bounds internal/names limit rule"},
-	{"config", "internal/actors internal/bounds internal/httptext internal/names internal/paths limit rule source"},
+	{"config", "internal/actors internal/bounds internal/httptext internal/names internal/paths internal/yamltext limit rule source"},
 	{"internal/actors", "internal/httptext rule"},
 	{"internal/names", "limit rule"},
 	{"internal/paths", "internal/httptext rule"},
@@ -72,6 +72,7 @@ var layout = []struct {
 	{"internal/redisfault", ""},
 	{"internal/top", ""},
 	{"internal/waitqueue", ""},
+	{"internal/yamltext", ""},
 
 	// Helpers of tests, and tools.
 	{"internal/etcdtest", "internal/testproc"},

@@ -13,6 +13,7 @@ import (
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/internal/paths"
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 	"go.yaml.in/yaml/v4"
@@ -101,7 +102,7 @@ func readPattern(v value) rule.Pattern {
 	}
 	if at := strings.IndexByte(text, '/'); at >= 0 {
 		if strange := paths.Check(text[at:]); strange != nil {
-			v.r.warn(v.node, "url: %s: %v, so Diana refuses a request with such a path, unless paths.strange is judge", quote(text), strange)
+			v.r.warn(v.node, "url: %s: %v, so Diana refuses a request with such a path, unless paths.strange is judge", yamltext.Quote(text), strange)
 		}
 	}
 	same := p.Same()
@@ -113,12 +114,12 @@ func readPattern(v value) rule.Pattern {
 	}
 	if !v.r.config.Paths.ExactCase {
 		if other := foldsTo(v.r, same, here); other.line > 0 && other.text != text {
-			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", quote(text), quote(other.text), other.line)
+			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", yamltext.Quote(text), yamltext.Quote(other.text), other.line)
 		}
 	}
 	for segment := range strings.SplitSeq(p.Path, "/") {
 		if strings.Contains(segment, "*") || len(segment) > 1 && segment[0] == ':' { // the syntax of other programs
-			v.r.warn(v.node, "url: %s stands for itself alone; a url covers all below it, and {name} is any one segment", quote(segment))
+			v.r.warn(v.node, "url: %s stands for itself alone; a url covers all below it, and {name} is any one segment", yamltext.Quote(segment))
 			break
 		}
 	}
@@ -225,7 +226,7 @@ func readScope(v value) (rule.Scope, bool) {
 			return rule.Scope(name), true
 		}
 	}
-	v.expected(join(names, "or"), names...)
+	v.expected(yamltext.Join(names, "or"), names...)
 	return rule.Local, false
 }
 
@@ -248,7 +249,7 @@ func readAlgorithm(m mapping) (limit.Algorithm, bool) {
 	for _, a := range known {
 		names = append(names, a.Names...)
 	}
-	v.expected(join(names, "or"), names...)
+	v.expected(yamltext.Join(names, "or"), names...)
 	return limit.Algorithm{}, false
 }
 
@@ -268,7 +269,7 @@ func refuseOtherKeys(m mapping, algo limit.Algorithm) {
 		if len(users) == 0 {
 			users = []string{"none that is known"}
 		}
-		m.failKey(key, "%s has no meaning for algo %s; it is for %s", key, algo.Name(), join(users, "and"))
+		m.failKey(key, "%s has no meaning for algo %s; it is for %s", key, algo.Name(), yamltext.Join(users, "and"))
 	}
 }
 
@@ -287,7 +288,7 @@ func readUnit(v value) time.Duration {
 	d, err := time.ParseDuration(v.node.Value)
 	switch {
 	case !v.scalar() || err != nil:
-		v.expected(join(append(names, "a duration such as 10s"), "or"), names...)
+		v.expected(yamltext.Join(append(names, "a duration such as 10s"), "or"), names...)
 	case d < bounds.MinUnit || d > bounds.MaxUnit || d%time.Microsecond != 0:
 		v.expected(expected)
 	}
@@ -302,7 +303,7 @@ func readRuleName(v value) string {
 	case strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }):
 		v.expected("characters that can be printed")
 	case v.r.names[name] > 0:
-		v.fail("name: %s is also the name of the rule in line %d, expected another", quote(name), v.r.names[name])
+		v.fail("name: %s is also the name of the rule in line %d, expected another", yamltext.Quote(name), v.r.names[name])
 	default:
 		v.r.names[name] = v.node.Line
 	}
@@ -362,7 +363,7 @@ func readOneActor(v value) (rule.Actor, bool) {
 			kinds = append(kinds, k.Kind)
 		}
 		kind, _, _ := strings.Cut(text, ":")
-		v.fail("%v%s", err, didYouMean(kind, kinds))
+		v.fail("%v%s", err, yamltext.DidYouMean(kind, kinds))
 		return a, false
 	}
 	return a, true

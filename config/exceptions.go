@@ -5,6 +5,7 @@ package config
 import (
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 	"go.yaml.in/yaml/v4"
@@ -49,7 +50,7 @@ func readExceptions(m mapping, actor []rule.Actor) (except []rule.Who, overrides
 		o := override{mapping: value{r: v.r, key: "override", form: overrideKeys, node: item}.mapping(), who: w}
 		o.says = limit.Limit{N: o.get("rpu").whole(), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
 		if item.Kind == yaml.MappingNode && len(item.Content) == 0 {
-			o.fail("override: expected %s, found nothing", join(overrideKeys.names(), "or"))
+			o.fail("override: expected %s, found nothing", yamltext.Join(overrideKeys.names(), "or"))
 		}
 		if ok {
 			overrides = append(overrides, o)

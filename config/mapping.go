@@ -5,6 +5,7 @@ package config
 import (
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -55,14 +56,14 @@ func (m mapping) add(key, val *yaml.Node) {
 	i := m.known.index(key.Value)
 	switch {
 	case key.Kind != yaml.ScalarNode:
-		m.r.fail(key, "expected one of the keys %s", join(m.known.names(), "and"))
+		m.r.fail(key, "expected one of the keys %s", yamltext.Join(m.known.names(), "and"))
 	case key.Tag == "!!merge":
 		m.r.fail(key, noMerging)
 	case i < 0:
-		m.r.fail(key, "unknown key %s of %s, expected %s%s", quote(key.Value), m.known.of,
-			join(m.known.names(), "or"), didYouMean(key.Value, m.known.names()))
+		m.r.fail(key, "unknown key %s of %s, expected %s%s", yamltext.Quote(key.Value), m.known.of,
+			yamltext.Join(m.known.names(), "or"), yamltext.DidYouMean(key.Value, m.known.names()))
 	case m.fields[i].key != nil:
-		m.r.fail(key, "key %s is given twice, first in line %d", quote(key.Value), m.fields[i].key.Line)
+		m.r.fail(key, "key %s is given twice, first in line %d", yamltext.Quote(key.Value), m.fields[i].key.Line)
 	default:
 		m.fields[i] = field{key, val}
 	}

@@ -7,10 +7,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -54,10 +53,9 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 	if remote {
 		most = bounds.MaxConfig
 	}
-	text, bad := decode(data, most)
+	text, bad := yamltext.Decode(data, most)
 	if bad != nil {
-		bad.File = name
-		return nil, Errors{*bad}
+		return nil, Errors{{File: name, Line: bad.Line, Column: bad.Column, Message: bad.Message}}
 	}
 	best := v.readParts(name, text, remote, partSize)
 	if best == nil {
@@ -91,7 +89,7 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 
 func (v Vocabulary) newReader(name, text string, remote bool) *reader {
 	return &reader{
-		name: name, words: v, remote: remote, lines: strings.Split(text, "\n"), config: new(Config),
+		name: name, words: v, remote: remote, text: yamltext.New(text), config: new(Config),
 		names: map[string]int{}, urls: map[string]written{}, folded: map[string]written{},
 	}
 }
@@ -111,59 +109,10 @@ func (v Vocabulary) readParts(name, text string, remote bool, size int) *reader 
 	return r
 }
 
-// decode returns the text of data without a byte order mark and with line feeds as line ends, or the
-// first error. A larger text than most bytes is an error. decode accepts the characters of YAML except the line separators of YAML 1.1. YAML 1.2 reads
-// those as ordinary characters, and all readers must agree on where a line ends.
-func decode(data []byte, most int) (string, *Error) {
-	if len(data) > most {
-		return "", &Error{Line: 1, Column: 1, Message: fmt.Sprintf("the configuration is too large, expected at most %d KiB, found %d bytes or more", most>>10, len(data))}
-	}
-	text := strings.TrimPrefix(string(data), "\uFEFF")
-	text = strings.ReplaceAll(text, "\r\n", "\n")
-	text = strings.ReplaceAll(text, "\r", "\n")
-	if isASCII(text) {
-		return text, nil
-	}
-	line, column := 1, 1
-	for i, c := range text {
-		switch {
-		case c == '\n':
-			line, column = line+1, 0
-		case c == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)):
-			return "", &Error{Line: line, Column: column, Message: fmt.Sprintf("the byte 0x%02X is not UTF-8, expected a text in UTF-8", text[i])}
-		case !allowed(c):
-			return "", &Error{Line: line, Column: column, Message: fmt.Sprintf("the character %U is not allowed in YAML, expected it escaped in double quotes", c)}
-		}
-		column++
-	}
-	return text, nil
-}
-
-// isASCII reports whether a text has only line feeds and printable ASCII, as nearly every configuration
-// has.
-func isASCII(text string) bool {
-	for i := range len(text) {
-		if c := text[i]; (c < ' ' || c > '~') && c != '\n' {
-			return false
-		}
-	}
-	return true
-}
-
-func allowed(c rune) bool {
-	switch c {
-	case '\t':
-		return true
-	case '\u2028', '\u2029', '\uFEFF', '\uFFFE', '\uFFFF':
-		return false
-	}
-	return ' ' <= c && c <= '~' || c >= '\u00A0'
-}
-
 // A reader turns one text into a configuration, or into errors.
 type reader struct {
 	name   string
-	lines  []string
+	text   *yamltext.Text
 	added  map[int]int // see addSpaces
 	words  Vocabulary
 	remote bool   // see ParseRemote
@@ -173,14 +122,12 @@ type reader struct {
 	errs         Errors
 	warnings     Errors
 	withoutRedis Errors // see Config
-	notYAML      bool   // the text has no structure to speak of
 
 	names  map[string]int     // of rules, with their lines
 	urls   map[string]written // of entries, by Pattern.Same
 	folded map[string]written // the last one that has capital letters, by Pattern.Same in small letters
 
 	entries, rules count
-	aliased        int // values that were read through aliases
 }
 
 // written is a value as the text has it. It keeps no node, because a node is much larger than the value.
@@ -218,8 +165,8 @@ func (c *count) add(n *yaml.Node, most int) bool {
 // betterThan reports whether the errors of r explain the mistake better than those of another reading
 // of the same text.
 func (r *reader) betterThan(other *reader) bool {
-	if r.notYAML != other.notYAML {
-		return other.notYAML
+	if r.text.Broken != other.text.Broken {
+		return other.text.Broken
 	}
 	return len(r.errs) < len(other.errs)
 }
@@ -238,6 +185,16 @@ func (r *reader) read(text string) {
 	if r.rules.beyond != nil {
 		r.fail(r.rules.beyond, "expected at most %d rules of all entries together, found %d", bounds.MaxRules, r.rules.n)
 	}
+}
+
+// documents returns the documents of text, which is the whole text or a part of it.
+func (r *reader) documents(text string) []*yaml.Node {
+	known := len(r.text.Mistakes)
+	documents := r.text.Documents(text)
+	for _, m := range r.text.Mistakes[known:] {
+		r.failAt(m.Line, m.Column, "%s", m.Message)
+	}
+	return documents
 }
 
 const forms = "an entry (url, rules), a list of them, or settings and limits"

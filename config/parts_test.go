@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/internal/yamltext"
 )
 
 // wantSameInParts compares a text that is read in parts, as small as possible, with the same text that
@@ -139,7 +141,7 @@ func FuzzParts(f *testing.F) {
 		f.Add(row.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		decoded, bad := decode([]byte(text), 1<<16)
+		decoded, bad := yamltext.Decode([]byte(text), 1<<16)
 		if bad == nil {
 			wantSameInParts(t, decoded)
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -144,7 +145,7 @@ func readRemoteURL(v value) (text string, u *url.URL, kind source.Kind) {
 		for _, k := range v.r.words.Sources {
 			schemes = append(schemes, k.Schemes...)
 		}
-		v.fail("%s: expected one of %s before ://%s", v.key, join(schemes, "and"), didYouMean(u.Scheme, schemes))
+		v.fail("%s: expected one of %s before ://%s", v.key, yamltext.Join(schemes, "and"), yamltext.DidYouMean(u.Scheme, schemes))
 	case kind.Check != nil && !kind.Check(&shown):
 		v.fail("%s: expected %s", v.key, strings.Replace(kind.Form, kind.Schemes[0]+"://", u.Scheme+"://", 1))
 	}

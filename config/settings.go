@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/rule"
 	"go.yaml.in/yaml/v4"
 )
@@ -34,7 +35,7 @@ func isFull(n *yaml.Node) bool {
 			return true
 		}
 		entry = entry || entryKeys.index(key) >= 0
-		near = near || nearest(key, fullKeys.names()) != ""
+		near = near || yamltext.Nearest(key, fullKeys.names()) != ""
 	}
 	return near && !entry
 }
@@ -146,7 +147,7 @@ func readHosts(v value) []string {
 		case err != nil || host == "" || !isPort(port) || strings.ContainsAny(text, " /@"):
 			item.expected("host:port")
 		case seen[text]:
-			item.fail("%s: expected each once, found %s again", item.key, quote(text))
+			item.fail("%s: expected each once, found %s again", item.key, yamltext.Quote(text))
 		}
 		seen[text] = true
 		hosts = append(hosts, text)

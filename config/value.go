@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -44,7 +45,7 @@ func (v value) fail(format string, args ...any) { v.r.fail(v.node, format, args.
 func (v value) expected(what string, words ...string) {
 	question := ""
 	if v.scalar() {
-		question = didYouMean(v.node.Value, words)
+		question = yamltext.DidYouMean(v.node.Value, words)
 	}
 	v.fail("%s: expected %s, found %s%s", v.key, what, v.found(), question)
 }
@@ -59,40 +60,15 @@ func (v value) found() string {
 	case v.null():
 		return "nothing"
 	case v.hide:
-		return hidden
+		return yamltext.Hidden
 	case !v.quoted() && v.node.Tag != "!!str" && v.node.Tag != "":
-		return shorten(v.node.Value, longestShown)
+		return yamltext.Shorten(v.node.Value)
 	}
-	text := quote(v.node.Value)
-	if v.quoted() && text != hidden {
+	text := yamltext.Quote(v.node.Value)
+	if v.quoted() && text != yamltext.Hidden {
 		text += " in quotes"
 	}
 	return text
-}
-
-const hidden = "a text that may hold a password"
-
-// quote returns a text in the form for messages. It hides a text that may contain a password. Such a
-// text looks like a URL, like a user before a host, or like the key of a password without a space
-// after its colon.
-func quote(s string) string {
-	if strings.Contains(s, "://") || strings.Contains(s, "@") || strings.Contains(s, "password:") {
-		return hidden
-	}
-	return strconv.Quote(shorten(s, longestShown))
-}
-
-// longestShown is the largest number of characters of a text that a message shows.
-const longestShown = 60
-
-func shorten(s string, most int) string {
-	n := 0
-	for i := range s {
-		if n++; n > most {
-			return s[:i] + "..."
-		}
-	}
-	return s
 }
 
 // text reads a text.
@@ -110,7 +86,7 @@ func (v value) text() (text string, ok bool) {
 		if v.hide {
 			v.fail("%s: expected text, found what is text only in quotes", v.key)
 		} else {
-			v.fail("%s: expected text, found %s, which is text only in quotes", v.key, shorten(v.node.Value, longestShown))
+			v.fail("%s: expected text, found %s, which is text only in quotes", v.key, yamltext.Shorten(v.node.Value))
 		}
 		return "", false
 	}
@@ -136,7 +112,7 @@ func (v value) goesOn() bool {
 	if v.node.Column > 256 { // looking costs time, and out there are brackets around it
 		return false
 	}
-	_, line := v.r.around(v.node.Line, v.node.Column)
+	_, line := v.r.text.Around(v.node.Line, v.node.Column)
 	return !strings.Contains(line, v.node.Value)
 }
 
@@ -203,7 +179,7 @@ func (v value) choice() int {
 			return i
 		}
 	}
-	v.expected(join(words, "or"), words...)
+	v.expected(yamltext.Join(words, "or"), words...)
 	return 0
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/diana-limiter/diana/internal/actors"
 	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 	"github.com/diana-limiter/diana/source"
@@ -88,7 +89,7 @@ func (v Vocabulary) actorNames() string {
 			names = append(names, k.Kind)
 		}
 	}
-	return join(names, "or")
+	return yamltext.Join(names, "or")
 }
 
 // algorithm returns the algorithm with a name.

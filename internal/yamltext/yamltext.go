@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 
-package config
+// Package yamltext reads the syntax of texts in YAML, and phrases what messages about them have in
+// common. It knows no key and no form of values.
+package yamltext
 
 import (
 	"errors"
@@ -17,12 +19,33 @@ const (
 	maxAliased = 10_000 // values that are read through aliases, all together
 )
 
-// documents returns the documents of text without aliases. It reports a syntax error and returns the
-// documents before it.
-func (r *reader) documents(text string) []*yaml.Node {
+// Mistake is a mistake at its place.
+type Mistake struct {
+	Line, Column int // from 1; columns count characters
+	Message      string
+}
+
+// Text is a text in YAML.
+type Text struct {
+	// Mistakes are the mistakes in the syntax of the documents that were read.
+	Mistakes []Mistake
+
+	// Broken reports whether such a mistake hides the structure of the text.
+	Broken bool
+
+	lines   []string
+	aliased int // values that were read through aliases
+}
+
+// New returns a Text. text has line feeds as line ends, as Decode returns it.
+func New(text string) *Text { return &Text{lines: strings.Split(text, "\n")} }
+
+// Documents returns the documents of text without aliases. text is t, or a part of it. If there is a
+// mistake, Documents returns the documents before it.
+func (t *Text) Documents(text string) []*yaml.Node {
 	if line := lineOf(text, "%TAG"); line > 0 { // in the library their number counts squared
-		r.notYAML = true
-		r.failAt(line, 1, "tags mean nothing here, expected none to be declared")
+		t.Broken = true
+		t.failAt(line, 1, "tags mean nothing here, expected none to be declared")
 		return nil
 	}
 	// The library reads YAML 1.2, but rejects a text that declares it.
@@ -31,11 +54,11 @@ func (r *reader) documents(text string) []*yaml.Node {
 	}
 	documents, err := load(text)
 	if err != nil {
-		r.notYAML = true
-		r.syntaxError(err)
+		t.Broken = true
+		t.syntaxError(err)
 	}
 	for i, d := range documents {
-		if !r.expand(d, false) {
+		if !t.expand(d, false) {
 			return documents[:i]
 		}
 	}
@@ -90,9 +113,9 @@ var errTooDeep = fmt.Errorf("expected at most %d mappings and lists inside each 
 
 // expand replaces the aliases below n by their values, and reports tags. It counts the values behind
 // aliases. It returns false if there are too many, for example in an alias that contains itself.
-func (r *reader) expand(n *yaml.Node, inAlias bool) bool {
+func (t *Text) expand(n *yaml.Node, inAlias bool) bool {
 	if n.Style&yaml.TaggedStyle != 0 || n.Tag == "!" {
-		r.fail(n, "tags mean nothing here, expected the value without one")
+		t.failAt(n.Line, n.Column, "tags mean nothing here, expected the value without one")
 		n.Style &^= yaml.TaggedStyle
 		n.Tag = ""
 	}
@@ -103,13 +126,13 @@ func (r *reader) expand(n *yaml.Node, inAlias bool) bool {
 			n.Content[i] = child
 		}
 		if through {
-			r.aliased++
+			t.aliased++
 		}
-		if r.aliased > maxAliased {
-			r.fail(alias, "aliases stand for too much, expected at most %d values behind all of them", maxAliased)
+		if t.aliased > maxAliased {
+			t.failAt(alias.Line, alias.Column, "aliases stand for too much, expected at most %d values behind all of them", maxAliased)
 			return false
 		}
-		if !r.expand(child, through) {
+		if !t.expand(child, through) {
 			return false
 		}
 	}
@@ -148,10 +171,10 @@ var syntaxMessages = []struct{ says, means string }{
 const noTabs = "a tab cannot indent, expected spaces"
 
 // syntaxError reports an error in the YAML syntax.
-func (r *reader) syntaxError(err error) {
+func (t *Text) syntaxError(err error) {
 	var e *yaml.LoadError
 	if !errors.As(err, &e) {
-		r.failAt(1, 1, "not valid YAML: %v", err)
+		t.failAt(1, 1, "not valid YAML: %v", err)
 		return
 	}
 	message := "not valid YAML: " + e.Message
@@ -162,7 +185,7 @@ func (r *reader) syntaxError(err error) {
 		}
 	}
 	line, column := e.Mark.Line, e.Mark.Column
-	before, after := r.around(line, column)
+	before, after := t.Around(line, column)
 	indentation := before + after
 	indentation = indentation[:len(indentation)-len(strings.TrimLeft(indentation, " \t"))]
 	tab := strings.IndexByte(indentation, '\t')
@@ -179,19 +202,23 @@ func (r *reader) syntaxError(err error) {
 	case strings.Contains(e.Message, "expected ','"):
 		message += fmt.Sprintf(", in line %d", e.ContextMark.Line)
 	}
-	r.failAt(line, column, "%s", message)
+	t.failAt(line, column, "%s", message)
 }
 
-// around returns the parts of a line before and from a column.
-func (r *reader) around(line, column int) (before, after string) {
-	if line > len(r.lines) {
+// Around returns the parts of a line before and from a column.
+func (t *Text) Around(line, column int) (before, after string) {
+	if line > len(t.lines) {
 		return "", ""
 	}
-	text := r.lines[line-1]
+	text := t.lines[line-1]
 	for i := range text {
 		if column--; column < 1 {
 			return text[:i], text[i:]
 		}
 	}
 	return text, ""
+}
+
+func (t *Text) failAt(line, column int, format string, args ...any) {
+	t.Mistakes = append(t.Mistakes, Mistake{Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
 }

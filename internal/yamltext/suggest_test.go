@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-package config
+package yamltext
 
 import "testing"
 
@@ -22,12 +22,13 @@ func TestEdits(t *testing.T) {
 
 func TestDidYouMean(t *testing.T) {
 	t.Parallel()
+	keys := []string{"name", "actor", "unit", "rpu", "algo", "scope", "burst", "queue", "slices", "align", "warmup", "on_error", "mode", "cost", "charge", "wait", "except", "overrides"}
 	for word, want := range map[string]string{
 		"rpm": ", did you mean rpu?", "RPU": ", did you mean rpu?", "rup": ", did you mean rpu?",
 		"rpu": "", "": "", "x": "", "rate": "", "onerror": ", did you mean on_error?", "burts": ", did you mean burst?",
 	} {
-		if got := didYouMean(word, ruleKeys.names()); got != want {
-			t.Errorf("didYouMean(%q) = %q, want %q", word, got, want)
+		if got := DidYouMean(word, keys); got != want {
+			t.Errorf("DidYouMean(%q) = %q, want %q", word, got, want)
 		}
 	}
 }
