@@ -4,6 +4,8 @@ package limit
 
 import (
 	"time"
+
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // FixedWindow allows N requests in each window of length Unit.
@@ -22,8 +24,9 @@ import (
 // that matters.
 //
 // State: the window, and how many requests were taken in it. At the clock, with a unit of
-// a second or more it is one word (33 bits for the window's number, 30 for the count),
-// otherwise two. Expiry: the window's end. Cost: one division.
+// a second or more and N up to 1,000,000,000, it is one word (33 bits for the window's
+// number, 30 for the count), otherwise two. So counters begin anew if N moves over
+// that bound. Expiry: the window's end. Cost: one division.
 // Source: the rate limiters in the documentation of Redis' INCR. AlignFirst is the one whose counter
 // expires a Unit after the first request.
 func FixedWindow() Algorithm {
@@ -36,8 +39,12 @@ func FixedWindow() Algorithm {
 
 const countBits = 30 // bounds.MaxN fits
 
-// maxCount is the largest count that a state holds. Debt beyond it is cut off.
-const maxCount = 1<<countBits - 1
+// maxCount is the largest count that a state of one word holds, and maxWide that of two words. Debt
+// beyond it is cut off. A double holds maxWide and the largest cost exactly.
+const (
+	maxCount = 1<<countBits - 1
+	maxWide  = 1<<52 - 1
+)
 
 type fixedWindow struct {
 	n, unit int64
@@ -46,7 +53,7 @@ type fixedWindow struct {
 }
 
 func newFixedWindow(l Limit) (Meter, error) {
-	if err := l.Check(); err != nil {
+	if err := l.check(bounds.MaxWindowN, bounds.MaxWindowUnit); err != nil {
 		return nil, err
 	}
 	if l.N == 0 {
@@ -54,7 +61,7 @@ func newFixedWindow(l Limit) (Meter, error) {
 	}
 	return &fixedWindow{
 		n: l.N, unit: l.Unit.Microseconds(),
-		first: l.AlignFirst, oneWord: !l.AlignFirst && l.Unit >= time.Second,
+		first: l.AlignFirst, oneWord: !l.AlignFirst && l.Unit >= time.Second && l.N <= bounds.MaxN,
 	}, nil
 }
 
@@ -141,7 +148,15 @@ func (w *fixedWindow) Decide(head uint64, now, n int64) (uint64, Outcome) {
 // Debit implements Debtor. Debt ends with its window.
 func (w *fixedWindow) Debit(s State, now, n int64) uint64 {
 	start, count := w.at(s, now)
-	return w.store(s, start, min(count+n, maxCount))
+	return w.store(s, start, min(count+n, w.most()))
+}
+
+// most is the largest count that a state holds.
+func (w *fixedWindow) most() int64 {
+	if w.oneWord {
+		return maxCount
+	}
+	return maxWide
 }
 
 func (w *fixedWindow) Refund(s State, at, n int64) uint64 {

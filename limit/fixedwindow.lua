@@ -1,5 +1,5 @@
 -- Fixed window, transcribed from fixedwindow.go.
--- a: 1 n, 2 unit, 3 whether windows begin with the first request
+-- a: 1 n, 2 unit, 3 whether windows begin with the first request, 4 the largest count
 -- s: start of the window, count in it
 local M = {}
 
@@ -33,7 +33,7 @@ end
 
 function M.debit(s, now, n, a)
   local start, count = at(s, now, a)
-  s.start, s.count = start, math.min(count + n, 1073741823) -- maxCount
+  s.start, s.count = start, math.min(count + n, a[4])
 end
 
 function M.refund(s, moment, n, a)

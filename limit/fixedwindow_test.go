@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"pgregory.net/rapid"
 )
 
@@ -52,6 +53,10 @@ func TestFixedWindowRandom(t *testing.T) {
 		check(t, func(t *rapid.T) {
 			l := drawLimit(t)
 			l.AlignFirst = first
+			if rapid.IntRange(0, 3).Draw(t, "wide") == 0 {
+				l.N = rapid.SampledFrom([]int64{bounds.MaxN, bounds.MaxN + 1, bounds.MaxWindowN}).Draw(t, "N")
+				l.Unit = rapid.SampledFrom([]time.Duration{l.Unit, bounds.MaxWindowUnit}).Draw(t, "Unit")
+			}
 			m := &windows{n: l.N, unit: l.Unit.Microseconds(), first: first}
 			s := &sequence{meter: newMeter(t, FixedWindow(), l), model: m}
 			s.play(t, l)
@@ -95,5 +100,36 @@ func TestFixedWindowChanged(t *testing.T) {
 			{n: 10, cost: 3, allowed: true, remaining: 3},
 			{n: 10, cost: 1, remaining: 0},
 		})
+	}
+}
+
+// A limit that one word cannot hold is exact to its last request, and debt does not lower the count.
+func TestFixedWindowWide(t *testing.T) {
+	t.Parallel()
+	m := newMeter(t, FixedWindow(), Limit{N: bounds.MaxWindowN, Unit: bounds.MaxWindowUnit})
+	s := State{Cells: make([]uint64, m.Cells(State{}, 1))}
+	take := func(n int64) Outcome {
+		out := m.Peek(s, epoch2026, n)
+		if out.Allowed {
+			s.Head = m.Take(s, epoch2026, n)
+		}
+		return out
+	}
+	if out := take(bounds.MaxWindowN - 1); !out.Allowed || out.Remaining != bounds.MaxWindowN {
+		t.Errorf("all but one: %+v", out)
+	}
+	if out := take(2); out.Allowed || out.Remaining != 1 {
+		t.Errorf("one too many: %+v", out)
+	}
+	if out := take(1); !out.Allowed {
+		t.Errorf("the last: %+v", out)
+	}
+	s.Head = Debit(m, s, epoch2026, 5)
+	s.Head = m.Refund(s, epoch2026, 5)
+	if out := take(1); out.Allowed || out.Remaining != 0 {
+		t.Errorf("after a debit and its refund: %+v", out)
+	}
+	if narrow := newMeter(t, FixedWindow(), Limit{N: bounds.MaxN, Unit: bounds.MaxWindowUnit}); narrow.StateVersion() == m.StateVersion() {
+		t.Errorf("states of one and of two words have the version %q", m.StateVersion())
 	}
 }

@@ -15,10 +15,11 @@ import (
 // Limit is what an algorithm enforces: N requests per Unit, and parameters of the
 // algorithm. If a field other than N and Unit is zero, the algorithm uses its default.
 //
-// N, Burst and Queue are at most 1,000,000,000. Durations are whole microseconds.
+// N, Burst and Queue are at most 1,000,000,000, and N of a FixedWindow 4,294,967,295. Durations are whole
+// microseconds.
 type Limit struct {
 	N          int64         // requests per Unit; 0 refuses all. For Concurrency: the number of slots
-	Unit       time.Duration // 1 ms to 744 h, which are 31 days. Concurrency ignores it
+	Unit       time.Duration // 1 ms to 744 h, which are 31 days; FixedWindow: to 366 days. Concurrency ignores it
 	Burst      int64         // TokenBucket: the capacity; 0 means N
 	Queue      int64         // LeakyBucket: the most requests that wait at once; 0 means N, -1 means none
 	Slices     int64         // SlidingWindow: 2 to 100; 0 means 10
@@ -30,13 +31,15 @@ type Limit struct {
 const noQueue = -1
 
 // Check returns an error if N, Unit, Burst, Queue or Warmup is out of range. It does not check Slices,
-// whose range depends on the algorithm.
-func (l Limit) Check() error {
-	if l.N < 0 || l.N > bounds.MaxN {
-		return fmt.Errorf("limit: N is %d, expected 0 to %d", l.N, bounds.MaxN)
+// whose range depends on the algorithm. FixedWindow accepts a larger N and a longer Unit than Check.
+func (l Limit) Check() error { return l.check(bounds.MaxN, bounds.MaxUnit) }
+
+func (l Limit) check(maxN int64, maxUnit time.Duration) error {
+	if l.N < 0 || l.N > maxN {
+		return fmt.Errorf("limit: N is %d, expected 0 to %d", l.N, maxN)
 	}
-	if l.Unit < bounds.MinUnit || l.Unit > bounds.MaxUnit || l.Unit%time.Microsecond != 0 {
-		return fmt.Errorf("limit: unit is %v, expected whole microseconds, %v to %v", l.Unit, bounds.MinUnit, bounds.MaxUnit)
+	if l.Unit < bounds.MinUnit || l.Unit > maxUnit || l.Unit%time.Microsecond != 0 {
+		return fmt.Errorf("limit: unit is %v, expected whole microseconds, %v to %v", l.Unit, bounds.MinUnit, maxUnit)
 	}
 	if l.Burst < 0 || l.Burst > bounds.MaxN {
 		return fmt.Errorf("limit: burst is %d, expected 0 to %d", l.Burst, bounds.MaxN)

@@ -49,13 +49,16 @@ func TestNewErrors(t *testing.T) {
 		l          Limit
 		want       string // in the error
 	}{
-		{all, Limit{N: -1, Unit: time.Second}, "N is -1, expected 0 to 1000000000"},
-		{all, Limit{N: bounds.MaxN + 1, Unit: time.Second}, "N is 1000000001"},
+		{all, Limit{N: -1, Unit: time.Second}, "N is -1, expected 0 to "},
+		{"TB SW SL LB C", Limit{N: bounds.MaxN + 1, Unit: time.Second}, "N is 1000000001"},
+		{"W", Limit{N: 1 << 32, Unit: time.Second}, "N is 4294967296, expected 0 to 4294967295"},
 		{all, Limit{N: 1, Unit: time.Second, Burst: -1}, "burst is -1"},
 		{all, Limit{N: 1, Unit: time.Second, Queue: bounds.MaxN + 1}, "queue is 1000000001"},
-		{"TB W SW SL LB", Limit{N: 1}, "unit is 0s, expected whole microseconds, 1ms to 744h0m0s"},
+		{"TB SW SL LB", Limit{N: 1}, "unit is 0s, expected whole microseconds, 1ms to 744h0m0s"},
+		{"W", Limit{N: 1}, "unit is 0s, expected whole microseconds, 1ms to 8784h0m0s"},
 		{"TB W SW SL LB", Limit{N: 1, Unit: bounds.MinUnit - time.Microsecond}, "unit is 999µs"},
-		{"TB W SW SL LB", Limit{N: 1, Unit: bounds.MaxUnit + time.Microsecond}, "unit is 744h"},
+		{"TB SW SL LB", Limit{N: 1, Unit: bounds.MaxUnit + time.Microsecond}, "unit is 744h"},
+		{"W", Limit{N: 1, Unit: bounds.MaxWindowUnit + time.Microsecond}, "unit is 8784h"},
 		{"TB W SW SL LB", Limit{N: 1, Unit: time.Second + time.Nanosecond}, "unit is 1.000000001s"},
 		{"SW", Limit{N: 1, Unit: time.Second, Slices: 1}, "slices is 1, expected 2 to 100"},
 		{"SW", Limit{N: 0, Unit: time.Second, Slices: 101}, "slices is 101"},

@@ -106,7 +106,7 @@ func (w *fixedWindow) Script() Script {
 	if w.first {
 		first = 1
 	}
-	return Script{Source: fixedWindowLua, Args: []int64{w.n, w.unit, first}}
+	return Script{Source: fixedWindowLua, Args: []int64{w.n, w.unit, first, w.most()}}
 }
 
 //go:embed slidingwindow.lua

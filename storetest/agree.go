@@ -40,6 +40,9 @@ func (g *agreement) randomPair(name string) pair {
 	var err error
 	for range 1000 {
 		algorithm, l := algorithms[g.rnd.IntN(len(algorithms))], randomLimit(g.rnd)
+		if algorithm.Called("W") && g.rnd.IntN(4) == 0 {
+			l.N = bounds.MaxN + 1 + g.rnd.Int64N(bounds.MaxWindowN-bounds.MaxN)
+		}
 		var m limit.Meter
 		if m, err = algorithm.New(l); err != nil {
 			continue

@@ -13,6 +13,10 @@ const (
 	MinUnit = time.Millisecond
 	MaxUnit = 744 * time.Hour // 31 days
 
+	// A fixed window holds more than the other algorithms, because its state is a plain count.
+	MaxWindowN    = 1<<32 - 1
+	MaxWindowUnit = 366 * 24 * time.Hour
+
 	MaxWarmup    = 10 * time.Minute
 	MaxQueueWait = 10 * time.Second // in a leaky bucket
 
