@@ -53,6 +53,7 @@ var layout = []struct {
 	{"replay", "internal/bounds limit"},
 
 	// Configurations.
+	{"internal/descriptors", "config internal/bounds internal/yamltext limit rule"},
 	{"config/diff", "config internal/bounds internal/names limit rule"},
 	{"config", "internal/actors internal/bounds internal/httptext internal/names internal/paths internal/yamltext limit rule source"},
 	{"internal/actors", "internal/httptext rule"},

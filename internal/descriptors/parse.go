@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+
+package descriptors
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/yamltext"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// Options say how files are read.
+type Options struct {
+	// Merge lets several files have the same domain, as MERGE_DOMAIN_CONFIG does in envoyproxy/ratelimit.
+	Merge bool
+
+	// Scope is the scope of a limit that does not name one. Empty means rule.Local.
+	Scope rule.Scope
+}
+
+// maxNames is how many bytes all full names together can have.
+const maxNames = 64 << 20
+
+// Parse reads files in the words of v. The default algorithm is the one that is called W. The error is
+// [config.Errors] and contains the mistakes of all files, in the order of files. Parse keeps no Data.
+func Parse(files []File, v config.Vocabulary, o Options) (*Tree, error) {
+	o.Scope = cmp.Or(o.Scope, rule.Local)
+	p := &parser{words: v, options: o, tree: &Tree{domains: map[string]*node{}}}
+	var errs config.Errors
+	for _, f := range files {
+		r := &reader{parser: p, file: f.Name}
+		r.read(f.Data)
+		errs = append(errs, sorted(r.errs)...)
+		p.tree.Warnings = append(p.tree.Warnings, sorted(r.warnings)...)
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	p.tree.name()
+	return p.tree, nil
+}
+
+// sorted returns messages by place, each once: one about a value behind two aliases occurs twice.
+func sorted(e config.Errors) config.Errors {
+	slices.SortStableFunc(e, func(a, b config.Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return slices.Compact(e)
+}
+
+// parser makes a tree of all files.
+type parser struct {
+	words   config.Vocabulary
+	options Options
+	tree    *Tree
+	names   int // bytes of all full names together
+}
+
+// level is where a list of descriptors belongs.
+type level struct {
+	*node
+	path     []string // the domain and the composite keys
+	fullName string
+}
+
+// read reads a file, which has one document.
+func (r *reader) read(data []byte) {
+	fail := func(line, column int, format string, args ...any) {
+		r.errs = append(r.errs, config.Error{File: r.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
+	}
+	decoded, bad := yamltext.Decode(data, bounds.MaxFile)
+	if bad != nil {
+		fail(bad.Line, bad.Column, "%s", bad.Message)
+		return
+	}
+	text := yamltext.New(decoded)
+	documents := text.Documents(decoded)
+	for _, m := range text.Mistakes {
+		fail(max(m.Line, 1), max(m.Column, 1), "%s", m.Message)
+	}
+	if text.Broken {
+		return
+	}
+	switch {
+	case len(documents) == 0 && len(r.errs) == 0:
+		fail(1, 1, "the file is empty, expected domain and descriptors")
+	case len(documents) > 1:
+		second := documents[1].Content[0]
+		fail(max(second.Line, 1), max(second.Column, 1), "expected one document in a file, found %d", len(documents))
+	}
+	for _, d := range documents[:min(len(documents), 1)] {
+		r.domain(value{r: r, node: d.Content[0]})
+	}
+}
+
+// domain reads the whole of a file.
+func (r *reader) domain(v value) {
+	m, ok := v.mapping("a file", fileKeys)
+	if !ok {
+		return
+	}
+	name, ok := m.get("domain").text()
+	if ok && name == "" {
+		at := v.node
+		if given := m.fields["domain"].value; given != nil {
+			at = given
+		}
+		v.failAt(at, "the domain is empty, expected the name that the requests give")
+	}
+	root, first := r.tree.domains[name], place{}
+	if root != nil {
+		first = root.at
+	}
+	switch {
+	case root == nil || name == "":
+		root = &node{at: r.place(v.node)}
+		if name != "" {
+			root.at = r.place(m.fields["domain"].key)
+			r.tree.domains[name] = root
+		}
+	case !r.options.Merge:
+		m.get("domain").fail("the domain %s is given twice, first in %s, expected another", quote(name), r.text(first))
+		root = &node{at: root.at}
+	}
+	r.descriptors(m.get("descriptors"), level{root, []string{name}, name})
+}
+
+// descriptors reads a list of descriptors.
+func (r *reader) descriptors(v value, above level) {
+	for _, item := range v.list("descriptors") {
+		r.descriptor(item, above)
+	}
+}
+
+// descriptor reads one descriptor with all that is below it.
+func (r *reader) descriptor(v value, above level) {
+	m, ok := v.mapping("a descriptor", descriptorKeys)
+	if !ok {
+		return
+	}
+	composite, ok := readComposite(m)
+	here := &node{at: r.place(v.node)} // also after a mistake, so that the mistakes below are found too
+	if ok {
+		if first := above.below[composite]; first != nil {
+			v.fail("the composite key %s is given twice at this level, first in %s, expected another", quote(composite), r.text(first.at))
+		} else {
+			above.add(composite, here)
+		}
+	}
+	here.share, here.valueToMetric = m.get("share_threshold").truth(), m.get("value_to_metric").truth()
+	if here.share && ok && !strings.HasSuffix(composite, "*") {
+		m.failKey("share_threshold", "expected a value that ends in *, found %s", quote(composite))
+	}
+	next := level{here, append(slices.Clip(above.path), composite), above.fullName + "." + composite}
+	r.limit(m, next)
+	r.descriptors(m.get("descriptors"), next)
+}
+
+// readComposite reads the key and the value of a descriptor.
+func readComposite(m mapping) (composite string, ok bool) {
+	key, ok := m.get("key").text()
+	if ok && key == "" {
+		at := m.node
+		if given := m.fields["key"].value; given != nil {
+			at = given
+		}
+		m.failAt(at, "the key is empty, expected the key of an entry")
+		ok = false
+	}
+	given := m.get("value")
+	text, fine := given.text()
+	if star := strings.IndexByte(text, '*'); star >= 0 && star < len(text)-1 {
+		given.warn(given.node, "%s matches itself alone, because * is a wildcard at the end only", quote(text))
+	}
+	if text != "" {
+		key += "_" + text
+	}
+	return key, ok && fine
+}
+
+// add adds a descriptor below n.
+func (n *node) add(composite string, below *node) {
+	if n.below == nil {
+		n.below = map[string]*node{}
+	}
+	n.below[composite] = below
+	if prefix, ok := strings.CutSuffix(composite, "*"); ok {
+		n.wild = append(n.wild, wildcard{prefix, composite, below})
+	}
+}
