@@ -12,8 +12,9 @@ import (
 
 // checkCommand validates configuration files.
 type checkCommand struct {
-	Remote bool     `help:"Also validate the document in the configuration centre that a file names."`
-	Files  []string `arg:"" name:"file" help:"Configuration file."`
+	Remote      bool     `help:"Also validate the document in the configuration centre that a file names."`
+	Descriptors []string `sep:"none" placeholder:"PATH" help:"Validate files of envoyproxy/ratelimit instead, all together: a file, or a directory of *.yaml and *.yml. May be repeated."`
+	Files       []string `arg:"" name:"file" optional:"" help:"Configuration file, or with --descriptors one more path."`
 }
 
 // Help is the end of what --help prints.
@@ -23,8 +24,16 @@ func (checkCommand) Help() string {
 
 // Run checks every file, also after one that is not valid.
 func (c *checkCommand) Run(ctx context.Context, o *output) error {
-	if err := named(c.Files...); err != nil {
+	if err := named(append(c.Descriptors, c.Files...)...); err != nil {
 		return err
+	}
+	switch {
+	case len(c.Descriptors) > 0 && c.Remote:
+		return usagef("--remote has no meaning with --descriptors")
+	case len(c.Descriptors) > 0:
+		return checkDescriptors(o, append(c.Descriptors, c.Files...))
+	case len(c.Files) == 0:
+		return usagef(`expected "<file> ..."`)
 	}
 	var result error
 	for _, file := range c.Files {

@@ -28,7 +28,10 @@ type explainCommand struct {
 	Headers    []string   `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
 	RemoteAddr netip.Addr `default:"127.0.0.1" placeholder:"IP" help:"Address that the request comes from (${default})."`
 	Peek       bool       `help:"Also show what is left now of global rules, as Redis counts them."`
-	URL        string     `arg:"" name:"url" help:"URL of the request, or only its path."`
+	URL        string     `arg:"" name:"url" help:"URL of the request, or only its path; with --descriptors the domain."`
+
+	Descriptors []string `sep:"none" placeholder:"PATH" help:"Explain descriptors by files of envoyproxy/ratelimit instead: a file, or a directory of *.yaml and *.yml. May be repeated."`
+	Entries     []string `arg:"" name:"key=value" sep:"none" optional:"" help:"With --descriptors: the entries of a descriptor, divided by commas."`
 }
 
 // Help is the end of what --help prints.
@@ -38,6 +41,14 @@ func (explainCommand) Help() string {
 
 // Run prints the rules in the order in which they evaluate the request.
 func (c *explainCommand) Run(ctx context.Context, o *output) error {
+	switch {
+	case len(c.Descriptors) > 0 && (c.Config != "" || c.Peek):
+		return usagef("--config and --peek have no meaning with --descriptors")
+	case len(c.Descriptors) > 0:
+		return explainDescriptors(o, c.Descriptors, c.URL, c.Entries)
+	case len(c.Entries) > 0:
+		return usagef("unexpected argument %s", c.Entries[0])
+	}
 	if !c.RemoteAddr.IsValid() {
 		return usagef("--remote-addr: expected an address, found an empty one")
 	}

@@ -137,24 +137,38 @@ type Step struct {
 	Key     string // the composite key of the descriptor that matched
 	Counted string // the value of the entry in the key of the counter
 	Limited bool   // the descriptor that matched has a limit
-	Deeper  bool   // there are descriptors below it
 }
 
 // Trace returns the steps of Find, up to the first entry that matches nothing.
 func (t *Tree) Trace(domain string, entries []Entry) (steps []Step) {
-	n := t.domains[domain]
-	for i := range entries {
-		if n == nil {
-			break
-		}
+	for i, m := range t.matches(domain, entries) {
 		e := &entries[i]
-		m, _ := n.match(e, nil)
-		if n = m.node; n == nil {
-			break
-		}
-		steps = append(steps, Step{*e, m.way, m.composite(e), m.counted(e), n.limit != nil, len(n.below) > 0})
+		steps = append(steps, Step{*e, m.way, m.composite(e), m.counted(e), m.limit != nil})
 	}
 	return steps
+}
+
+// MetricName returns the name under which envoyproxy/ratelimit counts a descriptor in its metrics, or ""
+// if the descriptor has no limit. The name can contain values of requests, so unlike the full name of a
+// limit it has no bound.
+func (t *Tree) MetricName(domain string, entries []Entry) string {
+	matches := t.matches(domain, entries)
+	if n := len(matches); n == 0 || n < len(entries) || matches[n-1].limit == nil {
+		return ""
+	}
+	return metricName(domain, entries, matches)
+}
+
+// matches returns what the entries match, up to the first entry that matches nothing.
+func (t *Tree) matches(domain string, entries []Entry) (list []match) {
+	n := t.domains[domain]
+	for i := 0; n != nil && i < len(entries); i++ {
+		m, _ := n.match(&entries[i], nil)
+		if n = m.node; n != nil {
+			list = append(list, m)
+		}
+	}
+	return list
 }
 
 // composite returns the composite key of the descriptor that an entry matched.

@@ -263,9 +263,9 @@ func TestTrace(t *testing.T) {
 	tree := parse(t, shared)
 	got := tree.Trace("shared", entriesOf("user=u1, role=r1, verb=get"))
 	want := []Step{
-		{Entry{"user", "u1"}, ByWildcard, "user_u*", "u*", false, true},
-		{Entry{"role", "r1"}, ByWildcard, "role_r*", "r1", false, true},
-		{Entry{"verb", "get"}, ByKey, "verb", "get", true, false},
+		{Entry{"user", "u1"}, ByWildcard, "user_u*", "u*", false},
+		{Entry{"role", "r1"}, ByWildcard, "role_r*", "r1", false},
+		{Entry{"verb", "get"}, ByKey, "verb", "get", true},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%+v", got)

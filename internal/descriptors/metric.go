@@ -2,10 +2,13 @@
 
 package descriptors
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// MetricName returns the name under which envoyproxy/ratelimit counts a descriptor in its metrics, or ""
-// if no limit matches. A level of the name depends on how its entry matched:
+// metricName returns the name for entries that match a limit. A level of the name depends on how its entry
+// matched:
 //
 //	match          level
 //	value          key_value
@@ -13,34 +16,20 @@ import "strings"
 //	key            key; with value_to_metric key_value
 //
 // If the limit has detailed_metric, each level is key_value, and key_pattern with share_threshold.
-//
-// The name can contain values of requests. So it has no bound, unlike the full name of a limit.
-func (t *Tree) MetricName(domain string, entries []Entry) string {
-	n := t.domains[domain]
-	if n == nil || len(entries) == 0 {
-		return ""
-	}
-	matches, shared := make([]match, len(entries)), false
-	for i := range entries {
-		if matches[i], _ = n.match(&entries[i], nil); matches[i].node == nil {
-			return ""
-		}
-		n, shared = matches[i].node, shared || matches[i].shared()
-	}
-	if n.limit == nil {
-		return ""
-	}
+func metricName(domain string, entries []Entry, matches []match) string {
+	detailed := matches[len(matches)-1].limit.Detailed
+	shared := slices.ContainsFunc(matches, match.shared)
 	var b strings.Builder
 	b.WriteString(domain)
 	for i, m := range matches {
 		e := &entries[i]
 		value := m.metricValue(e)
-		if n.limit.Detailed {
+		if detailed {
 			value = m.counted(e)
 		}
 		b.WriteString("." + e.Key)
 		// Without a shared level, envoyproxy/ratelimit ends a detailed level without a value in "_".
-		if value != "" || n.limit.Detailed && !shared {
+		if value != "" || detailed && !shared {
 			b.WriteString("_" + value)
 		}
 	}

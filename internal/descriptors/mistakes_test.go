@@ -86,7 +86,7 @@ a.yaml:2:18: descriptors[1]: expected a mapping (key, value, rate_limit, descrip
 		{one("{unit: day, requests_per_unit: 5, algo: tb, burst: 0}"), "a.yaml:4:66: descriptors[0].rate_limit.burst: expected 1 to 1000000000, found 0"},
 		{one("{unit: day, requests_per_unit: 5, algo: SW, slices: 1}"), "a.yaml:4:67: descriptors[0].rate_limit.slices: expected 2 to 100, found 1"},
 		{one("{unit: day, requests_per_unit: 5, scope: remote}"), `a.yaml:4:56: descriptors[0].rate_limit.scope: expected local or global, found "remote"`},
-		{one("{unit: day, requests_per_unit: 5, on_error: open}"), "a.yaml:4:49: descriptors[0].rate_limit.on_error: it has no meaning for scope local, expected another scope"},
+		{one("{unit: day, requests_per_unit: 5, on_error: open, scope: local}"), "a.yaml:4:49: descriptors[0].rate_limit.on_error: it has no meaning for scope local, expected another scope"},
 		{one("{unit: day, requests_per_unit: 5, scope: global, on_error: fail}"), `a.yaml:4:74: descriptors[0].rate_limit.on_error: expected share, local, open or closed, found "fail"`},
 		{one("{unlimited: true, algo: TB}"), "a.yaml:4:33: descriptors[0].rate_limit.algo: it means nothing beside unlimited, expected one of them"},
 		{one("{unit: day, requests_per_unit: 4294967295, algo: SL}"), "a.yaml:4:15: descriptors[0].rate_limit: algo SL cannot keep this limit: N is 4294967295, expected 0 to 1000000000"},

@@ -12,6 +12,7 @@ import (
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/rule"
+	"go.yaml.in/yaml/v4"
 )
 
 // Options say how files are read.
@@ -59,6 +60,30 @@ type parser struct {
 	options Options
 	tree    *Tree
 	names   int // bytes of all full names together
+}
+
+// reader reads one file.
+type reader struct {
+	*parser
+	file     string
+	errs     config.Errors
+	warnings config.Errors
+}
+
+// place is where something is written.
+type place struct {
+	file string
+	line int
+}
+
+func (r *reader) place(n *yaml.Node) place { return place{r.file, n.Line} }
+
+// placeText returns a place as messages about r's file show it.
+func (r *reader) placeText(p place) string {
+	if p.file == r.file {
+		return fmt.Sprintf("line %d", p.line)
+	}
+	return fmt.Sprintf("%s:%d", p.file, p.line)
 }
 
 // level is where a list of descriptors belongs.
@@ -124,7 +149,7 @@ func (r *reader) domain(v value) {
 			r.tree.domains[name] = root
 		}
 	case !r.options.Merge:
-		m.get("domain").fail("the domain %s is given twice, first in %s, expected another", quote(name), r.text(first))
+		m.get("domain").fail("the domain %s is given twice, first in %s, expected another", quote(name), r.placeText(first))
 		root = &node{at: root.at}
 	}
 	r.descriptors(m.get("descriptors"), level{root, []string{name}, name})
@@ -147,7 +172,7 @@ func (r *reader) descriptor(v value, above level) {
 	here := &node{at: r.place(v.node)} // also after a mistake, so that the mistakes below are found too
 	if ok {
 		if first := above.below[composite]; first != nil {
-			v.fail("the composite key %s is given twice at this level, first in %s, expected another", quote(composite), r.text(first.at))
+			v.fail("the composite key %s is given twice at this level, first in %s, expected another", quote(composite), r.placeText(first.at))
 		} else {
 			above.add(composite, here)
 		}

@@ -152,7 +152,8 @@ func (r *reader) rule(limits mapping, l *Limit) rule.Rule {
 	if limits.get("queue").given() && made.Limit.Queue == 0 {
 		made.Limit.Queue = -1 // limit.Limit takes 0 for the default
 	}
-	if limits.get("on_error").given() && made.Scope == rule.Local {
+	// A default scope of local is no mistake, because the same file has another where Redis is configured.
+	if limits.get("on_error").given() && limits.get("scope").given() && made.Scope == rule.Local {
 		limits.failKey("on_error", "it has no meaning for scope local, expected another scope")
 	}
 	algo, ok := r.algorithm(limits)

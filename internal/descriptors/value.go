@@ -13,30 +13,6 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// reader reads one file.
-type reader struct {
-	*parser
-	file     string
-	errs     config.Errors
-	warnings config.Errors
-}
-
-// place is where something is written.
-type place struct {
-	file string
-	line int
-}
-
-func (r *reader) place(n *yaml.Node) place { return place{r.file, n.Line} }
-
-// text returns a place as messages of r show it.
-func (r *reader) text(p place) string {
-	if p.file == r.file {
-		return fmt.Sprintf("line %d", p.line)
-	}
-	return fmt.Sprintf("%s:%d", p.file, p.line)
-}
-
 // value is a node with its path, such as descriptors[2].rate_limit.unit. Each of its methods reads one
 // form of values. If the value has another form, the method reports a mistake and returns nothing. A
 // missing value and a null are nothing, as in envoyproxy/ratelimit.

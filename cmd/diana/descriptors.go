@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/diana-limiter/diana/internal/descriptors"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// loadDescriptors returns the descriptors of files and directories, and the names of the files. It prints
+// the errors of files that are not valid.
+func loadDescriptors(o *output, paths []string) (*descriptors.Tree, []string, error) {
+	files, err := descriptors.Read(paths)
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			return nil, nil, o.faults(settings{path.Path}, err)
+		}
+		o.complainf("%v\n", err)
+		return nil, nil, errReported
+	}
+	// The default scope of a limit depends on the configuration, which no file of descriptors needs.
+	tree, err := descriptors.Parse(files, vocabulary(), descriptors.Options{Scope: rule.Global})
+	if err != nil {
+		return nil, nil, o.faults(settings{strings.Join(paths, ", ")}, err)
+	}
+	names := make([]string, len(files))
+	for i, f := range files {
+		names[i] = f.Name
+	}
+	return tree, names, nil
+}
+
+// checkDescriptors validates files of descriptors, all together.
+func checkDescriptors(o *output, paths []string) error {
+	tree, files, err := loadDescriptors(o, paths)
+	if err != nil {
+		return err
+	}
+	for _, w := range tree.Warnings {
+		o.fault(w, "warning: ")
+	}
+	limits := map[string]int{} // by file
+	for _, l := range tree.Limits() {
+		limits[l.File]++
+	}
+	for _, file := range files {
+		text := "1 limit"
+		if n := limits[file]; n != 1 {
+			text = fmt.Sprintf("%d limits", n)
+		}
+		o.printf("%s: ok, %s\n", file, text)
+	}
+	return nil
+}
+
+// explainDescriptors shows the limit of each descriptor. A descriptor is the text KEY=VALUE,KEY=VALUE.
+func explainDescriptors(o *output, paths []string, domain string, texts []string) error {
+	if err := named(paths...); err != nil {
+		return err
+	}
+	if len(texts) == 0 {
+		return usagef(`expected "<key=value> ..." after the domain %s`, domain)
+	}
+	lists := make([][]descriptors.Entry, len(texts))
+	for i, text := range texts {
+		for one := range strings.SplitSeq(text, ",") {
+			key, value, ok := strings.Cut(one, "=")
+			if !ok {
+				return usagef("expected KEY=VALUE[,KEY=VALUE]..., found %s", text)
+			}
+			lists[i] = append(lists[i], descriptors.Entry{Key: key, Value: value})
+		}
+	}
+	tree, _, err := loadDescriptors(o, paths)
+	if err != nil {
+		return err
+	}
+	for i, entries := range lists {
+		if i > 0 {
+			o.printf("\n")
+		}
+		explainDescriptor(o, tree, domain, entries)
+	}
+	return nil
+}
+
+// explainDescriptor shows how the entries of a descriptor match, and its limit.
+func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries []descriptors.Entry) {
+	text := make([]string, len(entries))
+	for i, e := range entries {
+		text[i] = e.Key + "=" + e.Value
+	}
+	what := legible(domain + " " + strings.Join(text, ","))
+	l, key := tree.Find(domain, entries, nil)
+	steps := tree.Trace(domain, entries)
+	switch {
+	case l == nil:
+		o.printf("%s has no limit: %s.\n", what, withoutLimit(tree, domain, entries, steps))
+	case l.Unlimited:
+		o.printf("%s is unlimited by %s in %s:%d.\n", what, legible(l.FullName), l.File, l.Line)
+	default:
+		o.printf("%s is limited by %s in %s:%d.\n", what, legible(l.FullName), l.File, l.Line)
+	}
+	if len(steps) > 0 {
+		rows := [][]string{{"", "ENTRY", "MATCHED BY", "DESCRIPTOR", "COUNTED AS"}}
+		for i, s := range steps {
+			rows = append(rows, []string{
+				strconv.Itoa(i + 1), legible(text[i]), s.Way.String(), legible(s.Key), legible(s.Counted),
+			})
+		}
+		o.printf("\n%s", columns(rows, 1, 0))
+	}
+	if l != nil && !l.Unlimited {
+		rows := [][]string{
+			{"ALGO", "LIMIT", "FLAGS", "KEY"},
+			{l.Rule.Algorithm.Name(), descriptorLimit(l), descriptorFlags(l), legible(string(key))},
+		}
+		o.printf("\n%s", columns(rows, 1, 0))
+	}
+}
+
+// withoutLimit says why a descriptor has no limit.
+func withoutLimit(tree *descriptors.Tree, domain string, entries []descriptors.Entry, steps []descriptors.Step) string {
+	n := len(steps)
+	switch {
+	case !tree.Has(domain):
+		return "no file has this domain"
+	case n == len(entries):
+		return "the descriptor " + legible(steps[n-1].Key) + " has no rate_limit"
+	}
+	missing := "the entry " + legible(entries[n].Key+"="+entries[n].Value) + " matches no descriptor"
+	if n > 0 {
+		missing += " below " + legible(steps[n-1].Key)
+	}
+	return missing
+}
+
+// descriptorLimit returns the numbers of a limit that the file declares.
+func descriptorLimit(l *descriptors.Limit) string {
+	text := fmt.Sprintf("%d/%v", l.RequestsPerUnit, l.Unit)
+	if n := l.Rule.Limit.Burst; n > 0 {
+		text += fmt.Sprintf(", burst %d", n)
+	}
+	if n := l.Rule.Limit.Slices; n > 0 {
+		text += fmt.Sprintf(", slices %d", n)
+	}
+	if n := l.Rule.Limit.Queue; n != 0 {
+		text += fmt.Sprintf(", queue %d", max(n, 0)) // -1 means none
+	}
+	return text
+}
+
+// descriptorFlags returns the flags of a limit, or "-".
+func descriptorFlags(l *descriptors.Limit) string {
+	var flags []string
+	add := func(is bool, name string) {
+		if is {
+			flags = append(flags, name)
+		}
+	}
+	add(l.Shadow, "shadow_mode")
+	add(l.Quota, "quota_mode")
+	add(l.Debit, "debit")
+	add(l.Detailed, "detailed_metric")
+	add(l.Name != "", "name "+legible(l.Name))
+	add(len(l.Replaces) > 0, "replaces "+legible(strings.Join(l.Replaces, " ")))
+	if len(flags) == 0 {
+		return "-"
+	}
+	return strings.Join(flags, ", ")
+}
