@@ -23,10 +23,10 @@ import (
 // one Unit, because the state is one number. Use a sliding window or a token bucket if
 // that matters.
 //
-// State: the window, and how many requests were taken in it. At the clock, with a unit of
-// a second or more and N up to 1,000,000,000, it is one word (33 bits for the window's
-// number, 30 for the count), otherwise two. So counters begin anew if N moves over
-// that bound. Expiry: the window's end. Cost: one division.
+// State: the window, and how many requests were taken in it. It is one word (33 bits for the
+// window's number, 30 for the count) at the clock, with a unit of a second or more and N up
+// to 1,000,000,000. Otherwise it is two words. If N moves over that bound, counters start
+// from zero. Expiry: the window's end. Cost: one division.
 // Source: the rate limiters in the documentation of Redis' INCR. AlignFirst is the one whose counter
 // expires a Unit after the first request.
 func FixedWindow() Algorithm {

@@ -14,6 +14,7 @@ package descriptors
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -116,12 +117,8 @@ func (u Unit) Duration() time.Duration {
 
 // parseUnit returns the unit with that name in any letter case.
 func parseUnit(name string) (Unit, bool) {
-	for u := Second; u <= Week; u++ {
-		if strings.ToUpper(name) == strings.ToUpper(unitNames[u]) { // EqualFold knows more spellings of s and k
-			return u, true
-		}
-	}
-	return UnitUnknown, false
+	u := Unit(slices.Index(unitNames[:], strings.ToLower(name)))
+	return max(u, UnitUnknown), u > UnitUnknown
 }
 
 // Limits returns the limits in the order of the files. The caller must not change them.

@@ -85,10 +85,11 @@ func (m match) patternOf(e *Entry) string {
 	return m.pattern
 }
 
-// Find returns the limit of a descriptor, or nil if there is none: the domain is unknown, an entry
-// matches nothing, or the descriptor of the last entry has no limit. For each entry, Find tries the
-// composite key with the value, then the wildcards in the order of the files, then the key alone. It
-// does not go back: if another way matches deeper, that does not count.
+// Find returns the limit of the descriptor that the entries describe. It returns nil if the domain is
+// unknown, if an entry matches nothing, or if the descriptor of the last entry has no limit.
+//
+// For each entry, Find tries the composite key with the value, then the wildcards in the order of the
+// files, then the key alone. It does not go back: a later way that matches deeper does not count.
 //
 // Find appends the key of the counter to key, see AppendKey, or nothing if there is no limit. The value of
 // an entry that matches a descriptor with share_threshold by its wildcard is the pattern. Find does not

@@ -29,14 +29,19 @@ var (
 	replacesKeys = []string{"name"}
 )
 
-// elsewhere says where a key belongs, or why there is no such key.
-var elsewhere = []struct {
-	key, in string // in is where it was found
-	because string
-}{
-	{"charge", "a rate_limit", "nobody says how the request was answered, so a refund is not possible"},
-	{"wait", "a rate_limit", "the answer is sent at once, so no request waits here"},
+// absent are keys that a rule of a configuration has and a rate_limit cannot have, with the reasons.
+var absent = map[string]string{
+	"charge": "nobody says how the request was answered, so a refund is not possible",
+	"wait":   "the answer is sent at once, so no request waits here",
 }
+
+// The names of the mappings in messages.
+const (
+	aFile       = "a file"
+	aDescriptor = "a descriptor"
+	aRateLimit  = "a rate_limit"
+	aReplaces   = "an item of replaces"
+)
 
 // mapping reads a mapping. It reports unknown and repeated keys.
 func (v value) mapping(of string, known []string) (m mapping, ok bool) {
@@ -92,17 +97,14 @@ func (m mapping) merge(n *yaml.Node, of string, known []string) {
 	}
 }
 
-// instead says which key the author probably meant.
+// instead says which key the author probably meant, or why there is no such key.
 func instead(key, of string, known []string) string {
-	for _, e := range elsewhere {
-		if e.key == key && e.in == of {
-			return ": " + e.because
-		}
-	}
-	switch {
-	case of == "a rate_limit" && slices.Contains(descriptorKeys, key):
+	switch reason := absent[key]; {
+	case of == aRateLimit && reason != "":
+		return ": " + reason
+	case of == aRateLimit && slices.Contains(descriptorKeys, key):
 		return ", expected it beside rate_limit"
-	case of == "a descriptor" && slices.Contains(rateLimitKeys, key):
+	case of == aDescriptor && slices.Contains(rateLimitKeys, key):
 		return ", expected it in rate_limit"
 	}
 	return ", expected " + yamltext.Join(known, "or") + yamltext.DidYouMean(key, known)

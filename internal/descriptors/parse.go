@@ -125,7 +125,7 @@ func (r *reader) read(data []byte) {
 
 // domain reads the whole of a file.
 func (r *reader) domain(v value) {
-	m, ok := v.mapping("a file", fileKeys)
+	m, ok := v.mapping(aFile, fileKeys)
 	if !ok {
 		return
 	}
@@ -164,7 +164,7 @@ func (r *reader) descriptors(v value, above level) {
 
 // descriptor reads one descriptor with all that is below it.
 func (r *reader) descriptor(v value, above level) {
-	m, ok := v.mapping("a descriptor", descriptorKeys)
+	m, ok := v.mapping(aDescriptor, descriptorKeys)
 	if !ok {
 		return
 	}

@@ -40,7 +40,7 @@ func (r *reader) limit(m mapping, at level) {
 		}
 		return
 	}
-	limits, ok := v.mapping("a rate_limit", rateLimitKeys)
+	limits, ok := v.mapping(aRateLimit, rateLimitKeys)
 	if !ok || r.tooMany(v, l) {
 		return
 	}
@@ -51,7 +51,7 @@ func (r *reader) limit(m mapping, at level) {
 	l.Name, _ = limits.get("name").text()
 	l.Replaces = readReplaces(limits.get("replaces"), l.Name)
 	requests := limits.get("requests_per_unit")
-	l.RequestsPerUnit = uint32(requests.whole(0, math.MaxUint32, 0))
+	l.RequestsPerUnit = uint32(requests.whole(0, math.MaxUint32))
 	switch {
 	case unknown:
 	case l.Unlimited:
@@ -113,7 +113,7 @@ func readUnit(limits mapping) Unit {
 // readReplaces reads the names of the limits that the limit with this name replaces.
 func readReplaces(v value, own string) (names []string) {
 	for _, item := range v.list("mappings with a name") {
-		m, ok := item.mapping("an item of replaces", replacesKeys)
+		m, ok := item.mapping(aReplaces, replacesKeys)
 		if !ok {
 			continue
 		}
@@ -140,9 +140,9 @@ func (r *reader) rule(limits mapping, l *Limit) rule.Rule {
 		Limit: limit.Limit{
 			N:      int64(l.RequestsPerUnit),
 			Unit:   l.Unit.Duration(),
-			Burst:  limits.get("burst").whole(1, bounds.MaxN, 0),
-			Slices: limits.get("slices").whole(bounds.MinSlices, bounds.MaxSlices, 0),
-			Queue:  limits.get("queue").whole(0, bounds.MaxN, 0),
+			Burst:  limits.get("burst").whole(1, bounds.MaxN),
+			Slices: limits.get("slices").whole(bounds.MinSlices, bounds.MaxSlices),
+			Queue:  limits.get("queue").whole(0, bounds.MaxN),
 		},
 		Scope: r.scope(limits.get("scope")),
 		OnError: rule.OnError(limits.get("on_error").choice(

@@ -12,7 +12,7 @@ import (
 	"github.com/diana-limiter/diana/internal/bounds"
 )
 
-func writeFile(t *testing.T, name, text string) string {
+func writeFile(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		t.Fatal(err)
@@ -20,7 +20,6 @@ func writeFile(t *testing.T, name, text string) string {
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return name
 }
 
 func TestRead(t *testing.T) {

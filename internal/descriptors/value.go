@@ -110,22 +110,22 @@ func (v value) truth() bool {
 	return false
 }
 
-// whole reads a whole number in digits, which underscores may divide. It returns otherwise if there
-// is none.
-func (v value) whole(least, most, otherwise int64) int64 {
+// whole reads a whole number in digits, which underscores may divide. It returns 0 if there is
+// none.
+func (v value) whole(least, most int64) int64 {
 	if !v.given() {
-		return otherwise
+		return 0
 	}
 	digits := strings.ReplaceAll(strings.TrimPrefix(v.node.Value, "-"), "_", "")
 	if v.node.Kind != yaml.ScalarNode || v.node.Style&quotes != 0 || digits == "" ||
 		strings.Trim(digits, "0123456789") != "" || len(digits) > 1 && digits[0] == '0' {
 		v.expected(fmt.Sprintf("a whole number in digits, %d to %d", least, most))
-		return otherwise
+		return 0
 	}
 	n, err := strconv.ParseInt(strings.ReplaceAll(v.node.Value, "_", ""), 10, 64)
 	if err != nil || n < least || n > most {
 		v.expected(fmt.Sprintf("%d to %d", least, most))
-		return otherwise
+		return 0
 	}
 	return n
 }

@@ -72,7 +72,7 @@ func Join(words []string, conjunction string) string {
 	return strings.Join(words[:last], ", ") + " " + conjunction + " " + words[last]
 }
 
-// Hidden stands in messages for a text that Quote hides.
+// Hidden is what messages show instead of a text that Quote hides.
 const Hidden = "a text that may hold a password"
 
 // Quote returns a text in the form for messages. It hides a text that may contain a password. Such a
