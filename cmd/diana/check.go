@@ -37,9 +37,9 @@ func (c *checkCommand) Run(ctx context.Context, o *output) error {
 	}
 	var result error
 	for _, file := range c.Files {
-		local, err := c.checkFile(o, settings{file})
+		local, err := c.checkFile(o, settings{file: file})
 		if err == nil && c.Remote {
-			err = c.checkRemote(ctx, o, settings{file}, local)
+			err = c.checkRemote(ctx, o, settings{file: file}, local)
 		}
 		if err != nil {
 			result = err
@@ -83,7 +83,7 @@ func (*checkCommand) checkRemote(ctx context.Context, o *output, s settings, loc
 	}
 	whole, n, err := from.compose(from.where, d.Text)
 	if err != nil {
-		return o.faults(settings{from.where}, err)
+		return o.faults(settings{file: from.where}, err)
 	}
 	for _, w := range whole.Warnings {
 		if w.File == from.where {

@@ -65,7 +65,7 @@ func TestFaultsOfOtherKinds(t *testing.T) {
 		{errReported, "f: reported\n"},
 	} {
 		var b bytes.Buffer
-		if err := (&output{err: &b}).faults(settings{"f"}, test.err); !errors.Is(err, errReported) || b.String() != test.want {
+		if err := (&output{err: &b}).faults(settings{file: "f"}, test.err); !errors.Is(err, errReported) || b.String() != test.want {
 			t.Errorf("%v, %q", err, b.String())
 		}
 	}

@@ -20,7 +20,7 @@ func loadDescriptors(o *output, paths []string) (*descriptors.Tree, []string, er
 	if err != nil {
 		var path *fs.PathError
 		if errors.As(err, &path) {
-			return nil, nil, o.faults(settings{path.Path}, err)
+			return nil, nil, o.faults(settings{file: path.Path}, err)
 		}
 		o.complainf("%v\n", err)
 		return nil, nil, errReported
@@ -28,7 +28,7 @@ func loadDescriptors(o *output, paths []string) (*descriptors.Tree, []string, er
 	// The default scope of a limit depends on the configuration, which no file of descriptors needs.
 	tree, err := descriptors.Parse(files, vocabulary(), descriptors.Options{Scope: rule.Global})
 	if err != nil {
-		return nil, nil, o.faults(settings{strings.Join(paths, ", ")}, err)
+		return nil, nil, o.faults(settings{file: strings.Join(paths, ", ")}, err)
 	}
 	names := make([]string, len(files))
 	for i, f := range files {

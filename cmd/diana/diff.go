@@ -23,8 +23,8 @@ func (c *diffCommand) Run(o *output) error {
 	if err := named(c.Old, c.New); err != nil {
 		return err
 	}
-	old, oldErr := settings{c.Old}.load(o)
-	now, nowErr := settings{c.New}.load(o)
+	old, oldErr := settings{file: c.Old}.load(o)
+	now, nowErr := settings{file: c.New}.load(o)
 	if oldErr != nil || nowErr != nil {
 		return errReported
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/forwardauth"
 )
 
 // gateway is the running program: its servers for requests, for administrators, and for other gateways
@@ -28,6 +27,7 @@ type gateway struct {
 	server   *http.Server
 	admin    *http.Server
 	check    *http.Server
+	grpc     server // nil: there is none
 	inFlight inFlight
 	draining atomic.Bool
 	cut      context.CancelFunc // cancels every request
@@ -37,12 +37,19 @@ type gateway struct {
 }
 
 // listenAt are the addresses at which the servers of a gateway listen. An empty one means that it does not.
-type listenAt struct{ requests, admin, check string }
+type listenAt struct{ requests, admin, check, grpc string }
+
+// server is a server over HTTP or gRPC.
+type server interface {
+	Serve(l net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
 
 // listening is a server with its listener.
 type listening struct {
 	name   string // with its scheme, as the program prints it before the address
-	server *http.Server
+	server server
 	net.Listener
 }
 
@@ -70,7 +77,7 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 		}
 	}
 	g.server = forClients(g.inFrontOf(last, limiter, logger))
-	g.check = forClients(chain(forwardauth.New(limiter), slowBodies(t.Read)))
+	g.check = forClients(nil) // see serveDecisions
 	g.admin = &http.Server{
 		Handler:           newAdmin(limiter, g.draining.Load, metrics, logger),
 		ErrorLog:          g.server.ErrorLog,
@@ -105,11 +112,12 @@ func serverOptions(next http.Handler) http.Handler {
 func (g *gateway) listen(at listenAt) error {
 	for _, s := range []struct {
 		name, address string
-		server        *http.Server
+		server        server
 	}{
 		{"serving on http://", at.requests, g.server},
 		{"admin on http://", at.admin, g.admin},
 		{"check on http://", at.check, g.check},
+		{"grpc on ", at.grpc, g.grpc},
 	} {
 		if s.address == "" {
 			continue
@@ -121,7 +129,7 @@ func (g *gateway) listen(at listenAt) error {
 			}
 			return err
 		}
-		if s.server != g.admin {
+		if s.server == server(g.server) || s.server == server(g.check) {
 			l = clientListener{l, g.timeouts.Write}
 		}
 		g.open = append(g.open, listening{s.name, s.server, l})
@@ -167,7 +175,7 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 	defer cancel()
 	finished := make(chan error, 1)
 	go func() {
-		err := errors.Join(g.server.Shutdown(ctx), g.check.Shutdown(ctx))
+		err := g.shutdown(ctx)
 		if err == nil { // Shutdown does not wait for WebSockets
 			err = g.inFlight.wait(ctx)
 		}
@@ -189,6 +197,19 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 			}
 		}
 	}
+}
+
+// shutdown stops all servers but that for administrators, when their requests have ended or ctx ends.
+func (g *gateway) shutdown(ctx context.Context) error {
+	errs := make([]error, len(g.open))
+	var stopping sync.WaitGroup
+	for i, l := range g.open {
+		if l.server != server(g.admin) {
+			stopping.Go(func() { errs[i] = l.server.Shutdown(ctx) })
+		}
+	}
+	stopping.Wait()
+	return errors.Join(errs...)
 }
 
 // close ends all requests and all servers.

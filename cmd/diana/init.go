@@ -33,7 +33,7 @@ func (c *initCommand) Run(o *output) error {
 		return fmt.Errorf("%s exists, and init does not overwrite it", c.File)
 	}
 	if err != nil {
-		return o.faults(settings{c.File}, err)
+		return o.faults(settings{file: c.File}, err)
 	}
 	o.printf("%s written. Next:\n\n", c.File)
 	o.printf("  %s check %s\n  %[1]s serve --config %[2]s\n", os.Args[0], c.File)

@@ -41,11 +41,11 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	defer to.close()
 	text, err := readDocument(c.File)
 	if err != nil {
-		return o.faults(settings{c.File}, err)
+		return o.faults(settings{file: c.File}, err)
 	}
 	next, n, err := to.compose(c.File, text)
 	if err != nil {
-		return o.faults(settings{c.File}, err)
+		return o.faults(settings{file: c.File}, err)
 	}
 	for _, w := range next.Warnings {
 		o.fault(w, "warning: ")

@@ -45,7 +45,7 @@ func (c *replayCommand) Run(ctx context.Context, o *output) error {
 	for _, loaded := range configs {
 		count, err := simulate.NewCount(loaded, vocabulary())
 		if err != nil {
-			return o.faults(settings{loaded.Source}, err)
+			return o.faults(settings{file: loaded.Source}, err)
 		}
 		counts = append(counts, count)
 		headers = append(headers, simulate.Headers(loaded)...)
@@ -98,7 +98,7 @@ func (c *replayCommand) configs(o *output) ([]*config.Config, error) {
 	}
 	both := []*config.Config{first}
 	if c.Against != "" {
-		second, err := settings{c.Against}.load(o)
+		second, err := settings{file: c.Against}.load(o)
 		if err != nil {
 			return nil, err
 		}

@@ -13,21 +13,21 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/forwardauth"
-	"github.com/diana-limiter/diana/config"
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
 // serveCommand runs the gateway.
 type serveCommand struct {
 	Config   string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
-	Listen   string   `placeholder:"ADDR" help:"Address to receive requests at. Port 0 picks a free port. Default: 127.0.0.1:8080, or none with --check and without --upstream."`
+	Listen   string   `placeholder:"ADDR" help:"Address to receive requests at. Port 0 picks a free port. Default: 127.0.0.1:8080, or none with --check or --grpc and without --upstream."`
 	Upstream *url.URL `placeholder:"URL" help:"Server to send requests to. Without one the gateway answers itself."`
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Address of the administrators' listener, with /metrics, /healthz, /readyz and /status (${default})."`
-	Check    string   `placeholder:"ADDR" help:"Address at which other gateways ask whether a request may pass, at /check. Default: none."`
 	Timeouts timeouts `embed:""`
 
+	decisionFlags
 	logFlags
 	adminFlags
 }
@@ -43,7 +43,7 @@ The administrators' listener changes something only with --admin-token: a client
 
 // Run serves until a signal or the end of ctx stops it.
 func (c *serveCommand) Run(ctx context.Context, o *output) error {
-	if c.Listen == "" && (c.Check == "" || c.Upstream != nil) {
+	if c.Listen == "" && (!c.asked() || c.Upstream != nil) {
 		c.Listen = "127.0.0.1:8080"
 	}
 	if err := c.valid(); err != nil {
@@ -60,6 +60,9 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 		return err
 	}
 	s := chosen(c.Config)
+	if s.builtIn() && len(c.Descriptors) > 0 {
+		s.empty = true
+	}
 	redis := dianaprom.NewRedisCalls()
 	diverted := newDiverted(c.Timeouts.Upstream, logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
@@ -80,15 +83,27 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	}
 	defer func() { _ = limiter.Close() }() // the program ends anyway
 	diverted.limiter = limiter
-	if s.builtIn() {
+	if s.builtIn() && !s.empty {
 		logger.Info("no --config and no " + usualFile + " here: using the " + demoSource)
+	}
+	limits, err := c.openLimits(ctx, limiter, redis, logger)
+	if err != nil {
+		return o.faults(settings{file: "--descriptors"}, err)
+	}
+	if limits != nil {
+		defer func() { _ = limits.Close() }()
 	}
 	status := limiter.Status()
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
-	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, newRegistry(limiter, redis))
+	metrics := newRegistry(limiter, redis)
+	if limits != nil {
+		prometheus.WrapRegistererWith(prometheus.Labels{"limits": "descriptors"}, metrics).MustRegister(dianaprom.New(limits.Limiter()))
+	}
+	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, metrics)
+	g.serveDecisions(limiter, limits)
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
-	if err := g.listen(listenAt{c.Listen, c.Admin, c.Check}); err != nil {
+	if err := g.listen(listenAt{c.Listen, c.Admin, c.Check, c.GRPC}); err != nil {
 		return err
 	}
 	for _, l := range g.open {
@@ -100,16 +115,13 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 			return
 		}
 		// Reload logs its result. It may wait for a configuration centre, and signals must not wait for it.
-		go func() { _ = limiter.Reload() }()
+		go func() {
+			_ = limiter.Reload()
+			if limits != nil {
+				limits.Reload()
+			}
+		}()
 	})
-}
-
-// accept returns an error for a configuration with rules that --check cannot keep.
-func (c *serveCommand) accept(of *config.Config) error {
-	if c.Check == "" {
-		return nil
-	}
-	return forwardauth.Accept(of)
 }
 
 // errStopped is the error of a start that a signal stopped.
@@ -143,7 +155,7 @@ func unlessStopped(ctx context.Context, signals <-chan os.Signal, open func() (*
 
 // valid returns an error if a flag is wrong.
 func (c *serveCommand) valid() error {
-	for _, flag := range []struct{ name, address string }{{"--listen", c.Listen}, {"--admin", c.Admin}, {"--check", c.Check}} {
+	for _, flag := range []struct{ name, address string }{{"--listen", c.Listen}, {"--admin", c.Admin}, {"--check", c.Check}, {"--grpc", c.GRPC}} {
 		if flag.address == "" && flag.name != "--admin" {
 			continue
 		}
@@ -151,7 +163,7 @@ func (c *serveCommand) valid() error {
 			return err
 		}
 	}
-	if err := errors.Join(c.Timeouts.valid(), c.adminFlags.valid()); err != nil {
+	if err := errors.Join(c.Timeouts.valid(), c.decisionFlags.valid(), c.adminFlags.valid()); err != nil {
 		return err
 	}
 	u := c.Upstream

@@ -23,7 +23,10 @@ func vocabulary() config.Vocabulary {
 
 // settings is the source of the configuration: a file, or, without a name, the demonstration that
 // is part of this program.
-type settings struct{ file string }
+type settings struct {
+	file  string
+	empty bool // without a name: no rules, in place of the demonstration
+}
 
 // usualFile is the configuration file that is used if none is named.
 const usualFile = "diana.yaml"
@@ -38,10 +41,10 @@ const demoSource = "built-in demonstration"
 // is an error later, because a fallback to the demonstration would hide that it is not active.
 func chosen(name string) settings {
 	if name != "" {
-		return settings{name}
+		return settings{file: name}
 	}
 	if _, err := os.Lstat(usualFile); !errors.Is(err, fs.ErrNotExist) {
-		return settings{usualFile}
+		return settings{file: usualFile}
 	}
 	return settings{}
 }
@@ -75,7 +78,10 @@ func (s settings) load(o *output) (*config.Config, error) {
 }
 
 func (s settings) read() (*config.Config, error) {
-	if s.builtIn() {
+	switch {
+	case s.empty:
+		return vocabulary().Parse("no file", []byte("limits: []"))
+	case s.builtIn():
 		return vocabulary().Parse(demoSource, demo)
 	}
 	return vocabulary().Load(s.file)

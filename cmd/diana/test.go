@@ -46,7 +46,7 @@ func (c *testCommand) Run(o *output) (result error) {
 func (c *testCommand) play(o *output, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
-		return o.faults(settings{file}, err)
+		return o.faults(settings{file: file}, err)
 	}
 	defer f.Close()
 	script, err := replay.Parse(file, f, vocabulary().Algorithms)
@@ -71,7 +71,7 @@ func (c *testCommand) play(o *output, file string) error {
 // openGateway returns a function that evaluates requests under a configuration. It prints the errors
 // of one that is not valid.
 func openGateway(o *output, name string) (replay.Gateway, error) {
-	loaded, err := settings{name}.load(o)
+	loaded, err := settings{file: name}.load(o)
 	if err != nil { // load has printed it
 		return nil, fmt.Errorf("%s cannot be used", name)
 	}

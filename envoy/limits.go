@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+
+package envoy
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	algorithms "github.com/diana-limiter/diana/limit"
+
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/descriptors"
+	"github.com/diana-limiter/diana/rule"
+)
+
+// active is the limits in force. It never changes.
+type active struct {
+	tree   *descriptors.Tree
+	limits map[*descriptors.Limit]*limit
+}
+
+// limit is the limit of a descriptor: one of the files, or an override that the request has brought.
+type limit struct {
+	*descriptors.Limit        // nil for an override
+	rule               string // its name; empty for an unlimited one
+	current            *rls.RateLimitResponse_RateLimit
+}
+
+func newActive(tree *descriptors.Tree) *active {
+	a := &active{tree, make(map[*descriptors.Limit]*limit, len(tree.Limits()))}
+	for _, l := range tree.Limits() {
+		a.limits[l] = &limit{l, l.Rule.Name, &rls.RateLimitResponse_RateLimit{
+			Name: l.Name, RequestsPerUnit: l.RequestsPerUnit, Unit: rls.RateLimitResponse_RateLimit_Unit(l.Unit),
+		}}
+	}
+	return a
+}
+
+// version tells the contents of files from others.
+type version [sha256.Size]byte
+
+// read reads the files. It returns their version also if they have mistakes.
+func (s *RateLimit) read(settings *config.Config) (*active, version, error) {
+	files, err := descriptors.Read(s.options.Paths)
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%q %d ", f.Name, len(f.Data))
+		h.Write(f.Data)
+	}
+	v := version(h.Sum(nil))
+	if err != nil {
+		return nil, v, err
+	}
+	tree, err := descriptors.Parse(files, config.DefaultVocabulary(), descriptors.Options{Merge: s.options.Merge, Scope: scopeOf(settings)})
+	if err != nil {
+		return nil, v, err
+	}
+	return newActive(tree), v, nil
+}
+
+// watchEvery is how often the files and the settings are looked at.
+const watchEvery = time.Second
+
+// watch applies changes of the files and of the settings, until Close.
+func (s *RateLimit) watch() {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+			s.Reload()
+		}
+	}
+}
+
+// Reload applies changes of the files and of the settings now. The limits in force stay if the new ones
+// have mistakes; the log says so once.
+func (s *RateLimit) Reload() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	settings := s.options.Settings()
+	a, v, err := s.read(settings)
+	failed := ""
+	if err != nil {
+		failed = err.Error()
+	}
+	if settings == s.settings && v == s.version && failed == s.failed {
+		return
+	}
+	s.version, s.failed = v, failed
+	if err == nil {
+		err = s.apply(a, settings)
+	}
+	if err != nil {
+		s.options.Logger.Error("descriptors not changed", "error", err)
+		return
+	}
+	s.options.Logger.Info("descriptors", "domains", a.tree.Domains(), "limits", len(a.limits))
+}
+
+// apply puts limits in force. s.mu is held.
+func (s *RateLimit) apply(a *active, settings *config.Config) error {
+	if err := s.limiter.Update(s.compose(a.tree, settings)); err != nil {
+		return err
+	}
+	s.settings = settings
+	s.active.Store(a)
+	return nil
+}
+
+// compose returns the configuration of the limiter: the settings, and the limits of the files and of
+// requests. s.mu is held.
+func (s *RateLimit) compose(tree *descriptors.Tree, settings *config.Config) *config.Config {
+	c := *settings
+	c.Limits = slices.Concat(tree.Entries(), s.overrides.entries(scopeOf(settings)))
+	if c.Redis != nil {
+		redis := *c.Redis
+		redis.Prefix += redisPrefix
+		c.Redis = &redis
+	}
+	return &c
+}
+
+// scopeOf returns the scope of limits that do not name one.
+func scopeOf(settings *config.Config) rule.Scope {
+	if settings.Redis != nil {
+		return rule.Global
+	}
+	return rule.Local
+}
+
+// override is a limit that requests bring in place of one of the files.
+type override struct {
+	n    uint32
+	unit descriptors.Unit
+}
+
+// overrides are the limits that requests have brought, in the order in which they came.
+type overrides []override
+
+// mostOverrides is how many different limits of requests are in force. One more replaces the oldest,
+// whose counters stay.
+const mostOverrides = 256
+
+func (o override) name() string { return fmt.Sprintf("override %d/%s", o.n, o.unit) }
+
+// entries returns an entry for each override.
+func (list overrides) entries(scope rule.Scope) []rule.Entry {
+	entries := make([]rule.Entry, len(list))
+	for i, o := range list {
+		entries[i] = rule.Entry{
+			URL: rule.Pattern{Path: fmt.Sprintf("/override/%s/%d", o.unit, o.n)},
+			Rules: []rule.Rule{{
+				Name: o.name(), Actor: []rule.Actor{{Kind: "header", Name: "Descriptor"}}, Algorithm: algorithms.FixedWindow(),
+				Limit: algorithms.Limit{N: int64(o.n), Unit: o.unit.Duration()}, Scope: scope,
+			}},
+		}
+	}
+	return entries
+}
+
+// override returns the limit that a request has brought. The first request with a limit puts it in force.
+func (s *RateLimit) override(of *common.RateLimitDescriptor_RateLimitOverride) (*limit, error) {
+	o := override{of.GetRequestsPerUnit(), descriptors.Unit(of.GetUnit())}
+	if o.unit.Duration() == 0 {
+		return nil, status.Errorf(codes.InvalidArgument, "limit of a descriptor: unit %d, expected SECOND to YEAR", int(o.unit))
+	}
+	if m := of.GetUnitMultiplier(); m != nil && m.GetValue() > 1 {
+		return nil, status.Error(codes.InvalidArgument, "limit of a descriptor: unit_multiplier is not supported")
+	}
+	if l, ok := s.brought.Load(o); ok {
+		return l.(*limit), nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, ok := s.brought.Load(o); ok {
+		return l.(*limit), nil
+	}
+	before := s.overrides
+	if s.overrides = append(slices.Clone(before), o); len(s.overrides) > mostOverrides {
+		s.brought.Delete(s.overrides[0])
+		s.overrides = s.overrides[1:]
+	}
+	if err := s.apply(s.active.Load(), s.settings); err != nil {
+		s.overrides = before
+		return nil, status.Error(codes.Internal, errors.Join(errors.New("limit of a descriptor"), err).Error())
+	}
+	l := &limit{rule: o.name(), current: &rls.RateLimitResponse_RateLimit{
+		RequestsPerUnit: o.n, Unit: rls.RateLimitResponse_RateLimit_Unit(o.unit),
+	}}
+	s.brought.Store(o, l)
+	return l, nil
+}
