@@ -16,8 +16,8 @@ import (
 // mostJSON is the size of the largest request in JSON, in bytes.
 const mostJSON = 4 << 20
 
-// ServeHTTP answers a RateLimitRequest in JSON, as POST /json of envoyproxy/ratelimit does: with 200 and
-// the response, with 429 if a limit is used up, or with 400 and a text if the request cannot be understood.
+// ServeHTTP answers a RateLimitRequest in JSON, as POST /json of envoyproxy/ratelimit does. The status is
+// 200, or 429 if a limit is used up. A request that cannot be understood gets 400 and a text.
 func (s *RateLimit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)

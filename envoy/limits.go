@@ -52,8 +52,8 @@ func (s *RateLimit) read(settings *config.Config) (*active, version, error) {
 	files, err := descriptors.Read(s.options.Paths)
 	h := sha256.New()
 	for _, f := range files {
-		fmt.Fprintf(h, "%q %d ", f.Name, len(f.Data))
-		h.Write(f.Data)
+		_, _ = fmt.Fprintf(h, "%q %d ", f.Name, len(f.Data)) // a hash has no errors
+		_, _ = h.Write(f.Data)
 	}
 	v := version(h.Sum(nil))
 	if err != nil {

@@ -54,11 +54,11 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1}
 `
 
-// open opens a RateLimit with the text of one file.
-func open(t *testing.T, text string, change ...func(*RateLimitOptions)) *RateLimit {
+// open opens a RateLimit with the limits above.
+func open(t *testing.T, change ...func(*RateLimitOptions)) *RateLimit {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	write(t, file, text)
+	write(t, file, limits)
 	settings, err := config.Parse("test.yaml", []byte("limits: []"))
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func ask(t *testing.T, s *RateLimit, r *rls.RateLimitRequest) string {
 func onBothStores(t *testing.T, f func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit)) {
 	t.Run("local", func(t *testing.T) {
 		t.Parallel()
-		f(t, func(change ...func(*RateLimitOptions)) *RateLimit { return open(t, limits, change...) })
+		f(t, func(change ...func(*RateLimitOptions)) *RateLimit { return open(t, change...) })
 	})
 	t.Run("global", func(t *testing.T) {
 		t.Parallel()
@@ -139,7 +139,7 @@ func onBothStores(t *testing.T, f func(t *testing.T, open func(...func(*RateLimi
 			t.Fatal(err)
 		}
 		f(t, func(change ...func(*RateLimitOptions)) *RateLimit {
-			return open(t, limits, append(change, func(o *RateLimitOptions) { o.Settings = func() *config.Config { return settings } })...)
+			return open(t, append(change, func(o *RateLimitOptions) { o.Settings = func() *config.Config { return settings } })...)
 		})
 	})
 }
@@ -252,7 +252,7 @@ func TestOverrides(t *testing.T) {
 // A request that cannot be decided gets a clear error.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	s := open(t, limits)
+	s := open(t)
 	many := request()
 	for range mostDescriptors + 1 {
 		many.Descriptors = append(many.Descriptors, descriptor("user=ann"))
@@ -279,7 +279,7 @@ func TestBadRequests(t *testing.T) {
 // A changed file is in force soon, keeps the counters, and a mistake in it changes nothing.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	s := open(t, limits)
+	s := open(t)
 	file := s.options.Paths[0]
 	if got := ask(t, s, request("user=ann")); got != "ok | ok 4 of 5/year" {
 		t.Fatal(got)
