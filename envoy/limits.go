@@ -105,6 +105,14 @@ func (s *RateLimit) Reload() {
 		s.options.Logger.Error("descriptors not changed", "error", err)
 		return
 	}
+	s.log(a)
+}
+
+// log logs what is in force, and what its author probably did not mean.
+func (s *RateLimit) log(a *active) {
+	for _, w := range a.tree.Warnings {
+		s.options.Logger.Warn("descriptors", "warning", w.String())
+	}
 	s.options.Logger.Info("descriptors", "domains", a.tree.Domains(), "limits", len(a.limits))
 }
 
@@ -122,6 +130,7 @@ func (s *RateLimit) apply(a *active, settings *config.Config) error {
 // requests. s.mu is held.
 func (s *RateLimit) compose(tree *descriptors.Tree, settings *config.Config) *config.Config {
 	c := *settings
+	c.Warnings = nil // of the settings, which their own limiter logs
 	c.Limits = slices.Concat(tree.Entries(), s.overrides.entries(scopeOf(settings)))
 	if c.Redis != nil {
 		redis := *c.Redis

@@ -94,6 +94,7 @@ func OpenRateLimit(ctx context.Context, o RateLimitOptions) (*RateLimit, error) 
 	}
 	s.version = version
 	s.active.Store(a)
+	s.log(a)
 	ready, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = s.limiter.Ready(ready) // if Redis does not answer, on_error decides

@@ -80,7 +80,11 @@ func (s settings) load(o *output) (*config.Config, error) {
 func (s settings) read() (*config.Config, error) {
 	switch {
 	case s.empty:
-		return vocabulary().Parse("no file", []byte("limits: []"))
+		c, err := vocabulary().Parse("no file", []byte("limits: []"))
+		if err == nil {
+			c.Warnings = nil // that there are no limits
+		}
+		return c, err
 	case s.builtIn():
 		return vocabulary().Parse(demoSource, demo)
 	}
