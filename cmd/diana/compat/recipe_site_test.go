@@ -47,7 +47,7 @@ func newSite(t *testing.T) *site {
 			w.WriteHeader(code)
 		}
 		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s with %q", r.Method, r.RequestURI, body)
+		_, _ = fmt.Fprintf(w, "%s %s with %q", r.Method, r.RequestURI, body)
 	}))
 	t.Cleanup(s.upstream.Close)
 	t.Cleanup(func() {

@@ -101,7 +101,6 @@ func exact(t *testing.T, s *site) {
 
 // promised checks what a client and the upstream get.
 func promised(t *testing.T, s *site, r recipe) {
-	t.Helper()
 	account := []string{"X-Account-Id", "ann"}
 	got := s.ask(t, "GET", "/api/x?y=z", "", account...)
 	if got.status != 200 || got.body != `GET /api/x?y=z with ""` {
@@ -126,7 +125,6 @@ func promised(t *testing.T, s *site, r recipe) {
 
 // refusal checks the answer to a refused request.
 func refusal(t *testing.T, got response, retry bool) {
-	t.Helper()
 	var problem struct {
 		Title  string
 		Status int
@@ -152,7 +150,6 @@ func refusal(t *testing.T, got response, retry bool) {
 
 // ownFields: a client gains and loses nothing by fields that name another request or address.
 func ownFields(t *testing.T, s *site) {
-	t.Helper()
 	for i, want := range []int{200, 200, 200, 429, 429} {
 		for method, path := range map[string]string{"GET": "/address", "POST": "/upload"} {
 			fields := append([]string{"X-Forwarded-For", fmt.Sprint("203.0.113.", i), "Forwarded", fmt.Sprint("for=203.0.113.", i)}, hostile...)
@@ -187,7 +184,6 @@ func ownFields(t *testing.T, s *site) {
 // open: leave takes Diana away while requests are in flight that it refuses. All later requests pass. Only at
 // first they may get other answers, as the page of the gateway says.
 func open(t *testing.T, s *site, r recipe, leave func() error) {
-	t.Helper()
 	var got map[int]int
 	var flood sync.WaitGroup
 	before := s.answered.Load()
@@ -211,7 +207,6 @@ func open(t *testing.T, s *site, r recipe, leave func() error) {
 
 // limitsAgain: once Diana answers again, its limits are exact again.
 func limitsAgain(t *testing.T, s *site) {
-	t.Helper()
 	if !testproc.Becomes(func() bool { return s.ask(t, "GET", "/never", "").status == 429 }) {
 		t.Fatal("requests pass though Diana is back")
 	}
