@@ -48,6 +48,78 @@ func TestLimitReq(t *testing.T) {
 	compared.Wait()
 }
 
+// TestLimitReqDiffers: nginx behaves as the page from-nginx.md says where Diana differs, and Diana does too.
+// Each row sends some requests after those of the rows before, one at a time.
+func TestLimitReqDiffers(t *testing.T) {
+	up := newHolding(t)
+	nginx := fmt.Sprintf("127.0.0.1:%d", testproc.FreePort(t))
+	config := replaced(t, differing, "LISTEN", nginx, "UPSTREAM", up.Listener.Addr().String())
+	start(t, []upstream{{"nginx", nginx}}, recipes[0].command(), nginxArgs(t, t.TempDir(), config)...)
+	diana := gateway(t, "http://"+up.Listener.Addr().String(), differingRules)
+	for _, row := range []struct {
+		path         string
+		nginx, diana int // requests of five that pass
+	}{
+		{"/account", 5, 1},        // the field is missing
+		{"/outer/first", 1, 1},    // one zone, and one rule on the path above
+		{"/outer/second", 0, 0},   // the zone counts both locations
+		{"/level/x", 5, 1},        // the location replaces the limit of the server; all entries apply
+		{"/several/both", 1, 1},   // the second limit refuses
+		{"/several/either", 4, 4}, // and then the first charges nothing
+		{"/return", 5, 0},         // nginx answers before it limits
+	} {
+		for host, want := range map[string]int{nginx: row.nginx, diana: row.diana} {
+			passed := 0
+			for range 5 {
+				res, err := http.Get("http://" + host + row.path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = res.Body.Close()
+				if res.StatusCode == http.StatusOK {
+					passed++
+				} else if wait := res.Header.Get("Retry-After"); host == nginx && wait != "" {
+					t.Errorf("nginx sends Retry-After: %s", wait)
+				}
+			}
+			if passed != want {
+				t.Errorf("%s%s: %d of 5 requests pass, want %d", host, row.path, passed, want)
+			}
+		}
+	}
+}
+
+const differing = `
+limit_req_zone $http_x_account_id  zone=account:1m rate=1r/m;
+limit_req_zone $binary_remote_addr zone=outer:1m   rate=1r/m;
+limit_req_zone $binary_remote_addr zone=inner:1m   rate=1r/m;
+limit_req_zone $binary_remote_addr zone=first:1m   rate=1r/m;
+limit_req_zone $binary_remote_addr zone=second:1m  rate=1r/m;
+server {
+	listen LISTEN;
+	limit_req zone=outer;
+	location /account        { limit_req zone=account;              proxy_pass http://UPSTREAM; }
+	location /outer/first    { proxy_pass http://UPSTREAM; }
+	location /outer/second   { proxy_pass http://UPSTREAM; }
+	location /level          { limit_req zone=inner burst=4 nodelay; proxy_pass http://UPSTREAM; }
+	location /several/both   { limit_req zone=first burst=4 nodelay; limit_req zone=second; proxy_pass http://UPSTREAM; }
+	location /several/either { limit_req zone=first burst=4 nodelay; proxy_pass http://UPSTREAM; }
+	location /return         { limit_req zone=second;                return 200; }
+	location /admin          { limit_req zone=account;               return 200; } # asked at the start
+}
+`
+
+const differingRules = `
+limits:
+- {url: /account, rules: [{actor: "header:X-Account-Id", unit: hour, rpu: 1}]}
+- {url: /outer, rules: [{actor: ip, unit: hour, rpu: 1}]}
+- {url: /level, rules: [{actor: ip, unit: hour, rpu: 1}]}
+- {url: /level/x, rules: [{actor: ip, unit: hour, rpu: 5}]}
+- {url: /several, rules: [{actor: ip, unit: hour, rpu: 5}]}
+- {url: /several/both, rules: [{actor: ip, unit: hour, rpu: 1}]}
+- {url: /return, rules: [{actor: ip, rpu: 0}]}
+`
+
 // holding is an upstream that answers requests below /downloads only when release is called.
 type holding struct {
 	*httptest.Server
