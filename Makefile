@@ -33,11 +33,12 @@ test: deps
 ## check: all that CI runs
 check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
 
-## compat: every spelling of a path, through the gateway to nginx, express, Flask, Tomcat and others; takes minutes
+## compat: every spelling of a path, through the gateway to nginx, express, Flask, Tomcat and others; the recipes of
+## docs/gateways with all gateways that can be installed; takes minutes
 compat:
 	@scripts/deps compat
 	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
-	cd cmd/diana && go test ./compat -count=1 -timeout 60m -v -all -one-in 1
+	gateways=$$(scripts/gateways) && cd cmd/diana && PATH="$$PATH:$$gateways" go test ./compat -count=1 -timeout 60m -v -all -one-in 1
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:
