@@ -24,7 +24,7 @@ var layout = []struct {
 	// Programs.
 	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd " +
 		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond internal/track cmd/diana/internal/accesslog cmd/diana/internal/forwardauth cmd/diana/internal/simulate envoy prometheus"},
-	{"cmd/diana/internal/forwardauth", ". config internal/plan internal/respond rule"},
+	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
 	{"cmd/diana/internal/accesslog", ""},
 	{"cmd/diana/compat", ""},
@@ -32,7 +32,7 @@ var layout = []struct {
 	{"bench", ". config limit memstore redisstore rule internal/actors internal/paths internal/plan internal/redistest internal/testproc"},
 
 	// Uses of the limiter.
-	{"envoy", ". config internal/bounds internal/descriptors limit rule"},
+	{"envoy", ". config internal/bounds internal/descriptors internal/httptext limit rule"},
 	{"prometheus", "."},
 	{"client", ". internal/actors internal/fields internal/waitqueue"},
 

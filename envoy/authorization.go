@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -82,6 +83,7 @@ func original(a *auth.AttributeContext, of *auth.AttributeContext_HttpRequest) d
 			r.Header.Add(name, value)
 		}
 	}
+	r.Header = httptext.SplitLines(r.Header)
 	for _, h := range of.GetHeaderMap().GetHeaders() { // in place of the above, if Envoy is set to send it
 		if name := h.GetKey(); !strings.HasPrefix(name, ":") {
 			r.Header.Add(name, cmp.Or(h.GetValue(), string(h.GetRawValue())))

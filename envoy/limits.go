@@ -4,9 +4,11 @@ package envoy
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -83,6 +85,13 @@ func (s *RateLimit) watch() {
 	}
 }
 
+// Failed reports whether the files were last read without success, so that earlier limits are in force.
+func (s *RateLimit) Failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed != "" || s.rejected
+}
+
 // Reload applies changes of the files and of the settings now. The limits in force stay if the new ones
 // have mistakes; the log says so once.
 func (s *RateLimit) Reload() {
@@ -97,9 +106,10 @@ func (s *RateLimit) Reload() {
 	if settings == s.settings && v == s.version && failed == s.failed {
 		return
 	}
-	s.version, s.failed = v, failed
+	s.failed, s.version = failed, v
 	if err == nil {
 		err = s.apply(a, settings)
+		s.rejected = err != nil
 	}
 	if err != nil {
 		s.options.Logger.Error("descriptors not changed", "error", err)
@@ -131,6 +141,7 @@ func (s *RateLimit) apply(a *active, settings *config.Config) error {
 func (s *RateLimit) compose(tree *descriptors.Tree, settings *config.Config) *config.Config {
 	c := *settings
 	c.Warnings = nil // of the settings, which their own limiter logs
+	c.Source, c.Version = strings.Join(s.options.Paths, " "), hex.EncodeToString(s.version[:6])
 	c.Limits = slices.Concat(tree.Entries(), s.overrides.entries(scopeOf(settings)))
 	if c.Redis != nil {
 		redis := *c.Redis

@@ -64,7 +64,8 @@ type RateLimit struct {
 	settings  *config.Config
 	overrides overrides
 	version   version // of the files as they were last read
-	failed    string  // why they were not put in force; empty: they were
+	failed    string  // why they could not be read; empty: they could
+	rejected  bool    // they could be read, but not put in force
 
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -86,13 +87,13 @@ func OpenRateLimit(ctx context.Context, o RateLimitOptions) (*RateLimit, error) 
 	if err != nil {
 		return nil, err
 	}
+	s.version = version
 	s.limiter, err = diana.Options{
-		Logger: o.Logger, RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
+		Logger: o.Logger.With("limits", "descriptors"), RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
 	}.New(s.compose(a.tree, s.settings))
 	if err != nil {
 		return nil, err
 	}
-	s.version = version
 	s.active.Store(a)
 	s.log(a)
 	ready, cancel := context.WithTimeout(ctx, time.Second)

@@ -34,6 +34,7 @@ func (e *Evaluation) debitRefused(now int64) {
 			}
 			one := [1]limit.Charge{c.list[i]}
 			e.limits.stores[s].Debit(now, one[:])
+			c.list[i].Outcome.Remaining = 0
 		}
 	}
 }

@@ -60,7 +60,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	identity := h.peers.identity()
 	if !trusts(identity, r.RemoteAddr) {
-		respond.Problem(w, http.StatusForbidden, "This address may not ask: it is not among trusted_proxies.")
+		forbid(w)
 		return
 	}
 	deny, err := denyStatus(r.URL, behind)
@@ -74,6 +74,21 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.answer(w, r, of, deny)
+}
+
+// Guard returns a handler that answers 403 to peers that may not ask, and passes others to next.
+func (h *Handler) Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !trusts(h.peers.identity(), r.RemoteAddr) {
+			forbid(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func forbid(w http.ResponseWriter) {
+	respond.Problem(w, http.StatusForbidden, "This address may not ask: it is not among trusted_proxies.")
 }
 
 // answer decides about an original request. deny is the status of a refusal; 0 means the configured one.

@@ -222,14 +222,37 @@ limits:
 		{[]string{"X-Original-URI", "/h", "X-Forwarded-Host", "a.example", "X-Forwarded-Host", "c.example"}, 200}, // by address
 		{[]string{"X-Original-URI", "/h", "X-Forwarded-Host", "a.example", "X-Forwarded-Host", "d.example"}, 429},
 		{[]string{"X-Original-URI", "/h", "X-Forwarded-Host", "e.example", "X-Original-URL", "http://f.example/h"}, 429},
+		{[]string{"path", "/h", "X-Forwarded-Host", "g.example"}, 429}, // Envoy names the host as such
 		{[]string{"X-Original-URI", "/q?key=a"}, 200},
 		{[]string{"X-Original-URI", "/q?key=a"}, 429},
 		{[]string{"X-Original-URI", "/q?key=b", "X-Forwarded-Uri", "/q?key=c"}, 200}, // by address
 		{[]string{"X-Original-URI", "/q?key=d", "X-Forwarded-Uri", "/q"}, 429},
 		{[]string{"X-Original-URI", "/q", "X-Forwarded-Uri", "/q?key=e"}, 429},
 	} {
-		if got := a.ask("GET", "/check", row.fields...).Code; got != row.want {
-			t.Errorf("%d: %v gets %d, want %d", i, row.fields, got, row.want)
+		target := "/check"
+		if row.fields[0] == "path" {
+			target, row.fields = target+row.fields[1], row.fields[2:]
+		}
+		if got := a.ask("GET", target, row.fields...).Code; got != row.want {
+			t.Errorf("%d: %s %v gets %d, want %d", i, target, row.fields, got, row.want)
+		}
+	}
+}
+
+// Envoy joins the lines of a field, of which servers read the first or the last. A client that doubles its
+// account gains nothing.
+func TestJoinedLines(t *testing.T) {
+	t.Parallel()
+	a := limits(t, "limits: [{url: /, rules: [{name: one, actor: account, unit: day, rpu: 1}]}]\nidentity: {account: ['header:X-User']}")
+	for i, row := range []struct {
+		user string
+		want int
+	}{
+		{"ann", 200}, {"ann", 429}, {"ann,ann", 429}, {"ann, ann,ann", 429},
+		{"ann,joe", 200}, {"ann,sue", 429}, {"x,y", 429}, // by address
+	} {
+		if got := a.ask("GET", "/check/a", "X-User", row.user).Code; got != row.want {
+			t.Errorf("%d: %q gets %d, want %d", i, row.user, got, row.want)
 		}
 	}
 }

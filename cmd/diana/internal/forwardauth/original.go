@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -31,7 +32,7 @@ var errValues = &rule.PathError{Reason: "the fields that name it have too many v
 func original(r *http.Request, behind string, identity *rule.Identity) (diana.Request, *rule.PathError) {
 	methods, uris := values(r.Header, methodFields), values(r.Header, uriFields)
 	query := r.URL.RawQuery
-	if behind != "" { // the gateway has kept the method too
+	if behind != "" { // the gateway has kept the method and the host too
 		methods = appendNew(methods, r.Method)
 	}
 	if len(methods) == 0 {
@@ -47,10 +48,13 @@ func original(r *http.Request, behind string, identity *rule.Identity) (diana.Re
 	if max(len(methods), len(t.paths), len(t.hosts)) > mostValues {
 		return diana.Request{}, errValues
 	}
-	if len(t.hosts) == 0 {
-		t.hosts = append(t.hosts, r.Host)
+	if behind != "" || len(t.hosts) == 0 {
+		t.hosts = appendNew(t.hosts, r.Host)
 	}
 	of := r.WithContext(r.Context()) // a copy, in which rules look for actors and costs
+	if behind != "" {
+		of.Header = httptext.SplitLines(r.Header)
+	}
 	of.Method, of.Host, of.Body = methods[0], t.hosts[0], http.NoBody
 	of.URL = &url.URL{Path: t.paths[0], RawQuery: t.query()}
 	actors := map[string]string{}
