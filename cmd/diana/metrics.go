@@ -27,6 +27,14 @@ func newRegistry(limiter *diana.Limiter, redis *dianaprom.RedisCalls) *prometheu
 	return r
 }
 
+// withDescriptors adds the metrics of the limiter that counts descriptors, with a label of their own. They
+// need a registry of their own, because in one registry metrics of the same name must have the same labels.
+func withDescriptors(r *prometheus.Registry, limiter *diana.Limiter) prometheus.Gatherer {
+	own := prometheus.NewRegistry()
+	prometheus.WrapRegistererWith(prometheus.Labels{"limits": "descriptors"}, own).MustRegister(dianaprom.New(limiter))
+	return prometheus.Gatherers{r, own}
+}
+
 // newBuildInfo returns the metric diana_build_info.
 func newBuildInfo() prometheus.Collector {
 	info, _ := debug.ReadBuildInfo()

@@ -96,9 +96,10 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	status := limiter.Status()
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
-	metrics := newRegistry(limiter, redis)
+	registry := newRegistry(limiter, redis)
+	metrics := prometheus.Gatherer(registry)
 	if limits != nil {
-		prometheus.WrapRegistererWith(prometheus.Labels{"limits": "descriptors"}, metrics).MustRegister(dianaprom.New(limits.Limiter()))
+		metrics = withDescriptors(registry, limits.Limiter())
 	}
 	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, metrics)
 	g.serveDecisions(limiter, limits)
