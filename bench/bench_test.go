@@ -32,7 +32,7 @@ func TestGroups(t *testing.T) {
 			for group, program := range map[string]string{
 				"global": "redis-server", "exactness": "redis-server", "growth": "redis-server", "gateway": "wrk",
 				"decisions": "wrk",
-				"valkey": valkeyProgram,
+				"valkey":    valkeyProgram,
 			} {
 				if _, err := exec.LookPath(program); err != nil && g.name == group && (os.Getenv("CI") == "" || program == valkeyProgram) {
 					t.Skipf("this test needs %s", program)

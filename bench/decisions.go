@@ -34,7 +34,9 @@ const (
 	bare200    = "bare handler that answers 200"
 )
 
-func grpcWorkload(callers int) string { return fmt.Sprintf("Envoy asks over gRPC, %d callers", callers) }
+func grpcWorkload(callers int) string {
+	return fmt.Sprintf("Envoy asks over gRPC, %d callers", callers)
+}
 
 // grpcCallers are the numbers of callers.
 var grpcCallers = []int{4, 64}
