@@ -31,7 +31,8 @@ func TestGroups(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			for group, program := range map[string]string{
 				"global": "redis-server", "exactness": "redis-server", "growth": "redis-server", "gateway": "wrk",
-				"valkey": valkeyProgram,
+				"decisions": "wrk",
+				"valkey":    valkeyProgram,
 			} {
 				if _, err := exec.LookPath(program); err != nil && g.name == group && (os.Getenv("CI") == "" || program == valkeyProgram) {
 					t.Skipf("this test needs %s", program)

@@ -249,18 +249,24 @@ func startEnvoy(y *exactYard, s *exactSystem) error {
 		return err
 	}
 	return y.startProcesses(s, func(_ *yard, address string) ([]string, error) {
-		port := func() string { return strconv.Itoa(testproc.FreePort(y.host)) }
-		host, own, _ := strings.Cut(address, ":")
-		return []string{
-			"env", "HOST=" + host, "PORT=" + own, "GRPC_HOST=" + host, "GRPC_PORT=" + port(),
-			"DEBUG_HOST=" + host, "DEBUG_PORT=" + port(), "LOG_LEVEL=error",
-			"USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=" + host + ":" + port(),
-			"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + y.redis.Addr(),
-			"RUNTIME_ROOT=" + filepath.Join(y.dir, "envoy"), "RUNTIME_SUBDIRECTORY=limits",
-			"RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
-			y.envoy,
-		}, nil
+		return envoyArguments(y.envoy, y.redis, filepath.Dir(y.envoyFolder()), address, y.freeAddress()), nil
 	})
+}
+
+// envoyArguments starts Envoy's rate limit service, which serves POST /json at one address and gRPC at
+// another. Its configuration is in folder/config.
+func envoyArguments(program string, redis *redistest.Server, folder, address, grpc string) []string {
+	host, port, _ := strings.Cut(address, ":")
+	_, grpcPort, _ := strings.Cut(grpc, ":")
+	return []string{
+		"env", "HOST=" + host, "PORT=" + port, "GRPC_HOST=" + host, "GRPC_PORT=" + grpcPort,
+		"DEBUG_HOST=" + host, "DEBUG_PORT=0", "LOG_LEVEL=error",
+		"USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=" + host + ":0",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(),
+		"RUNTIME_ROOT=" + filepath.Dir(folder), "RUNTIME_SUBDIRECTORY=" + filepath.Base(folder),
+		"RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
+		program,
+	}
 }
 
 func reloadEnvoy(y *exactYard, _ *exactSystem) error {

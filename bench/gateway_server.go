@@ -27,7 +27,7 @@ import (
 
 // serverCommand is a hidden subcommand that serves:
 //
-//	bench http-server ADDRESS upstream|proxy|503|copy|bytes URL|FILE
+//	bench http-server ADDRESS upstream|proxy|200|503|copy|bytes|grpc URL|FILE|ADDRESS
 const serverCommand = "http-server"
 
 // runServer serves until ctx ends.
@@ -39,7 +39,7 @@ func runServer(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if slices.Contains([]string{"proxy", "503", "copy"}, args[1]) { // are compared with diana serve
+	if slices.Contains([]string{"proxy", "200", "503", "copy", "grpc"}, args[1]) { // are compared with diana serve
 		defer runtime.KeepAlive(make([]byte, heapFloor))
 	}
 	// The same settings as in cmd/diana/gateway.go.
@@ -77,6 +77,10 @@ func serverHandler(ctx context.Context, what, other string) (http.Handler, error
 	case "upstream":
 		body := []byte("The upstream answers a few words.\n")
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }), nil
+	case "200":
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }), nil
+	case "grpc":
+		return http.NotFoundHandler(), serveBare(ctx, other)
 	case "503":
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }), nil
 	case "copy":
@@ -120,7 +124,7 @@ func refusalOf(other string) (http.Handler, error) {
 	}
 	defer func() { _ = answer.Body.Close() }() // nothing is lost
 	body, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusServiceUnavailable {
+	if err != nil || answer.StatusCode < http.StatusBadRequest {
 		return nil, err
 	}
 	answer.Header.Del("Date")

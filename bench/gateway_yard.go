@@ -85,7 +85,7 @@ func (y *yard) file(name, text string) (string, error) {
 
 // start starts a server, and returns when it answers.
 func (y *yard) start(command commander) (*httpServer, error) {
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(testproc.FreePort(y.host)))
+	address := y.freeAddress()
 	args, err := command(y, address)
 	if err != nil {
 		return nil, err
@@ -113,6 +113,11 @@ func (y *yard) start(command commander) (*httpServer, error) {
 		return nil, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
 	}
 	return &httpServer{p, address}, nil
+}
+
+// freeAddress returns an address of this machine at which nobody listens.
+func (y *yard) freeAddress() string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(testproc.FreePort(y.host)))
 }
 
 // dianaCommand is the gateway with a configuration.
@@ -151,10 +156,10 @@ func likeDiana(y *yard, address string) ([]string, error) {
 }
 
 // read parses what wrkScript prints.
-func (got *wrkResult) read(out string, broken *float64) error {
+func (got *wrkResult) read(out string) error {
 	_, line, ok := strings.Cut(out, "result\t")
 	var took, half, most float64 // microseconds
-	if _, err := fmt.Sscan(line, &got.requests, &got.refused, broken, &took, &half, &most); err != nil || !ok {
+	if _, err := fmt.Sscan(line, &got.requests, &got.refused, &got.broken, &took, &half, &most); err != nil || !ok {
 		return fmt.Errorf("wrk printed %q", out)
 	}
 	duration := func(us float64) time.Duration { return time.Duration(us * float64(time.Microsecond)) }

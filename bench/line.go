@@ -52,11 +52,6 @@ func custom(what string, measure func(*report) (measured, bool)) line {
 	return line{what: what, custom: measure}
 }
 
-// unmeasured makes a line for a target that this program does not measure yet.
-func unmeasured(what, target, text string) line {
-	return custom(what, func(*report) (measured, bool) { return measured{}, false }).must(target, bound{text: text})
-}
-
 // must adds a target.
 func (l line) must(target string, b bound) line {
 	l.target, l.bound = target, b

@@ -61,6 +61,7 @@ func allGroups() []group {
 		worstGroup(),
 		growthGroup(),
 		reloadGroup(),
+		decisionsGroup(),
 	}
 }
 

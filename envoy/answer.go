@@ -15,50 +15,79 @@ import (
 	algorithms "github.com/diana-limiter/diana/limit"
 )
 
+// reply is a response with all that it points to, so that these share few allocations.
+type reply struct {
+	response rls.RateLimitResponse
+	fields   [len(fieldNames)]core.HeaderValue
+	headers  [len(fieldNames)]*core.HeaderValue
+}
+
+// statusOf is the status of one descriptor with all that it points to.
+type statusOf struct {
+	status rls.RateLimitResponse_DescriptorStatus
+	reset  durationpb.Duration
+}
+
+// fieldNames are the fields of a response, as Envoy gets them and as a header has them.
+var fieldNames = [...]struct{ name, canonical string }{
+	{"RateLimit-Policy", "Ratelimit-Policy"}, {"RateLimit", "Ratelimit"}, {"Retry-After", "Retry-After"},
+}
+
 // answer returns the response to a request that d has decided. d is nil if no limit has a charge.
 func (q *question) answer(d *diana.Decision) *rls.RateLimitResponse {
-	r := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OK}
+	all := &reply{}
+	r := &all.response
+	r.OverallCode = rls.RateLimitResponse_OK
 	r.Statuses = make([]*rls.RateLimitResponse_DescriptorStatus, len(q.items))
+	statuses := make([]statusOf, len(q.items))
 	for i := range q.items {
-		s := q.status(d, &q.items[i])
-		if r.Statuses[i] = s; s.Code == rls.RateLimitResponse_OVER_LIMIT {
-			r.OverallCode = s.Code
+		q.status(d, &q.items[i], &statuses[i])
+		if r.Statuses[i] = &statuses[i].status; r.Statuses[i].Code == rls.RateLimitResponse_OVER_LIMIT {
+			r.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 		}
 	}
-	if d != nil {
-		h := http.Header{}
-		d.SetFields(h)
-		for _, name := range []string{"RateLimit-Policy", "RateLimit", "Retry-After"} {
-			if value := h.Get(name); value != "" {
-				r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, &core.HeaderValue{Key: name, Value: value})
-			}
+	if d == nil {
+		return r
+	}
+	if q.header == nil {
+		q.header = http.Header{}
+	}
+	clear(q.header)
+	d.SetFields(q.header)
+	headers := all.headers[:0]
+	for i, f := range fieldNames {
+		if values := q.header[f.canonical]; len(values) > 0 {
+			all.fields[i].Key, all.fields[i].Value = f.name, values[0]
+			headers = append(headers, &all.fields[i])
 		}
 	}
+	r.ResponseHeadersToAdd = headers
 	return r
 }
 
-// status returns the status of one descriptor.
-func (q *question) status(d *diana.Decision, it *item) *rls.RateLimitResponse_DescriptorStatus {
-	s := &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
+// status sets the status of one descriptor.
+func (q *question) status(d *diana.Decision, it *item, of *statusOf) {
+	s := &of.status
+	s.Code = rls.RateLimitResponse_OK
 	switch {
 	case it.limit == nil:
-		return s
+		return
 	case it.charge < 0: // unlimited
 		s.LimitRemaining = math.MaxUint32
-		return s
+		return
 	}
 	v := &d.Verdicts[it.charge]
 	s.CurrentLimit = it.limit.current
 	if v.Remaining == algorithms.Unknown { // of a refund, or of a rule that was not asked
-		return s
+		return
 	}
 	s.LimitRemaining = uint32(min(max(v.Remaining, 0), math.MaxUint32))
-	s.DurationUntilReset = durationpb.New((time.Duration(v.Reset)*time.Microsecond + time.Second - 1).Truncate(time.Second))
+	of.reset.Seconds = int64((time.Duration(v.Reset)*time.Microsecond + time.Second - 1) / time.Second)
+	s.DurationUntilReset = &of.reset
 	if !v.Allowed {
 		s.LimitRemaining = 0
 		if !v.Rule.Shadow {
 			s.Code = rls.RateLimitResponse_OVER_LIMIT
 		}
 	}
-	return s
 }

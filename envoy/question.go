@@ -4,6 +4,7 @@ package envoy
 
 import (
 	"math"
+	"net/http"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -22,6 +23,7 @@ type question struct {
 	entries  []descriptors.Entry // memory for those of one descriptor
 	key      []byte              // memory for the key of one descriptor
 	replaced map[string]bool     // names of limits that do not count
+	header   http.Header         // memory for the fields of the response
 }
 
 // item is what a question has for one descriptor.

@@ -52,8 +52,9 @@ func (f *decisionFlags) openLimits(ctx context.Context, limiter *diana.Limiter, 
 	})
 }
 
-// serveDecisions makes the servers for other gateways. limits may be nil.
-func (g *gateway) serveDecisions(limiter *diana.Limiter, limits *envoy.RateLimit) {
+// serveDecisions makes the servers for other gateways. limits may be nil. A gRPC server has goroutines until
+// it is stopped, so there is none unless it is asked for.
+func (g *gateway) serveDecisions(f *decisionFlags, limiter *diana.Limiter, limits *envoy.RateLimit) {
 	check := forwardauth.New(limiter)
 	g.check.Handler = chain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if limits != nil && r.URL.Path == "/json" {
@@ -62,5 +63,7 @@ func (g *gateway) serveDecisions(limiter *diana.Limiter, limits *envoy.RateLimit
 		}
 		check.ServeHTTP(w, r)
 	}), slowBodies(g.timeouts.Read))
-	g.grpc = envoy.NewServer(limits, envoy.NewAuthorization(limiter))
+	if f.GRPC != "" {
+		g.grpc = envoy.NewServer(limits, envoy.NewAuthorization(limiter))
+	}
 }

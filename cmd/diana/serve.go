@@ -102,7 +102,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 		metrics = withDescriptors(registry, limits.Limiter())
 	}
 	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, metrics)
-	g.serveDecisions(limiter, limits)
+	g.serveDecisions(&c.decisionFlags, limiter, limits)
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
 	if err := g.listen(listenAt{c.Listen, c.Admin, c.Check, c.GRPC}); err != nil {
 		return err
