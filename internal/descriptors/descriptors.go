@@ -144,6 +144,7 @@ func (t *Tree) Entries() []rule.Entry {
 	return entries
 }
 
+// url escapes twice, because a pattern is in its clean form: escaped once, it would be decoded.
 func (l *Limit) url() rule.Pattern {
 	var b strings.Builder
 	for _, level := range l.path {
@@ -151,7 +152,7 @@ func (l *Limit) url() rule.Pattern {
 		if level == "." || level == ".." {
 			escaped = strings.ReplaceAll(level, ".", "%2E")
 		}
-		b.WriteString("/" + escaped)
+		b.WriteString("/" + strings.ReplaceAll(escaped, "%", "%25"))
 	}
 	return rule.Pattern{Path: b.String()}
 }

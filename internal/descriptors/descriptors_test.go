@@ -108,7 +108,7 @@ func TestEntries(t *testing.T) {
 		got = append(got, r.Name+" at "+r.URL.String())
 	}
 	want := []string{
-		"a.b.c at /a/b.c", "a.b.c #3 at /a/b/c", "a.b.c #4 at /a.b/c", "a.b.c #2 at /a.b/c%20%232", "a.b.{x}/% at /a.b/%7Bx%7D%2F%25", ".... at /%2E/%2E%2E",
+		"a.b.c at /a/b.c", "a.b.c #3 at /a/b/c", "a.b.c #4 at /a.b/c", "a.b.c #2 at /a.b/c%2520%25232", "a.b.{x}/% at /a.b/%257Bx%257D%252F%2525", ".... at /%252E/%252E%252E",
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -116,6 +116,19 @@ func TestEntries(t *testing.T) {
 	for _, l := range tree.Limits() {
 		if !l.Unlimited && set.Rules[l.Index].Limit.N != math.MaxUint32 {
 			t.Errorf("%s: %+v", l.FullName, set.Rules[l.Index].Limit)
+		}
+	}
+}
+
+// A configuration accepts the URL of every entry.
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"*", "foo*", "/cart/*", "ünï", "a b", "{x}", "?a#b", "%2F", "..", "_", "\x7f"} {
+		tree := parse(t, fmt.Sprintf("domain: %[1]q\ndescriptors: [{key: k, value: %[1]q, rate_limit: {unit: day, requests_per_unit: 1}}]", value))
+		u := tree.Entries()[0].URL
+		var read rule.Pattern
+		if err := read.UnmarshalText([]byte(u.String())); err != nil || read != u {
+			t.Errorf("%q has the url %q, which is read as %q: %v", value, u, read, err)
 		}
 	}
 }
