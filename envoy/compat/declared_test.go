@@ -33,6 +33,8 @@ const (
 	brought
 	joined
 	quotaReset
+	zeroReset
+	zeroLooks
 	differences
 )
 
@@ -46,6 +48,8 @@ var differenceNames = [differences]string{
 	brought:          "a limit that a request brings counts together with others",
 	joined:           "descriptors that are equal when joined with \"_\"",
 	quotaReset:       "quota_mode over the limit has no time until reset",
+	zeroReset:        "requests_per_unit of 0: the time until reset is the whole unit",
+	zeroLooks:        "requests_per_unit of 0 and no hits: over the limit",
 }
 
 // none means that a counter does not differ.
@@ -115,7 +119,7 @@ func (c *comparison) compare(t testing.TB, p *pair) {
 		want := p.theirs.GetStatuses()[i]
 		if k := counters[i]; k != nil {
 			want = p.theirs.GetStatuses()[last[k]]
-			whole = whole && k.differs == none && p.sent.After(k.unequal)
+			whole = whole && k.differs == none && p.sent.After(k.unequal) && !looksAtZero(p, i, want)
 			if last[k] != i && !proto.Equal(want, p.theirs.GetStatuses()[i]) {
 				c.declare(equalDescriptors)
 			}
@@ -205,9 +209,20 @@ func (c *comparison) compareStatus(t testing.TB, p *pair, k *counter, i int, wan
 		c.declare(k.differs)
 	case equal && b == nil && a != nil && want.GetCode() == rls.RateLimitResponse_OK && want.GetLimitRemaining() == 0:
 		c.declare(quotaReset)
+	case equal && want.GetCurrentLimit().GetRequestsPerUnit() == 0 && a != nil:
+		c.declare(zeroReset)
+	case looksAtZero(p, i, want) && got.GetCode() == rls.RateLimitResponse_OVER_LIMIT:
+		c.declare(zeroLooks)
 	default:
 		t.Errorf("%v\nstatus %d is %v\nwant        %v\nof %v\nsent %v, answered %v", p.request, i, got, want, p.theirs.GetStatuses(), p.sent, p.got)
 	}
+}
+
+// looksAtZero reports whether a descriptor without hits has a limit of 0. Then envoyproxy/ratelimit answers
+// OK while nothing is counted.
+func looksAtZero(p *pair, i int, status *rls.RateLimitResponse_DescriptorStatus) bool {
+	own := p.request.GetDescriptors()[i].GetHitsAddend()
+	return own != nil && own.GetValue() == 0 && status.GetCurrentLimit() != nil && status.GetCurrentLimit().GetRequestsPerUnit() == 0
 }
 
 // compareErrors compares answers of which one at least is an error.
