@@ -61,6 +61,7 @@ type counter struct {
 	owner   string     // the limit and the key by which Diana counts; two owners are a difference
 	differs difference // that its counts have; none in most cases
 	unequal time.Time  // until then the programs counted a request in different windows
+	history []string   // the newest requests
 }
 
 // comparison compares the answers to the requests of one asker.
@@ -162,6 +163,7 @@ func (c *comparison) counter(p *pair, d *common.RateLimitDescriptor, limit *rls.
 	if d.GetIsNegativeHits() {
 		k.differs = refund
 	}
+	k.history = append(k.history[max(0, len(k.history)-5):], fmt.Sprintf("%v to %v: %v\n\t%v\n\t%v", p.sent, p.got, p.request, p.theirs, p.ours))
 	if unit := int64(descriptors.Unit(limit.GetUnit()).Duration() / time.Second); p.sent.Unix()/unit != p.got.Unix()/unit {
 		k.unequal = time.Unix((p.got.Unix()/unit+1)*unit, 0)
 	}
@@ -214,7 +216,10 @@ func (c *comparison) compareStatus(t testing.TB, p *pair, k *counter, i int, wan
 	case looksAtZero(p, i, want) && got.GetCode() == rls.RateLimitResponse_OVER_LIMIT:
 		c.declare(zeroLooks)
 	default:
-		t.Errorf("%v\nstatus %d is %v\nwant        %v\nof %v\nsent %v, answered %v", p.request, i, got, want, p.theirs.GetStatuses(), p.sent, p.got)
+		t.Errorf("%v\nstatus %d is %v\nwant        %v\nof %v", p.request, i, got, want, p.theirs.GetStatuses())
+		if k != nil {
+			t.Logf("the newest requests of this counter:\n%s", strings.Join(k.history, "\n"))
+		}
 	}
 }
 
