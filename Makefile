@@ -33,11 +33,13 @@ test: deps
 ## check: all that CI runs
 check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
 
-## compat: every spelling of a path, through the gateway to nginx, express, Flask, Tomcat and others; takes minutes
+## compat: every spelling of a path, through the gateway to nginx, express, Flask, Tomcat and others, and random
+## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes
 compat:
 	@scripts/deps compat
 	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
 	cd cmd/diana && go test ./compat -count=1 -timeout 60m -v -all -one-in 1
+	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:
