@@ -55,7 +55,7 @@ descriptors:
 `
 
 // open opens a RateLimit with the text of one file.
-func open(t *testing.T, text string, change ...func(*RateLimitOptions)) *RateLimit {
+func open(t testing.TB, text string, change ...func(*RateLimitOptions)) *RateLimit {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	write(t, file, text)
@@ -75,7 +75,7 @@ func open(t *testing.T, text string, change ...func(*RateLimitOptions)) *RateLim
 	return s
 }
 
-func write(t *testing.T, file, text string) {
+func write(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
