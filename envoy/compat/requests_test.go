@@ -103,10 +103,10 @@ func (a *asker) descriptor(d *domain) *common.RateLimitDescriptor {
 }
 
 func (a *asker) hits() uint64 {
-	switch n := a.IntN(100); {
-	case n == 0:
+	switch n := a.IntN(100); n {
+	case 0:
 		return math.MaxUint32
-	case n == 1:
+	case 1:
 		return math.MaxUint32 + 1 + uint64(a.IntN(1000))
 	default:
 		return uint64(n % 4)
