@@ -6,7 +6,7 @@ MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana bench e
 FUZZTIME ?= 30000x
 
 # package:target of every fuzz test
-FUZZ := rule:FuzzParseWho internal/plan:FuzzPath internal/plan:FuzzForwardedFor internal/actors:FuzzCookie internal/actors:FuzzQuery internal/plan:FuzzField config:FuzzParse config:FuzzParts replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead
+FUZZ := rule:FuzzParseWho internal/plan:FuzzPath internal/plan:FuzzForwardedFor internal/actors:FuzzCookie internal/actors:FuzzQuery internal/plan:FuzzField config:FuzzParse config:FuzzParts replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead envoy:FuzzMessage
 
 # The tests that also run on Valkey: of the servers, and of the store's exactness, faults and scripts. The
 # models need no server.
@@ -34,11 +34,13 @@ test: deps
 check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
 
 ## compat: every spelling of a path, through the gateway to nginx, express, Flask, Tomcat and others; the recipes of
-## docs/gateways with all gateways that can be installed; takes minutes
+## docs/gateways with all gateways that can be installed; random requests to the rate limit service and to
+## envoyproxy/ratelimit; takes minutes
 compat:
 	@scripts/deps compat
 	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
 	gateways=$$(scripts/gateways) && cd cmd/diana && PATH="$$PATH:$$gateways" go test ./compat -count=1 -timeout 60m -v -all -one-in 1
+	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:

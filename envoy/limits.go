@@ -179,7 +179,8 @@ func (list overrides) entries(scope rule.Scope) []rule.Entry {
 	entries := make([]rule.Entry, len(list))
 	for i, o := range list {
 		entries[i] = rule.Entry{
-			URL: rule.Pattern{Path: fmt.Sprintf("/override/%s/%d", o.unit, o.n)},
+			// No domain has this path: a slash in a domain is escaped twice.
+			URL: rule.Pattern{Path: fmt.Sprintf("/%%2Foverride/%s/%d", o.unit, o.n)},
 			Rules: []rule.Rule{{
 				Name: o.name(), Actor: []rule.Actor{{Kind: "header", Name: "Descriptor"}}, Algorithm: algorithms.FixedWindow(),
 				Limit: algorithms.Limit{N: int64(o.n), Unit: o.unit.Duration()}, Scope: scope,

@@ -54,11 +54,11 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1}
 `
 
-// open opens a RateLimit with the limits above.
-func open(t *testing.T, change ...func(*RateLimitOptions)) *RateLimit {
+// open opens a RateLimit with the text of one file.
+func open(t testing.TB, text string, change ...func(*RateLimitOptions)) *RateLimit {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	write(t, file, limits)
+	write(t, file, text)
 	settings, err := config.Parse("test.yaml", []byte("limits: []"))
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func open(t *testing.T, change ...func(*RateLimitOptions)) *RateLimit {
 	return s
 }
 
-func write(t *testing.T, file, text string) {
+func write(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -126,11 +126,11 @@ func ask(t *testing.T, s *RateLimit, r *rls.RateLimitRequest) string {
 	return text
 }
 
-// onBothStores calls a test with limits that are counted in this process, and in Redis.
-func onBothStores(t *testing.T, f func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit)) {
+// onBothStores calls a test with the limits of a text that are counted in this process, and in Redis.
+func onBothStores(t *testing.T, text string, f func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit)) {
 	t.Run("local", func(t *testing.T) {
 		t.Parallel()
-		f(t, func(change ...func(*RateLimitOptions)) *RateLimit { return open(t, change...) })
+		f(t, func(change ...func(*RateLimitOptions)) *RateLimit { return open(t, text, change...) })
 	})
 	t.Run("global", func(t *testing.T) {
 		t.Parallel()
@@ -139,7 +139,7 @@ func onBothStores(t *testing.T, f func(t *testing.T, open func(...func(*RateLimi
 			t.Fatal(err)
 		}
 		f(t, func(change ...func(*RateLimitOptions)) *RateLimit {
-			return open(t, append(change, func(o *RateLimitOptions) { o.Settings = func() *config.Config { return settings } })...)
+			return open(t, text, append(change, func(o *RateLimitOptions) { o.Settings = func() *config.Config { return settings } })...)
 		})
 	})
 }
@@ -147,7 +147,7 @@ func onBothStores(t *testing.T, f func(t *testing.T, open func(...func(*RateLimi
 // Each kind of limit answers as Envoy expects.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit) {
+	onBothStores(t, limits, func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit) {
 		s := open()
 		hits := func(r *rls.RateLimitRequest, n uint32) *rls.RateLimitRequest { r.HitsAddend = n; return r }
 		own := func(r *rls.RateLimitRequest, i int, n uint64, negative bool) *rls.RateLimitRequest {
@@ -198,7 +198,7 @@ func TestAnswers(t *testing.T) {
 // With ChargeAll each descriptor counts, also beyond its limit.
 func TestChargeAll(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit) {
+	onBothStores(t, limits, func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit) {
 		s := open(func(o *RateLimitOptions) { o.ChargeAll = true })
 		for i, want := range []string{
 			"ok | ok 4 of 5/year | ok 1 of 2/year", "ok | ok 3 of 5/year | ok 0 of 2/year",
@@ -215,7 +215,7 @@ func TestChargeAll(t *testing.T) {
 // A limit that a request brings holds in place of that of the file, in a domain that exists.
 func TestOverrides(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit) {
+	onBothStores(t, limits, func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit) {
 		s := open()
 		with := func(n uint32, unit typev3.RateLimitUnit) *rls.RateLimitRequest {
 			r := request("user=ann")
@@ -252,7 +252,7 @@ func TestOverrides(t *testing.T) {
 // A request that cannot be decided gets a clear error.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := open(t, limits)
 	many := request()
 	for range mostDescriptors + 1 {
 		many.Descriptors = append(many.Descriptors, descriptor("user=ann"))
@@ -279,7 +279,7 @@ func TestBadRequests(t *testing.T) {
 // A changed file is in force soon, keeps the counters, and a mistake in it changes nothing.
 func TestReload(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := open(t, limits)
 	file := s.options.Paths[0]
 	if got := ask(t, s, request("user=ann")); got != "ok | ok 4 of 5/year" {
 		t.Fatal(got)
@@ -304,7 +304,7 @@ func TestReload(t *testing.T) {
 // Reloads and new limits beside many requests lose no request, and count exactly.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
-	onBothStores(t, func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit) {
+	onBothStores(t, limits, func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit) {
 		s := open()
 		var allowed atomic.Int64
 		var asking, changing sync.WaitGroup

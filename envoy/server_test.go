@@ -39,7 +39,7 @@ func serve(t *testing.T, yaml string) (*Server, *grpc.ClientConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = limiter.Close() })
-	s := NewServer(open(t), NewAuthorization(limiter))
+	s := NewServer(open(t, limits), NewAuthorization(limiter))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ limits:
 // POST /json answers as envoyproxy/ratelimit does.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := open(t, limits)
 	post := func(method, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest(method, "/json", strings.NewReader(body)))

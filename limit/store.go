@@ -8,7 +8,7 @@ import "context"
 type Charge struct {
 	Counters any    // of the rule; a handle from Store.Counters of the same store
 	Key      []byte // the actor; the store reads it during the call and does not keep it
-	Cost     int64  // 1 or more
+	Cost     int64  // 0 or more; 0 only evaluates
 	Shadow   bool   // evaluate and count, but never refuse the request
 	Longest  int64  // under a Reserver: the longest wait that the caller accepts, in microseconds
 

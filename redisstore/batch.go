@@ -209,9 +209,11 @@ func (b *batch) newGroup(charges []limit.Charge) int32 {
 	return int32(len(b.groups))
 }
 
+// signedCost returns the cost of a charge, or a number below 0 for a shadow. A cost of 0 differs from its
+// shadow too.
 func signedCost(ch *limit.Charge) int64 {
 	if ch.Shadow {
-		return -ch.Cost
+		return ^ch.Cost
 	}
 	return ch.Cost
 }

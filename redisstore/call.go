@@ -172,7 +172,10 @@ func (b *batch) grantedOf(g *group, k int) int64 {
 		return 0
 	}
 	ch := b.charges[int(g.first)+k]
-	cost := max(ch.cost, -ch.cost)
+	cost := max(ch.cost, ^ch.cost)
+	if cost == 0 {
+		return 0
+	}
 	// A shadow may have room for only some of them.
 	return cost * min(int64(g.granted), max(o[2]/cost, 1))
 }

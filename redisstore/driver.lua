@@ -24,7 +24,7 @@
 --   takes     how many, and for each: how many equal requests it stands for, or -1 for one with
 --             its own scheduled time, -2 for one with a longest wait, -3 for both, -4 for one
 --             that only peeks; how many charges, and for each charge: its key, its limit, the
---             cost, below 0 if it is a shadow, and with -2, -3 and -4 the longest wait
+--             cost, or -1 minus the cost of a shadow, and with -2, -3 and -4 the longest wait
 --
 -- Returns an error, and changes nothing, if the call arrives too late or Redis has lost the
 -- confirmed call. Otherwise it returns an array in the same form:
@@ -231,7 +231,7 @@ local function new_take_all()
     for i = 1, charges do
       local key, cost = args[next_arg + 1], args[next_arg + 3]
       local shadow = cost < 0
-      keys[i], costs[i], shadows[i] = key, shadow and -cost or cost, shadow
+      keys[i], costs[i], shadows[i] = key, shadow and -cost - 1 or cost, shadow
       foreign = foreign or not state(key, limits[args[next_arg + 2]])
       next_arg = next_arg + 3
       longest[i] = 0

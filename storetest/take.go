@@ -96,6 +96,13 @@ func shadowNeverRefuses(s *subject) {
 		if n := s.left(fresh, "x"); n != 2 {
 			s.Errorf("%s: after a refusal the shadow has %d, want 2", a.Name(), n)
 		}
+		// A shadow without a cost does not refuse either.
+		open := s.counters("beside a shadow without a cost", a, 3)
+		charges = []limit.Charge{charge(s.counters("shadow without a cost", a, 0), "x", 0), charge(open, "x", 1)}
+		charges[0].Shadow = true
+		if !s.take(charges...) || s.left(open, "x") != 2 {
+			s.Errorf("%s: beside a shadow without a cost, %d of 3 are left, want 2", a.Name(), s.left(open, "x"))
+		}
 	}
 }
 
