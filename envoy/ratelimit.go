@@ -89,7 +89,7 @@ func OpenRateLimit(ctx context.Context, o RateLimitOptions) (*RateLimit, error) 
 	}
 	s.version = version
 	s.limiter, err = diana.Options{
-		Logger: o.Logger.With("limits", "descriptors"), RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
+		Logger: o.Logger, RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
 	}.New(s.compose(a.tree, s.settings))
 	if err != nil {
 		return nil, err

@@ -4,13 +4,17 @@ package envoy
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
 )
 
 // mostMessage is the size of the largest request, in bytes.
@@ -24,7 +28,10 @@ const streamWorkers = 128
 // services "" and those by their names are healthy until Shutdown. The server has goroutines from now on,
 // until Shutdown or Close.
 func NewServer(limits *RateLimit, authorization *Authorization, o ...grpc.ServerOption) *Server {
-	s := &Server{Server: grpc.NewServer(append([]grpc.ServerOption{grpc.MaxRecvMsgSize(mostMessage), grpc.NumStreamWorkers(streamWorkers)}, o...)...), health: health.NewServer()}
+	s := &Server{health: health.NewServer(), leaving: make(chan struct{})}
+	s.Server = grpc.NewServer(append([]grpc.ServerOption{
+		grpc.MaxRecvMsgSize(mostMessage), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(s.untilLeaving),
+	}, o...)...)
 	if limits != nil {
 		rls.RegisterRateLimitServiceServer(s, limits)
 	}
@@ -43,12 +50,32 @@ func NewServer(limits *RateLimit, authorization *Authorization, o ...grpc.Server
 type Server struct {
 	*grpc.Server
 	health *health.Server
+
+	leaving chan struct{} // closed when streams must end
+	leave   sync.Once
 }
+
+// untilLeaving is an interceptor that ends a stream when the server stops. Streams watch the health of the
+// server, or ask for its services. They never end by themselves, and a server would wait for them.
+func (s *Server) untilLeaving(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	done := make(chan error, 1)
+	go func() { done <- handle(service, stream) }()
+	select {
+	case err := <-done:
+		return err
+	case <-s.leaving:
+		return status.Error(codes.Unavailable, "the server stops")
+	}
+}
+
+// tellFor is how long streams stay after the health service has answered that the server stops.
+const tellFor = 50 * time.Millisecond
 
 // Shutdown stops the server. Calls in flight end first, until ctx ends; then they are cut off and the
 // error is ctx's. The health service answers at once that the server does not serve any more.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.health.Shutdown()
+	defer time.AfterFunc(tellFor, s.endStreams).Stop()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -64,8 +91,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
+func (s *Server) endStreams() { s.leave.Do(func() { close(s.leaving) }) }
+
 // Close cuts off all calls.
 func (s *Server) Close() error {
+	s.endStreams()
 	s.Stop()
 	return nil
 }

@@ -85,9 +85,23 @@ func TestServer(t *testing.T) {
 			t.Errorf("health of %q: %v, %v", name, h, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	// A client that watches the health does not delay the end.
+	watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := watch.Recv(); err != nil || h.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Fatal(h, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if h, err := watch.Recv(); err != nil || h.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+		t.Error(h, err)
+	}
+	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {
 		t.Error(err)
 	}
 }

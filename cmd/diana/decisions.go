@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"net/http"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/forwardauth"
 	"github.com/diana-limiter/diana/config"
@@ -46,6 +49,7 @@ func (f *decisionFlags) openLimits(ctx context.Context, limiter *diana.Limiter, 
 	if len(f.Descriptors) == 0 {
 		return nil, nil
 	}
+	logger = logger.With("limits", "descriptors")
 	return envoy.OpenRateLimit(ctx, envoy.RateLimitOptions{
 		Paths: f.Descriptors, Settings: limiter.Config, ChargeAll: f.Charge == "all",
 		Logger: logger, RedisObserved: redis.Observe, OnRefusal: logRefusal(logger),
@@ -56,14 +60,16 @@ func (f *decisionFlags) openLimits(ctx context.Context, limiter *diana.Limiter, 
 // it is stopped, so there is none unless it is asked for.
 func (g *gateway) serveDecisions(f *decisionFlags, limiter *diana.Limiter, limits *envoy.RateLimit) {
 	check := forwardauth.New(limiter)
+	json := check.Guard(limits)
 	g.check.Handler = chain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if limits != nil && r.URL.Path == "/json" {
-			limits.ServeHTTP(w, r)
+			json.ServeHTTP(w, r)
 			return
 		}
 		check.ServeHTTP(w, r)
 	}), slowBodies(g.timeouts.Read))
 	if f.GRPC != "" {
-		g.grpc = envoy.NewServer(limits, envoy.NewAuthorization(limiter))
+		g.grpc = envoy.NewServer(limits, envoy.NewAuthorization(limiter),
+			grpc.ConnectionTimeout(g.timeouts.Header), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: g.timeouts.Idle}))
 	}
 }

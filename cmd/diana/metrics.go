@@ -29,8 +29,17 @@ func newRegistry(limiter *diana.Limiter, redis *dianaprom.RedisCalls) *prometheu
 
 // withDescriptors adds the metrics of the limiter that counts descriptors, with a label of their own. They
 // need a registry of their own, because in one registry metrics of the same name must have the same labels.
-func withDescriptors(r *prometheus.Registry, limiter *diana.Limiter) prometheus.Gatherer {
+func withDescriptors(r *prometheus.Registry, limiter *diana.Limiter, failed func() bool) prometheus.Gatherer {
 	own := prometheus.NewRegistry()
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "diana_descriptors_last_reload_successful",
+		Help: "0 while the files of --descriptors have mistakes, so that earlier limits are in force.",
+	}, func() float64 {
+		if failed() {
+			return 0
+		}
+		return 1
+	}))
 	prometheus.WrapRegistererWith(prometheus.Labels{"limits": "descriptors"}, own).MustRegister(dianaprom.New(limiter))
 	return prometheus.Gatherers{r, own}
 }

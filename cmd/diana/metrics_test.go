@@ -24,7 +24,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[m[1]] = m[2]
 	}
 	l := newLimiter(t, "url: /\nrules: [{rpu: 5}]")
-	families, err := newRegistry(l, dianaprom.NewRedisCalls()).Gather()
+	registry := newRegistry(l, dianaprom.NewRedisCalls())
+	withDescriptors(registry, l, func() bool { return true }) // for what it adds to the registry
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 func TestMetricsWithDescriptors(t *testing.T) {
 	t.Parallel()
 	l, limits := newLimiter(t, "url: /\nrules: [{rpu: 5}]"), newLimiter(t, "url: /\nrules: [{rpu: 7}]")
-	families, err := withDescriptors(newRegistry(l, dianaprom.NewRedisCalls()), limits).Gather()
+	families, err := withDescriptors(newRegistry(l, dianaprom.NewRedisCalls()), limits, func() bool { return false }).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
@@ -88,6 +89,10 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	}
 	limits, err := c.openLimits(ctx, limiter, redis, logger)
 	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			return o.faults(settings{file: path.Path}, err)
+		}
 		return o.faults(settings{file: "--descriptors"}, err)
 	}
 	if limits != nil {
@@ -99,7 +104,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	registry := newRegistry(limiter, redis)
 	metrics := prometheus.Gatherer(registry)
 	if limits != nil {
-		metrics = withDescriptors(registry, limits.Limiter())
+		metrics = withDescriptors(registry, limits.Limiter(), limits.Failed)
 	}
 	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, metrics)
 	g.serveDecisions(&c.decisionFlags, limiter, limits)
