@@ -33,9 +33,8 @@ test: deps
 ## check: all that CI runs
 check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
 
-## compat: every spelling of a path, through the gateway to nginx, express, Flask, Tomcat and others; the recipes of
-## docs/gateways with all gateways that can be installed; random requests to the rate limit service and to
-## envoyproxy/ratelimit; takes minutes
+## compat: every spelling of a path to nginx, express, Tomcat and others; all recipes of docs/gateways; random
+## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes
 compat:
 	@scripts/deps compat
 	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
