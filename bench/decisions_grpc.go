@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/diana-limiter/diana/envoy"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -213,13 +212,13 @@ func (bareService) ShouldRateLimit(context.Context, *rls.RateLimitRequest) (*rls
 	}, nil
 }
 
-// serveBare serves the bare service until ctx ends. The server is Diana's, so both have the same options.
+// serveBare serves the bare service until ctx ends. The server has the options of envoy/server.go.
 func serveBare(ctx context.Context, address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
-	s := envoy.NewServer(nil, nil)
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(4<<20), grpc.NumStreamWorkers(128))
 	rls.RegisterRateLimitServiceServer(s, bareService{})
 	context.AfterFunc(ctx, s.Stop)
 	go func() { _ = s.Serve(l) }() // a failure is one of the callers too

@@ -2,14 +2,10 @@ module github.com/diana-limiter/diana/bench
 
 go 1.26.0
 
-replace (
-	github.com/diana-limiter/diana => ..
-	github.com/diana-limiter/diana/envoy => ../envoy
-)
+replace github.com/diana-limiter/diana => ..
 
 require (
 	github.com/diana-limiter/diana v0.0.0
-	github.com/diana-limiter/diana/envoy v0.0.0
 	github.com/didip/tollbooth/v7 v7.0.2
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/go-chi/httprate v0.16.1
