@@ -13,7 +13,8 @@ const (
 	MinUnit = time.Millisecond
 	MaxUnit = 744 * time.Hour // 31 days
 
-	// A fixed window holds more than the other algorithms, because its state is a plain count.
+	// MaxWindowN is the bound of a fixed window. It holds more than the other algorithms, because its state
+	// is a plain count.
 	MaxWindowN    = 1<<32 - 1
 	MaxWindowUnit = 366 * 24 * time.Hour
 
