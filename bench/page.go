@@ -163,8 +163,11 @@ func tablesBlock(r *report) string {
 		b.WriteString("\n" + table(append([]string{g.title}, lineHead...), lines))
 	}
 	met, missed := verdicts["met"], verdicts["missed"]
-	return fmt.Sprintf("Diana meets %d of the %d targets that this run measured. The run did not measure %d others.\n",
-		met, met+missed, verdicts["not measured"]) + b.String()
+	summary := fmt.Sprintf("Diana meets %d of the %d targets that were measured.", met, met+missed)
+	if others := verdicts["not measured"]; others > 0 {
+		summary += fmt.Sprintf(" Not measured: %d.", others)
+	}
+	return summary + "\n" + b.String()
 }
 
 // shown returns the lines that the page shows. A target with several lines shows those that are missed, and
