@@ -5,6 +5,7 @@
 package envoy
 
 import (
+	"fmt"
 	"testing"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -24,5 +25,18 @@ func TestAllocations(t *testing.T) {
 	})
 	if got > 5 {
 		t.Errorf("a request costs %v allocations, want 5", got)
+	}
+}
+
+// Files that have not changed are not parsed again, because they are looked at every second.
+func TestUnchangedFilesAreNotParsed(t *testing.T) {
+	const levels = 1000
+	text := limits
+	for i := range levels {
+		text += fmt.Sprintf("- key: extra%d\n  rate_limit: {unit: day, requests_per_unit: 1}\n", i)
+	}
+	s := open(t, text)
+	if n := testing.AllocsPerRun(5, s.Reload); n > levels {
+		t.Errorf("%v allocations to look at unchanged files of %d limits", n, levels)
 	}
 }

@@ -49,23 +49,24 @@ func newActive(tree *descriptors.Tree) *active {
 // version tells the contents of files from others.
 type version [sha256.Size]byte
 
-// read reads the files. It returns their version also if they have mistakes.
-func (s *RateLimit) read(settings *config.Config) (*active, version, error) {
+// read reads the files, and returns their version also if one cannot be read.
+func (s *RateLimit) read() ([]descriptors.File, version, error) {
 	files, err := descriptors.Read(s.options.Paths)
 	h := sha256.New()
 	for _, f := range files {
 		_, _ = fmt.Fprintf(h, "%q %d ", f.Name, len(f.Data)) // a hash has no errors
 		_, _ = h.Write(f.Data)
 	}
-	v := version(h.Sum(nil))
-	if err != nil {
-		return nil, v, err
-	}
+	return files, version(h.Sum(nil)), err
+}
+
+// parse returns the limits of files.
+func (s *RateLimit) parse(files []descriptors.File, settings *config.Config) (*active, error) {
 	tree, err := descriptors.Parse(files, config.DefaultVocabulary(), descriptors.Options{Merge: s.options.Merge, Scope: scopeOf(settings)})
 	if err != nil {
-		return nil, v, err
+		return nil, err
 	}
-	return newActive(tree), v, nil
+	return newActive(tree), nil
 }
 
 // watchEvery is how often the files and the settings are looked at.
@@ -89,7 +90,7 @@ func (s *RateLimit) watch() {
 func (s *RateLimit) Failed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failed != "" || s.rejected
+	return s.failed
 }
 
 // Reload applies changes of the files and of the settings now. The limits in force stay if the new ones
@@ -98,20 +99,23 @@ func (s *RateLimit) Reload() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	settings := s.options.Settings()
-	a, v, err := s.read(settings)
-	failed := ""
+	files, v, err := s.read()
+	unread := ""
 	if err != nil {
-		failed = err.Error()
+		unread = err.Error()
 	}
-	if settings == s.settings && v == s.version && failed == s.failed {
+	if settings == s.settings && v == s.version && unread == s.unread {
 		return
 	}
-	s.failed, s.version = failed, v
+	s.version, s.unread = v, unread
+	var a *active
+	if err == nil {
+		a, err = s.parse(files, settings)
+	}
 	if err == nil {
 		err = s.apply(a, settings)
-		s.rejected = err != nil
 	}
-	if err != nil {
+	if s.failed = err != nil; s.failed {
 		s.options.Logger.Error("descriptors not changed", "error", err)
 		return
 	}

@@ -64,8 +64,8 @@ type RateLimit struct {
 	settings  *config.Config
 	overrides overrides
 	version   version // of the files as they were last read
-	failed    string  // why they could not be read; empty: they could
-	rejected  bool    // they could be read, but not put in force
+	unread    string  // why they could not be read; empty: they could
+	failed    bool    // they are not in force
 
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -83,11 +83,15 @@ func OpenRateLimit(ctx context.Context, o RateLimitOptions) (*RateLimit, error) 
 	}
 	s := &RateLimit{options: o, settings: o.Settings(), stop: make(chan struct{})}
 	s.pool.New = func() any { return new(question) }
-	a, version, err := s.read(s.settings)
+	files, version, err := s.read()
 	if err != nil {
 		return nil, err
 	}
 	s.version = version
+	a, err := s.parse(files, s.settings)
+	if err != nil {
+		return nil, err
+	}
 	s.limiter, err = diana.Options{
 		Logger: o.Logger, RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
 	}.New(s.compose(a.tree, s.settings))
