@@ -71,6 +71,9 @@ func ask(t *testing.T, h http.Handler, method, path string) (int, string) {
 	return w.Code, string(body)
 }
 
+// only returns the state of a gateway without descriptors.
+func only(l *diana.Limiter) func() state { return func() state { return newState(l, nil) } }
+
 func TestAdmin(t *testing.T) {
 	t.Parallel()
 	well := newLimiter(t, generous)
@@ -100,7 +103,7 @@ func TestAdmin(t *testing.T) {
 		{"other method", well, no, "PUT", "/status", 405, ""},
 		{"other method", well, no, "DELETE", "/readyz", 405, ""},
 	} {
-		h := newAdmin(test.limiter, test.draining, newRegistry(test.limiter, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
+		h := newAdmin(only(test.limiter), test.draining, newRegistry(test.limiter, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
 		if status, body := ask(t, h, test.method, test.path); status != test.status || !strings.HasPrefix(body, test.body) {
 			t.Errorf("%s: %s %s: %d %.40q", test.name, test.method, test.path, status, body)
 		}
@@ -110,7 +113,7 @@ func TestAdmin(t *testing.T) {
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, "url: /\nrules: [{name: one, rpu: 1, scope: global, on_error: closed}]")
-	h := newAdmin(l, func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
+	h := newAdmin(only(l), func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
 	code, body := ask(t, h, "GET", "/status")
 	var s diana.Status
 	if err := json.Unmarshal([]byte(body), &s); err != nil {

@@ -42,6 +42,9 @@ func original(r *http.Request, behind string, identity *rule.Identity) (diana.Re
 	for _, uri := range uris {
 		t.add(uri)
 	}
+	if behind == "*" { // of OPTIONS *, which asks about the server
+		behind = "/"
+	}
 	if behind != "" || len(uris) == 0 {
 		t.addPath(cmp.Or(behind, "/"), query)
 	}
@@ -82,11 +85,9 @@ func (t *target) add(uri string) {
 			uri = "/" + uri
 		}
 	}
-	path, query, _ := strings.Cut(uri, "?")
+	path, short, query := httptext.Target(uri)
 	t.addPath(path, query)
-	if before, _, ok := strings.Cut(path, "#"); ok { // the path ends there for some servers
-		t.addPath(before, query)
-	}
+	t.addPath(short, query)
 }
 
 func (t *target) addPath(path, query string) {
