@@ -110,6 +110,27 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
+// A gateway is degraded if its limits of descriptors are. /status shows both.
+func TestAdminOfDescriptors(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, generous)
+	now := func() state { return state{l.Status(), &diana.Status{Degraded: true, Gateways: 7}} }
+	h := newAdmin(now, func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if _, body := ask(t, h, "GET", path); body != "degraded\n" {
+			t.Errorf("%s: %q", path, body)
+		}
+	}
+	_, body := ask(t, h, "GET", "/status")
+	var s struct {
+		Gateways    int
+		Descriptors struct{ Gateways int }
+	}
+	if err := json.Unmarshal([]byte(body), &s); err != nil || s.Gateways != 1 || s.Descriptors.Gateways != 7 {
+		t.Error(err, body)
+	}
+}
+
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, "url: /\nrules: [{name: one, rpu: 1, scope: global, on_error: closed}]")

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// rejections counts the questions of other gateways that get no decision, and those about a domain that
-// no file has. It logs some of them, because each is a mistake in the configuration of a gateway, which
+// rejections counts the requests of other gateways that get no decision, and those for a domain that no
+// file has. It logs some of them, because each is a mistake in the configuration of a gateway, which
 // sees only that it gets an error, or that everything is allowed.
 type rejections struct {
 	logger  *slog.Logger
@@ -24,7 +24,7 @@ type rejections struct {
 // Reasons of the metric diana_rejected_total. Package diana has others, for paths.
 const (
 	reasonPeer    = "peer"    // the address may not ask
-	reasonInvalid = "invalid" // the question is not valid
+	reasonInvalid = "invalid" // the request is not valid
 )
 
 func newRejections(logger *slog.Logger) *rejections {
@@ -53,20 +53,20 @@ func (r *rejections) registry() *prometheus.Registry {
 	return own
 }
 
-// peer notes a question from an address that may not ask.
+// peer notes a request from an address that may not ask.
 func (r *rejections) peer(address string) {
 	r.total.WithLabelValues(reasonPeer).Inc()
 	if n := r.lines.due(reasonPeer + " " + address); n > 0 {
-		r.logger.Warn("question rejected: the address is not among identity.trusted_proxies", "reason", reasonPeer, "peer", address, "count", n)
+		r.logger.Warn("request of a gateway rejected: its address is not among identity.trusted_proxies", "reason", reasonPeer, "peer", address, "count", n)
 	}
 }
 
-// invalid notes a question that is not valid, and why.
+// invalid notes a request that is not valid, and why.
 func (r *rejections) invalid(why string) {
 	r.total.WithLabelValues(reasonInvalid).Inc()
 	why = clip(why)
 	if n := r.lines.due(reasonInvalid + " " + why); n > 0 {
-		r.logger.Warn("question rejected: it is not valid", "reason", reasonInvalid, "error", why, "count", n)
+		r.logger.Warn("request of a gateway rejected: it is not valid", "reason", reasonInvalid, "error", why, "count", n)
 	}
 }
 
