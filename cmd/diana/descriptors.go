@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/descriptors"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -134,7 +135,7 @@ func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries
 	if l != nil && !l.Unlimited {
 		rows := [][]string{
 			{"ALGO", "LIMIT", "FLAGS", "KEY"},
-			{l.Rule.Algorithm.Name(), descriptorLimit(l), descriptorFlags(l), legible(string(key))},
+			{l.Rule.Algorithm.Name(), descriptorLimit(l), descriptorFlags(l), legible(string(plan.AppendGiven(nil, string(key))))},
 		}
 		o.printf("\n%s", columns(rows, 1, 0))
 	}
