@@ -5,6 +5,7 @@
 package forwardauth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -61,7 +62,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.forbid(w, r)
 		return
 	}
-	behind, ok := strings.CutPrefix(r.URL.EscapedPath(), root)
+	sent := cmp.Or(r.URL.RawPath, r.URL.EscapedPath()) // EscapedPath alone would decode a path that is not valid
+	behind, ok := strings.CutPrefix(sent, root)
 	if !ok || behind != "" && behind[0] != '/' && !(behind == "*" && r.Method == http.MethodOptions) {
 		h.told.invalid(fmt.Sprintf("the path is %.100q, expected %s or one below it", r.URL.Path, root))
 		respond.Problem(w, http.StatusNotFound, "Ask "+root+" or a path below it.")

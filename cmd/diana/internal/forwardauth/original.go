@@ -31,7 +31,6 @@ var errValues = &rule.PathError{Reason: "the fields that name it have too many v
 // original returns the request that a gateway asks about. behind is the path behind that of the Handler.
 func original(r *http.Request, behind string, identity *rule.Identity) (diana.Request, *rule.PathError) {
 	methods, uris := values(r.Header, methodFields), values(r.Header, uriFields)
-	query := r.URL.RawQuery
 	if behind != "" { // the gateway has kept the method and the host too
 		methods = appendNew(methods, r.Method)
 	}
@@ -46,7 +45,7 @@ func original(r *http.Request, behind string, identity *rule.Identity) (diana.Re
 		behind = "/"
 	}
 	if behind != "" || len(uris) == 0 {
-		t.addPath(cmp.Or(behind, "/"), query)
+		t.add(cmp.Or(behind, "/") + "?" + r.URL.RawQuery)
 	}
 	if max(len(methods), len(t.paths), len(t.hosts)) > mostValues {
 		return diana.Request{}, errValues
