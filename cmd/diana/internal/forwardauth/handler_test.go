@@ -154,6 +154,22 @@ func TestReadings(t *testing.T) {
 	}
 }
 
+// Only a scheme makes a URI of the text before "://".
+func TestScheme(t *testing.T) {
+	t.Parallel()
+	a := limits(t, paths)
+	for uri, want := range map[string]string{
+		"https://h/b": "b 200", "H2+x-1.0://h/b": "b 200", "http:///b": "b 200",
+		"%0aADMINhttp://h/b": " 429", "1http://h/b": " 429", "://h/b": " 429", "a_b://h/b": " 429", "a:b://h/b": " 429", "http:/b": " 429", "é://h/b": " 429",
+	} {
+		var status int
+		got := a.charged(func() { status = a.ask("GET", "/check", "X-Original-URI", uri).Code })
+		if got = fmt.Sprint(got, " ", status); got != want {
+			t.Errorf("%q charges and gets %s, want %s", uri, got, want)
+		}
+	}
+}
+
 // A refusal has the configured status if that is below 500, or the one that the gateway asks for.
 func TestStatusOfRefusal(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,7 @@ type target struct{ paths, queries, hosts []string }
 
 // add adds a URI, with or without a scheme and a host.
 func (t *target) add(uri string) {
-	if scheme, rest, ok := strings.Cut(uri, "://"); ok && !strings.ContainsAny(scheme, "/?#") {
+	if scheme, rest, ok := strings.Cut(uri, "://"); ok && isScheme(scheme) {
 		end := strings.IndexAny(rest+"/", "/?#")
 		t.hosts = appendNew(t.hosts, rest[:end])
 		if uri = rest[end:]; uri == "" || uri[0] != '/' {
@@ -87,6 +87,19 @@ func (t *target) add(uri string) {
 	path, short, query := httptext.Target(uri)
 	t.addPath(path, query)
 	t.addPath(short, query)
+}
+
+// isScheme reports whether s is a scheme of RFC 3986. Other text before "://" is part of a path, which the
+// limiter refuses because it does not begin with a slash.
+func isScheme(s string) bool {
+	for i, c := range []byte(s) {
+		switch letter := 'a' <= c|0x20 && c|0x20 <= 'z'; {
+		case letter:
+		case i == 0, c != '+' && c != '-' && c != '.' && (c < '0' || '9' < c):
+			return false
+		}
+	}
+	return s != ""
 }
 
 func (t *target) addPath(path, query string) {
