@@ -30,7 +30,7 @@ const streamWorkers = 128
 func NewServer(limits *RateLimit, authorization *Authorization, o ...grpc.ServerOption) *Server {
 	s := &Server{health: health.NewServer(), leaving: make(chan struct{})}
 	s.Server = grpc.NewServer(append([]grpc.ServerOption{
-		grpc.MaxRecvMsgSize(mostMessage), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(s.untilLeaving),
+		grpc.MaxRecvMsgSize(mostMessage), grpc.ForceServerCodecV2(newCodec()), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(s.untilLeaving),
 	}, o...)...)
 	if limits != nil {
 		rls.RegisterRateLimitServiceServer(s, limits)
