@@ -152,6 +152,19 @@ func TestDeepMessage(t *testing.T) {
 	}
 }
 
+// A compressed message is read, but not one that is too large when it is decompressed.
+func TestCompressedMessages(t *testing.T) {
+	t.Parallel()
+	_, conn := serve(t, "limits: []")
+	client := rls.NewRateLimitServiceClient(conn)
+	for size, want := range map[int]codes.Code{10: codes.OK, 1 << 20: codes.OK, 2 * mostMessage: codes.ResourceExhausted} {
+		_, err := client.ShouldRateLimit(t.Context(), request("user="+strings.Repeat("x", size)), grpc.UseCompressor("gzip"))
+		if status.Code(err) != want {
+			t.Errorf("%d bytes: %v, want %v", size, err, want)
+		}
+	}
+}
+
 // A stream that ends before its message, or sends two, gets a clear status.
 func TestHalfClosedStreams(t *testing.T) {
 	t.Parallel()

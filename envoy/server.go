@@ -11,13 +11,14 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // for clients that compress; mostMessage bounds the result too
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 )
 
-// mostMessage is the size of the largest request, in bytes.
+// mostMessage is the size of the largest request in bytes, also after it is decompressed.
 const mostMessage = 4 << 20
 
 // streamWorkers is how many goroutines serve calls. A call that finds none free gets a new goroutine, whose
