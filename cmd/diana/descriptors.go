@@ -24,9 +24,11 @@ func loadDescriptors(o *output, paths []string) (*descriptors.Tree, []string, er
 	if err != nil {
 		return nil, nil, o.descriptorFaults(err)
 	}
-	names := make([]string, len(files))
-	for i, f := range files {
-		names[i] = f.Name
+	names := make([]string, 0, len(files))
+	for _, f := range files {
+		if f.Data != nil {
+			names = append(names, f.Name)
+		}
 	}
 	return tree, names, nil
 }
