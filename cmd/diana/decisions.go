@@ -16,6 +16,7 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/forwardauth"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/envoy"
+	"github.com/diana-limiter/diana/internal/respond"
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
@@ -62,10 +63,14 @@ func (f *decisionFlags) openLimits(ctx context.Context, limiter *diana.Limiter, 
 // it is stopped, so there is none unless it is asked for.
 func (g *gateway) serveDecisions(f *decisionFlags, limiter *diana.Limiter, limits *envoy.RateLimit, rejected *rejections) {
 	check := forwardauth.New(limiter, forwardauth.Told{Peer: rejected.peer, Invalid: rejected.invalid})
-	json := check.Guard(limits)
+	var json http.Handler = limits
+	if limits == nil {
+		json = withoutDescriptors(rejected)
+	}
+	json = check.Guard(json)
 	g.limits = limits
 	g.check.Handler = chain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if limits != nil && r.URL.Path == "/json" {
+		if r.URL.Path == "/json" {
 			json.ServeHTTP(w, r)
 			return
 		}
@@ -77,4 +82,12 @@ func (g *gateway) serveDecisions(f *decisionFlags, limiter *diana.Limiter, limit
 		g.grpc = envoy.NewServer(limits, authorization,
 			grpc.ConnectionTimeout(g.timeouts.Header), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: g.timeouts.Idle}))
 	}
+}
+
+// withoutDescriptors answers the requests of the rate limit service in a program that has no limits for it.
+func withoutDescriptors(rejected *rejections) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		rejected.invalid("/json: there are no limits, expected --descriptors")
+		respond.Problem(w, http.StatusNotFound, "Start diana serve with --descriptors to ask /json.")
+	})
 }

@@ -21,7 +21,10 @@ func Accept(c *config.Config) error {
 				if !ok { // the program has built this configuration
 					at.File, at.Line, at.Column = c.Source, 1, 1
 				}
-				at.Message = fmt.Sprintf("url %q: rule %q: %s", e.URL, e.Rules[j].Name, why)
+				if name := e.Rules[j].Name; name != "" {
+					why = fmt.Sprintf("rule %q: %s", name, why)
+				}
+				at.Message = fmt.Sprintf("url %q: %s", e.URL, why)
 				errs = append(errs, at)
 			}
 		}

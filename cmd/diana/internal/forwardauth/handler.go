@@ -62,9 +62,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.forbid(w, r)
 		return
 	}
-	sent := cmp.Or(r.URL.RawPath, r.URL.EscapedPath()) // EscapedPath alone would decode a path that is not valid
-	behind, ok := strings.CutPrefix(sent, root)
-	if !ok || behind != "" && behind[0] != '/' && !(behind == "*" && r.Method == http.MethodOptions) {
+	behind, ok := behindRoot(r)
+	if !ok {
 		h.told.invalid(fmt.Sprintf("the path is %.100q, expected %s or one below it", r.URL.Path, root))
 		respond.Problem(w, http.StatusNotFound, "Ask "+root+" or a path below it.")
 		return
@@ -82,6 +81,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.answer(w, r, of, deny)
+}
+
+// behindRoot returns the path of the original request that a gateway has appended to root, or "". ok is
+// false for another path than root and those below it.
+func behindRoot(r *http.Request) (behind string, ok bool) {
+	sent := cmp.Or(r.URL.RawPath, r.URL.EscapedPath()) // EscapedPath alone would decode a path that is not valid
+	behind, ok = strings.CutPrefix(sent, root)
+	switch {
+	case !ok:
+		return "", false
+	case behind == "*" && r.Method == http.MethodOptions: // it asks about the server, and not about a path
+		return "/", true
+	}
+	return behind, behind == "" || behind[0] == '/'
 }
 
 // Guard returns a handler that answers 403 to peers that may not ask, and passes others to next.

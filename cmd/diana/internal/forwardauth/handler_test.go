@@ -337,6 +337,7 @@ func TestAccept(t *testing.T) {
 		"limits: [{url: /a, rules: [{name: slots, algo: C, rpu: 1}]}]":                     `test.yaml:1:42: url "/a": rule "slots": algorithm C cannot`,
 		"limits: [{url: /a, rules: [{name: failures, unit: day, rpu: 1, charge: [401]}]}]": `test.yaml:1:64: url "/a": rule "failures": charge cannot`,
 		"limits: [{url: /a, rules: [{name: fine, unit: day, rpu: 1}]}]":                    "",
+		"limits: [{url: /a, rules: [{algo: C, rpu: 1}]}]":                                  `test.yaml:1:29: url "/a": algorithm C cannot`,
 	} {
 		c, err := config.Parse("test.yaml", []byte(yaml))
 		if err != nil {

@@ -41,9 +41,6 @@ func original(r *http.Request, behind string, identity *rule.Identity) (diana.Re
 	for _, uri := range uris {
 		t.add(uri)
 	}
-	if behind == "*" { // of OPTIONS *, which asks about the server
-		behind = "/"
-	}
 	if behind != "" || len(uris) == 0 {
 		t.add(cmp.Or(behind, "/") + "?" + r.URL.RawQuery)
 	}
