@@ -42,7 +42,11 @@ func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool
 			}
 		}
 		next, out := c.word.Decide(head, now, ch.Cost)
-		if out.Allowed {
+		made := out.Allowed
+		if !made && ch.Debit {
+			next, made = limit.Debit(c.word, limit.State{Head: head}, now, ch.Cost), true
+		}
+		if made {
 			if !r.head.CompareAndSwap(head, next&^locked) {
 				continue
 			}
@@ -192,7 +196,7 @@ func (q *request) lockAll() bool {
 	return true
 }
 
-// decide evaluates the charges, makes all allowed ones or none, and unlocks the records.
+// decide evaluates the charges, makes all of them or none, and unlocks the records.
 func (q *request) decide(r *records) bool {
 	allowed := true
 	for i := range q.items {
@@ -214,8 +218,13 @@ func (q *request) decide(r *records) bool {
 	}
 	for i := range q.items {
 		it := &q.items[i]
-		if allowed && it.charge.Outcome.Allowed {
+		switch {
+		case !allowed:
+		case it.charge.Outcome.Allowed:
 			q.charge(r, it, wait)
+		case it.charge.Debit:
+			it.debit = true
+			it.apply(r, q.now)
 		}
 		it.unlock(it.head)
 	}

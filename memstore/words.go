@@ -21,7 +21,7 @@ type words []word
 type word struct {
 	record     *record
 	meter      limit.Word
-	head, next uint64 // the state, and that after the charge; equal if the meter refuses the charge
+	head, next uint64 // the state, and that after the charge; equal if the charge is not made
 }
 
 // Bounds of what words are for.
@@ -71,6 +71,9 @@ func (ws words) evaluate(now int64, charges []limit.Charge) (allowed, known bool
 func (w *word) decide(head uint64, now int64, ch *limit.Charge) bool {
 	w.head = head
 	w.next, ch.Outcome = w.meter.Decide(head, now, ch.Cost)
+	if ch.Debit && !ch.Outcome.Allowed {
+		w.next = limit.Debit(w.meter, limit.State{Head: head}, now, ch.Cost)
+	}
 	return ch.Outcome.Allowed || ch.Shadow
 }
 
@@ -95,7 +98,7 @@ func (ws words) charge(now int64, charges []limit.Charge) bool {
 		if i > 0 {
 			w.record.unlock(w.next)
 		}
-		if ch.Outcome.Allowed {
+		if ch.Outcome.Allowed || ch.Debit {
 			ch.At, ch.Ticket = ch.Counters.(*counters).moment(limit.State{Head: w.head}, now), nil
 		}
 	}

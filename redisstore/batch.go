@@ -87,7 +87,7 @@ type node struct {
 }
 
 type groupCharge struct {
-	key, limit int32 // from 1
+	key, limit int32 // from 1; limit is below 0 if a refused charge becomes a debit
 	cost       int64 // below 0 if it is a shadow
 	longest    int64 // Charge.Longest
 }
@@ -166,17 +166,20 @@ func (b *batch) take(charges []limit.Charge) entry {
 		c := ch.Counters.(*counters)
 		waits = waits || c.queue
 		reserves = reserves || c.reserver
-		single = single || waits || reserves || c.apart && ch.Cost > 1
+		single = single || waits || reserves || ch.Debit || c.apart && ch.Cost > 1
 		at = b.node(node{at, b.found[i], c, signedCost(ch)})
 	}
-	group := &b.groupAt[at-1]
-	if *group == 0 || single {
-		*group = b.newGroup(charges)
+	group := b.groupAt[at-1]
+	if group == 0 || single {
+		group = b.newGroup(charges)
 	}
-	g := &b.groups[*group-1]
+	if !single {
+		b.groupAt[at-1] = group
+	}
+	g := &b.groups[group-1]
 	g.requests++
 	g.waits, g.reserves = waits, reserves
-	return entry{batch: b, group: *group - 1, nth: g.requests - 1}
+	return entry{batch: b, group: group - 1, nth: g.requests - 1}
 }
 
 // node returns the number of a node. Most keys have one node, for which the map is not needed.
@@ -202,7 +205,11 @@ func (b *batch) newGroup(charges []limit.Charge) int32 {
 	g := group{first: int32(len(b.charges))}
 	for i := range charges {
 		ch := &charges[i]
-		b.charges = append(b.charges, groupCharge{b.found[i], b.limit(ch.Counters.(*counters)), signedCost(ch), ch.Longest})
+		l := b.limit(ch.Counters.(*counters))
+		if ch.Debit {
+			l = -l
+		}
+		b.charges = append(b.charges, groupCharge{b.found[i], l, signedCost(ch), ch.Longest})
 	}
 	g.end = int32(len(b.charges))
 	b.groups = append(b.groups, g)
@@ -224,11 +231,11 @@ func (b *batch) debit(ch *limit.Charge) {
 
 func (b *batch) refund(ch *limit.Charge) {
 	at, c := ch.At, ch.Counters.(*counters)
-	switch {
-	case c.queue:
-		at = -(at + ch.Outcome.Wait) // the scheduled time that it leaves
-	case c.reserver:
+	if (c.queue || c.reserver) && ch.Outcome.Allowed { // a debit has no wait
 		at += ch.Outcome.Wait
+	}
+	if c.queue {
+		at = -at // the scheduled time that it leaves
 	}
 	b.refunds = append(b.refunds, refund{b.key(ch), b.limit(c), at, ch.Cost})
 }

@@ -167,13 +167,9 @@ func (b *batch) read(reply []byte) error {
 
 // grantedOf returns how much the kth charge of a group takes in all its requests.
 func (b *batch) grantedOf(g *group, k int) int64 {
-	o := b.reply[int(g.before)+k*outcomeSize:]
-	if o[0] == 0 {
-		return 0
-	}
-	ch := b.charges[int(g.first)+k]
+	o, ch := b.reply[int(g.before)+k*outcomeSize:], b.charges[int(g.first)+k]
 	cost := max(ch.cost, ^ch.cost)
-	if cost == 0 {
+	if debit := ch.limit < 0; cost == 0 || o[0] == 0 && !debit {
 		return 0
 	}
 	// A shadow may have room for only some of them.

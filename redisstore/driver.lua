@@ -23,8 +23,10 @@
 --   resets    how many, and for each: the key, the limit
 --   takes     how many, and for each: how many equal requests it stands for, or -1 for one with
 --             its own scheduled time, -2 for one with a longest wait, -3 for both, -4 for one
---             that only peeks; how many charges, and for each charge: its key, its limit, the
---             cost, or -1 minus the cost of a shadow, and with -2, -3 and -4 the longest wait
+--             that only peeks; how many charges, and for each charge: its key, its limit, below
+--             0 for a shadow that becomes a debit if it is refused; the cost, or -1 minus the
+--             cost of a shadow; and with -2, -3 and -4 the longest wait. With such a debit it
+--             stands for one request
 --
 -- Returns an error, and changes nothing, if the call arrives too late or Redis has lost the
 -- confirmed call. Otherwise it returns an array in the same form:
@@ -134,19 +136,22 @@ for _ = 1, arg() do
   end
 end
 
+-- debit charges a state that was read, into debt if need be.
+local function debit(key, n)
+  local script, a = of[key].script, of[key].args
+  if script.debit then
+    script.debit(states[key], now, n, a)
+  else
+    local whole, _, left = script.peek(states[key], now, n, a, 0)
+    if not whole then n = min(n, left) end
+    if n > 0 then script.take(states[key], now, n, a) end
+  end
+  touch(key)
+end
+
 for _ = 1, arg() do
   local key, l, n = arg(), limits[arg()], arg()
-  if state(key, l) then
-    local script, a = of[key].script, of[key].args
-    if script.debit then
-      script.debit(states[key], now, n, a)
-    else
-      local whole, _, left = script.peek(states[key], now, n, a, 0)
-      if not whole then n = min(n, left) end
-      if n > 0 then script.take(states[key], now, n, a) end
-    end
-    touch(key)
-  end
+  if state(key, l) then debit(key, n) end
 end
 
 for _ = 1, arg() do
@@ -211,7 +216,7 @@ local function new_take_all()
   local shadows, rooms = {nil, nil, nil, nil}, {nil, nil, nil, nil}
   local allowed, waits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
   local remaining, resets = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-  local longest = {nil, nil, nil, nil}
+  local longest, debits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 
   local function peek(i)
     local l = of[keys[i]]
@@ -229,10 +234,10 @@ local function new_take_all()
     local waiting, reserves, peeks = requests == -1 or requests == -3, requests < -1, requests == -4
     if requests < 0 then requests = peeks and 0 or 1 end
     for i = 1, charges do
-      local key, cost = args[next_arg + 1], args[next_arg + 3]
+      local key, l, cost = args[next_arg + 1], args[next_arg + 2], args[next_arg + 3]
       local shadow = cost < 0
-      keys[i], costs[i], shadows[i] = key, shadow and -cost - 1 or cost, shadow
-      foreign = foreign or not state(key, limits[args[next_arg + 2]])
+      keys[i], costs[i], shadows[i], debits[i] = key, shadow and -cost - 1 or cost, shadow, l < 0
+      foreign = foreign or not state(key, limits[l < 0 and -l or l])
       next_arg = next_arg + 3
       longest[i] = 0
       if reserves then longest[i] = arg() end
@@ -268,6 +273,8 @@ local function new_take_all()
             waits[i] = wait
           end
           touch(key)
+        elseif debits[i] and costs[i] > 0 then
+          debit(keys[i], costs[i])
         end
       end
       add_outcomes(charges)
