@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"math"
 	"time"
 	"unique"
 
@@ -39,10 +40,12 @@ type group struct {
 	requests      int32
 	first, end    int32 // its charges in tables
 	granted       int32 // -1: a key holds a foreign value
+	whole         int32 // of these, the first ones of which no charge with Debit is refused
 	waits         bool  // has its own scheduled time in a queue
 	reserves      bool  // has its own scheduled time; its charges have the longest wait
 	peeks         bool  // only peeks
-	before, after int32 // indexes in reply: the outcomes of the first request, and of refused ones
+	debits        bool  // has charges with Debit
+	before, after int32 // indexes in reply: the outcomes of the first granted request, and of refused ones
 }
 
 // tables are the parts of a batch that nobody reads after it was sent. They are reused.
@@ -83,7 +86,7 @@ type key struct {
 type node struct {
 	after, key int32
 	c          *counters
-	cost       int64 // below 0 if it is a shadow
+	cost       int64 // below 0 if it is a shadow, and still less with Debit
 }
 
 type groupCharge struct {
@@ -166,20 +169,21 @@ func (b *batch) take(charges []limit.Charge) entry {
 		c := ch.Counters.(*counters)
 		waits = waits || c.queue
 		reserves = reserves || c.reserver
-		single = single || waits || reserves || ch.Debit || c.apart && ch.Cost > 1
-		at = b.node(node{at, b.found[i], c, signedCost(ch)})
+		single = single || waits || reserves || c.apart && ch.Cost > 1
+		cost := signedCost(ch)
+		if ch.Debit {
+			cost += math.MinInt64 / 2
+		}
+		at = b.node(node{at, b.found[i], c, cost})
 	}
-	group := b.groupAt[at-1]
-	if group == 0 || single {
-		group = b.newGroup(charges)
+	group := &b.groupAt[at-1]
+	if *group == 0 || single {
+		*group = b.newGroup(charges)
 	}
-	if !single {
-		b.groupAt[at-1] = group
-	}
-	g := &b.groups[group-1]
+	g := &b.groups[*group-1]
 	g.requests++
 	g.waits, g.reserves = waits, reserves
-	return entry{batch: b, group: group - 1, nth: g.requests - 1}
+	return entry{batch: b, group: *group - 1, nth: g.requests - 1}
 }
 
 // node returns the number of a node. Most keys have one node, for which the map is not needed.
@@ -207,7 +211,7 @@ func (b *batch) newGroup(charges []limit.Charge) int32 {
 		ch := &charges[i]
 		l := b.limit(ch.Counters.(*counters))
 		if ch.Debit {
-			l = -l
+			l, g.debits = -l, true
 		}
 		b.charges = append(b.charges, groupCharge{b.found[i], l, signedCost(ch), ch.Longest})
 	}

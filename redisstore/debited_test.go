@@ -5,6 +5,8 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/memstore"
 )
 
 // day is a limit whose window does not end during a test.
@@ -197,5 +200,101 @@ func TestDebitedSlots(t *testing.T) {
 	defer s.leases.mu.Unlock()
 	if n := s.leases.held[actor{c.(*counters).name, "x"}].n; n != 1 {
 		t.Errorf("the gateway holds %d slots, want 1", n)
+	}
+}
+
+// Equal requests of one call are one entry of it, and are decided as in memory, one after another.
+func TestEqualDebits(t *testing.T) {
+	t.Parallel()
+	s := openBy(t, Options{URL: redistest.Start(t).URL(), CallerClock: true})
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, seed))
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	refused := 0
+	algorithms := slices.DeleteFunc(limit.Algorithms(), func(a limit.Algorithm) bool { return a.Called("LB") }) // its requests have no equals
+	for round := range 400 {
+		local := memstore.New(memstore.Options{})
+		var handles [][2]any
+		for i := range 1 + rnd.IntN(3) {
+			a := algorithms[rnd.IntN(len(algorithms))]
+			handles = append(handles, sameCounters(t, rnd, a, fmt.Sprint("equal ", round, " ", i), local, s)[0])
+		}
+		var kind []limit.Charge
+		for i := range handles {
+			ch := limit.Charge{Key: []byte("x"), Cost: 1 + rnd.Int64N(4), Shadow: rnd.IntN(3) > 0}
+			ch.Debit = ch.Shadow && (i == 0 || rnd.IntN(4) > 0)
+			kind = append(kind, ch)
+		}
+		for range 3 {
+			now += rnd.Int64N(400_000)
+			asked := [2][][]limit.Charge{}
+			for range 1 + rnd.IntN(12) {
+				for store := range asked {
+					charges := slices.Clone(kind)
+					for i := range charges {
+						charges[i].Counters = handles[i][store]
+					}
+					asked[store] = append(asked[store], charges)
+				}
+			}
+			b := newBatch(s.batchers[0], nil)
+			b.born, b.now = time.Now(), now
+			var entries []entry
+			for _, charges := range asked[1] {
+				entries = append(entries, takeIn(b, charges))
+			}
+			b.call, b.known = s.batchers[0].receipts.next()
+			if b.send(); b.err != nil {
+				t.Fatal(b.err)
+			}
+			for n, want := range asked[0] {
+				ok, err := local.Take(context.Background(), now, want)
+				got := asked[1][n]
+				gotOK, gotErr := entries[n].outcome(got)
+				if err != nil || gotErr != nil || ok != gotOK {
+					t.Fatalf("round %d, request %d: %v %v, want %v %v", round, n, gotOK, gotErr, ok, err)
+				}
+				for i := range want {
+					if ok && !want[i].Outcome.Allowed && want[i].Debit {
+						refused++
+					} else if ok { // the request has the outcomes of the first one, without those before it
+						got[i].Outcome.Reset, got[i].Outcome.Wait = want[i].Outcome.Reset, want[i].Outcome.Wait
+					}
+					if want[i].Shadow && !want[i].Debit {
+						continue
+					}
+					if got[i].Outcome != want[i].Outcome {
+						t.Fatalf("round %d, request %d, charge %d of %+v: %+v, want %+v", round, n, i, kind, got[i].Outcome, want[i].Outcome)
+					}
+				}
+			}
+		}
+	}
+	if refused < 100 {
+		t.Errorf("only %d debits of refused charges were compared", refused)
+	}
+}
+
+// A shadow and a shadow with Debit are no equal requests.
+func TestDebitsAreApart(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t))
+	c := s.at(t, limit.FixedWindow(), day(1))
+	b := newBatch(s.batchers[0], nil)
+	for range 3 {
+		takeIn(b, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1, Shadow: true}})
+		takeIn(b, []limit.Charge{debitOf(c, "x", 1)})
+	}
+	b.born = time.Now()
+	b.call, b.known = s.batchers[0].receipts.next()
+	if b.send(); b.err != nil {
+		t.Fatal(b.err)
+	}
+	if n := len(b.groups); n != 2 {
+		t.Errorf("the requests are %d entries, want 2", n)
+	}
+	if n := used(t, s, c, "x", 1); n != 4 { // one shadow, and three debits
+		t.Errorf("%d are used, want 4", n)
 	}
 }

@@ -25,8 +25,7 @@
 --             its own scheduled time, -2 for one with a longest wait, -3 for both, -4 for one
 --             that only peeks; how many charges, and for each charge: its key, its limit, below
 --             0 for a shadow that becomes a debit if it is refused; the cost, or -1 minus the
---             cost of a shadow; and with -2, -3 and -4 the longest wait. With such a debit it
---             stands for one request
+--             cost of a shadow; and with -2, -3 and -4 the longest wait
 --
 -- Returns an error, and changes nothing, if the call arrives too late or Redis has lost the
 -- confirmed call. Otherwise it returns an array in the same form:
@@ -34,7 +33,8 @@
 --   changed   1 if something has changed, else 0
 --   takes     for each: how many of the equal requests are allowed, or -1 if a key holds a
 --             foreign value. If some are allowed, the outcomes before the first of them follow.
---             If some are not allowed, or the request only peeks, the outcomes after the last
+--             With debits, first the number of those follows that need no debit, and last the
+--             outcomes before each of the others. If some are not allowed, or the request only peeks, the outcomes after the last
 --             allowed one follow. An outcome has for each charge: allowed (1 or 0), wait,
 --             remaining, reset
 
@@ -221,12 +221,39 @@ local function new_take_all()
   local function peek(i)
     local l = of[keys[i]]
     allowed[i], waits[i], remaining[i], resets[i] = l.peek(states[keys[i]], now, costs[i], l.args, longest[i])
+    rooms[i] = allowed[i] and max(floor(remaining[i] / costs[i]), 1) or 0
   end
 
   local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end
 
   local function add_outcomes(charges)
     for i = 1, charges do add_outcome(allowed[i], waits[i], remaining[i], resets[i]) end
+  end
+
+  -- charge makes the charges of so many equal requests, as far as there is room, and debits of one.
+  local function charge(requests, charges, waiting)
+    local wait = 0 -- the longest wait: the request proceeds in all its queues at once
+    if waiting then
+      for i = 1, charges do
+        if queues(i) then wait = max(wait, waits[i]) end
+      end
+    end
+    for i = 1, charges do
+      local n = min(requests, rooms[i])
+      if n > 0 then
+        local key = keys[i]
+        local l = of[key]
+        l.take(states[key], now, n * costs[i], l.args)
+        if wait > 0 and queues(i) then
+          l.script.delay(states[key], wait - waits[i])
+          waits[i] = wait
+        end
+        touch(key)
+      elseif debits[i] and costs[i] > 0 then
+        debit(keys[i], costs[i])
+      end
+    end
+    add_outcomes(charges)
   end
 
   return function(requests, charges)
@@ -247,37 +274,30 @@ local function new_take_all()
       result[filled] = -1
       return
     end
-    -- Every charge allows as many requests as remain.
+    -- Every charge allows as many requests as remain. The first whole ones need no debit.
     local granted = requests
     for i = 1, charges do
       peek(i)
-      rooms[i] = allowed[i] and max(floor(remaining[i] / costs[i]), 1) or 0
       if not shadows[i] and rooms[i] < granted then granted = rooms[i] end
     end
     result[filled] = granted
-    if granted > 0 then
-      local wait = 0 -- the longest wait: the request proceeds in all its queues at once
-      if waiting then
-        for i = 1, charges do
-          if queues(i) then wait = max(wait, waits[i]) end
-        end
+    local whole, some = granted, false
+    for i = 1, charges do
+      if debits[i] then
+        some = true
+        if rooms[i] < whole then whole = rooms[i] end
       end
-      for i = 1, charges do
-        local n = min(granted, rooms[i])
-        if n > 0 then
-          local key = keys[i]
-          local l = of[key]
-          l.take(states[key], now, n * costs[i], l.args)
-          if wait > 0 and queues(i) then
-            l.script.delay(states[key], wait - waits[i])
-            waits[i] = wait
-          end
-          touch(key)
-        elseif debits[i] and costs[i] > 0 then
-          debit(keys[i], costs[i])
-        end
+    end
+    if some and granted > 0 then
+      filled = filled + 1
+      result[filled] = whole
+    end
+    if whole > 0 then charge(whole, charges, waiting) end
+    for n = whole + 1, granted do
+      if n > 1 then
+        for i = 1, charges do peek(i) end
       end
-      add_outcomes(charges)
+      charge(1, charges, waiting)
     end
     if granted < requests or peeks then
       if granted > 0 then
