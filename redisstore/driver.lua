@@ -257,14 +257,15 @@ local function new_take_all()
   end
 
   return function(requests, charges)
-    local foreign = false
+    local foreign, debiting = false, false
     local waiting, reserves, peeks = requests == -1 or requests == -3, requests < -1, requests == -4
     if requests < 0 then requests = peeks and 0 or 1 end
     for i = 1, charges do
       local key, l, cost = args[next_arg + 1], args[next_arg + 2], args[next_arg + 3]
       local shadow = cost < 0
       keys[i], costs[i], shadows[i], debits[i] = key, shadow and -cost - 1 or cost, shadow, l < 0
-      foreign = foreign or not state(key, limits[l < 0 and -l or l])
+      if l < 0 then l, debiting = -l, true end
+      foreign = foreign or not state(key, limits[l])
       next_arg = next_arg + 3
       longest[i] = 0
       if reserves then longest[i] = arg() end
@@ -281,14 +282,11 @@ local function new_take_all()
       if not shadows[i] and rooms[i] < granted then granted = rooms[i] end
     end
     result[filled] = granted
-    local whole, some = granted, false
-    for i = 1, charges do
-      if debits[i] then
-        some = true
-        if rooms[i] < whole then whole = rooms[i] end
+    local whole = granted
+    if debiting and granted > 0 then
+      for i = 1, charges do
+        if debits[i] and rooms[i] < whole then whole = rooms[i] end
       end
-    end
-    if some and granted > 0 then
       filled = filled + 1
       result[filled] = whole
     end
