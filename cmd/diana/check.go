@@ -51,8 +51,12 @@ func (c *checkCommand) Run(ctx context.Context, o *output) error {
 
 // checkFile checks a file, and returns its configuration.
 func (*checkCommand) checkFile(o *output, s settings) (*config.Config, error) {
-	loaded, err := s.load(o)
+	loaded, err := s.read()
 	if err != nil {
+		err = o.faults(s, err)
+		if isDescriptors(s.file) {
+			o.complainf("%s is a file of envoyproxy/ratelimit, see diana check --descriptors\n", s)
+		}
 		return nil, err
 	}
 	set, err := compile(loaded)

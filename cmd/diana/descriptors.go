@@ -37,6 +37,15 @@ func loadDescriptors(o *output, paths []string, merge bool) (*descriptors.Tree, 
 	return tree, names, nil
 }
 
+// isDescriptors reports whether a file is a valid one of envoyproxy/ratelimit.
+func isDescriptors(file string) bool {
+	files, err := descriptors.Read([]string{file})
+	if err == nil {
+		_, err = descriptors.Parse(files, vocabulary(), descriptors.Options{})
+	}
+	return err == nil && len(files) == 1
+}
+
 // checkDescriptors validates files of descriptors, all together.
 func checkDescriptors(o *output, paths []string, merge bool) error {
 	tree, files, err := loadDescriptors(o, paths, merge)
@@ -82,17 +91,26 @@ func explainDescriptors(o *output, paths []string, merge bool, domain string, te
 	if err != nil {
 		return err
 	}
+	replacing := map[string]*descriptors.Limit{} // by the name that they replace
+	for _, entries := range lists {
+		if l, _ := tree.Find(domain, entries, nil); l != nil {
+			for _, name := range l.Replaces {
+				replacing[name] = l
+			}
+		}
+	}
 	for i, entries := range lists {
 		if i > 0 {
 			o.printf("\n")
 		}
-		explainDescriptor(o, tree, domain, entries)
+		explainDescriptor(o, tree, domain, entries, replacing)
 	}
 	return nil
 }
 
-// explainDescriptor shows how the entries of a descriptor match, and its limit.
-func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries []descriptors.Entry) {
+// explainDescriptor shows how the entries of a descriptor match, and its limit. replacing are the limits of
+// the request by the names that they replace.
+func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries []descriptors.Entry, replacing map[string]*descriptors.Limit) {
 	text := make([]string, len(entries))
 	for i, e := range entries {
 		text[i] = e.Key + "=" + e.Value
@@ -103,6 +121,9 @@ func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries
 	switch {
 	case l == nil:
 		o.printf("%s has no limit: %s.\n", what, withoutLimit(tree, domain, entries, steps))
+	case l.Name != "" && replacing[l.Name] != nil:
+		o.printf("%s is not counted: %s in %s:%d replaces %s.\n", what, legible(replacing[l.Name].FullName),
+			replacing[l.Name].File, replacing[l.Name].Line, legible(l.FullName))
 	case l.Unlimited:
 		o.printf("%s is unlimited by %s in %s:%d.\n", what, legible(l.FullName), l.File, l.Line)
 	default:
@@ -169,6 +190,7 @@ func descriptorFlags(l *descriptors.Limit) string {
 	add(l.Quota, "quota_mode")
 	add(l.Debit, "debit")
 	add(l.Detailed, "detailed_metric")
+	add(l.Rule.Scope != rule.Global, "scope "+string(l.Rule.Scope))
 	add(l.Name != "", "name "+legible(l.Name))
 	add(len(l.Replaces) > 0, "replaces "+legible(strings.Join(l.Replaces, " ")))
 	if len(flags) == 0 {
