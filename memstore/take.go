@@ -42,11 +42,7 @@ func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool
 			}
 		}
 		next, out := c.word.Decide(head, now, ch.Cost)
-		made := out.Allowed
-		if !made && ch.Debit {
-			next, made = limit.Debit(c.word, limit.State{Head: head}, now, ch.Cost), true
-		}
-		if made {
+		if out.Allowed {
 			if !r.head.CompareAndSwap(head, next&^locked) {
 				continue
 			}
@@ -54,6 +50,8 @@ func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool
 			if c.clamped != nil {
 				ch.At = c.clamped.Moment(limit.State{Head: head}, now)
 			}
+		} else if ch.Debit {
+			return s.takeAll(now, one[:])
 		}
 		ch.Outcome, ch.Shared = out, false
 		return out.Allowed || ch.Shadow, nil

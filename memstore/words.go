@@ -71,10 +71,15 @@ func (ws words) evaluate(now int64, charges []limit.Charge) (allowed, known bool
 func (w *word) decide(head uint64, now int64, ch *limit.Charge) bool {
 	w.head = head
 	w.next, ch.Outcome = w.meter.Decide(head, now, ch.Cost)
-	if ch.Debit && !ch.Outcome.Allowed {
-		w.next = limit.Debit(w.meter, limit.State{Head: head}, now, ch.Cost)
+	return ch.Outcome.Allowed || ch.Shadow && w.shadow(now, ch)
+}
+
+// shadow evaluates a refused shadow, which is charged if it is a debit. It returns true.
+func (w *word) shadow(now int64, ch *limit.Charge) bool {
+	if ch.Debit {
+		w.next = limit.Debit(w.meter, limit.State{Head: w.head}, now, ch.Cost)
 	}
-	return ch.Outcome.Allowed || ch.Shadow
+	return true
 }
 
 // charge makes all charges. It makes none, and reports false, if a head has changed since evaluate and
