@@ -3,9 +3,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
 	"strings"
 
@@ -18,17 +16,12 @@ import (
 func loadDescriptors(o *output, paths []string, merge bool) (*descriptors.Tree, []string, error) {
 	files, err := descriptors.Read(paths)
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			return nil, nil, o.faults(settings{file: path.Path}, err)
-		}
-		o.complainf("%v\n", err)
-		return nil, nil, errReported
+		return nil, nil, o.descriptorFaults(err)
 	}
 	// The default scope of a limit depends on the configuration, which no file of descriptors needs.
 	tree, err := descriptors.Parse(files, vocabulary(), descriptors.Options{Merge: merge, Scope: rule.Global})
 	if err != nil {
-		return nil, nil, o.faults(settings{file: strings.Join(paths, ", ")}, err)
+		return nil, nil, o.descriptorFaults(err)
 	}
 	names := make([]string, len(files))
 	for i, f := range files {

@@ -182,9 +182,15 @@ func (e *Evaluation) report(now int64, counted bool) {
 
 // noteRefusal records an actor that a rule has refused, or would have refused, if it is in the sample.
 func (e *Evaluation) noteRefusal(r *plan.Rule, key []byte, now int64) {
-	if e.sampler.Allow(now) {
-		e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules), key, &e.request, r.Shadow)
+	if !e.sampler.Allow(now) {
+		return
 	}
+	request := &e.request
+	if len(request.OtherPaths) > 0 || len(request.OtherMethods) > 0 {
+		request = new(rule.Request)
+		request.Method, request.Path = e.limits.Set.Reading(r, &e.request)
+	}
+	e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules), key, request, r.Shadow)
 }
 
 // count adds a verdict to the tally of its rule.
