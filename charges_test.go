@@ -164,7 +164,7 @@ func TestDebitBesideRedis(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	l := limiter(t, fmt.Sprintf(`
-redis: {url: %q, timeout: 1s}
+redis: {url: %q, timeout: 3s}
 limits:
 - {url: /, rules: [{name: near, actor: account, unit: day, algo: W, rpu: 5, scope: local}]}
 - {url: /far, rules: [{name: far, actor: account, unit: day, algo: W, rpu: 2, scope: global, on_error: open}]}
