@@ -26,6 +26,7 @@ type decisionFlags struct {
 	GRPC        string   `name:"grpc" placeholder:"ADDR" help:"Address at which Envoy asks over gRPC: its rate limit service and its external authorization. Default: none."`
 	Descriptors []string `sep:"none" placeholder:"PATH" help:"File of envoyproxy/ratelimit, or directory of such files, with the limits of the rate limit service. Repeatable."`
 	Charge      string   `name:"descriptors-charge" enum:"none,all" default:"none" placeholder:"none|all" help:"What a request is charged to that one of its descriptors refuses: none of them, or all, as envoyproxy/ratelimit does (${default})."`
+	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain, as MERGE_DOMAIN_CONFIG does in envoyproxy/ratelimit."`
 }
 
 // asked reports whether other gateways can ask.
@@ -53,7 +54,7 @@ func (f *decisionFlags) openLimits(ctx context.Context, limiter *diana.Limiter, 
 	}
 	logger = logger.With("limits", "descriptors")
 	return envoy.OpenRateLimit(ctx, envoy.RateLimitOptions{
-		Paths: f.Descriptors, Settings: limiter.Config, ChargeAll: f.Charge == "all",
+		Paths: f.Descriptors, Settings: limiter.Config, ChargeAll: f.Charge == "all", Merge: f.Merge,
 		Logger: logger, RedisObserved: redis.Observe, OnRefusal: logRefusal(logger),
 		OnInvalid: func(err error) { rejected.invalid(status.Convert(err).Message()) }, OnUnknown: rejected.unknownDomain,
 	})

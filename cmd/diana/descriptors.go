@@ -13,14 +13,14 @@ import (
 )
 
 // loadDescriptors returns the descriptors of files and directories, and the names of the files. It prints
-// the errors of files that are not valid.
-func loadDescriptors(o *output, paths []string) (*descriptors.Tree, []string, error) {
+// the errors of files that are not valid. merge lets files have the same domain.
+func loadDescriptors(o *output, paths []string, merge bool) (*descriptors.Tree, []string, error) {
 	files, err := descriptors.Read(paths)
 	if err != nil {
 		return nil, nil, o.descriptorFaults(err)
 	}
 	// The default scope of a limit depends on the configuration, which no file of descriptors needs.
-	tree, err := descriptors.Parse(files, vocabulary(), descriptors.Options{Scope: rule.Global})
+	tree, err := descriptors.Parse(files, vocabulary(), descriptors.Options{Merge: merge, Scope: rule.Global})
 	if err != nil {
 		return nil, nil, o.descriptorFaults(err)
 	}
@@ -43,8 +43,8 @@ func isDescriptors(file string) bool {
 }
 
 // checkDescriptors validates files of descriptors, all together.
-func checkDescriptors(o *output, paths []string) error {
-	tree, files, err := loadDescriptors(o, paths)
+func checkDescriptors(o *output, paths []string, merge bool) error {
+	tree, files, err := loadDescriptors(o, paths, merge)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func checkDescriptors(o *output, paths []string) error {
 }
 
 // explainDescriptors shows the limit of each descriptor. A descriptor is the text KEY=VALUE,KEY=VALUE.
-func explainDescriptors(o *output, paths []string, domain string, texts []string) error {
+func explainDescriptors(o *output, paths []string, merge bool, domain string, texts []string) error {
 	if err := named(paths...); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func explainDescriptors(o *output, paths []string, domain string, texts []string
 			lists[i] = append(lists[i], descriptors.Entry{Key: key, Value: value})
 		}
 	}
-	tree, _, err := loadDescriptors(o, paths)
+	tree, _, err := loadDescriptors(o, paths, merge)
 	if err != nil {
 		return err
 	}

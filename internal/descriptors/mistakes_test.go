@@ -125,7 +125,7 @@ func TestMistakesOfSeveralFiles(t *testing.T) {
 		merge bool
 		want  string
 	}{
-		{false, `b.yaml:1:9: domain: the domain "d" is given twice, first in a.yaml:1, expected another
+		{false, `b.yaml:1:9: domain: the domain "d" is given twice, first in a.yaml:1, expected another, or --descriptors-merge to join the files
 b.yaml:4:12: descriptors[1]: unknown key "unit" of a descriptor, expected it in rate_limit
 c.yaml:1:1: expected a mapping (domain and descriptors), found nothing`},
 		{true, `b.yaml:4:3: descriptors[1]: the composite key "k" is given twice at this level, first in a.yaml:3, expected another

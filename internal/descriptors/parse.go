@@ -186,7 +186,7 @@ func (r *reader) domain(v value) {
 			r.tree.domains[name] = root
 		}
 	case !r.options.Merge:
-		m.get("domain").fail("the domain %s is given twice, first in %s, expected another", quote(name), r.placeText(first))
+		m.get("domain").fail("the domain %s is given twice, first in %s, expected another, or --descriptors-merge to join the files", quote(name), r.placeText(first))
 		root = &node{at: root.at}
 	}
 	before := len(r.tree.limits)
