@@ -179,6 +179,11 @@ func (s *RateLimit) decide(ctx context.Context, r *rls.RateLimitRequest, q *ques
 	switch {
 	case err == nil:
 		defer d.Done()
+		if refunds := q.spent(&d); len(refunds) > 0 {
+			// If the limits have just been replaced, the charges stay: that refuses too much rather than too little.
+			undone, _ := s.limiter.Take(context.WithoutCancel(ctx), diana.Request{Path: "/" + r.GetDomain(), Charges: refunds})
+			undone.Done()
+		}
 		return q.answer(&d), nil
 	case ctx.Err() != nil:
 		return nil, status.FromContextError(ctx.Err()).Err()

@@ -70,7 +70,7 @@ func (s *Server) untilLeaving(service any, stream grpc.ServerStream, _ *grpc.Str
 }
 
 // tellFor is how long streams stay after the health service has answered that the server stops.
-const tellFor = 50 * time.Millisecond
+const tellFor = 500 * time.Millisecond
 
 // Shutdown stops the server. Calls in flight end first, until ctx ends; then they are cut off and the
 // error is ctx's. The health service answers at once that the server does not serve any more.
