@@ -1,6 +1,8 @@
 # Every check runs from this file. CI runs "make check".
 
 MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana bench examples/extension
+# Modules outside go.work, because their dependencies must not change the versions of the others.
+TOOLS := tools/vale tools/monitoring
 # FUZZTIME is a number of inputs. With a time limit, a fuzz run can fail without a finding, because
 # its workers notice the end too late and report "context deadline exceeded".
 FUZZTIME ?= 30000x
@@ -17,7 +19,7 @@ PROSE ?= .
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
-.PHONY: test check compat deps lint prose tidy build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
+.PHONY: test check compat deps lint prose tidy build386 monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules under the race detector; without it the tests that it would distort or slow
@@ -31,7 +33,7 @@ test: deps
 	else echo "valkey-server is not on PATH: only Redis is tested"; fi
 
 ## check: all that CI runs
-check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
+check: deps lint tidy build386 test monitoring outside clean-clone verify vulnerabilities fuzz
 
 ## compat: every spelling of a path to nginx, express, Tomcat and others; all recipes of docs/gateways; random
 ## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes
@@ -48,7 +50,7 @@ deps:
 ## lint: formatting, vet, the linters in .golangci.yml, and prose
 lint: prose
 	@unformatted=$$(gofmt -l $(MODULES)); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
-	@set -e; for m in $(MODULES) tools/vale; do echo "== $$m"; (cd $$m && { [ $$m != tools/vale ] || export GOWORK=off; } && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(MODULES) $(TOOLS); do echo "== $$m"; (cd $$m && case $$m in tools/*) export GOWORK=off ;; esac && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 ## prose: documents and comments are plain English; PROSE='rule docs/replay.md' for other files
 prose:
@@ -56,11 +58,15 @@ prose:
 
 ## tidy: go.mod and go.sum list the dependencies in use and no others
 tidy:
-	@set -e; for m in $(MODULES) tools/vale; do (cd $$m && GOWORK=off go mod tidy -diff); done
+	@set -e; for m in $(MODULES) $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -diff); done
 
 ## build386: no code relies on 64-bit integers
 build386:
 	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rate ./rule ./internal/plan ./internal/actors ./memstore ./config ./replay ./client
+
+## monitoring: the alerts fire and stay quiet as promised, and a gateway exposes what they and the dashboard query
+monitoring: deps
+	cd tools/monitoring && GOWORK=off go test -count=1 ./...
 
 ## outside: the example builds and passes its tests outside the repository
 outside: deps
@@ -72,7 +78,7 @@ clean-clone:
 
 ## verify: the downloaded dependencies match go.sum; dependencies that are not downloaded are skipped
 verify:
-	@set -e; for m in $(MODULES) tools tools/vale; do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+	@set -e; for m in $(MODULES) tools $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
 
 ## vulnerabilities: the modules use no code with a known vulnerability; skipped without access to the database
 vulnerabilities:
