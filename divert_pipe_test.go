@@ -14,7 +14,7 @@ import (
 	"github.com/diana-limiter/diana/config"
 )
 
-// A pipe is no file to divert to. Reading it could block for ever.
+// A pipe is no file to divert to. Reading it could block forever.
 func TestDivertPipe(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
