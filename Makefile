@@ -1,6 +1,11 @@
 # Every check runs from this file. CI runs "make check".
 
 MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana bench examples/extension
+# Modules outside go.work, because their dependencies must not change the versions of the others.
+TOOLS := tools/vale tools/monitoring tools/workflows
+# The modules that users import or install, and the systems for which "make platforms" vets them.
+PUBLISHED := $(filter-out %test bench examples/%,$(MODULES))
+PLATFORMS ?= linux/arm64 darwin/arm64 windows/amd64
 # FUZZTIME is a number of inputs. With a time limit, a fuzz run can fail without a finding, because
 # its workers notice the end too late and report "context deadline exceeded".
 FUZZTIME ?= 30000x
@@ -17,7 +22,7 @@ PROSE ?= .
 
 GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
-.PHONY: test check compat deps lint prose tidy build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
+.PHONY: test check compat deps tools lint prose workflows tidy build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules under the race detector; without it the tests that it would distort or slow
@@ -31,7 +36,7 @@ test: deps
 	else echo "valkey-server is not on PATH: only Redis is tested"; fi
 
 ## check: all that CI runs
-check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
+check: deps lint tidy build386 platforms test monitoring outside clean-clone verify vulnerabilities fuzz
 
 ## compat: every spelling of a path to nginx, express, Tomcat and others; all recipes of docs/gateways; random
 ## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes
@@ -45,22 +50,39 @@ compat:
 deps:
 	@scripts/deps
 
-## lint: formatting, vet, the linters in .golangci.yml, and prose
-lint: prose
+## tools: all that a newcomer needs: the packages of "make deps", and the linters, which take minutes to build once
+tools: deps
+	@set -e; export GOWORK=off; for t in golangci-lint govulncheck; do go tool -modfile=tools/go.mod -n $$t; done; cd tools/vale && go tool -n vale
+	@echo 'ready: "make test" runs the tests, and CONTRIBUTING.md lists the other commands'
+
+## lint: formatting, vet, the linters in .golangci.yml, prose, and the workflows of GitHub
+lint: prose workflows
 	@unformatted=$$(gofmt -l $(MODULES)); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
-	@set -e; for m in $(MODULES) tools/vale; do echo "== $$m"; (cd $$m && { [ $$m != tools/vale ] || export GOWORK=off; } && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; for m in $(MODULES) $(TOOLS); do echo "== $$m"; (cd $$m && case $$m in tools/*) export GOWORK=off ;; esac && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 ## prose: documents and comments are plain English; PROSE='rule docs/replay.md' for other files
 prose:
 	@cd tools/vale && GOWORK=off go test . && GOWORK=off go run . -C $(CURDIR) $(PROSE)
 
+## workflows: actionlint finds no mistake in the workflows, they call targets of this file, and Dependabot knows all modules
+workflows:
+	@cd tools/workflows && GOWORK=off go test -count=1 .
+
 ## tidy: go.mod and go.sum list the dependencies in use and no others
 tidy:
-	@set -e; for m in $(MODULES) tools/vale; do (cd $$m && GOWORK=off go mod tidy -diff); done
+	@set -e; for m in $(MODULES) $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -diff); done
 
 ## build386: no code relies on 64-bit integers
 build386:
 	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rate ./rule ./internal/plan ./internal/actors ./memstore ./config ./replay ./client
+
+## platforms: the modules that users import or install compile on other systems, and so do their tests
+platforms:
+	@set -e; for p in $(PLATFORMS); do echo "== $$p"; GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0 go vet $(patsubst %,./%/...,$(PUBLISHED)); done
+
+## monitoring: the alerts fire and stay quiet as promised, and a gateway exposes what they and the dashboard query
+monitoring: deps
+	cd tools/monitoring && GOWORK=off go test -count=1 ./...
 
 ## outside: the example builds and passes its tests outside the repository
 outside: deps
@@ -72,7 +94,7 @@ clean-clone:
 
 ## verify: the downloaded dependencies match go.sum; dependencies that are not downloaded are skipped
 verify:
-	@set -e; for m in $(MODULES) tools tools/vale; do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+	@set -e; for m in $(MODULES) tools $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
 
 ## vulnerabilities: the modules use no code with a known vulnerability; skipped without access to the database
 vulnerabilities:

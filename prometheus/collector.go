@@ -52,6 +52,9 @@ var (
 		"Whether the file and the remote configuration were valid when they were last read (1) or not (0).", nil, nil)
 	reloadTimeDesc = prometheus.NewDesc("diana_config_last_reload_success_timestamp_seconds",
 		"When a configuration was last read successfully, in seconds since 1970.", nil, nil)
+	centreDesc = prometheus.NewDesc("diana_config_centre_reached",
+		"Whether the configuration centre answers (1) or not (0). Without a remote configuration the metric does not exist.",
+		nil, nil)
 	redisErrorsDesc = prometheus.NewDesc("diana_redis_errors_total",
 		"Requests and probes that Redis did not answer, by the kind of failure.", []string{"kind"}, nil)
 	gatewaysDesc = prometheus.NewDesc("diana_gateways",
@@ -62,7 +65,7 @@ var (
 func (collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		requestsDesc, overflowDesc, limitDesc, unitDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc,
-		evictionsDesc, reloadsDesc, configDesc, reloadedDesc, reloadTimeDesc, redisErrorsDesc, gatewaysDesc,
+		evictionsDesc, reloadsDesc, configDesc, reloadedDesc, reloadTimeDesc, centreDesc, redisErrorsDesc, gatewaysDesc,
 	} {
 		to <- d
 	}
@@ -113,6 +116,9 @@ func (c collector) collectConfig(to chan<- prometheus.Metric, s *diana.ConfigSta
 	gauge(to, configDesc, 1, label(s.Source), s.Version)
 	gauge(to, reloadedDesc, oneIf(s.LastReloadSuccessful))
 	gauge(to, reloadTimeDesc, float64(s.LastReloadSuccess.UnixMilli())/1000)
+	if s.Remote != nil {
+		gauge(to, centreDesc, oneIf(s.Remote.Reached))
+	}
 	for reload, n := range c.limiter.Reloads() {
 		counter(to, reloadsDesc, n, label(reload.Source), reload.Result)
 	}

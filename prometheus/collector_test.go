@@ -3,8 +3,12 @@
 package dianaprom
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -126,6 +130,32 @@ diana_rule_unit_seconds{rule="fine"} 0.25
 diana_rule_unit_seconds{rule="hourly"} 3600
 `
 	compare(t, New(l), want, "diana_config_last_reload_successful", "diana_rule_limit", "diana_rule_unit_seconds")
+}
+
+// An alert can tell a configuration centre that does not answer from a configuration that has a mistake.
+func TestCentre(t *testing.T) {
+	t.Parallel()
+	centre := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "limits: []")
+	}))
+	defer centre.Close()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for url, reached := range map[string]string{centre.URL: "1", gone.URL: "0"} {
+		file := filepath.Join(t.TempDir(), "diana.yaml")
+		if err := os.WriteFile(file, []byte("remote: {url: "+url+"/limits}\nlimits: []\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := diana.Options{Logger: slog.New(slog.DiscardHandler)}.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		compare(t, New(l), `
+# HELP diana_config_centre_reached Whether the configuration centre answers (1) or not (0). Without a remote configuration the metric does not exist.
+# TYPE diana_config_centre_reached gauge
+diana_config_centre_reached `+reached+"\n", "diana_config_centre_reached")
+	}
 }
 
 // A name that is not UTF-8 does not fail the scrape.

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+
+package monitoring
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+
+	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/internal/testproc"
+)
+
+// exposed are the time series of a running gateway, by metric.
+type exposed map[string][]labels.Labels
+
+// The gateway has every feature with metrics of its own: Redis, a remote configuration and descriptors.
+const limits = `
+limits:
+  - url: /
+    rules:
+      - {name: local, rpu: 100, unit: minute}
+      - {name: global, rpu: 100, unit: minute, scope: global}
+`
+
+const descriptors = `
+domain: shop
+descriptors:
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 100}}
+`
+
+var adminAddress = regexp.MustCompile(`(?m)^diana: admin on (http://\S+)$`)
+
+// scrape builds Diana, starts a gateway with settings and descriptors, and reads its metrics.
+func scrape(t *testing.T) exposed {
+	t.Helper()
+	dir := t.TempDir()
+	centre := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, limits)
+	}))
+	t.Cleanup(centre.Close)
+	config := write(t, filepath.Join(dir, "diana.yaml"),
+		fmt.Sprintf("redis: {url: %s}\nremote: {url: %s/limits}", redistest.Start(t).URL(), centre.URL)+limits)
+	shop := write(t, filepath.Join(dir, "shop.yaml"), descriptors)
+
+	log := filepath.Join(dir, "log")
+	p, err := testproc.Start(log, program(t), "serve", "--config", config, "--listen", "127.0.0.1:0", "--upstream", centre.URL,
+		"--admin", "127.0.0.1:0", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--descriptors", shop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Kill() })
+	var found exposed
+	err = testproc.Poll(testproc.Patience, func() error {
+		text, _ := os.ReadFile(log) // without a file nothing is logged
+		admin := adminAddress.FindSubmatch(text)
+		if admin == nil {
+			return fmt.Errorf("no address:\n%s", text)
+		}
+		found, err = read(string(admin[1]) + "/metrics")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// program builds Diana once, with the dependencies of its own module.
+func program(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "diana")
+	build := exec.Command("go", "build", "-o", file, ".")
+	build.Dir = filepath.Join(root, "cmd", "diana")
+	build.Env = append(os.Environ(), "GOWORK=")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return file
+}
+
+// read returns the time series at a URL.
+func read(url string) (exposed, error) {
+	response, err := http.Get(url)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	p, err := textparse.New(text, response.Header.Get("Content-Type"), labels.NewSymbolTable(), textparse.ParserOptions{})
+	if err != nil {
+		return nil, err
+	}
+	found := exposed{}
+	for {
+		switch entry, err := p.Next(); {
+		case errors.Is(err, io.EOF):
+			return found, nil
+		case err != nil:
+			return nil, err
+		case entry == textparse.EntrySeries:
+			var series labels.Labels
+			p.Labels(&series)
+			name := series.Get("__name__")
+			found[name] = append(found[name], series)
+		}
+	}
+}
+
+func write(t *testing.T, file, text string) string {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
