@@ -52,8 +52,14 @@ func launch(t *testing.T, yaml, upstream string, flags ...string) *served {
 	if err := os.WriteFile(s.file, []byte(yaml), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.cmd = exec.Command("diana", "serve", "--debug", "--config", s.file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	s.cmd.Args = append(s.cmd.Args, flags...)
+	s.begin(t, append([]string{"--upstream", upstream, "--listen", "127.0.0.1:0"}, flags...)...)
+	return s
+}
+
+// begin starts a gateway with the file of s. It does not wait for its addresses.
+func (s *served) begin(t *testing.T, flags ...string) {
+	t.Helper()
+	s.cmd = exec.Command("diana", append([]string{"serve", "--debug", "--config", s.file, "--admin", "127.0.0.1:0"}, flags...)...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -65,7 +71,15 @@ func launch(t *testing.T, yaml, upstream string, flags ...string) *served {
 			t.Logf("the log of the gateway at %s, without requests:\n%s", s.url, s.log.String())
 		}
 	})
-	return s
+}
+
+// lines waits until the gateway has printed n lines, and returns them.
+func (s *served) lines(t *testing.T, n int) []string {
+	t.Helper()
+	if !testproc.Becomes(func() bool { return strings.Count(s.stdout.String(), "\n") >= n }) {
+		t.Fatalf("fewer than %d lines: %q", n, s.stdout.String())
+	}
+	return strings.Split(strings.TrimSpace(s.stdout.String()), "\n")
 }
 
 // listens reports whether the gateway has printed its addresses.

@@ -4,11 +4,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -37,7 +37,10 @@ type gateway struct {
 }
 
 // listenAt are the addresses at which the servers of a gateway listen. An empty one means that it does not.
-type listenAt struct{ requests, admin, check, grpc string }
+type listenAt struct {
+	requests, admin, check, grpc string
+	tls                          *keyPair // of all servers except that for administrators; nil: none
+}
 
 // server is a server over HTTP or gRPC.
 type server interface {
@@ -53,12 +56,11 @@ type listening struct {
 	net.Listener
 }
 
-// newGateway returns a gateway. A nil upstream means that the gateway answers itself. /metrics shows
-// metrics.
-func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *slog.Logger, metrics prometheus.Gatherer) *gateway {
-	last := echo(limiter)
-	if upstream != nil {
-		last = newProxy(upstream, retryCancelled{newTransport(t.Upstream)}, t.Upstream, limiter.Config, logger)
+// newGateway returns a gateway. last answers the requests that the limiter allows. A nil last means that the
+// gateway answers them itself. /metrics shows metrics.
+func newGateway(limiter *diana.Limiter, last http.Handler, t timeouts, logger *slog.Logger, metrics prometheus.Gatherer) *gateway {
+	if last == nil {
+		last = echo(limiter)
 	}
 	ctx, cut := context.WithCancel(context.Background())
 	g := &gateway{logger: logger, cut: cut, timeouts: t}
@@ -67,7 +69,7 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 			Handler:           h,
 			BaseContext:       func(net.Listener) context.Context { return ctx },
 			ConnContext:       withClientConn,
-			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelError),
+			ErrorLog:          newServerLog(logger),
 			ReadHeaderTimeout: t.Header,
 			IdleTimeout:       t.Idle,
 			MaxHeaderBytes:    64 << 10,
@@ -90,6 +92,16 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 	return g
 }
 
+// acceptH2C lets clients use HTTP/2 without TLS, if they begin with it. A client cannot change to it by an
+// Upgrade.
+func (g *gateway) acceptH2C() {
+	for _, s := range []*http.Server{g.server, g.check} {
+		s.Protocols = new(http.Protocols)
+		s.Protocols.SetHTTP1(true)
+		s.Protocols.SetUnencryptedHTTP2(true)
+	}
+}
+
 // inFrontOf returns last behind all filters of the gateway.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
 	names := func(r *http.Request) []slog.Attr { return identities(limiter, r) }
@@ -110,13 +122,17 @@ func serverOptions(next http.Handler) http.Handler {
 
 // listen opens all listeners, or none.
 func (g *gateway) listen(at listenAt) error {
+	plain, secure := "http://", "http://"
+	if at.tls != nil {
+		secure = "https://"
+	}
 	for _, s := range []struct {
 		name, address string
 		server        server
 	}{
-		{"serving on http://", at.requests, g.server},
-		{"admin on http://", at.admin, g.admin},
-		{"check on http://", at.check, g.check},
+		{"serving on " + secure, at.requests, g.server},
+		{"admin on " + plain, at.admin, g.admin},
+		{"check on " + secure, at.check, g.check},
 		{"grpc on ", at.grpc, g.grpc},
 	} {
 		if s.address == "" {
@@ -131,6 +147,9 @@ func (g *gateway) listen(at listenAt) error {
 		}
 		if s.server == server(g.server) || s.server == server(g.check) {
 			l = clientListener{l, g.timeouts.Write}
+			if at.tls != nil { // above the clientConns, because their deadlines cover the handshake too
+				l = tls.NewListener(l, at.tls.config("h2", "http/1.1"))
+			}
 		}
 		g.open = append(g.open, listening{s.name, s.server, l})
 	}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -24,10 +23,11 @@ import (
 type serveCommand struct {
 	Config   string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
 	Listen   string   `placeholder:"ADDR" help:"Address to receive requests at. Port 0 picks a free port. Default: 127.0.0.1:8080, or none with --check or --grpc and without --upstream."`
-	Upstream *url.URL `placeholder:"URL" help:"Server to send requests to. Without one the gateway answers itself."`
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Address of the administrators' listener, with /metrics, /healthz, /readyz and /status (${default})."`
 	Timeouts timeouts `embed:""`
 
+	upstreamFlags
+	tlsFlags
 	decisionFlags
 	logFlags
 	adminFlags
@@ -44,7 +44,7 @@ The administrators' listener changes something only with --admin-token: a client
 
 // Run serves until a signal or the end of ctx stops it.
 func (c *serveCommand) Run(ctx context.Context, o *output) error {
-	if c.Listen == "" && (!c.asked() || c.Upstream != nil) {
+	if c.Listen == "" && (!c.asked() || len(c.Upstream) > 0) {
 		c.Listen = "127.0.0.1:8080"
 	}
 	if err := c.valid(); err != nil {
@@ -60,12 +60,16 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if err := c.AdminToken.check(logger); err != nil {
 		return err
 	}
+	certificate, err := c.tlsFlags.open(logger)
+	if err != nil {
+		return err
+	}
 	s := chosen(c.Config)
 	if s.builtIn() && len(c.Descriptors) > 0 {
 		s.empty = true
 	}
 	redis := dianaprom.NewRedisCalls()
-	diverted := newDiverted(c.Timeouts.Upstream, logger)
+	diverted := newDiverted(c.Timeouts, logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
 		return s.open(diana.Options{
 			Accept:        c.accept,
@@ -106,10 +110,23 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if limits != nil {
 		metrics = withDescriptors(registry, limits.Limiter(), limits.Failed)
 	}
-	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, metrics)
+	last, upstreams := c.proxy(c.Timeouts, limiter.Config, logger)
+	if upstreams != nil {
+		registry.MustRegister(poolMetrics{upstreams})
+	}
+	g := newGateway(limiter, last, c.Timeouts, logger, metrics)
+	if c.H2C {
+		g.acceptH2C()
+	}
+	if certificate != nil {
+		registry.MustRegister(certificate.expiry())
+		following, stop := context.WithCancel(ctx)
+		defer stop()
+		go certificate.follow(following)
+	}
 	g.serveDecisions(&c.decisionFlags, limiter, limits)
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
-	if err := g.listen(listenAt{c.Listen, c.Admin, c.Check, c.GRPC}); err != nil {
+	if err := g.listen(listenAt{c.Listen, c.Admin, c.Check, c.GRPC, certificate}); err != nil {
 		return err
 	}
 	for _, l := range g.open {
@@ -169,21 +186,7 @@ func (c *serveCommand) valid() error {
 			return err
 		}
 	}
-	if err := errors.Join(c.Timeouts.valid(), c.decisionFlags.valid(), c.adminFlags.valid()); err != nil {
-		return err
-	}
-	u := c.Upstream
-	switch {
-	case u == nil:
-		return nil
-	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
-		return fmt.Errorf("--upstream: %q, expected http://HOST or https://HOST", u)
-	case u.User != nil:
-		return errors.New("--upstream: a user name is not supported")
-	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return fmt.Errorf("--upstream: %q has a query or a fragment, expected neither", u)
-	}
-	return nil
+	return errors.Join(c.Timeouts.valid(), c.upstreamFlags.valid(), c.tlsFlags.valid(), c.decisionFlags.valid(), c.adminFlags.valid())
 }
 
 // validAddress returns an error if a program cannot listen on an address.

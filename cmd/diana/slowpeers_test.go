@@ -84,7 +84,7 @@ func inBubble(t *testing.T, text string, upstream http.HandlerFunc, test func(b 
 		defer limiter.Close()
 
 		behind := newPipes()
-		transport := newTransport(usualTimeouts.Upstream)
+		transport := newTransport(usualTimeouts)
 		transport.Dial = func(string, string) (net.Conn, error) { return behind.dial() } //nolint:staticcheck // the context is not needed
 		transport.DialContext = nil
 		mux := http.NewServeMux()
@@ -93,7 +93,7 @@ func inBubble(t *testing.T, text string, upstream http.HandlerFunc, test func(b 
 		server := &http.Server{Handler: mux}
 		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
 		to := &url.URL{Scheme: "http", Host: "upstream"}
-		g.server.Handler = g.inFrontOf(newProxy(to, transport, usualTimeouts.Upstream, limiter.Config, logger), limiter, logger)
+		g.server.Handler = g.inFrontOf(newProxy(to, false, transport, usualTimeouts.Upstream, limiter.Config, logger), limiter, logger)
 
 		var serving sync.WaitGroup
 		serving.Go(func() { _ = server.Serve(behind) })
