@@ -67,7 +67,7 @@ func (g *gateway) serveDecisions(f *decisionFlags, limiter *diana.Limiter, limit
 			return
 		}
 		check.ServeHTTP(w, r)
-	}), slowBodies(g.timeouts.Read))
+	}), slowBodies(g.timeouts))
 	if f.GRPC != "" {
 		g.grpc = envoy.NewServer(limits, envoy.NewAuthorization(limiter),
 			grpc.ConnectionTimeout(g.timeouts.Header), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: g.timeouts.Idle}))

@@ -105,7 +105,7 @@ func (g *gateway) acceptH2C() {
 // inFrontOf returns last behind all filters of the gateway.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
 	names := func(r *http.Request) []slog.Attr { return identities(limiter, r) }
-	return chain(serverOptions(last), dropConnectionFields, slowBodies(g.timeouts.Read), limiter.Handler, g.inFlight.filter, requestID, accessLog(logger, names))
+	return chain(serverOptions(last), dropConnectionFields, slowBodies(g.timeouts), limiter.Handler, g.inFlight.filter, requestID, accessLog(logger, names))
 }
 
 // serverOptions answers OPTIONS *, which asks about the server and not about a path, and passes all

@@ -196,24 +196,40 @@ func (l clientListener) Accept() (net.Conn, error) {
 	return &clientConn{Conn: c, write: l.write}, nil
 }
 
-type clientConnKey struct{}
+type slowPeerKey struct{}
+
+// slowPeer is the client of a request: a clientConn, or a stream of HTTP/2.
+type slowPeer interface {
+	bodyLate() bool
+}
+
+func withSlowPeer(ctx context.Context, p slowPeer) context.Context {
+	return context.WithValue(ctx, slowPeerKey{}, p)
+}
 
 // withClientConn is for http.Server.ConnContext. It finds the clientConn below TLS too.
 func withClientConn(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
-	return context.WithValue(ctx, clientConnKey{}, c)
+	if c, ok := c.(*clientConn); ok {
+		return withSlowPeer(ctx, c)
+	}
+	return ctx
 }
 
-// slowBodies is a filter that gives requests their read timeout. A request without a connection,
-// as in some tests, has none.
-func slowBodies(timeout time.Duration) filter {
+// slowBodies is a filter that gives requests their read timeout, and their write timeout over HTTP/2. A
+// request without a connection, as in some tests, has none.
+func slowBodies(t timeouts) filter {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ProtoMajor == 2 {
+				serveStream(next, w, r, t.Read, t.Write)
+				return
+			}
 			if r.Body != nil && r.Body != http.NoBody {
-				if c, ok := r.Context().Value(clientConnKey{}).(*clientConn); ok {
-					c.beginBody(timeout)
+				if c, ok := r.Context().Value(slowPeerKey{}).(*clientConn); ok {
+					c.beginBody(t.Read)
 				}
 			}
 			next.ServeHTTP(w, r)
@@ -223,6 +239,6 @@ func slowBodies(timeout time.Duration) filter {
 
 // bodyLate reports whether the body of the request with this context has timed out.
 func bodyLate(ctx context.Context) bool {
-	c, ok := ctx.Value(clientConnKey{}).(*clientConn)
-	return ok && c.bodyLate()
+	p, ok := ctx.Value(slowPeerKey{}).(slowPeer)
+	return ok && p.bodyLate()
 }
