@@ -28,8 +28,9 @@ import (
 
 // served is a diana serve in its own process, which ends with the test.
 type served struct {
-	url, admin string // empty until the gateway has printed them
-	file       string // of the configuration
+	url, admin string   // empty until the gateway has printed them
+	file       string   // of the configuration
+	env        []string // added to that of the test
 	cmd        *exec.Cmd
 	stdout     lockedBuffer
 	log        journal
@@ -60,6 +61,7 @@ func launch(t *testing.T, yaml, upstream string, flags ...string) *served {
 func (s *served) begin(t *testing.T, flags ...string) {
 	t.Helper()
 	s.cmd = exec.Command("diana", append([]string{"serve", "--debug", "--config", s.file, "--admin", "127.0.0.1:0"}, flags...)...)
+	s.cmd.Env = append(os.Environ(), s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

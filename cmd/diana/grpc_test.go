@@ -120,11 +120,13 @@ func TestGRPCPasses(t *testing.T) {
 	}{
 		"h2c to h2c": {"h2c", nil, []string{"--h2c"}},
 		"TLS to h2c": {"h2c", nil, []string{"--tls-cert", files.cert, "--tls-key", files.key}},
+		"TLS to TLS": {"https", &files, []string{"--tls-cert", files.cert, "--tls-key", files.key}},
+		"h2c to TLS": {"https", &files, []string{"--h2c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address, service := startCalls(t, test.files)
-			g := serve(t, "limits: []", test.upstream+"://"+address, test.flags...)
+			g := trusting(t, files, test.upstream+"://"+address, test.flags...)
 			client := callsOf(t, g.url)
 			ctx, cancel := context.WithTimeout(t.Context(), testproc.Patience)
 			defer cancel()
