@@ -30,16 +30,19 @@ type gateway struct {
 	grpc     server // nil: there is none
 	inFlight inFlight
 	draining atomic.Bool
+	leaving  atomic.Bool        // another process has taken over
 	cut      context.CancelFunc // cancels every request
 	timeouts timeouts
 
-	open []listening // set by listen
+	open     []listening // set by listen
+	handover *handover   // set by listen; nil: no other process takes over
 }
 
 // listenAt are the addresses at which the servers of a gateway listen. An empty one means that it does not.
 type listenAt struct {
 	requests, admin, check, grpc string
-	tls                          *keyPair // of all servers except that for administrators; nil: none
+	tls                          *keyPair  // of all servers except that for administrators; nil: none
+	handover                     *handover // has the sockets of the process before this one; may be nil
 }
 
 // server is a server over HTTP or gRPC.
@@ -54,6 +57,8 @@ type listening struct {
 	name   string // with its scheme, as the program prints it before the address
 	server server
 	net.Listener
+	address string           // as the flags name it
+	socket  *net.TCPListener // below the Listener
 }
 
 // newGateway returns a gateway. last answers the requests that the limiter allows. A nil last means that the
@@ -138,25 +143,30 @@ func (g *gateway) listen(at listenAt) error {
 		if s.address == "" {
 			continue
 		}
-		l, err := net.Listen("tcp", s.address)
+		l, err := at.handover.listen(s.address)
 		if err != nil {
 			for _, l := range g.open {
 				err = errors.Join(err, l.Close())
 			}
 			return err
 		}
+		if h, ok := s.server.(*http.Server); ok {
+			h.Handler = g.leaveConnections(h.Handler)
+		}
+		socket := l.(*net.TCPListener)
 		if s.server == server(g.server) || s.server == server(g.check) {
 			l = clientListener{l, g.timeouts.Write}
 			if at.tls != nil { // above the clientConns, because their deadlines cover the handshake too
 				l = tls.NewListener(l, at.tls.config("h2", "http/1.1"))
 			}
 		}
-		g.open = append(g.open, listening{s.name, s.server, l})
+		g.open = append(g.open, listening{s.name, s.server, l, s.address, socket})
 	}
+	g.handover = at.handover
 	return nil
 }
 
-// run serves until ctx ends or a signal stops the gateway, and then until the requests in flight are
+// run serves until ctx ends, a signal stops the gateway or another process takes over, and then until the requests in flight are
 // finished. It calls reload on SIGHUP.
 func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func()) error {
 	failed := make(chan error, len(g.open))
@@ -166,10 +176,19 @@ func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func
 	for _, l := range g.open {
 		serving.Go(func() { failed <- l.server.Serve(l.Listener) })
 	}
+	if g.handover != nil {
+		if err := g.handover.ready(g.open); err != nil {
+			return err
+		}
+		defer g.handover.close()
+	}
 	for {
 		select {
 		case err := <-failed:
 			return err
+		case <-g.handover.handedOver():
+			g.leave(signals)
+			return nil
 		case <-ctx.Done():
 			g.drain(signals)
 			return nil
@@ -218,12 +237,12 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 	}
 }
 
-// shutdown stops all servers but that for administrators, when their requests have ended or ctx ends.
+// shutdown stops all servers, but that for administrators only if another process has taken over, when their requests have ended or ctx ends.
 func (g *gateway) shutdown(ctx context.Context) error {
 	errs := make([]error, len(g.open))
 	var stopping sync.WaitGroup
 	for i, l := range g.open {
-		if l.server != server(g.admin) {
+		if l.server != server(g.admin) || g.leaving.Load() {
 			stopping.Go(func() { errs[i] = l.server.Shutdown(ctx) })
 		}
 	}

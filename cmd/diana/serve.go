@@ -24,6 +24,7 @@ type serveCommand struct {
 	Config   string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
 	Listen   string   `placeholder:"ADDR" help:"Address to receive requests at. Port 0 picks a free port. Default: 127.0.0.1:8080, or none with --check or --grpc and without --upstream."`
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Address of the administrators' listener, with /metrics, /healthz, /readyz and /status (${default})."`
+	Handover string   `placeholder:"SOCKET" help:"Socket of the file system by which a later diana serve takes over all listeners, without a lost request: start it with the same flag. The folder must belong to the user of the gateway."`
 	Timeouts timeouts `embed:""`
 
 	upstreamFlags
@@ -126,7 +127,13 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	}
 	g.serveDecisions(&c.decisionFlags, limiter, limits)
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
-	if err := g.listen(listenAt{c.Listen, c.Admin, c.Check, c.GRPC, certificate}); err != nil {
+	at := listenAt{c.Listen, c.Admin, c.Check, c.GRPC, certificate, nil}
+	if c.Handover != "" {
+		if at.handover, err = takeOver(c.Handover, logger); err != nil {
+			return err
+		}
+	}
+	if err := g.listen(at); err != nil {
 		return err
 	}
 	for _, l := range g.open {
