@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/envoy"
 )
 
 // gateway is the running program: its servers for requests, for administrators, and for other gateways
@@ -27,12 +28,14 @@ type gateway struct {
 	server   *http.Server
 	admin    *http.Server
 	check    *http.Server
-	grpc     server // nil: there is none
+	grpc     server           // nil: there is none
+	limits   *envoy.RateLimit // nil: there are no descriptors
 	inFlight inFlight
 	draining atomic.Bool
 	leaving  atomic.Bool        // another process has taken over
 	cut      context.CancelFunc // cancels every request
 	timeouts timeouts
+	tls      *keyPair // of all servers except that for administrators; nil: none
 
 	open     []listening // set by listen
 	handover *handover   // set by listen; nil: no other process takes over
@@ -41,7 +44,6 @@ type gateway struct {
 // listenAt are the addresses at which the servers of a gateway listen. An empty one means that it does not.
 type listenAt struct {
 	requests, admin, check, grpc string
-	tls                          *keyPair  // of all servers except that for administrators; nil: none
 	handover                     *handover // has the sockets of the process before this one; may be nil
 }
 
@@ -86,7 +88,7 @@ func newGateway(limiter *diana.Limiter, last http.Handler, t timeouts, logger *s
 	g.server = forClients(g.inFrontOf(last, limiter, logger))
 	g.check = forClients(nil) // see serveDecisions
 	g.admin = &http.Server{
-		Handler:           newAdmin(limiter, g.draining.Load, metrics, logger),
+		Handler:           newAdmin(func() state { return newState(limiter, g.limits) }, g.draining.Load, metrics, logger),
 		ErrorLog:          g.server.ErrorLog,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
@@ -128,7 +130,7 @@ func serverOptions(next http.Handler) http.Handler {
 // listen opens all listeners, or none.
 func (g *gateway) listen(at listenAt) error {
 	plain, secure := "http://", "http://"
-	if at.tls != nil {
+	if g.tls != nil {
 		secure = "https://"
 	}
 	for _, s := range []struct {
@@ -156,8 +158,8 @@ func (g *gateway) listen(at listenAt) error {
 		socket := l.(*net.TCPListener)
 		if s.server == server(g.server) || s.server == server(g.check) {
 			l = clientListener{l, g.timeouts.Write}
-			if at.tls != nil { // above the clientConns, because their deadlines cover the handshake too
-				l = tls.NewListener(l, at.tls.config("h2", "http/1.1"))
+			if g.tls != nil { // above the clientConns, because their deadlines cover the handshake too
+				l = tls.NewListener(l, g.tls.config("h2", "http/1.1"))
 			}
 		}
 		g.open = append(g.open, listening{s.name, s.server, l, s.address, socket})

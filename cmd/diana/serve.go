@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -92,13 +91,10 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if s.builtIn() && !s.empty {
 		logger.Info("no --config and no " + usualFile + " here: using the " + demoSource)
 	}
-	limits, err := c.openLimits(ctx, limiter, redis, logger)
+	rejected := newRejections(logger)
+	limits, err := c.openLimits(ctx, limiter, redis, rejected, logger)
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			return o.faults(settings{file: path.Path}, err)
-		}
-		return o.faults(settings{file: "--descriptors"}, err)
+		return o.descriptorFaults(err)
 	}
 	if limits != nil {
 		defer func() { _ = limits.Close() }()
@@ -107,9 +103,12 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
 	registry := newRegistry(limiter, redis)
-	metrics := prometheus.Gatherer(registry)
+	metrics := prometheus.Gatherers{registry}
+	if c.asked() {
+		metrics = append(metrics, rejected.registry())
+	}
 	if limits != nil {
-		metrics = withDescriptors(registry, limits.Limiter(), limits.Failed)
+		metrics = append(metrics, withDescriptors(registry, limits.Limiter(), limits.Failed))
 	}
 	last, upstreams := c.proxy(c.Timeouts, limiter.Config, logger)
 	if upstreams != nil {
@@ -120,14 +119,15 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 		g.acceptH2C()
 	}
 	if certificate != nil {
+		g.tls = certificate
 		registry.MustRegister(certificate.expiry())
 		following, stop := context.WithCancel(ctx)
 		defer stop()
 		go certificate.follow(following)
 	}
-	g.serveDecisions(&c.decisionFlags, limiter, limits)
+	g.serveDecisions(&c.decisionFlags, limiter, limits, rejected)
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
-	at := listenAt{c.Listen, c.Admin, c.Check, c.GRPC, certificate, nil}
+	at := listenAt{c.Listen, c.Admin, c.Check, c.GRPC, nil}
 	if c.Handover != "" {
 		if at.handover, err = takeOver(c.Handover, logger); err != nil {
 			return err
