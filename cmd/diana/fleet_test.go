@@ -31,6 +31,7 @@ type served struct {
 	url, admin string   // empty until the gateway has printed them
 	file       string   // of the configuration
 	env        []string // added to that of the test
+	inside     string   // the file that takes processes into a control group; "": none
 	cmd        *exec.Cmd
 	stdout     lockedBuffer
 	log        journal
@@ -61,6 +62,10 @@ func launch(t *testing.T, yaml, upstream string, flags ...string) *served {
 func (s *served) begin(t *testing.T, flags ...string) {
 	t.Helper()
 	s.cmd = exec.Command("diana", append([]string{"serve", "--debug", "--config", s.file, "--admin", "127.0.0.1:0"}, flags...)...)
+	if s.inside != "" {
+		join := append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, s.inside}, s.cmd.Args...)
+		s.cmd = exec.Command(join[0], join[1:]...)
+	}
 	s.cmd.Env = append(os.Environ(), s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.log
 	if err := s.cmd.Start(); err != nil {

@@ -50,13 +50,14 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if err := c.valid(); err != nil {
 		return usageError{err}
 	}
-	keepHeapFloor()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 
 	logger := c.logger(o.err)
 	slog.SetDefault(logger) // also for package log, which net/http writes to
+	fitContainer(logger)
+	keepHeapFloor()
 	if err := c.AdminToken.check(logger); err != nil {
 		return err
 	}

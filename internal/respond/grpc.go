@@ -13,9 +13,9 @@ import (
 // mediaGRPC is the media type of gRPC over HTTP/2. Others begin with it, such as application/grpc+proto.
 const mediaGRPC = "application/grpc"
 
-// overGRPC reports whether a request is a call of gRPC.
+// overGRPC reports whether a request is a call of gRPC. A nil request is none.
 func overGRPC(r *http.Request) bool {
-	if r.ProtoMajor != 2 {
+	if r == nil || r.ProtoMajor != 2 {
 		return false
 	}
 	rest, ok := strings.CutPrefix(r.Header.Get("Content-Type"), mediaGRPC)
