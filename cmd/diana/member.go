@@ -43,8 +43,8 @@ func (m *member) request(r *http.Request) *http.Request {
 }
 
 // fail notes a failure, and reports whether it puts the member out of service. Requests that were in flight at
-// that time can fail too, and do not prolong the pause. Only a trial does.
-func (m *member) fail(trial bool, now time.Time) bool {
+// that time can fail too, and do not prolong the pause. Only a probe does.
+func (m *member) fail(probe bool, now time.Time) bool {
 	m.failed++
 	m.failures++
 	switch {
@@ -52,7 +52,7 @@ func (m *member) fail(trial bool, now time.Time) bool {
 		m.pause = firstPause
 		m.until = now.Add(m.pause)
 		return true
-	case trial:
+	case probe:
 		m.pause = min(2*m.pause, longestPause)
 		m.until = now.Add(m.pause)
 	}

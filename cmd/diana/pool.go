@@ -30,7 +30,7 @@ type pool struct {
 	members []*member
 
 	mu   sync.Mutex // guards next, and the members' health
-	next int        // the member whose turn it is
+	next int        // the index of the next member
 }
 
 // newPool returns the pool of these upstreams.
@@ -45,28 +45,28 @@ func newPool(upstreams []*url.URL, t timeouts, logger *slog.Logger) *pool {
 
 // RoundTrip implements http.RoundTripper.
 func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
-	first, trial := p.pick(nil, time.Now())
+	first, probe := p.pick(nil, time.Now())
 	attempt, body := first.request(r), holdBody(r)
 	if body != nil {
 		attempt.Body = body
 	}
 	answer, err := first.transport.RoundTrip(attempt)
-	p.learn(first, trial, r, answer, err)
+	p.learn(first, probe, r, answer, err)
 	if err == nil || r.Context().Err() != nil || !mayRetry(r, err) || !body.release() {
 		return answer, err
 	}
-	second, trial := p.pick(first, time.Now())
+	second, probe := p.pick(first, time.Now())
 	p.mu.Lock()
 	first.retries++
 	p.mu.Unlock()
 	answer, err = second.transport.RoundTrip(second.request(r))
-	p.learn(second, trial, r, answer, err)
+	p.learn(second, probe, r, answer, err)
 	return answer, err
 }
 
-// pick returns the member whose turn it is, except for one that has just failed. It skips members that are
-// out of service, unless all are. trial says that the member is out of service, and its pause has ended.
-func (p *pool) pick(except *member, now time.Time) (m *member, trial bool) {
+// pick returns the member that is next, except for one that has just failed. It skips members that are
+// out of service, unless all are. probe says that the member is out of service, and its pause has ended.
+func (p *pool) pick(except *member, now time.Time) (m *member, probe bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range p.members {
@@ -84,15 +84,15 @@ func (p *pool) pick(except *member, now time.Time) (m *member, trial bool) {
 		}
 	}
 	m.requests++
-	trial = m.pause > 0 && !now.Before(m.until)
-	if trial {
+	probe = m.pause > 0 && !now.Before(m.until)
+	if probe {
 		m.until = now.Add(m.pause) // until the result is known, others do not try it
 	}
-	return m, trial
+	return m, probe
 }
 
 // learn notes how an attempt ended. An attempt that the client has ended says nothing about the upstream.
-func (p *pool) learn(m *member, trial bool, r *http.Request, answer *http.Response, err error) {
+func (p *pool) learn(m *member, probe bool, r *http.Request, answer *http.Response, err error) {
 	var reason any
 	switch {
 	case err == nil && !unavailable(answer.StatusCode):
@@ -106,7 +106,7 @@ func (p *pool) learn(m *member, trial bool, r *http.Request, answer *http.Respon
 	p.mu.Lock()
 	var changed bool
 	if reason != nil {
-		changed = m.fail(trial, time.Now())
+		changed = m.fail(probe, time.Now())
 	} else {
 		changed = m.succeed()
 	}

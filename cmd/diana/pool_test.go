@@ -225,7 +225,7 @@ func TestUpstreamOutOfService(t *testing.T) {
 	}
 }
 
-// The pauses double, only a trial prolongs them, and one upstream always gets requests.
+// The pauses double, only a probe prolongs them, and one upstream always gets requests.
 func TestPauses(t *testing.T) {
 	t.Parallel()
 	var urls []*url.URL
@@ -239,8 +239,8 @@ func TestPauses(t *testing.T) {
 		a.fail(false, now)
 	}
 	picked := func() string {
-		m, trial := p.pick(nil, now)
-		return fmt.Sprint(m.to.Host, trial)
+		m, probe := p.pick(nil, now)
+		return fmt.Sprint(m.to.Host, probe)
 	}
 	want := func(when string, names ...string) {
 		t.Helper()
@@ -256,10 +256,10 @@ func TestPauses(t *testing.T) {
 		now = now.Add(min(pause, longestPause) - 1)
 		want("before the end of the pause", "bfalse")
 		now = now.Add(1)
-		if m, trial := p.pick(b, now); m != a || !trial {
-			t.Fatalf("after %v: no trial", pause)
+		if m, probe := p.pick(b, now); m != a || !probe {
+			t.Fatalf("after %v: no probe", pause)
 		}
-		want("during the trial", "bfalse", "bfalse")
+		want("during the probe", "bfalse", "bfalse")
 		a.fail(true, now)
 	}
 	for range failuresInRow {
