@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -56,7 +57,7 @@ func (c *calls) FullDuplexCall(s grpc.BidiStreamingServer[testpb.StreamingOutput
 	for {
 		r, err := s.Recv()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			c.cancelled <- struct{}{}
@@ -187,7 +188,7 @@ func passStream(ctx context.Context, t *testing.T, client testpb.TestServiceClie
 			t.Fatalf("message %d: %d bytes, %v", i, len(m.GetPayload().GetBody()), err)
 		}
 	}
-	if _, err := s.Recv(); err != io.EOF || len(s.Trailer().Get("x-trailer")) != 1 {
+	if _, err := s.Recv(); !errors.Is(err, io.EOF) || len(s.Trailer().Get("x-trailer")) != 1 {
 		t.Errorf("end: %v, %v", err, s.Trailer())
 	}
 }
@@ -207,7 +208,7 @@ func passBidi(ctx context.Context, t *testing.T, client testpb.TestServiceClient
 		}
 	}
 	_ = s.CloseSend()
-	if _, err := s.Recv(); err != io.EOF || len(s.Trailer().Get("x-trailer")) != 1 {
+	if _, err := s.Recv(); !errors.Is(err, io.EOF) || len(s.Trailer().Get("x-trailer")) != 1 {
 		t.Errorf("end: %v, %v", err, s.Trailer())
 	}
 }

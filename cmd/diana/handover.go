@@ -112,8 +112,9 @@ func (h *handover) ready(open []listening) error {
 	if h.predecessor == nil {
 		return nil
 	}
-	defer h.predecessor.Close()
-	if _, err := h.predecessor.Write([]byte{readyByte}); err != nil {
+	_, err := h.predecessor.Write([]byte{readyByte})
+	_ = h.predecessor.Close()
+	if err != nil {
 		h.logger.Warn("the process before this one may still serve", "path", h.path, "error", err)
 		return nil
 	}

@@ -144,27 +144,26 @@ func testHandover(t *testing.T, secure bool) {
 		return err
 	})
 
-	var done int64
-	for i := range int64(handovers) {
-		testproc.Poll(5*time.Minute, func() error { // a slow machine may take its time
-			if sent.Load() < (i+1)*requests/(handovers+1) {
+	reaches := func(n int64) {
+		t.Helper()
+		if err := testproc.Poll(5*time.Minute, func() error { // a busy machine may take its time
+			if sent.Load() < n {
 				return io.ErrShortWrite
 			}
 			return nil
-		})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range int64(handovers) {
+		reaches((i + 1) * requests / (handovers + 1))
 		next := c.next()
 		if err := old.cmd.Wait(); err != nil {
 			t.Errorf("the process before ends with %v", err)
 		}
-		done = sent.Load()
 		old = next
 	}
-	testproc.Poll(5*time.Minute, func() error {
-		if sent.Load() < max(requests, done+100) {
-			return io.ErrShortWrite
-		}
-		return nil
-	})
+	reaches(max(requests, sent.Load()+100))
 	close(stop)
 	load.Wait()
 	t.Logf("%d requests during %d hand-overs", sent.Load(), handovers)

@@ -132,7 +132,7 @@ func mayRetry(r *http.Request, err error) bool {
 		return true
 	}
 	var timeout net.Error
-	return idempotent(r) && !(errors.As(err, &timeout) && timeout.Timeout())
+	return idempotent(r) && (!errors.As(err, &timeout) || !timeout.Timeout())
 }
 
 // unconnected reports whether err says that no connection could be made, so that the upstream has nothing of

@@ -61,7 +61,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if err := c.AdminToken.check(logger); err != nil {
 		return err
 	}
-	certificate, err := c.tlsFlags.open(logger)
+	certificate, err := c.certificate(logger)
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ func (f *tlsFlags) valid() error {
 	return nil
 }
 
-// open returns the certificate of the flags, or nil if there is none.
-func (f *tlsFlags) open(logger *slog.Logger) (*keyPair, error) {
+// certificate returns the one of the flags, or nil if there is none.
+func (f *tlsFlags) certificate(logger *slog.Logger) (*keyPair, error) {
 	if f.Cert == "" {
 		return nil, nil
 	}

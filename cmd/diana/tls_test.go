@@ -87,7 +87,7 @@ func over(t *testing.T, http2 bool) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// name returns the name in the certificate that a server shows.
+// shownName returns the name in the certificate that a server shows.
 func shownName(address string) string {
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
@@ -129,7 +129,7 @@ func TestServeTLS(t *testing.T) {
 			t.Errorf("HTTP/%d: %s %d %q", version, answer.Proto, answer.StatusCode, body)
 		}
 	}
-	ws, _, err := websocket.Dial(t.Context(), "wss://"+address, &websocket.DialOptions{HTTPClient: over(t, false)})
+	ws, _, err := websocket.Dial(t.Context(), "wss://"+address, &websocket.DialOptions{HTTPClient: over(t, false)}) //nolint:bodyclose // it has no body but the WebSocket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,12 @@ func TestServeCutsSlowClientsOverTLS(t *testing.T) {
 	if !testproc.Becomes(func() bool { return next() == http.StatusOK }) {
 		t.Fatal("no slot is ever free again")
 	}
-	if answer, err := http.ReadResponse(bufio.NewReader(clients[0]), nil); err != nil || answer.StatusCode != http.StatusRequestTimeout {
-		t.Error("a client that sends half a body gets", answer, err)
+	answer, err := http.ReadResponse(bufio.NewReader(clients[0]), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusRequestTimeout {
+		t.Error("a client that sends half a body gets", answer.StatusCode)
 	}
 }
