@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -76,12 +77,17 @@ func (g *gateway) serveDecisions(f *decisionFlags, limiter *diana.Limiter, limit
 			return
 		}
 		check.ServeHTTP(w, r)
-	}), slowBodies(g.timeouts.Read))
+	}), slowBodies(g.timeouts))
 	if f.GRPC != "" {
 		authorization := envoy.NewAuthorization(limiter)
 		authorization.OnInvalid = func(err error) { rejected.invalid(status.Convert(err).Message()) }
-		g.grpc = envoy.NewServer(limits, authorization,
-			grpc.ConnectionTimeout(g.timeouts.Header), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: g.timeouts.Idle}))
+		o := []grpc.ServerOption{
+			grpc.ConnectionTimeout(g.timeouts.Header), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: g.timeouts.Idle}),
+		}
+		if g.tls != nil {
+			o = append(o, grpc.Creds(credentials.NewTLS(g.tls.config("h2"))))
+		}
+		g.grpc = envoy.NewServer(limits, authorization, o...)
 	}
 }
 

@@ -28,8 +28,10 @@ import (
 
 // served is a diana serve in its own process, which ends with the test.
 type served struct {
-	url, admin string // empty until the gateway has printed them
-	file       string // of the configuration
+	url, admin string   // empty until the gateway has printed them
+	file       string   // of the configuration
+	env        []string // added to that of the test
+	inside     string   // the file that takes processes into a control group; "": none
 	cmd        *exec.Cmd
 	stdout     lockedBuffer
 	log        journal
@@ -52,8 +54,19 @@ func launch(t *testing.T, yaml, upstream string, flags ...string) *served {
 	if err := os.WriteFile(s.file, []byte(yaml), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.cmd = exec.Command("diana", "serve", "--debug", "--config", s.file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	s.cmd.Args = append(s.cmd.Args, flags...)
+	s.begin(t, append([]string{"--upstream", upstream, "--listen", "127.0.0.1:0"}, flags...)...)
+	return s
+}
+
+// begin starts a gateway with the file of s. It does not wait for its addresses.
+func (s *served) begin(t *testing.T, flags ...string) {
+	t.Helper()
+	s.cmd = exec.Command("diana", append([]string{"serve", "--debug", "--config", s.file, "--admin", "127.0.0.1:0"}, flags...)...)
+	if s.inside != "" {
+		join := append([]string{"sh", "-c", `echo $$ >"$0" && exec "$@"`, s.inside}, s.cmd.Args...)
+		s.cmd = exec.Command(join[0], join[1:]...)
+	}
+	s.cmd.Env = append(os.Environ(), s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -65,7 +78,15 @@ func launch(t *testing.T, yaml, upstream string, flags ...string) *served {
 			t.Logf("the log of the gateway at %s, without requests:\n%s", s.url, s.log.String())
 		}
 	})
-	return s
+}
+
+// lines waits until the gateway has printed n lines, and returns them.
+func (s *served) lines(t *testing.T, n int) []string {
+	t.Helper()
+	if !testproc.Becomes(func() bool { return strings.Count(s.stdout.String(), "\n") >= n }) {
+		t.Fatalf("fewer than %d lines: %q", n, s.stdout.String())
+	}
+	return strings.Split(strings.TrimSpace(s.stdout.String()), "\n")
 }
 
 // listens reports whether the gateway has printed its addresses.

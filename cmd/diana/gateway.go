@@ -4,11 +4,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -32,14 +32,20 @@ type gateway struct {
 	limits   *envoy.RateLimit // nil: there are no descriptors
 	inFlight inFlight
 	draining atomic.Bool
+	leaving  atomic.Bool        // another process has taken over
 	cut      context.CancelFunc // cancels every request
 	timeouts timeouts
+	tls      *keyPair // of all servers except that for administrators; nil: none
 
-	open []listening // set by listen
+	open     []listening // set by listen
+	handover *handover   // set by listen; nil: no other process takes over
 }
 
 // listenAt are the addresses at which the servers of a gateway listen. An empty one means that it does not.
-type listenAt struct{ requests, admin, check, grpc string }
+type listenAt struct {
+	requests, admin, check, grpc string
+	handover                     *handover // has the sockets of the process before this one; may be nil
+}
 
 // server is a server over HTTP or gRPC.
 type server interface {
@@ -53,14 +59,15 @@ type listening struct {
 	name   string // with its scheme, as the program prints it before the address
 	server server
 	net.Listener
+	address string           // as the flags name it
+	socket  *net.TCPListener // below the Listener
 }
 
-// newGateway returns a gateway. A nil upstream means that the gateway answers itself. /metrics shows
-// metrics.
-func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *slog.Logger, metrics prometheus.Gatherer) *gateway {
-	last := echo(limiter)
-	if upstream != nil {
-		last = newProxy(upstream, retryCancelled{newTransport(t.Upstream)}, t.Upstream, limiter.Config, logger)
+// newGateway returns a gateway. last answers the requests that the limiter allows. A nil last means that the
+// gateway answers them itself. /metrics shows metrics.
+func newGateway(limiter *diana.Limiter, last http.Handler, t timeouts, logger *slog.Logger, metrics prometheus.Gatherer) *gateway {
+	if last == nil {
+		last = echo(limiter)
 	}
 	ctx, cut := context.WithCancel(context.Background())
 	g := &gateway{logger: logger, cut: cut, timeouts: t}
@@ -69,7 +76,7 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 			Handler:           h,
 			BaseContext:       func(net.Listener) context.Context { return ctx },
 			ConnContext:       withClientConn,
-			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelError),
+			ErrorLog:          newServerLog(logger),
 			ReadHeaderTimeout: t.Header,
 			IdleTimeout:       t.Idle,
 			MaxHeaderBytes:    64 << 10,
@@ -92,10 +99,20 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 	return g
 }
 
+// acceptH2C lets clients use HTTP/2 without TLS, if they begin with it. A client cannot change to it by an
+// Upgrade.
+func (g *gateway) acceptH2C() {
+	for _, s := range []*http.Server{g.server, g.check} {
+		s.Protocols = new(http.Protocols)
+		s.Protocols.SetHTTP1(true)
+		s.Protocols.SetUnencryptedHTTP2(true)
+	}
+}
+
 // inFrontOf returns last behind all filters of the gateway.
 func (g *gateway) inFrontOf(last http.Handler, limiter *diana.Limiter, logger *slog.Logger) http.Handler {
 	names := func(r *http.Request) []slog.Attr { return identities(limiter, r) }
-	return chain(serverOptions(last), dropConnectionFields, slowBodies(g.timeouts.Read), limiter.Handler, g.inFlight.filter, requestID, accessLog(logger, names))
+	return chain(serverOptions(last), dropConnectionFields, slowBodies(g.timeouts), limiter.Handler, g.inFlight.filter, requestID, accessLog(logger, names))
 }
 
 // serverOptions answers OPTIONS *, which asks about the server and not about a path, and passes all
@@ -112,34 +129,46 @@ func serverOptions(next http.Handler) http.Handler {
 
 // listen opens all listeners, or none.
 func (g *gateway) listen(at listenAt) error {
+	plain, secure := "http://", "http://"
+	if g.tls != nil {
+		secure = "https://"
+	}
 	for _, s := range []struct {
 		name, address string
 		server        server
 	}{
-		{"serving on http://", at.requests, g.server},
-		{"admin on http://", at.admin, g.admin},
-		{"check on http://", at.check, g.check},
+		{"serving on " + secure, at.requests, g.server},
+		{"admin on " + plain, at.admin, g.admin},
+		{"check on " + secure, at.check, g.check},
 		{"grpc on ", at.grpc, g.grpc},
 	} {
 		if s.address == "" {
 			continue
 		}
-		l, err := net.Listen("tcp", s.address)
+		l, err := at.handover.listen(s.address)
 		if err != nil {
 			for _, l := range g.open {
 				err = errors.Join(err, l.Close())
 			}
 			return err
 		}
+		if h, ok := s.server.(*http.Server); ok {
+			h.Handler = g.leaveConnections(h.Handler)
+		}
+		socket := l.(*net.TCPListener)
 		if s.server == server(g.server) || s.server == server(g.check) {
 			l = clientListener{l, g.timeouts.Write}
+			if g.tls != nil { // above the clientConns, because their deadlines cover the handshake too
+				l = tls.NewListener(l, g.tls.config("h2", "http/1.1"))
+			}
 		}
-		g.open = append(g.open, listening{s.name, s.server, l})
+		g.open = append(g.open, listening{s.name, s.server, l, s.address, socket})
 	}
+	g.handover = at.handover
 	return nil
 }
 
-// run serves until ctx ends or a signal stops the gateway, and then until the requests in flight are
+// run serves until ctx ends, a signal stops the gateway or another process takes over, and then until the requests in flight are
 // finished. It calls reload on SIGHUP.
 func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func()) error {
 	failed := make(chan error, len(g.open))
@@ -149,10 +178,19 @@ func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func
 	for _, l := range g.open {
 		serving.Go(func() { failed <- l.server.Serve(l.Listener) })
 	}
+	if g.handover != nil {
+		if err := g.handover.ready(g.open); err != nil {
+			return err
+		}
+		defer g.handover.close()
+	}
 	for {
 		select {
 		case err := <-failed:
 			return err
+		case <-g.handover.handedOver():
+			g.leave(signals)
+			return nil
 		case <-ctx.Done():
 			g.drain(signals)
 			return nil
@@ -201,12 +239,12 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 	}
 }
 
-// shutdown stops all servers but that for administrators, when their requests have ended or ctx ends.
+// shutdown stops all servers, but that for administrators only if another process has taken over, when their requests have ended or ctx ends.
 func (g *gateway) shutdown(ctx context.Context) error {
 	errs := make([]error, len(g.open))
 	var stopping sync.WaitGroup
 	for i, l := range g.open {
-		if l.server != server(g.admin) {
+		if l.server != server(g.admin) || g.leaving.Load() {
 			stopping.Go(func() { errs[i] = l.server.Shutdown(ctx) })
 		}
 	}

@@ -63,6 +63,9 @@ var usualTimeouts = timeouts{
 	Write:    time.Minute,
 	Idle:     75 * time.Second,
 	Upstream: time.Minute,
+	Dial:     5 * time.Second,
+	TLS:      10 * time.Second,
+	Unused:   time.Minute,
 	Drain:    30 * time.Second,
 }
 
@@ -78,12 +81,13 @@ func startWith(t *testing.T, text, upstream string, timeouts timeouts) *running 
 	}
 	r := &running{t: t, signals: make(chan os.Signal, 2), ended: make(chan error, 1)}
 	logger := slog.New(slog.NewTextHandler(&r.log, nil))
-	elsewhere := newDiverted(timeouts.Upstream, logger)
+	elsewhere := newDiverted(timeouts, logger)
 	if r.limiter, err = (diana.Options{Logger: logger, Upstream: elsewhere.to}).New(c); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere.limiter = r.limiter
-	r.gateway = newGateway(r.limiter, target, timeouts, logger, newRegistry(r.limiter, dianaprom.NewRedisCalls()))
+	last, _ := (&upstreamFlags{Upstream: []*url.URL{target}}).proxy(timeouts, r.limiter.Config, logger)
+	r.gateway = newGateway(r.limiter, last, timeouts, logger, newRegistry(r.limiter, dianaprom.NewRedisCalls()))
 	if err := r.listen(listenAt{requests: "127.0.0.1:0", admin: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}

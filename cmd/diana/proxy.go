@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -25,13 +24,13 @@ import (
 //
 // It puts the path of the upstream's URL in front of the request's path, whose spelling it keeps.
 // Only characters that are not valid in a path are percent-encoded, so that the upstream reads the
-// path that the limiter evaluated. Host is the upstream's own, as with nginx's proxy_pass, and
-// X-Forwarded-Host has the one of the client. Answers stream: each piece is sent as it arrives, or
+// path that the limiter evaluated. Host is the upstream's own, as with nginx's proxy_pass, unless keepHost
+// is set. X-Forwarded-Host has the one of the client in both cases. Answers stream: each piece is sent as it arrives, or
 // within flushWithin if the length of the answer is known.
 //
 // timeout is the longest pause in which the upstream neither takes more of a request's body nor
 // begins to answer. The transport has the same timeout for the time after the body.
-func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Duration, active func() *config.Config, logger *slog.Logger) http.Handler {
+func newProxy(upstream *url.URL, keepHost bool, transport http.RoundTripper, timeout time.Duration, active func() *config.Config, logger *slog.Logger) http.Handler {
 	fields, memory := &believed{active: active}, &buffers{}
 	reverse := &httputil.ReverseProxy{
 		Transport:     transport,
@@ -44,6 +43,9 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 				u.RawPath = paths.Sent(u) // SetURL would decode one that is not valid
 			}
 			pr.SetURL(upstream)
+			if keepHost {
+				pr.Out.Host = pr.In.Host
+			}
 			pr.Out.URL.Opaque = ""                   // would replace the path; the limiter refuses such requests
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // ReverseProxy has removed parts that it cannot parse
 			if pr.In.Trailer != nil {
@@ -117,13 +119,13 @@ type diverted struct {
 	logger    *slog.Logger
 }
 
-func newDiverted(timeout time.Duration, logger *slog.Logger) *diverted {
-	return &diverted{transport: retryCancelled{newTransport(timeout)}, timeout: timeout, logger: logger}
+func newDiverted(t timeouts, logger *slog.Logger) *diverted {
+	return &diverted{transport: retryCancelled{newTransport(t)}, timeout: t.Upstream, logger: logger}
 }
 
 // to is the Upstream of diana.Options.
 func (d *diverted) to(u *url.URL) http.Handler {
-	return newProxy(u, d.transport, d.timeout, func() *config.Config { return d.limiter.Config() }, d.logger)
+	return newProxy(u, false, d.transport, d.timeout, func() *config.Config { return d.limiter.Config() }, d.logger)
 }
 
 // dropUpgrade removes an Upgrade to any protocol but WebSocket. Another one, such as h2c, could carry
@@ -132,20 +134,6 @@ func dropUpgrade(h http.Header) {
 	if u := h.Get("Upgrade"); u != "" && !strings.EqualFold(u, "websocket") {
 		h.Del("Upgrade")
 		h.Del("Connection")
-	}
-}
-
-// newTransport returns the connections to the upstream. The upstream must begin to answer within
-// timeout after it has the request. The answer may take any time.
-func newTransport(timeout time.Duration) *http.Transport {
-	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: min(timeout, 5*time.Second), KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   min(timeout, 10*time.Second),
-		ExpectContinueTimeout: time.Second,
-		ResponseHeaderTimeout: timeout,
-		IdleConnTimeout:       60 * time.Second,
-		MaxIdleConnsPerHost:   1024, // all are to one host, and an idle connection costs less than a new one
-		DisableCompression:    true, // the client chooses the encoding
 	}
 }
 

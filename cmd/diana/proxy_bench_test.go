@@ -35,7 +35,8 @@ func BenchmarkGateway(b *testing.B) {
 	}
 	defer limiter.Close()
 	to, _ := url.Parse(upstream.URL)
-	g := newGateway(limiter, to, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
+	last, _ := (&upstreamFlags{Upstream: []*url.URL{to}}).proxy(usualTimeouts, limiter.Config, logger)
+	g := newGateway(limiter, last, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
 	if err := g.listen(listenAt{requests: "127.0.0.1:0", admin: "127.0.0.1:0"}); err != nil {
 		b.Fatal(err)
 	}

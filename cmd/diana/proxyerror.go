@@ -6,10 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 )
 
@@ -40,8 +42,26 @@ func proxyErrors(logger *slog.Logger) func(http.ResponseWriter, *http.Request, e
 		default:
 			problem(w, http.StatusBadGateway, "The upstream server could not be reached, or gave no valid answer.")
 		}
+		if why := otherProtocol(err); why != "" {
+			err = fmt.Errorf("%s: %w", why, err)
+		}
 		logger.ErrorContext(r.Context(), "upstream", "error", err, "request_id", requestIDOf(r.Context()))
 	}
+}
+
+// otherProtocol returns what is wrong with the scheme of an upstream's URL, or "". Its protocol shows in the
+// texts of errors only.
+func otherProtocol(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "first record does not look like a TLS handshake"), strings.Contains(text, "server gave HTTP response to HTTPS client"):
+		return "the upstream speaks no TLS, expected the scheme http or h2c"
+	case strings.Contains(text, "looked like an HTTP/1.1 header"):
+		return "the upstream speaks no HTTP/2 without TLS, expected the scheme http"
+	case strings.Contains(text, `malformed HTTP response "\x00\x00`):
+		return "the upstream speaks HTTP/2 alone, expected the scheme h2c"
+	}
+	return ""
 }
 
 // problem answers with a problem of RFC 9457. Strangers read the detail, so it must not describe the

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 		"diana":     main,
 		"request":   requestMain,
 		"largeheap": largeHeapMain,
+		"killable":  killableMain,
 	})
 }
 
@@ -144,8 +145,8 @@ func processOf(ts *testscript.TestScript) *process {
 
 // addresses are the lines that a program with two listeners prints, and address is one such line.
 var (
-	addresses = regexp.MustCompile(`^diana: serving on (http://127\.0\.0\.1:\d+)\ndiana: admin on (http://127\.0\.0\.1:\d+)\n$`)
-	address   = regexp.MustCompile(`(?m)^diana: (serving|admin|check) on (http://127\.0\.0\.1:\d+)$`)
+	addresses = regexp.MustCompile(`^diana: serving on (https?://127\.0\.0\.1:\d+)\ndiana: admin on (http://127\.0\.0\.1:\d+)\n$`)
+	address   = regexp.MustCompile(`(?m)^diana: (serving|admin|check) on (https?://127\.0\.0\.1:\d+)$`)
 )
 
 func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
@@ -185,7 +186,8 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	for _, line := range found {
 		name := strings.Replace(line[1], "serving", "gateway", 1)
 		ts.Setenv(name, line[2])
-		ts.Setenv(name+"_address", strings.TrimPrefix(line[2], "http://"))
+		_, host, _ := strings.Cut(line[2], "://")
+		ts.Setenv(name+"_address", host)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -23,10 +22,12 @@ import (
 type serveCommand struct {
 	Config   string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
 	Listen   string   `placeholder:"ADDR" help:"Address to receive requests at. Port 0 picks a free port. Default: 127.0.0.1:8080, or none with --check or --grpc and without --upstream."`
-	Upstream *url.URL `placeholder:"URL" help:"Server to send requests to. Without one the gateway answers itself."`
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Address of the administrators' listener, with /metrics, /healthz, /readyz and /status (${default})."`
+	Handover string   `placeholder:"SOCKET" help:"Socket of the file system by which a later diana serve takes over all listeners, without a lost request: start it with the same flag. The folder must belong to the user of the gateway."`
 	Timeouts timeouts `embed:""`
 
+	upstreamFlags
+	tlsFlags
 	decisionFlags
 	logFlags
 	adminFlags
@@ -43,20 +44,25 @@ The administrators' listener changes something only with --admin-token: a client
 
 // Run serves until a signal or the end of ctx stops it.
 func (c *serveCommand) Run(ctx context.Context, o *output) error {
-	if c.Listen == "" && (!c.asked() || c.Upstream != nil) {
+	if c.Listen == "" && (!c.asked() || len(c.Upstream) > 0) {
 		c.Listen = "127.0.0.1:8080"
 	}
 	if err := c.valid(); err != nil {
 		return usageError{err}
 	}
-	keepHeapFloor()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 
 	logger := c.logger(o.err)
 	slog.SetDefault(logger) // also for package log, which net/http writes to
+	fitContainer(logger)
+	keepHeapFloor()
 	if err := c.AdminToken.check(logger); err != nil {
+		return err
+	}
+	certificate, err := c.certificate(logger)
+	if err != nil {
 		return err
 	}
 	s := chosen(c.Config)
@@ -64,7 +70,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 		s.empty = true
 	}
 	redis := dianaprom.NewRedisCalls()
-	diverted := newDiverted(c.Timeouts.Upstream, logger)
+	diverted := newDiverted(c.Timeouts, logger)
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
 		return s.open(diana.Options{
 			Accept:        c.accept,
@@ -105,10 +111,30 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if limits != nil {
 		metrics = append(metrics, withDescriptors(registry, limits.Limiter(), limits.Failed))
 	}
-	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, metrics)
+	last, upstreams := c.proxy(c.Timeouts, limiter.Config, logger)
+	if upstreams != nil {
+		registry.MustRegister(poolMetrics{upstreams})
+	}
+	g := newGateway(limiter, last, c.Timeouts, logger, metrics)
+	if c.H2C {
+		g.acceptH2C()
+	}
+	if certificate != nil {
+		g.tls = certificate
+		registry.MustRegister(certificate.expiry())
+		following, stop := context.WithCancel(ctx)
+		defer stop()
+		go certificate.follow(following)
+	}
 	g.serveDecisions(&c.decisionFlags, limiter, limits, rejected)
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
-	if err := g.listen(listenAt{c.Listen, c.Admin, c.Check, c.GRPC}); err != nil {
+	at := listenAt{c.Listen, c.Admin, c.Check, c.GRPC, nil}
+	if c.Handover != "" {
+		if at.handover, err = takeOver(c.Handover, logger); err != nil {
+			return err
+		}
+	}
+	if err := g.listen(at); err != nil {
 		return err
 	}
 	for _, l := range g.open {
@@ -168,21 +194,7 @@ func (c *serveCommand) valid() error {
 			return err
 		}
 	}
-	if err := errors.Join(c.Timeouts.valid(), c.decisionFlags.valid(), c.adminFlags.valid()); err != nil {
-		return err
-	}
-	u := c.Upstream
-	switch {
-	case u == nil:
-		return nil
-	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
-		return fmt.Errorf("--upstream: %q, expected http://HOST or https://HOST", u)
-	case u.User != nil:
-		return errors.New("--upstream: a user name is not supported")
-	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return fmt.Errorf("--upstream: %q has a query or a fragment, expected neither", u)
-	}
-	return nil
+	return errors.Join(c.Timeouts.valid(), c.upstreamFlags.valid(), c.tlsFlags.valid(), c.decisionFlags.valid(), c.adminFlags.valid())
 }
 
 // validAddress returns an error if a program cannot listen on an address.

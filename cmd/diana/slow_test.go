@@ -110,7 +110,7 @@ func TestSlowedInWholePieces(t *testing.T) {
 		}
 		defer limiter.Close()
 		to := &url.URL{Scheme: "http", Host: "upstream"}
-		proxy := newProxy(to, bodyOf(2*piece), time.Minute, limiter.Config, logger)
+		proxy := newProxy(to, false, bodyOf(2*piece), time.Minute, limiter.Config, logger)
 		w := &writes{header: http.Header{}}
 		limiter.Handler(proxy).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if want := []int{piece, piece}; !slices.Equal(w.sizes, want) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -40,6 +41,7 @@ type clientConn struct {
 
 	mu       sync.Mutex    // guards the rest; one goroutine may read while another writes
 	writeBy  time.Time     // the deadline of a Write that is or was pending
+	fixed    time.Time     // of all Writes, as package tls has set it; zero: none
 	read     time.Duration // of a body; 0: none is being read
 	hijacked bool
 	late     bool // the read timeout has passed
@@ -112,12 +114,15 @@ func (c *clientConn) extendWrite(now, last time.Time) (ends bool, err error) {
 	switch {
 	case c.hijacked:
 		return false, nil
-	case c.cut:
+	case c.cut, !c.fixed.IsZero() && !now.Before(c.fixed):
 		return true, os.ErrDeadlineExceeded
 	}
 	if part := max(c.write/4, time.Millisecond); c.writeBy.Sub(now) < part/2 {
 		if c.writeBy = now.Add(part); c.writeBy.After(last) {
 			c.writeBy = last
+		}
+		if !c.fixed.IsZero() && c.writeBy.After(c.fixed) {
+			c.writeBy = c.fixed
 		}
 		_ = c.Conn.SetWriteDeadline(c.writeBy) // if it fails, so does the Write
 	}
@@ -125,10 +130,12 @@ func (c *clientConn) extendWrite(now, last time.Time) (ends bool, err error) {
 }
 
 // SetWriteDeadline is for net/http, which removes the deadline after each request. It stays, because
-// extendWrite counts on it, and each Write sets one anyway.
+// extendWrite counts on it, and each Write sets one anyway. Package tls sets a deadline for its last record,
+// and net/http one for the handshake. Neither is prolonged.
 func (c *clientConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.fixed = t
 	if t.IsZero() && !c.hijacked {
 		return nil
 	}
@@ -189,21 +196,40 @@ func (l clientListener) Accept() (net.Conn, error) {
 	return &clientConn{Conn: c, write: l.write}, nil
 }
 
-type clientConnKey struct{}
+type slowPeerKey struct{}
 
-// withClientConn is for http.Server.ConnContext.
-func withClientConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, clientConnKey{}, c)
+// slowPeer is the client of a request: a clientConn, or a stream of HTTP/2.
+type slowPeer interface {
+	bodyLate() bool
 }
 
-// slowBodies is a filter that gives requests their read timeout. A request without a connection,
-// as in some tests, has none.
-func slowBodies(timeout time.Duration) filter {
+func withSlowPeer(ctx context.Context, p slowPeer) context.Context {
+	return context.WithValue(ctx, slowPeerKey{}, p)
+}
+
+// withClientConn is for http.Server.ConnContext. It finds the clientConn below TLS too.
+func withClientConn(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	if c, ok := c.(*clientConn); ok {
+		return withSlowPeer(ctx, c)
+	}
+	return ctx
+}
+
+// slowBodies is a filter that gives requests their read timeout, and their write timeout over HTTP/2. A
+// request without a connection, as in some tests, has none.
+func slowBodies(t timeouts) filter {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ProtoMajor == 2 {
+				serveStream(next, w, r, t.Read, t.Write)
+				return
+			}
 			if r.Body != nil && r.Body != http.NoBody {
-				if c, ok := r.Context().Value(clientConnKey{}).(*clientConn); ok {
-					c.beginBody(timeout)
+				if c, ok := r.Context().Value(slowPeerKey{}).(*clientConn); ok {
+					c.beginBody(t.Read)
 				}
 			}
 			next.ServeHTTP(w, r)
@@ -213,6 +239,6 @@ func slowBodies(timeout time.Duration) filter {
 
 // bodyLate reports whether the body of the request with this context has timed out.
 func bodyLate(ctx context.Context) bool {
-	c, ok := ctx.Value(clientConnKey{}).(*clientConn)
-	return ok && c.bodyLate()
+	p, ok := ctx.Value(slowPeerKey{}).(slowPeer)
+	return ok && p.bodyLate()
 }

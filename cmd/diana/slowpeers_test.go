@@ -70,6 +70,12 @@ type bubble struct {
 // inBubble runs a test with a gateway in fake time. An upstream with the path /ok answers at once.
 func inBubble(t *testing.T, text string, upstream http.HandlerFunc, test func(b *bubble)) {
 	t.Helper()
+	inBubbleOver(t, false, text, upstream, test)
+}
+
+// inBubbleOver is inBubble with a gateway that accepts HTTP/2 too, or does not.
+func inBubbleOver(t *testing.T, http2 bool, text string, upstream http.HandlerFunc, test func(b *bubble)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{T: t, clients: newPipes()}
 		c, err := vocabulary().Parse("test.yaml", []byte(text))
@@ -84,7 +90,7 @@ func inBubble(t *testing.T, text string, upstream http.HandlerFunc, test func(b 
 		defer limiter.Close()
 
 		behind := newPipes()
-		transport := newTransport(usualTimeouts.Upstream)
+		transport := newTransport(usualTimeouts)
 		transport.Dial = func(string, string) (net.Conn, error) { return behind.dial() } //nolint:staticcheck // the context is not needed
 		transport.DialContext = nil
 		mux := http.NewServeMux()
@@ -92,8 +98,11 @@ func inBubble(t *testing.T, text string, upstream http.HandlerFunc, test func(b 
 		mux.HandleFunc("/ok", func(http.ResponseWriter, *http.Request) {})
 		server := &http.Server{Handler: mux}
 		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
+		if http2 {
+			g.acceptH2C()
+		}
 		to := &url.URL{Scheme: "http", Host: "upstream"}
-		g.server.Handler = g.inFrontOf(newProxy(to, transport, usualTimeouts.Upstream, limiter.Config, logger), limiter, logger)
+		g.server.Handler = g.inFrontOf(newProxy(to, false, transport, usualTimeouts.Upstream, limiter.Config, logger), limiter, logger)
 
 		var serving sync.WaitGroup
 		serving.Go(func() { _ = server.Serve(behind) })

@@ -14,6 +14,9 @@ type timeouts struct {
 	Write    time.Duration `name:"write-timeout" default:"60s" placeholder:"TIME" help:"Longest time that one write to a client may be pending (${default}). A stream that sends nothing has none pending. Then the connection is closed."`
 	Idle     time.Duration `name:"idle-timeout" default:"75s" placeholder:"TIME" help:"Longest time that a connection may be open without a request (${default})."`
 	Upstream time.Duration `name:"upstream-timeout" default:"60s" placeholder:"TIME" help:"Longest time until the upstream begins to answer, counted from when it last took a part of the request (${default}). Then 504."`
+	Dial     time.Duration `name:"dial-timeout" default:"5s" placeholder:"TIME" help:"Longest time until the upstream accepts a connection, and at most --upstream-timeout (${default}). Then 504."`
+	TLS      time.Duration `name:"upstream-tls-timeout" default:"10s" placeholder:"TIME" help:"Longest time for the TLS handshake with the upstream, and at most --upstream-timeout (${default}). Then 504."`
+	Unused   time.Duration `name:"upstream-idle-timeout" default:"60s" placeholder:"TIME" help:"Longest time that a connection to the upstream is kept without a request (${default})."`
 	Drain    time.Duration `name:"drain-timeout" default:"30s" placeholder:"TIME" help:"Longest time that requests in flight may take when the gateway stops (${default})."`
 }
 
@@ -29,6 +32,9 @@ func (t *timeouts) valid() error {
 		{"write", t.Write},
 		{"idle", t.Idle},
 		{"upstream", t.Upstream},
+		{"dial", t.Dial},
+		{"upstream-tls", t.TLS},
+		{"upstream-idle", t.Unused},
 		{"drain", t.Drain},
 	} {
 		if flag.value <= 0 {

@@ -45,10 +45,14 @@ func (f *Refusal) SetFields(h http.Header, w *fields.Writer) {
 	h["Cache-Control"] = noStore
 }
 
-// ServeHTTP writes the diversion, or else a problem of RFC 9457.
+// ServeHTTP writes the diversion, or else a problem of RFC 9457. A client of gRPC gets a status of gRPC.
 func (f *Refusal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.Diversion != nil {
 		f.Diversion.ServeHTTP(w, r)
+		return
+	}
+	if overGRPC(r) {
+		f.serveGRPC(w)
 		return
 	}
 	h := w.Header()

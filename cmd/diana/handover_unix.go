@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// mostFiles is how many files a message may pass.
+const mostFiles = 16
+
+// sendFiles sends a text and open files in one message.
+func sendFiles(conn *net.UnixConn, text []byte, files []*os.File) error {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return err
+		}
+		// Not f.Fd, which lets Accept of the same socket block a thread.
+		if err := raw.Control(func(fd uintptr) { fds[i] = int(fd) }); err != nil {
+			return err
+		}
+	}
+	_, _, err := conn.WriteMsgUnix(text, syscall.UnixRights(fds...), nil)
+	return err
+}
+
+// receiveFiles returns what sendFiles has sent.
+func receiveFiles(conn *net.UnixConn) (text []byte, files []*os.File, err error) {
+	text, rights := make([]byte, 64<<10), make([]byte, syscall.CmsgSpace(mostFiles*4))
+	n, m, _, _, err := conn.ReadMsgUnix(text, rights)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case n == 0:
+		return nil, nil, io.ErrUnexpectedEOF
+	}
+	messages, err := syscall.ParseSocketControlMessage(rights[:m])
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, message := range messages {
+		fds, e := syscall.ParseUnixRights(&message)
+		err = errors.Join(err, e)
+		for _, fd := range fds {
+			syscall.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "listener"))
+		}
+	}
+	return text[:n], files, err
+}

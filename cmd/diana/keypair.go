@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// keyPair is a TLS certificate with its private key, and follows the two files that have them.
+//
+// It reads both files every second and compares them with what it read before. That finds a file that is
+// written in place, a file that is replaced by rename, and a symbolic link that changes anywhere in the path.
+// Kubernetes and certbot change links. Rejected: events of the file system. They report a link that
+// changes only to a program that watches every folder of the path, and network file systems have none.
+//
+// certbot replaces the certificate and the key one after the other. So new files are used when two
+// readings in a row are alike. While they are broken, the active pair stays.
+type keyPair struct {
+	certFile, keyFile string
+	logger            *slog.Logger
+	active            atomic.Pointer[tls.Certificate]
+
+	used, seen fileSums // of the files at the last use, also of broken ones, and at the last reading
+}
+
+// fileSums are checksums of a certificate's and a key's file. A file that cannot be read has a checksum too.
+type fileSums [2][sha256.Size]byte
+
+// openKeyPair returns the pair in two files.
+func openKeyPair(certFile, keyFile string, logger *slog.Logger) (*keyPair, error) {
+	p := &keyPair{certFile: certFile, keyFile: keyFile, logger: logger}
+	p.used = p.sums()
+	pair, err := loadKeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	p.use(pair, "TLS certificate")
+	if info, err := os.Stat(keyFile); err == nil && info.Mode().Perm()&0o004 != 0 {
+		logger.Warn("every user of this machine can read the TLS key", "file", keyFile)
+	}
+	return p, nil
+}
+
+// sums reads both files.
+func (p *keyPair) sums() (s fileSums) {
+	for i, file := range []string{p.certFile, p.keyFile} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		s[i] = sha256.Sum256(text)
+	}
+	return s
+}
+
+// follow uses new files until ctx ends.
+func (p *keyPair) follow(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.look()
+		}
+	}
+}
+
+// look uses the files if they have changed, and no longer change.
+func (p *keyPair) look() {
+	now := p.sums()
+	settled := now == p.seen
+	p.seen = now
+	if now == p.used || !settled {
+		return
+	}
+	p.used = now
+	pair, err := loadKeyPair(p.certFile, p.keyFile)
+	if err != nil {
+		p.logger.Error("TLS certificate not changed", "error", err)
+		return
+	}
+	p.use(pair, "TLS certificate changed")
+}
+
+// use makes a pair active for the handshakes to come, and logs it.
+func (p *keyPair) use(pair *tls.Certificate, text string) {
+	p.active.Store(pair)
+	until := pair.Leaf.NotAfter.UTC().Format(time.RFC3339)
+	p.logger.Info(text, "file", p.certFile, "names", strings.Join(pair.Leaf.DNSNames, " "), "not_after", until)
+	if why := untimely(pair.Leaf, time.Now()); why != "" {
+		p.logger.Warn(why, "file", p.certFile, "not_before", pair.Leaf.NotBefore.UTC().Format(time.RFC3339), "not_after", until)
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// pool is a RoundTripper that sends requests to several upstreams in turn. It learns from the requests which
+// upstreams work, and sends none to an upstream that does not, see member.
+//
+// If an upstream fails, the pool sends the request once more, to another upstream. It does so only if the
+// first upstream cannot have carried out the request, or may do so twice:
+//
+//	the connection could not be made      any method
+//	no answer, but no timeout             methods that RFC 9110 calls idempotent, and any with Idempotency-Key
+//	no byte of the body has been read     in both cases, because the gateway keeps no copy of a body
+//
+// An answer of 502, 503 or 504 is passed on, because a retry would double the load of busy upstreams.
+type pool struct {
+	logger  *slog.Logger
+	members []*member
+
+	mu   sync.Mutex // guards next, and the members' health
+	next int        // the index of the next member
+}
+
+// newPool returns the pool of these upstreams.
+func newPool(upstreams []*url.URL, t timeouts, logger *slog.Logger) *pool {
+	p := &pool{logger: logger}
+	for _, u := range upstreams {
+		transport, to := transportTo(u, t)
+		p.members = append(p.members, &member{name: u.String(), to: to, transport: transport})
+	}
+	return p
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
+	first, probe := p.pick(nil, time.Now())
+	attempt, body := first.request(r), holdBody(r)
+	if body != nil {
+		attempt.Body = body
+	}
+	answer, err := first.transport.RoundTrip(attempt)
+	p.learn(first, probe, r, answer, err)
+	if err == nil || r.Context().Err() != nil || !mayRetry(r, err) || !body.release() {
+		return answer, err
+	}
+	second, probe := p.pick(first, time.Now())
+	p.mu.Lock()
+	first.retries++
+	p.mu.Unlock()
+	answer, err = second.transport.RoundTrip(second.request(r))
+	p.learn(second, probe, r, answer, err)
+	return answer, err
+}
+
+// pick returns the member that is next, except for one that has just failed. It skips members that are
+// out of service, unless all are. probe says that the member is out of service, and its pause has ended.
+func (p *pool) pick(except *member, now time.Time) (m *member, probe bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range p.members {
+		candidate := p.members[p.next]
+		p.next = (p.next + 1) % len(p.members)
+		if candidate == except {
+			continue
+		}
+		if candidate.pause == 0 || !now.Before(candidate.until) {
+			m = candidate
+			break
+		}
+		if m == nil || candidate.until.Before(m.until) {
+			m = candidate
+		}
+	}
+	m.requests++
+	probe = m.pause > 0 && !now.Before(m.until)
+	if probe {
+		m.until = now.Add(m.pause) // until the result is known, others do not try it
+	}
+	return m, probe
+}
+
+// learn notes how an attempt ended. An attempt that the client has ended says nothing about the upstream.
+func (p *pool) learn(m *member, probe bool, r *http.Request, answer *http.Response, err error) {
+	var reason any
+	switch {
+	case err == nil && !unavailable(answer.StatusCode):
+	case err == nil:
+		reason = answer.Status
+	case bodyFailed(r.Context()), r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errUpstreamLate):
+		return
+	default:
+		reason = err
+	}
+	p.mu.Lock()
+	var changed bool
+	if reason != nil {
+		changed = m.fail(probe, time.Now())
+	} else {
+		changed = m.succeed()
+	}
+	pause := m.pause
+	p.mu.Unlock()
+	switch {
+	case changed && reason != nil:
+		p.logger.Warn("upstream out of service", "upstream", m.name, "reason", reason, "for", pause)
+	case changed:
+		p.logger.Info("upstream back in service", "upstream", m.name)
+	}
+}
+
+// unavailable reports whether an answer of this status counts as a failure of the upstream.
+func unavailable(status int) bool {
+	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
+}
+
+// mayRetry reports whether a request that failed with err may go to another upstream, as far as its body
+// allows that.
+func mayRetry(r *http.Request, err error) bool {
+	if unconnected(err) {
+		return true
+	}
+	var timeout net.Error
+	return idempotent(r) && (!errors.As(err, &timeout) || !timeout.Timeout())
+}
+
+// unconnected reports whether err says that no connection could be made, so that the upstream has nothing of
+// the request.
+func unconnected(err error) bool {
+	var dial *net.OpError
+	var certificate *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
+	return errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &certificate) || errors.As(err, &noTLS)
+}
+
+// idempotent reports whether an upstream may carry out a request twice.
+func idempotent(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return r.Header.Get("Idempotency-Key") != ""
+}
