@@ -35,6 +35,8 @@ var layout = []struct {
 	{"envoy/compat", ""},
 	{"envoy", ". config internal/bounds internal/descriptors internal/httptext limit rule"},
 	{"prometheus", "."},
+	{"adapters/grpc", ". rate rule"},
+	{"adapters/rpctest", ". config"}, // of their tests
 	{"client", ". internal/actors internal/fields internal/waitqueue"},
 
 	// The limiter, and what it is made of.
