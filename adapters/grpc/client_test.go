@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/diana-limiter/diana"
 	dianagrpc "github.com/diana-limiter/diana/adapters/grpc"
 	"github.com/diana-limiter/diana/adapters/rpctest"
 	"github.com/diana-limiter/diana/limit"
@@ -28,7 +27,7 @@ func newCaller(t *testing.T, of limit.Limit, o dianagrpc.ClientOptions) (client,
 	}
 	service := rpctest.NewService()
 	server := grpc.NewServer(
-		grpc.UnaryInterceptor(dianagrpc.UnaryServerInterceptor(newLimiter(t, diana.Options{}, "url: /\nrules: [{rpu: 1000}]"))),
+		grpc.UnaryInterceptor(dianagrpc.UnaryServerInterceptor(newLimiter(t, "url: /\nrules: [{rpu: 1000}]"))),
 	)
 	server.RegisterService(&description, service)
 	return dial(t, listen(t, server),

@@ -103,6 +103,7 @@ var description = grpc.ServiceDesc{
 	},
 }
 
+//nolint:revive // grpc.MethodHandler has this order of arguments.
 func serveUnary(service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	in := &wrapperspb.StringValue{}
 	if err := decode(in); err != nil {

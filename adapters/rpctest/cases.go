@@ -71,7 +71,7 @@ func start(t *testing.T, f Framework, text string, o Options) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	t.Cleanup(func() { _ = l.Close() })
 	s := NewService()
 	return &server{t, l, s, f.Start(t, l, s, o)}
 }
