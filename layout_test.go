@@ -36,6 +36,7 @@ var layout = []struct {
 	{"envoy", ". config internal/bounds internal/descriptors internal/httptext limit rule"},
 	{"prometheus", "."},
 	{"adapters/grpc", ". rate rule"},
+	{"adapters/connect", ". rule"},
 	{"adapters/rpctest", ". config"}, // of their tests
 	{"client", ". internal/actors internal/fields internal/waitqueue"},
 
