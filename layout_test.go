@@ -35,6 +35,7 @@ var layout = []struct {
 	{"envoy/compat", ""},
 	{"envoy", ". config internal/bounds internal/descriptors internal/httptext limit rule"},
 	{"prometheus", "."},
+	{"adapters/otel", "."},
 	{"adapters/grpc", ". rate rule"},
 	{"adapters/connect", ". rule"},
 	{"adapters/rpctest", ". config"}, // of their tests
