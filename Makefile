@@ -1,6 +1,9 @@
 # Every check runs from this file. CI runs "make check".
 
 MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana adapters/rpctest adapters/grpc adapters/connect adapters/otel bench examples/extension
+# Modules whose tests take more than a minute to build, because they depend on a thousand packages. "make
+# compat" tests them. They are not in go.work, because they would choose the dependencies of all modules.
+SLOW := adapters/caddy
 # FUZZTIME is a number of inputs. With a time limit, a fuzz run can fail without a finding, because
 # its workers notice the end too late and report "context deadline exceeded".
 FUZZTIME ?= 30000x
@@ -34,12 +37,13 @@ test: deps
 check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
 
 ## compat: every spelling of a path to nginx, express, Tomcat and others; all recipes of docs/gateways; random
-## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes
+## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes. Also the adapter for Caddy
 compat:
 	@scripts/deps compat
 	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
 	gateways=$$(scripts/gateways) && cd cmd/diana && PATH="$$PATH:$$gateways" go test ./compat -count=1 -timeout 60m -v -all -one-in 1
 	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
+	@set -e; for m in $(SLOW); do echo "== $$m"; (cd $$m && export GOWORK=off && go vet ./... && go test -count=1 ./...); done
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:
@@ -56,7 +60,7 @@ prose:
 
 ## tidy: go.mod and go.sum list the dependencies in use and no others
 tidy:
-	@set -e; for m in $(MODULES) tools/vale; do (cd $$m && GOWORK=off go mod tidy -diff); done
+	@set -e; for m in $(MODULES) $(SLOW) tools/vale; do (cd $$m && GOWORK=off go mod tidy -diff); done
 
 ## build386: no code relies on 64-bit integers
 build386:
@@ -72,7 +76,7 @@ clean-clone:
 
 ## verify: the downloaded dependencies match go.sum; dependencies that are not downloaded are skipped
 verify:
-	@set -e; for m in $(MODULES) tools tools/vale; do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+	@set -e; for m in $(MODULES) $(SLOW) tools tools/vale; do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
 
 ## vulnerabilities: the modules use no code with a known vulnerability; skipped without access to the database
 vulnerabilities:

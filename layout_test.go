@@ -36,6 +36,7 @@ var layout = []struct {
 	{"envoy", ". config internal/bounds internal/descriptors internal/httptext limit rule"},
 	{"prometheus", "."},
 	{"adapters/otel", "."},
+	{"adapters/caddy", "."},
 	{"adapters/grpc", ". rate rule"},
 	{"adapters/connect", ". rule"},
 	{"adapters/rpctest", ". config"}, // of their tests
