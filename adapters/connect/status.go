@@ -12,27 +12,9 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// statuses are the HTTP statuses of the codes, as google/rpc/code.proto lists them, and as the Connect
-// protocol sends them for unary calls.
-var statuses = [...]int{
-	0:                              http.StatusOK,
-	connect.CodeCanceled:           499, // the client has disconnected
-	connect.CodeUnknown:            http.StatusInternalServerError,
-	connect.CodeInvalidArgument:    http.StatusBadRequest,
-	connect.CodeDeadlineExceeded:   http.StatusGatewayTimeout,
-	connect.CodeNotFound:           http.StatusNotFound,
-	connect.CodeAlreadyExists:      http.StatusConflict,
-	connect.CodePermissionDenied:   http.StatusForbidden,
-	connect.CodeResourceExhausted:  http.StatusTooManyRequests,
-	connect.CodeFailedPrecondition: http.StatusBadRequest,
-	connect.CodeAborted:            http.StatusConflict,
-	connect.CodeOutOfRange:         http.StatusBadRequest,
-	connect.CodeUnimplemented:      http.StatusNotImplemented,
-	connect.CodeInternal:           http.StatusInternalServerError,
-	connect.CodeUnavailable:        http.StatusServiceUnavailable,
-	connect.CodeDataLoss:           http.StatusInternalServerError,
-	connect.CodeUnauthenticated:    http.StatusUnauthorized,
-}
+// statuses are the HTTP statuses of no error and of the codes from canceled to unauthenticated, as
+// google/rpc/code.proto lists them. The Connect protocol sends the same for unary calls.
+var statuses = [...]int{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
 
 // codeOf returns the code that a handler sends for an error.
 func codeOf(err error) connect.Code {
