@@ -1,6 +1,9 @@
 # Every check runs from this file. CI runs "make check".
 
-MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana bench examples/extension
+MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana adapters/rpctest adapters/grpc adapters/connect adapters/otel bench examples/extension
+# Modules whose tests take more than a minute to build, because they depend on a thousand packages. "make
+# compat" tests them. They are not in go.work, because they would choose the dependencies of all modules.
+SLOW := adapters/caddy
 # Modules outside go.work, because their dependencies must not change the versions of the others.
 TOOLS := tools/vale tools/monitoring tools/workflows
 # The modules that users import or install, and the systems for which "make platforms" vets them.
@@ -39,12 +42,13 @@ test: deps
 check: deps lint tidy build386 platforms test monitoring outside clean-clone verify vulnerabilities fuzz
 
 ## compat: every spelling of a path to nginx, express, Tomcat and others; all recipes of docs/gateways; random
-## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes
+## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes. Also the adapter for Caddy
 compat:
 	@scripts/deps compat
 	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
 	gateways=$$(scripts/gateways) && cd cmd/diana && PATH="$$PATH:$$gateways" go test ./compat -count=1 -timeout 60m -v -all -one-in 1
 	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
+	@set -e; for m in $(SLOW); do echo "== $$m"; (cd $$m && export GOWORK=off && go vet ./... && go test -count=1 ./...); done
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:
@@ -70,7 +74,7 @@ workflows:
 
 ## tidy: go.mod and go.sum list the dependencies in use and no others
 tidy:
-	@set -e; for m in $(MODULES) $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -diff); done
+	@set -e; for m in $(MODULES) $(SLOW) $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -diff); done
 
 ## build386: no code relies on 64-bit integers
 build386:
@@ -94,7 +98,7 @@ clean-clone:
 
 ## verify: the downloaded dependencies match go.sum; dependencies that are not downloaded are skipped
 verify:
-	@set -e; for m in $(MODULES) tools $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+	@set -e; for m in $(MODULES) $(SLOW) tools $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
 
 ## vulnerabilities: the modules use no code with a known vulnerability; skipped without access to the database
 vulnerabilities:

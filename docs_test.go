@@ -27,6 +27,8 @@ func TestDocuments(t *testing.T) {
 	t.Parallel()
 	var examples string
 	files, _ := filepath.Glob("example_*_test.go")
+	adapters, _ := filepath.Glob("adapters/*/example_test.go")
+	files = append(files, adapters...)
 	for _, file := range append(files, "rate/example_test.go", "client/example_test.go", "prometheus/example_test.go") {
 		examples += unindent(string(mustRead(t, file)))
 	}

@@ -35,6 +35,11 @@ var layout = []struct {
 	{"envoy/compat", ""},
 	{"envoy", ". config config/diff internal/bounds internal/descriptors internal/httptext internal/respond limit rule"},
 	{"prometheus", "."},
+	{"adapters/otel", "."},
+	{"adapters/caddy", "."},
+	{"adapters/grpc", ". rate rule"},
+	{"adapters/connect", ". rule"},
+	{"adapters/rpctest", ". config"}, // of their tests
 	{"client", ". internal/actors internal/fields internal/waitqueue"},
 
 	// The limiter, and what it is made of.
