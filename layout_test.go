@@ -35,6 +35,7 @@ var layout = []struct {
 	{"envoy/compat", ""},
 	{"envoy", ". config internal/bounds internal/descriptors internal/httptext limit rule"},
 	{"prometheus", "."},
+	{"adapters/gin", "."},
 	{"client", ". internal/actors internal/fields internal/waitqueue"},
 
 	// The limiter, and what it is made of.
