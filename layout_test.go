@@ -35,7 +35,11 @@ var layout = []struct {
 	{"envoy/compat", ""},
 	{"envoy", ". config internal/bounds internal/descriptors internal/httptext limit rule"},
 	{"prometheus", "."},
+	{"adapters/adaptertest", ". config internal/testproc"},
 	{"adapters/gin", "."},
+	{"adapters/echo", "."},
+	{"adapters/fiber", ". rule"},
+	{"adapters/hertz", ". rule"},
 	{"client", ". internal/actors internal/fields internal/waitqueue"},
 
 	// The limiter, and what it is made of.

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/diana-limiter/diana v0.0.0
+	github.com/diana-limiter/diana/adapters/adaptertest v0.0.0
 	github.com/gin-gonic/gin v1.12.0
 )
 
@@ -41,4 +42,7 @@ require (
 	google.golang.org/protobuf v1.36.10 // indirect
 )
 
-replace github.com/diana-limiter/diana => ../..
+replace (
+	github.com/diana-limiter/diana => ../..
+	github.com/diana-limiter/diana/adapters/adaptertest => ../adaptertest
+)
