@@ -7,6 +7,7 @@ package adaptertest
 import (
 	"context"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -30,8 +31,8 @@ type Framework struct {
 	// charged. See chargeCases.
 	Unknown []string
 
-	// What the framework, or its adapter, does not have. The tests then expect the substitute that
-	// its README promises.
+	// The framework, or its adapter, does not have these. The tests then expect the substitute that its
+	// README promises.
 	NoBandwidth  bool // bandwidth has no effect
 	NoDivert     bool // a refused request gets the problem
 	NoDisconnect bool // a client that disconnects is not noticed before the handler returns
@@ -87,6 +88,25 @@ func Actor(user string) (kind, value string) {
 // Refused is what Options.Refuse writes about a decision.
 func Refused(d *diana.Decision) string { return d.Verdicts[0].Rule.Name }
 
+// Serve starts a server of net/http until the test ends, and returns its URL. A complaint of net/http about
+// the handler fails the test.
+func Serve(t *testing.T, h http.Handler) (url string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ErrorLog = log.New(complaints{t}, "", 0)
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// complaints is where net/http writes its log.
+type complaints struct{ t *testing.T }
+
+func (c complaints) Write(line []byte) (int, error) {
+	c.t.Errorf("net/http: %s", line)
+	return len(line), nil
+}
+
 // Big is the body of /big: a megabyte in which each part differs from the others.
 var Big = func() []byte {
 	b := make([]byte, 1<<20)
@@ -133,7 +153,10 @@ func start(t *testing.T, f Framework, limits string, setup Setup) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &session{T: t, Framework: f, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	s := &session{T: t, Framework: f, client: &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 100},
+		Timeout:   2 * testproc.Patience, // so that a response that never comes fails its case
+	}}
 	s.app = &App{Setup: setup, Limiter: limiter, entered: make(chan struct{}, 100), open: make(chan struct{})}
 	s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s.url = f.Start(t, s.app)

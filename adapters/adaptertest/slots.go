@@ -31,6 +31,7 @@ func slotCases() []testCase {
 		{"slot of a socket", oneSlot, Setup{}, slotOfSocket},
 		{"wait", waiting, Setup{}, wait},
 		{"wait with a body", waiting, Setup{}, waitWithBody},
+		{"wait with a body and an actor", waiting, Setup{Actor: true}, waitWithBody},
 		{"wait of a client that disconnects", waiting, Setup{}, waitOfDisconnect},
 	}
 }
@@ -148,7 +149,7 @@ func waitFor(s *session, method, path, body string) {
 	first := s.enter(s.Context(), "/wait")
 	second := make(chan answer, 1)
 	go func() {
-		a, err := s.try(s.Context(), method, path, strings.NewReader(body))
+		a, err := s.try(s.Context(), method, path, strings.NewReader(body), "X-User", "ann")
 		if err != nil {
 			s.Error(err)
 			a.Response = &http.Response{}
@@ -170,7 +171,7 @@ func waitFor(s *session, method, path, body string) {
 	}
 }
 
-// waitOfDisconnect frees the place of a client that disconnects.
+// waitOfDisconnect removes a client that disconnects from the wait queue.
 func waitOfDisconnect(s *session) {
 	first := s.enter(s.Context(), "/wait")
 	ctx, disconnect := context.WithCancel(s.Context())

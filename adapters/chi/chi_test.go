@@ -5,7 +5,6 @@ package chi_test
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"testing"
 	"time"
@@ -43,9 +42,7 @@ func start(t *testing.T, app *adaptertest.App) string {
 	})
 	users.Get("/users/new", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "new") })
 	routes(router, app)
-	server := httptest.NewServer(router)
-	t.Cleanup(server.Close)
-	return server.URL
+	return adaptertest.Serve(t, router)
 }
 
 // recoverer is chi's Recoverer, which prints the stack unless a request has a LogEntry.

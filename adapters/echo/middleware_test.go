@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"testing"
 	"time"
@@ -65,9 +64,7 @@ func start(t *testing.T, app *adaptertest.App) string {
 	router.GET("/users/:id", func(c *echo.Context) error { return c.String(200, "user "+c.Param("id")) }, users...)
 	router.GET("/users/new", func(c *echo.Context) error { return c.String(200, "new") }, users...)
 	routes(router, app)
-	server := httptest.NewServer(router)
-	t.Cleanup(server.Close)
-	return server.URL
+	return adaptertest.Serve(t, router)
 }
 
 func routes(router *echo.Echo, app *adaptertest.App) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"testing"
 	"time"
@@ -58,9 +57,7 @@ func start(t *testing.T, app *adaptertest.App) string {
 	router.GET("/users/:id", append(users, func(c *gin.Context) { c.String(200, "user "+c.Param("id")) })...)
 	router.GET("/users/new", append(users, func(c *gin.Context) { c.String(200, "new") })...)
 	routes(router, app)
-	server := httptest.NewServer(router)
-	t.Cleanup(server.Close)
-	return server.URL
+	return adaptertest.Serve(t, router)
 }
 
 // renderErrors answers errors that handlers have recorded.
