@@ -51,7 +51,7 @@ func flush(s *session) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer r.Body.Close()
+	defer func() { _ = r.Body.Close() }()
 	if _, err := io.ReadFull(r.Body, make([]byte, len("data: 1\n\n"))); err != nil {
 		s.Fatal(err)
 	}

@@ -4,6 +4,7 @@ package adaptertest
 
 import (
 	"fmt"
+	"io"
 	"slices"
 )
 
@@ -57,7 +58,7 @@ func (s *session) fetch(path string, status int) {
 		return
 	}
 	conn, in := s.socket()
-	fmt.Fprint(conn, "ping\n")
+	_, _ = io.WriteString(conn, "ping\n")
 	if line, err := in.ReadString('\n'); line != "ping\n" {
 		s.Errorf("%q %v", line, err)
 	}

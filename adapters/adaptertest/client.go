@@ -49,7 +49,7 @@ func (s *session) try(ctx context.Context, method, path string, body io.Reader, 
 	if err != nil {
 		return answer{}, err
 	}
-	defer r.Body.Close()
+	defer func() { _ = r.Body.Close() }()
 	text, err := io.ReadAll(r.Body)
 	return answer{r, string(text)}, err
 }
@@ -66,12 +66,12 @@ func (s *session) send(ctx context.Context, method, path string, body io.Reader,
 	return s.client.Do(r)
 }
 
-// enter sends a GET whose handler calls Wait, and returns when it does. The channel gets the response.
-func (s *session) enter(ctx context.Context, path string) <-chan answer {
+// enter sends a GET for /wait, and returns when its handler calls Wait. The channel gets the response.
+func (s *session) enter(ctx context.Context) <-chan answer {
 	s.Helper()
 	answers := make(chan answer, 1)
 	go func() {
-		a, err := s.try(ctx, http.MethodGet, path, nil)
+		a, err := s.try(ctx, http.MethodGet, "/wait", nil)
 		if err != nil {
 			a = answer{Response: &http.Response{}, body: err.Error()}
 		}
@@ -81,15 +81,17 @@ func (s *session) enter(ctx context.Context, path string) <-chan answer {
 	return answers
 }
 
-// dial sends a request as it is, over a connection of its own, and reads the header of the response.
-func (s *session) dial(lines ...string) (net.Conn, *bufio.Reader, *http.Response) {
+// dial sends a GET as it is, over a connection of its own, and reads the response. With an Upgrade the
+// connection stays open.
+func (s *session) dial(target string, fields ...string) (net.Conn, *bufio.Reader, answer) {
 	s.Helper()
 	conn, err := (&net.Dialer{}).DialContext(s.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { _ = conn.Close() })
-	if _, err := io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\nHost: x\r\n\r\n"); err != nil {
+	lines := append([]string{"GET " + target + " HTTP/1.1", "Host: x"}, fields...)
+	if _, err := io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
 		s.Fatal(err)
 	}
 	in := bufio.NewReader(conn)
@@ -97,5 +99,10 @@ func (s *session) dial(lines ...string) (net.Conn, *bufio.Reader, *http.Response
 	if err != nil {
 		s.Fatal(lines, err)
 	}
-	return conn, in, r
+	defer func() { _ = r.Body.Close() }()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		s.Fatal(lines, err)
+	}
+	return conn, in, answer{r, string(body)}
 }

@@ -139,18 +139,17 @@ func strangePaths(s *session) {
 	for path, want := range map[string]int{
 		"/a/%2e%2e/hello": 400, "/%00": 400, "/a%2f..%2fhello": 400, "/" + strings.Repeat("x", 8200): 414,
 	} {
-		_, in, r := s.dial("GET " + path + " HTTP/1.1")
-		if kind := r.Header.Get("Content-Type"); r.StatusCode != want || kind != "application/problem+json" {
-			text, _ := in.Peek(in.Buffered())
-			s.Errorf("%.30s: %d %s %s, want %d", path, r.StatusCode, kind, text, want)
+		_, _, a := s.dial(path)
+		if kind := a.Header.Get("Content-Type"); a.StatusCode != want || kind != "application/problem+json" {
+			s.Errorf("%.30s: %d %s %s, want %d", path, a.StatusCode, kind, a.body, want)
 		}
 	}
 	if got, want := fmt.Sprint(s.app.Limiter.Rejected()), "map[path:3 path_length:1]"; got != want {
 		s.Errorf("rejected %s, want %s", got, want)
 	}
 	for _, path := range []string{"/hello", "/%68ello", "/HELLO", "/hello;v=1", "//hello", "/hello/x?a=b#c", "http://x/hello"} {
-		if _, _, r := s.dial("GET " + path + " HTTP/1.1"); r.Header.Get("RateLimit") == "" && r.StatusCode/100 != 3 {
-			s.Errorf("%s: %d without RateLimit", path, r.StatusCode)
+		if _, _, a := s.dial(path); a.Header.Get("RateLimit") == "" && a.StatusCode/100 != 3 {
+			s.Errorf("%s: %d without RateLimit", path, a.StatusCode)
 		}
 	}
 }

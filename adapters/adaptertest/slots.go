@@ -5,7 +5,6 @@ package adaptertest
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -38,7 +37,7 @@ func slotCases() []testCase {
 
 // slot is held while the handler runs.
 func slot(s *session) {
-	first := s.enter(s.Context(), "/wait")
+	first := s.enter(s.Context())
 	wantRefusalOfSlot(s)
 	close(s.app.open)
 	if a := <-first; a.StatusCode != 200 || a.body != "done" {
@@ -68,7 +67,7 @@ func slotOfPanic(s *session) {
 
 func slotOfDisconnect(s *session) {
 	ctx, disconnect := context.WithCancel(s.Context())
-	first := s.enter(ctx, "/wait")
+	first := s.enter(ctx)
 	disconnect()
 	<-first
 	if s.NoDisconnect {
@@ -84,7 +83,7 @@ func slotOfStream(s *session) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer r.Body.Close()
+	defer func() { _ = r.Body.Close() }()
 	event := make([]byte, len("data: 1\n\n"))
 	if _, err := io.ReadFull(r.Body, event); err != nil || string(event) != "data: 1\n\n" {
 		s.Fatalf("%q %v", event, err)
@@ -105,7 +104,7 @@ func slotOfEndless(s *session) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	defer r.Body.Close()
+	defer func() { _ = r.Body.Close() }()
 	if _, err := io.ReadFull(r.Body, make([]byte, 20)); err != nil {
 		s.Fatal(err)
 	}
@@ -118,7 +117,7 @@ func slotOfEndless(s *session) {
 func slotOfSocket(s *session) {
 	conn, in := s.socket()
 	for _, line := range []string{"one\n", "two\n"} {
-		fmt.Fprint(conn, line)
+		_, _ = io.WriteString(conn, line)
 		if got, err := in.ReadString('\n'); got != line {
 			s.Errorf("%q %v", got, err)
 		}
@@ -131,9 +130,9 @@ func slotOfSocket(s *session) {
 // socket opens a connection that the server takes over.
 func (s *session) socket() (net.Conn, *bufio.Reader) {
 	s.Helper()
-	conn, in, r := s.dial("GET /socket HTTP/1.1", "Connection: Upgrade", "Upgrade: echo")
-	if r.StatusCode != http.StatusSwitchingProtocols {
-		s.Fatalf("%d %v", r.StatusCode, r.Header)
+	conn, in, a := s.dial("/socket", "Connection: Upgrade", "Upgrade: echo")
+	if a.StatusCode != http.StatusSwitchingProtocols {
+		s.Fatalf("%d %v", a.StatusCode, a.Header)
 	}
 	return conn, in
 }
@@ -146,7 +145,7 @@ func waitWithBody(s *session) {
 }
 
 func waitFor(s *session, method, path, body string) {
-	first := s.enter(s.Context(), "/wait")
+	first := s.enter(s.Context())
 	second := make(chan answer, 1)
 	go func() {
 		a, err := s.try(s.Context(), method, path, strings.NewReader(body), "X-User", "ann")
@@ -173,7 +172,7 @@ func waitFor(s *session, method, path, body string) {
 
 // waitOfDisconnect removes a client that disconnects from the wait queue.
 func waitOfDisconnect(s *session) {
-	first := s.enter(s.Context(), "/wait")
+	first := s.enter(s.Context())
 	ctx, disconnect := context.WithCancel(s.Context())
 	gone := make(chan struct{})
 	go func() {

@@ -78,7 +78,9 @@ func start(t *testing.T, app *adaptertest.App) string {
 		if err := router.ShutdownWithTimeout(time.Second); err != nil {
 			t.Log(err)
 		}
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 	return "http://" + listener.Addr().String()
 }
