@@ -9,14 +9,12 @@
 //	app := fiber.New()
 //	app.Use(dianafiber.Middleware(limiter), recover.New())
 //
-// Fiber has no net/http, so this package uses [diana.Limiter.Take]. These differ from
-// [diana.Limiter.Handler]:
+// Fiber has no net/http, so this package uses [diana.Limiter.Take]. It differs from [diana.Limiter.Handler]:
 //
 //   - The settings bandwidth and divert have no effect: a refused request gets the problem.
 //   - Fiber does not notice that a client has disconnected. The request waits on, and holds its slots,
 //     until its context ends, its handler returns or writing its stream fails.
-//   - A slot is held until a stream or a taken-over connection ends. A body in memory is written after
-//     its slot is released.
+//   - A stream holds its slots until it ends. A body in memory is written after they are released.
 package dianafiber
 
 import (
@@ -81,10 +79,8 @@ func (o Options) Middleware(limiter *diana.Limiter) fiber.Handler {
 			d.Refuse(w, 0)
 			return nil
 		}
-		if err := c.Next(); err != nil {
-			if c.App().ErrorHandler(c, err) != nil {
-				c.Status(http.StatusInternalServerError) // as fiber does
-			}
+		if err := c.Next(); err != nil && c.App().ErrorHandler(c, err) != nil {
+			c.Status(http.StatusInternalServerError) // as fiber does
 		}
 		d.SetStatus(c.Response().StatusCode())
 		if held = c.Response().IsBodyStream() || c.RequestCtx().Hijacked(); held {

@@ -9,7 +9,11 @@
 //	h := server.New()
 //	h.Use(dianahertz.Middleware(limiter), recovery.Recovery())
 //
-// The README lists what hertz cannot have, because it has no net/http: bandwidth and divert.
+// Hertz has no net/http, so this package uses [diana.Limiter.Take]. It differs from [diana.Limiter.Handler]:
+//
+//   - The settings bandwidth and divert have no effect: a refused request gets the problem.
+//   - Hertz notices that a client has disconnected only if server.WithSenseClientDisconnection is set.
+//   - A stream holds its slots until it ends. A body in memory is written after they are released.
 package dianahertz
 
 import (
