@@ -1,6 +1,6 @@
 # Every check runs from this file. CI runs "make check".
 
-MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana adapters/rpctest adapters/grpc adapters/connect adapters/otel bench examples/extension
+MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana adapters/adaptertest adapters/gin adapters/echo adapters/chi adapters/fiber adapters/hertz adapters/rpctest adapters/grpc adapters/connect adapters/otel bench examples/extension
 # Modules whose tests take more than a minute to build, because they depend on a thousand packages. "make
 # compat" tests them. They are not in go.work, because they would choose the dependencies of all modules.
 SLOW := adapters/caddy

@@ -14,22 +14,32 @@ import (
 type handler struct {
 	limiter *Limiter
 	next    http.Handler
+	request Request                                             // of Serve
+	refused func(http.ResponseWriter, *http.Request, *Decision) // nil: Options.Refuse
 }
 
 // ServeHTTP evaluates a request, and answers it or calls next.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path, strange := respond.Path(r)
-	if strange != nil {
-		_ = h.limiter.rejected.count(strange)
-		respond.Reject(w, strange)
-		return
+	q := h.request
+	q.HTTP = r
+	if q.Method == "" {
+		q.Method = r.Method
+	}
+	if q.Path == "" {
+		path, strange := respond.Path(r)
+		if strange != nil {
+			_ = h.limiter.rejected.count(strange)
+			respond.Reject(w, strange)
+			return
+		}
+		q.Path = path
 	}
 	var beforeWait func(*http.Request) error
 	if hasSmallBody(r) {
 		beforeWait = readBody
 	}
 	var d Decision
-	e, err := h.limiter.take(r.Context(), &Request{Method: r.Method, Path: path, HTTP: r}, beforeWait)
+	e, err := h.limiter.take(r.Context(), &q, beforeWait)
 	d.set(e)
 	defer d.Done()
 	if err == nil && h.limiter.options.OnDecision != nil {
@@ -74,9 +84,13 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *Decision, a 
 		}
 	}
 	f.SetFields(w.Header(), &memoryOf(e).fields)
-	if h.limiter.options.Refuse != nil && f.Diversion == nil {
+	refuse := h.refused
+	if refuse == nil {
+		refuse = h.limiter.options.Refuse
+	}
+	if refuse != nil && f.Diversion == nil {
 		refused := *d // a copy, so that only a request that gets here allocates
-		h.limiter.options.Refuse(w, r, &refused)
+		refuse(w, r, &refused)
 		return
 	}
 	f.ServeHTTP(w, r)

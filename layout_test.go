@@ -40,6 +40,11 @@ var layout = []struct {
 	{"adapters/grpc", ". rate rule"},
 	{"adapters/connect", ". rule"},
 	{"adapters/rpctest", ". config"}, // of their tests
+	{"adapters/adaptertest", ". config internal/testproc"},
+	{"adapters/gin", "."},
+	{"adapters/echo", "."},
+	{"adapters/fiber", ". rule"},
+	{"adapters/hertz", ". rule"},
 	{"client", ". internal/actors internal/fields internal/waitqueue"},
 
 	// The limiter, and what it is made of.

@@ -44,7 +44,19 @@ import (
 // A request with a path that no honest client sends gets 400, and one with a path of more than
 // 8 KiB gets 414. No rule counts these requests. rule.Paths has the setting under which such paths are
 // evaluated.
-func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{l, next} }
+func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{limiter: l, next: next} }
+
+// Serve answers one request as Handler does. It is for filters of a framework that learns of the route
+// and of the next handler with each request.
+//
+// q says what the program knows of the request. An empty Method or Path is taken from r, and HTTP is
+// always r. A Path of q, such as the pattern of a route, is what rules see; next and a diversion see the
+// URL of r. refuse answers a refused request in place of Options.Refuse, under the same terms. It may be
+// nil.
+func (l *Limiter) Serve(w http.ResponseWriter, r *http.Request, q Request, next http.Handler, refuse func(http.ResponseWriter, *http.Request, *Decision)) {
+	h := handler{limiter: l, next: next, request: q, refused: refuse}
+	h.ServeHTTP(w, r)
+}
 
 // Take evaluates a request and charges it, under all rules that cover it or, if one refuses, under
 // none. Under a leaky bucket, or a rule with a wait, it blocks until the request's scheduled time.

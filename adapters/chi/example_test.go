@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+
+package chi_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"github.com/diana-limiter/diana"
+)
+
+func user(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.WriteString(w, "user "+chi.URLParam(r, "id"))
+}
+
+func Example() {
+	limiter, err := diana.Open("limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	router := chi.NewRouter()
+	router.Use(limiter.Handler, middleware.Recoverer)
+	router.Get("/users/{id}", user)
+
+	server := httptest.NewServer(router)
+	defer server.Close()
+	for _, path := range []string{"/users/1", "/users/2", "/users/3"} {
+		get(server.URL+path, "")
+	}
+	// Output:
+	// 200 user 1
+	// 200 user 2
+	// 429 application/problem+json
+}
+
+// A route has its own limits, for the account that an earlier middleware has established.
+func Example_route() {
+	limiter, err := diana.Open("limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	router := chi.NewRouter()
+
+	login := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			account := r.URL.Query().Get("session") // a login would check it
+			next.ServeHTTP(w, diana.WithActor(r, "account", account))
+		})
+	}
+	router.With(login, limiter.Handler).Get("/users/{id}", user)
+
+	server := httptest.NewServer(router)
+	defer server.Close()
+	for _, path := range []string{"/users/1?session=ann", "/users/2?session=ann", "/users/3?session=ann", "/users/3?session=bob"} {
+		get(server.URL+path, "other")
+	}
+	// Output:
+	// 200 user 1
+	// 200 user 2
+	// 429 application/problem+json
+	// 200 user 3
+}
+
+// get sends a request and prints the response.
+func get(url, account string) {
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	r.Header.Set("X-Account-Id", account)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		body = []byte(response.Header.Get("Content-Type"))
+	}
+	fmt.Printf("%d %s\n", response.StatusCode, body)
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+
+package dianagin_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/diana-limiter/diana"
+	dianagin "github.com/diana-limiter/diana/adapters/gin"
+)
+
+func user(c *gin.Context) { c.String(http.StatusOK, "user "+c.Param("id")) }
+
+func Example() {
+	gin.SetMode(gin.ReleaseMode)
+
+	limiter, err := diana.Open("limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	router := gin.New()
+	router.Use(dianagin.Middleware(limiter), gin.Recovery())
+	router.GET("/users/:id", user)
+
+	server := httptest.NewServer(router)
+	defer server.Close()
+	for _, path := range []string{"/users/1", "/users/2", "/users/3"} {
+		get(server.URL+path, "")
+	}
+	// Output:
+	// 200 user 1
+	// 200 user 2
+	// 429 application/problem+json
+}
+
+func ExampleOptions() {
+	gin.SetMode(gin.ReleaseMode)
+	limiter, err := diana.Open("limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	router := gin.New()
+	router.Use(func(c *gin.Context) { c.Set("account", c.Query("session")) }) // a login would check it
+
+	limit := dianagin.Options{
+		Route: true,
+		Actor: func(c *gin.Context) (kind, value string) { return "account", c.GetString("account") },
+		Refuse: func(c *gin.Context, d *diana.Decision) {
+			c.JSON(http.StatusTooManyRequests, gin.H{"error": "try again in " + d.RetryAfter.String()})
+		},
+	}.Middleware(limiter)
+	router.GET("/users/:id", limit, user)
+
+	server := httptest.NewServer(router)
+	defer server.Close()
+	for _, path := range []string{"/users/1?session=ann", "/users/2?session=ann", "/users/3?session=ann", "/users/3?session=bob"} {
+		get(server.URL+path, "other")
+	}
+	// Output:
+	// 200 user 1
+	// 200 user 2
+	// 429 application/json; charset=utf-8
+	// 200 user 3
+}
+
+// get sends a request and prints the response.
+func get(url, account string) {
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	r.Header.Set("X-Account-Id", account)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		body = []byte(response.Header.Get("Content-Type"))
+	}
+	fmt.Printf("%d %s\n", response.StatusCode, body)
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+
+package dianahertz_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/app/middlewares/server/recovery"
+	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/hlog"
+
+	"github.com/diana-limiter/diana"
+	dianahertz "github.com/diana-limiter/diana/adapters/hertz"
+)
+
+func user(_ context.Context, c *app.RequestContext) { c.String(http.StatusOK, "user "+c.Param("id")) }
+
+func Example() {
+	listener := listen()
+
+	limiter, err := diana.Open("limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	h := server.New(server.WithListener(listener), server.WithSenseClientDisconnection(true))
+	h.Use(dianahertz.Middleware(limiter), recovery.Recovery())
+	h.GET("/users/:id", user)
+
+	url := serve(h, listener)
+	for _, path := range []string{"/users/1", "/users/2", "/users/3"} {
+		get(url+path, "")
+	}
+	// Output:
+	// 200 user 1
+	// 200 user 2
+	// 429 application/problem+json
+}
+
+func ExampleOptions() {
+	limiter, err := diana.Open("limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	listener := listen()
+	h := server.New(server.WithListener(listener))
+	h.Use(func(_ context.Context, c *app.RequestContext) { c.Set("account", c.Query("session")) }) // a login would check it
+
+	limit := dianahertz.Options{
+		Route: true,
+		Actor: func(_ context.Context, c *app.RequestContext) (kind, value string) {
+			return "account", c.GetString("account")
+		},
+		Refuse: func(_ context.Context, c *app.RequestContext, d *diana.Decision) {
+			c.JSON(http.StatusTooManyRequests, map[string]string{"error": "try again in " + d.RetryAfter.String()})
+		},
+	}.Middleware(limiter)
+	h.GET("/users/:id", limit, user)
+
+	url := serve(h, listener)
+	for _, path := range []string{"/users/1?session=ann", "/users/2?session=ann", "/users/3?session=ann", "/users/3?session=bob"} {
+		get(url+path, "other")
+	}
+	// Output:
+	// 200 user 1
+	// 200 user 2
+	// 429 application/json; charset=utf-8
+	// 200 user 3
+}
+
+// listen returns a listener on a free port.
+func listen() net.Listener {
+	hlog.SetOutput(io.Discard)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return listener
+}
+
+// serve starts a server and returns its URL.
+func serve(h *server.Hertz, listener net.Listener) (url string) {
+	go func() {
+		if err := h.Run(); err != nil {
+			log.Fatal(err)
+		}
+	}()
+	return "http://" + listener.Addr().String()
+}
+
+// get sends a request and prints the response.
+func get(url, account string) {
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	r.Header.Set("X-Account-Id", account)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		body = []byte(response.Header.Get("Content-Type"))
+	}
+	fmt.Printf("%d %s\n", response.StatusCode, body)
+}
