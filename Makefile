@@ -1,6 +1,10 @@
 # Every check runs from this file. CI runs "make check".
 
-MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana bench examples/extension
+# The folders of all modules, and those of tools, which are not in go.work because their dependencies would
+# change those of the library.
+FOLDERS := $(patsubst %/go.mod,%,$(patsubst go.mod,.,$(shell git ls-files go.mod '*/go.mod')))
+MODULES := $(filter-out tools tools/%,$(FOLDERS))
+TOOLS := $(filter tools/%,$(FOLDERS))
 # FUZZTIME is a number of inputs. With a time limit, a fuzz run can fail without a finding, because
 # its workers notice the end too late and report "context deadline exceeded".
 FUZZTIME ?= 30000x
@@ -15,9 +19,10 @@ VALKEY ?= -short -skip Model ./internal/redistest ./redisstore
 # The files and folders whose prose is checked.
 PROSE ?= .
 
-GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
+# The path of the linter, which "go tool" builds: in go.work, "go tool" accepts no -modfile.
+GOLANGCI = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 
-.PHONY: test check compat deps lint prose tidy build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
+.PHONY: test check compat deps lint prose tools-test tidy api build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules under the race detector; without it the tests that it would distort or slow
@@ -31,7 +36,7 @@ test: deps
 	else echo "valkey-server is not on PATH: only Redis is tested"; fi
 
 ## check: all that CI runs
-check: deps lint tidy build386 test outside clean-clone verify vulnerabilities fuzz
+check: deps lint tools-test tidy api build386 test outside clean-clone verify vulnerabilities fuzz
 
 ## compat: every spelling of a path to nginx, express, Tomcat and others; all recipes of docs/gateways; random
 ## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes
@@ -48,21 +53,31 @@ deps:
 ## lint: formatting, vet, the linters in .golangci.yml, and prose
 lint: prose
 	@unformatted=$$(gofmt -l $(MODULES)); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
-	@set -e; for m in $(MODULES) tools/vale; do echo "== $$m"; (cd $$m && { [ $$m != tools/vale ] || export GOWORK=off; } && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; linter=$(GOLANGCI); for m in $(MODULES) $(TOOLS); do echo "== $$m"; \
+	(cd $$m && case $$m in tools/*) export GOWORK=off ;; esac && go vet ./... && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 ## prose: documents and comments are plain English; PROSE='rule docs/replay.md' for other files
 prose:
-	@cd tools/vale && GOWORK=off go test . && GOWORK=off go run . -C $(CURDIR) $(PROSE)
+	@cd tools/vale && GOWORK=off go run . -C $(CURDIR) $(PROSE)
 
-## tidy: go.mod and go.sum list the dependencies in use and no others
+## tools-test: the tests of the tools
+tools-test:
+	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go test ./...); done
+
+## tidy: the modules agree about their versions; go.mod and go.sum list the dependencies in use and no others
 tidy:
-	@set -e; for m in $(MODULES) tools/vale; do (cd $$m && GOWORK=off go mod tidy -diff); done
+	@scripts/modules check && scripts/modules tidy
+	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -diff); done
+
+## api: the published modules are compatible with the last release, but for what the changelog names
+api:
+	@scripts/modules api
 
 ## build386: no code relies on 64-bit integers
 build386:
 	GOARCH=386 CGO_ENABLED=0 go vet . ./limit ./rate ./rule ./internal/plan ./internal/actors ./memstore ./config ./replay ./client
 
-## outside: the example builds and passes its tests outside the repository
+## outside: "go get", "go install" and the example work outside the repository, by a module proxy of the tree
 outside: deps
 	@scripts/outside
 
@@ -72,7 +87,8 @@ clean-clone:
 
 ## verify: the downloaded dependencies match go.sum; dependencies that are not downloaded are skipped
 verify:
-	@set -e; for m in $(MODULES) tools tools/vale; do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+	@go mod verify
+	@set -e; for m in tools $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
 
 ## vulnerabilities: the modules use no code with a known vulnerability; skipped without access to the database
 vulnerabilities:
