@@ -22,7 +22,7 @@ PROSE ?= .
 # The path of the linter, which "go tool" builds: in go.work, "go tool" accepts no -modfile.
 GOLANGCI = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 
-.PHONY: test check compat deps lint prose tools-test tidy api build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page
+.PHONY: test check compat deps lint prose tools-test tidy api build386 outside clean-clone verify vulnerabilities fuzz bench bench-quick page release release-test
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules under the race detector; without it the tests that it would distort or slow
@@ -64,10 +64,11 @@ prose:
 tools-test:
 	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go test ./...); done
 
-## tidy: the modules agree about their versions; go.mod and go.sum list the dependencies in use and no others
+## tidy: the modules agree about their versions; go.mod and go.sum list the dependencies in use and no others.
+## -e is for tools/release: a test of its dependency nfpm imports a module that not every module proxy has
 tidy:
 	@scripts/modules check && scripts/modules tidy
-	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -diff); done
+	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -e -diff); done
 
 ## api: the published modules are compatible with the last release, but for what the changelog names
 api:
@@ -110,3 +111,13 @@ bench-quick: deps
 ## page: make the tables and the picture of docs/performance.md from docs/performance.json
 page:
 	cd bench && go run . page
+
+## release: make release VERSION=v1.2.3 checks a release, commits the versions, tags each module and writes the
+## artefacts to dist; it pushes nothing. With DRY=1 it makes no commit and no tag
+release:
+	@scripts/release $(if $(DRY),-dry) "$(VERSION)"
+
+## release-test: two releases in different folders have the same bytes, the Debian package installs, runs and
+## purges, the image runs, and the manifests are valid; takes minutes, and needs root
+release-test:
+	@scripts/release-test
