@@ -227,3 +227,33 @@ func TestTopRefusedAcrossReload(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Of a request that has several paths and methods, the report has those of the rule.
+func TestReportedReading(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &told{}
+		c, err := config.Parse("test.yaml", []byte(`
+- {url: POST /login, rules: [{name: login, rpu: 0}]}
+- {url: /api, rules: [{name: api, unit: day, rpu: 1}]}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := diana.Options{Logger: slog.New(slog.DiscardHandler), OnRefusal: o.add}.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		request := diana.Request{Method: "GET", OtherMethods: []string{"PUT", "post"}, Path: "/harmless", OtherPaths: []string{"/a;v=1", "/x/../api"}}
+		for range 2 {
+			ask(t, l, request)
+		}
+		request.OtherPaths = []string{"/login"}
+		ask(t, l, request)
+		want := []string{"api all GET /x/../api shadow=false count=1 left=0", "login all post /login shadow=false count=1 left=0"}
+		if got := o.texts(); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}

@@ -36,17 +36,17 @@ type item struct {
 func (q *question) ask(s *RateLimit, a *active, r *rls.RateLimitRequest) error {
 	q.items, q.charges = q.items[:0], q.charges[:0]
 	clear(q.replaced)
-	for _, d := range r.GetDescriptors() {
+	for i, d := range r.GetDescriptors() {
 		l, err := q.find(s, a, r.GetDomain(), d)
 		if err != nil {
-			return err
+			return ofDescriptor(i, err)
 		}
 		it := item{limit: l, charge: -1}
 		if l != nil && (l.Limit == nil || !l.Unlimited) {
 			it.charge = len(q.charges)
 			c := rule.Charge{Rule: l.rule, Key: string(q.key), Debit: s.options.ChargeAll || l.Limit != nil && l.Debit}
 			if c.Cost, err = hits(r, d); err != nil {
-				return err
+				return ofDescriptor(i, err)
 			}
 			if l.Limit != nil && l.Rule.Algorithm.Name() != "W" { // the others' arithmetic has a bound
 				c.Cost = min(max(c.Cost, -bounds.MaxN), bounds.MaxN)
@@ -58,6 +58,12 @@ func (q *question) ask(s *RateLimit, a *active, r *rls.RateLimitRequest) error {
 	q.replace()
 	q.merge()
 	return nil
+}
+
+// ofDescriptor puts the place of a descriptor before the message of a gRPC error.
+func ofDescriptor(i int, err error) error {
+	s := status.Convert(err)
+	return status.Errorf(s.Code(), "descriptors[%d].%s", i, s.Message())
 }
 
 // find returns the limit of a descriptor, or nil, and sets q.key to the key of its counter.
@@ -85,7 +91,7 @@ func hits(r *rls.RateLimitRequest, d *common.RateLimitDescriptor) (int64, error)
 		n = own.GetValue()
 	}
 	if n > math.MaxUint32 {
-		return 0, status.Errorf(codes.InvalidArgument, "hits_addend is %d, expected at most %d", n, uint32(math.MaxUint32))
+		return 0, status.Errorf(codes.InvalidArgument, "hits_addend: expected at most %d, found %d", uint32(math.MaxUint32), n)
 	}
 	if d.GetIsNegativeHits() {
 		return -int64(n), nil

@@ -31,6 +31,7 @@ type explainCommand struct {
 	URL        string     `arg:"" name:"url" help:"URL of the request, or only its path; with --descriptors the domain."`
 
 	Descriptors []string `sep:"none" placeholder:"PATH" help:"Explain descriptors by files of envoyproxy/ratelimit instead: a file, or a directory of *.yaml and *.yml. May be repeated."`
+	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain."`
 	Entries     []string `arg:"" name:"key=value" sep:"none" optional:"" help:"With --descriptors: the entries of a descriptor, divided by commas."`
 }
 
@@ -45,7 +46,7 @@ func (c *explainCommand) Run(ctx context.Context, o *output) error {
 	case len(c.Descriptors) > 0 && (c.Config != "" || c.Peek):
 		return usagef("--config and --peek have no meaning with --descriptors")
 	case len(c.Descriptors) > 0:
-		return explainDescriptors(o, c.Descriptors, c.URL, c.Entries)
+		return explainDescriptors(o, c.Descriptors, c.Merge, c.URL, c.Entries)
 	case len(c.Entries) > 0:
 		return usagef("unexpected argument %s", c.Entries[0])
 	}

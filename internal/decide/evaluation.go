@@ -95,7 +95,7 @@ func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 		err = e.wait(ctx, now)
 	}
 	if err == nil && e.Allowed && e.named {
-		e.debitRefused(now)
+		e.spendDebited()
 		e.refundNamed(now)
 	}
 	return err

@@ -24,17 +24,14 @@ func (e *Evaluation) findNamed() error {
 	return nil
 }
 
-// debitRefused debits the charges that must be made although a limit is used up.
-func (e *Evaluation) debitRefused(now int64) {
+// spendDebited sets to 0 what remains under the rules that refused a charge and debited it.
+func (e *Evaluation) spendDebited() {
 	for s := range e.sets {
 		c := &e.sets[s]
-		for i := range c.list {
-			if !c.of[i].debit || c.list[i].Outcome.Allowed {
-				continue
+		for i, o := range c.of {
+			if out := &c.list[i].Outcome; o.debit && !out.Allowed {
+				out.Remaining = 0
 			}
-			one := [1]limit.Charge{c.list[i]}
-			e.limits.stores[s].Debit(now, one[:])
-			c.list[i].Outcome.Remaining = 0
 		}
 	}
 }

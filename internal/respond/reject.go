@@ -47,6 +47,15 @@ func RejectPath(w http.ResponseWriter, strange *rule.PathError, status int) {
 	Problem(w, status, "This request was refused because "+strange.Error()+".")
 }
 
+// BelowServerError returns the status of a refusal for another gateway: status, or 429 if that is 500 or
+// above. Envoy takes such a status for a failure of Diana, and may then allow the request.
+func BelowServerError(status int) int {
+	if status >= http.StatusInternalServerError {
+		return http.StatusTooManyRequests
+	}
+	return status
+}
+
 // KeepBelow returns a handler that refuses a request whose path could climb out of the base path of
 // an upstream, and passes other requests to next. Such a path arrives only if the setting
 // paths.strange says so.

@@ -82,11 +82,9 @@ func (t *target) add(uri string) {
 			uri = "/" + uri
 		}
 	}
-	path, query, _ := strings.Cut(uri, "?")
+	path, short, query := httptext.Target(uri)
 	t.addPath(path, query)
-	if before, _, ok := strings.Cut(path, "#"); ok { // the path ends there for some servers
-		t.addPath(before, query)
-	}
+	t.addPath(short, query)
 }
 
 func (t *target) addPath(path, query string) {
