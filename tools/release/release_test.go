@@ -3,6 +3,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,11 @@ import (
 	"golang.org/x/mod/sumdb/dirhash"
 )
 
+var (
+	programFile = flag.String("program", "", "the program that TestSameBytes packs; built without it")
+	keep        = flag.String("keep", "", "a new folder that receives what TestSameBytes writes")
+)
+
 // Every step after the binaries writes the same bytes in different folders. One program stands for all
 // systems here, because building four takes minutes; scripts/release-test builds them.
 func TestSameBytes(t *testing.T) {
@@ -19,9 +25,13 @@ func TestSameBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(t.TempDir(), "diana")
-	if _, err := output(root, []string{"GOWORK=", "CGO_ENABLED=0", "GOAMD64=v1"}, "go", "build", "-trimpath", "-o", program, "./cmd/diana"); err != nil {
-		t.Fatal(err)
+	program := *programFile
+	if program == "" {
+		program = filepath.Join(t.TempDir(), "diana")
+		env := []string{"GOWORK=", "CGO_ENABLED=0"}
+		if _, err := output(root, env, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./cmd/diana"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	text, err := os.ReadFile(program)
 	if err != nil {
@@ -53,8 +63,8 @@ func TestSameBytes(t *testing.T) {
 		if _, err := output(b.dist, nil, "sha256sum", "--check", "--strict", "SHA256SUMS"); err != nil {
 			t.Error(err)
 		}
-		if keep := os.Getenv("KEEP_DIST"); keep != "" {
-			if err := os.CopyFS(filepath.Join(keep, string(rune('a'+i))), os.DirFS(b.dist)); err != nil {
+		if i == 0 && *keep != "" {
+			if err := os.CopyFS(*keep, os.DirFS(b.dist)); err != nil {
 				t.Error(err)
 			}
 		}

@@ -50,6 +50,9 @@ func share(b *build) error {
 			return err
 		}
 	}
+	if err := settle(b.share, b.when); err != nil {
+		return err
+	}
 	text, err := archive(os.DirFS(b.share), "share", b.when)
 	if err != nil {
 		return err
@@ -63,6 +66,20 @@ func share(b *build) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(b.dist, "diana_"+b.version+"_share.tar.gz"), packed.Bytes(), 0o644)
+}
+
+// settle gives the files of a tree one time, and modes that do not depend on the umask.
+func settle(tree string, when time.Time) error {
+	return filepath.WalkDir(tree, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		mode := os.FileMode(0o644)
+		if d.IsDir() {
+			mode = 0o755
+		}
+		return errors.Join(os.Chmod(name, mode), os.Chtimes(name, when, when))
+	})
 }
 
 // archive packs a tree below a folder. The owner of all files is root. A program is executable, and
