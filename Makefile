@@ -1,11 +1,11 @@
 # Every check runs from this file. CI runs "make check".
 
-MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana adapters/adaptertest adapters/gin adapters/echo adapters/chi adapters/fiber adapters/hertz adapters/rpctest adapters/grpc adapters/connect adapters/otel bench examples/extension
-# Modules whose tests take more than a minute to build, because they depend on a thousand packages. "make
-# compat" tests them. They are not in go.work, because they would choose the dependencies of all modules.
+# The folders of all modules. Those of tools are not in go.work, because their dependencies would change those of
+# the library. Neither is the adapter for Caddy: it depends on a thousand packages, so only "make compat" tests it.
+FOLDERS := $(patsubst %/go.mod,%,$(patsubst go.mod,.,$(shell git ls-files go.mod '*/go.mod')))
 SLOW := adapters/caddy
-# Modules outside go.work, because their dependencies must not change the versions of the others.
-TOOLS := tools/vale tools/monitoring tools/workflows
+MODULES := $(filter-out tools tools/% $(SLOW),$(FOLDERS))
+TOOLS := $(filter tools/%,$(FOLDERS))
 # The modules that users import or install, and the systems for which "make platforms" vets them.
 PUBLISHED := $(filter-out %test bench examples/%,$(MODULES))
 PLATFORMS ?= linux/arm64 darwin/arm64 windows/amd64
@@ -23,9 +23,10 @@ VALKEY ?= -short -skip Model ./internal/redistest ./redisstore
 # The files and folders whose prose is checked.
 PROSE ?= .
 
-GOLANGCI := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
+# The path of the linter, which "go tool" builds: in go.work, "go tool" accepts no -modfile.
+GOLANGCI = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 
-.PHONY: test check compat deps tools lint prose workflows tidy build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page
+.PHONY: test check compat deps tools lint prose workflows tools-test tidy api build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page release release-test
 .DEFAULT_GOAL := test
 
 ## test: all tests of all modules under the race detector; without it the tests that it would distort or slow
@@ -39,7 +40,7 @@ test: deps
 	else echo "valkey-server is not on PATH: only Redis is tested"; fi
 
 ## check: all that CI runs
-check: deps lint tidy build386 platforms test monitoring outside clean-clone verify vulnerabilities fuzz
+check: deps lint tools-test tidy api build386 platforms test outside clean-clone verify vulnerabilities fuzz
 
 ## compat: every spelling of a path to nginx, express, Tomcat and others; all recipes of docs/gateways; random
 ## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes. Also the adapter for Caddy
@@ -48,7 +49,7 @@ compat:
 	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
 	gateways=$$(scripts/gateways) && cd cmd/diana && PATH="$$PATH:$$gateways" go test ./compat -count=1 -timeout 60m -v -all -one-in 1
 	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
-	@set -e; for m in $(SLOW); do echo "== $$m"; (cd $$m && export GOWORK=off && go vet ./... && go test -count=1 ./...); done
+	@set -e; for m in $(SLOW); do echo "== $$m"; scripts/modules alone $$m go vet ./...; scripts/modules alone $$m go test -count=1 ./...; done
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:
@@ -59,22 +60,33 @@ tools: deps
 	@set -e; export GOWORK=off; for t in golangci-lint govulncheck; do go tool -modfile=tools/go.mod -n $$t; done; cd tools/vale && go tool -n vale
 	@echo 'ready: "make test" runs the tests, and CONTRIBUTING.md lists the other commands'
 
-## lint: formatting, vet, the linters in .golangci.yml, prose, and the workflows of GitHub
-lint: prose workflows
+## lint: formatting, vet, the linters in .golangci.yml, and prose
+lint: prose
 	@unformatted=$$(gofmt -l $(MODULES)); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
-	@set -e; for m in $(MODULES) $(TOOLS); do echo "== $$m"; (cd $$m && case $$m in tools/*) export GOWORK=off ;; esac && go vet ./... && GOWORK=off $(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	@set -e; linter=$(GOLANGCI); for m in $(MODULES) $(TOOLS); do echo "== $$m"; \
+	(cd $$m && case $$m in tools/*) export GOWORK=off ;; esac && go vet ./... && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
 
 ## prose: documents and comments are plain English; PROSE='rule docs/replay.md' for other files
 prose:
-	@cd tools/vale && GOWORK=off go test . && GOWORK=off go run . -C $(CURDIR) $(PROSE)
+	@cd tools/vale && GOWORK=off go run . -C $(CURDIR) $(PROSE)
 
 ## workflows: actionlint finds no mistake in the workflows, they call targets of this file, and Dependabot knows all modules
 workflows:
 	@cd tools/workflows && GOWORK=off go test -count=1 .
 
-## tidy: go.mod and go.sum list the dependencies in use and no others
+## tools-test: the tests of the tools, of the alerts and the dashboard, and of the workflows of GitHub
+tools-test:
+	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go test ./...); done
+
+## tidy: the modules agree about their versions; go.mod and go.sum list the dependencies in use and no others.
+## -e is for tools/release: a test of its dependency nfpm imports a module that not every module proxy has
 tidy:
-	@set -e; for m in $(MODULES) $(SLOW) $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -diff); done
+	@scripts/modules check && scripts/modules tidy
+	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -e -diff); done
+
+## api: the published modules are compatible with the last release, but for what the changelog names
+api:
+	@scripts/modules api
 
 ## build386: no code relies on 64-bit integers
 build386:
@@ -88,7 +100,7 @@ platforms:
 monitoring: deps
 	cd tools/monitoring && GOWORK=off go test -count=1 ./...
 
-## outside: the example builds and passes its tests outside the repository
+## outside: "go get", "go install" and the example work outside the repository, by a module proxy of the tree
 outside: deps
 	@scripts/outside
 
@@ -98,7 +110,8 @@ clean-clone:
 
 ## verify: the downloaded dependencies match go.sum; dependencies that are not downloaded are skipped
 verify:
-	@set -e; for m in $(MODULES) $(SLOW) tools $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+	@go mod verify
+	@set -e; for m in tools $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
 
 ## vulnerabilities: the modules use no code with a known vulnerability; skipped without access to the database
 vulnerabilities:
@@ -120,3 +133,13 @@ bench-quick: deps
 ## page: make the tables and the picture of docs/performance.md from docs/performance.json
 page:
 	cd bench && go run . page
+
+## release: make release VERSION=v1.2.3 checks a release, commits the versions, tags each module and writes the
+## artefacts to dist; it pushes nothing. With DRY=1 it makes no commit and no tag
+release:
+	@scripts/release $(if $(DRY),-dry) "$(VERSION)"
+
+## release-test: two releases in different folders have the same bytes, the Debian package installs, runs and
+## purges, the image runs, and the manifests are valid; takes minutes, and needs root
+release-test:
+	@scripts/release-test

@@ -2,10 +2,8 @@ module github.com/diana-limiter/diana/bench
 
 go 1.26.0
 
-replace github.com/diana-limiter/diana => ..
-
 require (
-	github.com/diana-limiter/diana v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
 	github.com/didip/tollbooth/v7 v7.0.2
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/go-chi/httprate v0.16.1

@@ -3,7 +3,7 @@ module github.com/diana-limiter/diana/envoy
 go 1.26.0
 
 require (
-	github.com/diana-limiter/diana v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/grpc v1.85.0
@@ -20,5 +20,3 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 )
-
-replace github.com/diana-limiter/diana => ..

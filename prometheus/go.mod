@@ -3,7 +3,7 @@ module github.com/diana-limiter/diana/prometheus
 go 1.26.0
 
 require (
-	github.com/diana-limiter/diana v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
 	github.com/prometheus/client_golang v1.25.0
 )
 
@@ -20,5 +20,3 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/diana-limiter/diana => ..

@@ -24,6 +24,10 @@ type cli struct {
 	Schema  schemaCommand  `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
 	Push    pushCommand    `cmd:"" help:"Validate a file and write it to the configuration centre."`
 	Version versionCommand `cmd:"" help:"Show the version of this program."`
+
+	Completion completionCommand `cmd:"" help:"Print a script that completes command lines in a shell."`
+	Complete   completeCommand   `cmd:"" hidden:"" help:"Print the words that can follow on a command line."`
+	Man        manCommand        `cmd:"" hidden:"" help:"Write the manual pages."`
 }
 
 // Exit statuses.

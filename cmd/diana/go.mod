@@ -6,10 +6,10 @@ require (
 	github.com/KimMachineGun/automemlimit v1.0.0
 	github.com/alecthomas/kong v1.17.0
 	github.com/coder/websocket v1.8.15
-	github.com/diana-limiter/diana v0.0.0
-	github.com/diana-limiter/diana/envoy v0.0.0
-	github.com/diana-limiter/diana/prometheus v0.0.0
-	github.com/diana-limiter/diana/source/etcd v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
+	github.com/diana-limiter/diana/envoy v0.9.0-rc.1
+	github.com/diana-limiter/diana/prometheus v0.9.0-rc.1
+	github.com/diana-limiter/diana/source/etcd v0.9.0-rc.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
@@ -48,11 +48,4 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/diana-limiter/diana => ../..
-	github.com/diana-limiter/diana/envoy => ../../envoy
-	github.com/diana-limiter/diana/prometheus => ../../prometheus
-	github.com/diana-limiter/diana/source/etcd => ../../source/etcd
 )

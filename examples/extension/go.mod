@@ -3,7 +3,7 @@ module example.com/gateway
 go 1.26.0
 
 require (
-	github.com/diana-limiter/diana v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
 	pgregory.net/rapid v1.3.0
 )
 
@@ -12,5 +12,3 @@ require (
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 )
-
-replace github.com/diana-limiter/diana => ../..

@@ -2,14 +2,9 @@ module github.com/diana-limiter/diana/source/etcd/etcdtest
 
 go 1.26.0
 
-replace (
-	github.com/diana-limiter/diana => ../../..
-	github.com/diana-limiter/diana/source/etcd => ..
-)
-
 require (
-	github.com/diana-limiter/diana v0.0.0
-	github.com/diana-limiter/diana/source/etcd v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
+	github.com/diana-limiter/diana/source/etcd v0.9.0-rc.1
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.etcd.io/etcd/server/v3 v3.7.3
 	go.uber.org/goleak v1.3.0
