@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/caddyserver/caddy/v2 v2.11.9
-	github.com/diana-limiter/diana v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
 	go.uber.org/zap/exp v0.3.0
 )
 
@@ -155,5 +155,3 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	howett.net/plist v1.0.1 // indirect
 )
-
-replace github.com/diana-limiter/diana => ../..

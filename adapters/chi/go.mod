@@ -3,8 +3,8 @@ module github.com/diana-limiter/diana/adapters/chi
 go 1.26.0
 
 require (
-	github.com/diana-limiter/diana v0.0.0
-	github.com/diana-limiter/diana/adapters/adaptertest v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
+	github.com/diana-limiter/diana/adapters/adaptertest v0.9.0-rc.1
 	github.com/go-chi/chi/v5 v5.5.0
 )
 
@@ -12,9 +12,4 @@ require (
 	github.com/redis/rueidis v1.0.79 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
-)
-
-replace (
-	github.com/diana-limiter/diana => ../..
-	github.com/diana-limiter/diana/adapters/adaptertest => ../adaptertest
 )

@@ -3,8 +3,8 @@ module github.com/diana-limiter/diana/adapters/fiber
 go 1.26.0
 
 require (
-	github.com/diana-limiter/diana v0.0.0
-	github.com/diana-limiter/diana/adapters/adaptertest v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
+	github.com/diana-limiter/diana/adapters/adaptertest v0.9.0-rc.1
 	github.com/gofiber/fiber/v3 v3.1.0
 )
 
@@ -26,9 +26,4 @@ require (
 	golang.org/x/net v0.57.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
-)
-
-replace (
-	github.com/diana-limiter/diana => ../..
-	github.com/diana-limiter/diana/adapters/adaptertest => ../adaptertest
 )

@@ -3,8 +3,8 @@ module github.com/diana-limiter/diana/adapters/gin
 go 1.26.0
 
 require (
-	github.com/diana-limiter/diana v0.0.0
-	github.com/diana-limiter/diana/adapters/adaptertest v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
+	github.com/diana-limiter/diana/adapters/adaptertest v0.9.0-rc.1
 	github.com/gin-gonic/gin v1.12.0
 )
 
@@ -40,9 +40,4 @@ require (
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect
-)
-
-replace (
-	github.com/diana-limiter/diana => ../..
-	github.com/diana-limiter/diana/adapters/adaptertest => ../adaptertest
 )

@@ -3,21 +3,17 @@ module github.com/diana-limiter/diana/adapters/grpc
 go 1.26.0
 
 require (
-	github.com/diana-limiter/diana v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 )
 
 require (
-	github.com/diana-limiter/diana/adapters/rpctest v0.0.0
+	github.com/diana-limiter/diana/adapters/rpctest v0.9.0-rc.1
 	github.com/redis/rueidis v1.0.79 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 )
-
-replace github.com/diana-limiter/diana => ../..
-
-replace github.com/diana-limiter/diana/adapters/rpctest => ../rpctest

@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/cloudwego/hertz v0.10.4
-	github.com/diana-limiter/diana v0.0.0
-	github.com/diana-limiter/diana/adapters/adaptertest v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
+	github.com/diana-limiter/diana/adapters/adaptertest v0.9.0-rc.1
 )
 
 require (
@@ -26,9 +26,4 @@ require (
 	golang.org/x/arch v0.0.0-20210923205945-b76863e36670 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	google.golang.org/protobuf v1.34.1 // indirect
-)
-
-replace (
-	github.com/diana-limiter/diana => ../..
-	github.com/diana-limiter/diana/adapters/adaptertest => ../adaptertest
 )

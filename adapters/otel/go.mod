@@ -3,7 +3,7 @@ module github.com/diana-limiter/diana/adapters/otel
 go 1.26.0
 
 require (
-	github.com/diana-limiter/diana v0.0.0
+	github.com/diana-limiter/diana v0.9.0-rc.1
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0
@@ -22,5 +22,3 @@ require (
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 )
-
-replace github.com/diana-limiter/diana => ../..

@@ -101,6 +101,10 @@ func (t *tree) set(version string) error {
 	return os.WriteFile(filepath.Join(t.root, "go.work"), work, 0o644)
 }
 
+// apart are modules that are not in go.work. The adapter for Caddy depends on a thousand packages, and would
+// choose the versions of many dependencies of the others.
+var apart = []string{"adapters/caddy"}
+
 // workspace returns the text of go.work, and the text that it needs. The folder of a module replaces
 // the version that others require, because that version may not exist yet.
 func (t *tree) workspace(version string) (old, want []byte, err error) {
@@ -127,6 +131,9 @@ func (t *tree) workspace(version string) (old, want []byte, err error) {
 	}
 	work.Cleanup()
 	for _, m := range t.modules {
+		if slices.Contains(apart, m.dir) {
+			continue
+		}
 		dir := "./" + m.dir
 		if m.dir == "." {
 			dir = "."
