@@ -77,7 +77,11 @@ func (s *session) enter(ctx context.Context) <-chan answer {
 		}
 		answers <- a
 	}()
-	<-s.app.entered
+	select {
+	case <-s.app.entered:
+	case a := <-answers:
+		s.Fatalf("GET /wait: %d %s", a.StatusCode, a.body)
+	}
 	return answers
 }
 
