@@ -28,8 +28,7 @@ func TestDocuments(t *testing.T) {
 	var examples string
 	files, _ := filepath.Glob("example_*_test.go")
 	adapters, _ := filepath.Glob("adapters/*/example_test.go")
-	files = append(files, adapters...)
-	for _, file := range append(files, "rate/example_test.go", "client/example_test.go", "prometheus/example_test.go") {
+	for _, file := range append(append(files, adapters...), "rate/example_test.go", "client/example_test.go", "prometheus/example_test.go") {
 		examples += unindent(string(mustRead(t, file)))
 	}
 	extension := map[string]string{} // by language

@@ -93,13 +93,13 @@ func (o Options) request(ctx context.Context, method string) diana.Request {
 	fields, _ := metadata.FromIncomingContext(ctx)
 	for name, values := range fields {
 		switch {
-		case name == ":authority":
+		case name == ":authority" && len(values) > 0:
 			r.Host = values[0]
 		case !strings.HasPrefix(name, ":"):
 			r.Header[http.CanonicalHeaderKey(name)] = values
 		}
 	}
-	if p, ok := peer.FromContext(ctx); ok {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		r.RemoteAddr = p.Addr.String()
 		if t, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 			r.TLS = &t.State
