@@ -76,7 +76,7 @@ workflows:
 
 ## tools-test: the tests of the tools, of the alerts and the dashboard, and of the workflows of GitHub
 tools-test:
-	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go test ./...); done
+	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go test -count=1 ./...); done
 
 ## tidy: the modules agree about their versions; go.mod and go.sum list the dependencies in use and no others.
 ## -e is for tools/release: a test of its dependency nfpm imports a module that not every module proxy has
