@@ -6,6 +6,7 @@ FOLDERS := $(patsubst %/go.mod,%,$(patsubst go.mod,.,$(shell git ls-files go.mod
 SLOW := adapters/caddy
 MODULES := $(filter-out tools tools/% $(SLOW),$(FOLDERS))
 TOOLS := $(filter tools/%,$(FOLDERS))
+PACKAGES := $(patsubst %,./%/...,$(MODULES))
 # The modules that users import or install, and the systems for which "make platforms" vets them.
 PUBLISHED := $(filter-out %test bench examples/%,$(MODULES))
 PLATFORMS ?= linux/arm64 darwin/arm64 windows/amd64
@@ -63,8 +64,9 @@ tools: deps
 ## lint: formatting, vet, the linters in .golangci.yml, and prose
 lint: prose
 	@unformatted=$$(gofmt -l $(MODULES)); if [ -n "$$unformatted" ]; then echo "gofmt -w $$unformatted"; exit 1; fi
-	@set -e; linter=$(GOLANGCI); for m in $(MODULES) $(TOOLS); do echo "== $$m"; \
-	(cd $$m && case $$m in tools/*) export GOWORK=off ;; esac && go vet ./... && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	go vet $(PACKAGES)
+	@set -e; linter=$(GOLANGCI); $$linter run --config .golangci.yml $(PACKAGES); \
+	for m in $(TOOLS); do echo "== $$m"; (cd $$m && export GOWORK=off && go vet ./... && $$linter run --config $(CURDIR)/.golangci.yml ./...); done
 
 ## prose: documents and comments are plain English; PROSE='rule docs/replay.md' for other files
 prose:
