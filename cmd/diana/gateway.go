@@ -168,8 +168,8 @@ func (g *gateway) listen(at listenAt) error {
 	return nil
 }
 
-// run serves until ctx ends, a signal stops the gateway or another process takes over, and then until the requests in flight are
-// finished. It calls reload on SIGHUP.
+// run serves until ctx ends, a signal stops the gateway or another process takes over, and then until the
+// requests in flight are finished. It calls reload on SIGHUP.
 func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func()) error {
 	failed := make(chan error, len(g.open))
 	var serving sync.WaitGroup
