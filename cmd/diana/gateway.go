@@ -239,7 +239,8 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 	}
 }
 
-// shutdown stops all servers, but that for administrators only if another process has taken over, when their requests have ended or ctx ends.
+// shutdown stops all servers, when their requests have ended or ctx ends. It stops that for administrators only
+// if another process has taken over.
 func (g *gateway) shutdown(ctx context.Context) error {
 	errs := make([]error, len(g.open))
 	var stopping sync.WaitGroup
