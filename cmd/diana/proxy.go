@@ -16,6 +16,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/internal/respond"
 )
 
@@ -38,6 +39,9 @@ func newProxy(upstream *url.URL, keepHost bool, transport http.RoundTripper, tim
 		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		ErrorHandler:  proxyErrors(logger),
 		Rewrite: func(pr *httputil.ProxyRequest) {
+			if u := pr.Out.URL; u.RawPath != "" {
+				u.RawPath = paths.Sent(u) // SetURL would decode one that is not valid
+			}
 			pr.SetURL(upstream)
 			if keepHost {
 				pr.Out.Host = pr.In.Host
