@@ -168,8 +168,8 @@ func (g *gateway) listen(at listenAt) error {
 	return nil
 }
 
-// run serves until ctx ends, a signal stops the gateway or another process takes over, and then until the requests in flight are
-// finished. It calls reload on SIGHUP.
+// run serves until ctx ends, a signal stops the gateway or another process takes over, and then until the
+// requests in flight are finished. It calls reload on SIGHUP.
 func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func()) error {
 	failed := make(chan error, len(g.open))
 	var serving sync.WaitGroup
@@ -239,7 +239,8 @@ func (g *gateway) drain(signals <-chan os.Signal) {
 	}
 }
 
-// shutdown stops all servers, but that for administrators only if another process has taken over, when their requests have ended or ctx ends.
+// shutdown stops all servers, when their requests have ended or ctx ends. It stops that for administrators only
+// if another process has taken over.
 func (g *gateway) shutdown(ctx context.Context) error {
 	errs := make([]error, len(g.open))
 	var stopping sync.WaitGroup

@@ -223,7 +223,7 @@ func (g *gateway) leaveConnections(next http.Handler) http.Handler {
 }
 
 // linger is how long a process that has handed over waits for the next request of each connection.
-const linger = time.Second
+const linger = 2 * time.Second
 
 // leave ends the process after it has handed over. The other process accepts all connections from now on, also
 // those of administrators.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"log/slog"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -29,6 +30,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 	l := newLimiter(t, "url: /\nrules: [{rpu: 5}]")
 	registry := newRegistry(l, dianaprom.NewRedisCalls())
 	withDescriptors(registry, l, func() bool { return true }) // for what it adds to the registry
+	files := writePair(t, t.TempDir(), "first", inAnHour())
+	pair, err := openKeyPair(files.cert, files.key, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstreams := newPool([]*url.URL{{Scheme: "http", Host: "a"}}, usualTimeouts, slog.New(slog.DiscardHandler))
+	registry.MustRegister(pair.expiry(), poolMetrics{upstreams})
 	families, err := prometheus.Gatherers{registry, newRejections(slog.New(slog.DiscardHandler)).registry()}.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -56,10 +56,12 @@ func otherProtocol(err error) string {
 	switch {
 	case strings.Contains(text, "first record does not look like a TLS handshake"), strings.Contains(text, "server gave HTTP response to HTTPS client"):
 		return "the upstream speaks no TLS, expected the scheme http or h2c"
-	case strings.Contains(text, "looked like an HTTP/1.1 header"):
+	case strings.Contains(text, "looked like an HTTP/1.1 header"), strings.Contains(text, "http2: client conn could not be established"):
 		return "the upstream speaks no HTTP/2 without TLS, expected the scheme http"
 	case strings.Contains(text, `malformed HTTP response "\x00\x00`):
 		return "the upstream speaks HTTP/2 alone, expected the scheme h2c"
+	case strings.Contains(text, "readLoopPeekFailLocked"): // the same, if its first bytes arrive before the request is sent
+		return "the upstream sends before it is asked, which is not HTTP/1.1; for HTTP/2 alone use the scheme h2c"
 	}
 	return ""
 }

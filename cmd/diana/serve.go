@@ -111,30 +111,15 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if limits != nil {
 		metrics = append(metrics, withDescriptors(registry, limits.Limiter(), limits.Failed))
 	}
-	last, upstreams := c.proxy(c.Timeouts, limiter.Config, logger)
-	if upstreams != nil {
-		registry.MustRegister(poolMetrics{upstreams})
-	}
-	g := newGateway(limiter, last, c.Timeouts, logger, metrics)
-	if c.H2C {
-		g.acceptH2C()
-	}
+	g := c.gateway(limiter, certificate, registry, metrics, logger)
 	if certificate != nil {
-		g.tls = certificate
-		registry.MustRegister(certificate.expiry())
 		following, stop := context.WithCancel(ctx)
 		defer stop()
 		go certificate.follow(following)
 	}
 	g.serveDecisions(&c.decisionFlags, limiter, limits, rejected)
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
-	at := listenAt{c.Listen, c.Admin, c.Check, c.GRPC, nil}
-	if c.Handover != "" {
-		if at.handover, err = takeOver(c.Handover, logger); err != nil {
-			return err
-		}
-	}
-	if err := g.listen(at); err != nil {
+	if err := c.listen(g, logger); err != nil {
 		return err
 	}
 	for _, l := range g.open {
@@ -153,6 +138,35 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 			}
 		}()
 	})
+}
+
+// gateway returns the gateway of the flags. It adds the metrics of the certificate, which may be nil, and of
+// several upstreams to the registry.
+func (c *serveCommand) gateway(limiter *diana.Limiter, certificate *keyPair, registry *prometheus.Registry, metrics prometheus.Gatherer, logger *slog.Logger) *gateway {
+	last, upstreams := c.proxy(c.Timeouts, limiter.Config, logger)
+	if upstreams != nil {
+		registry.MustRegister(poolMetrics{upstreams})
+	}
+	g := newGateway(limiter, last, c.Timeouts, logger, metrics)
+	if c.H2C {
+		g.acceptH2C()
+	}
+	if certificate != nil {
+		g.tls = certificate
+		registry.MustRegister(certificate.expiry())
+	}
+	return g
+}
+
+// listen opens the listeners of the flags, with the sockets of an earlier process if there is one.
+func (c *serveCommand) listen(g *gateway, logger *slog.Logger) (err error) {
+	at := listenAt{requests: c.Listen, admin: c.Admin, check: c.Check, grpc: c.GRPC}
+	if c.Handover != "" {
+		if at.handover, err = takeOver(c.Handover, logger); err != nil {
+			return err
+		}
+	}
+	return g.listen(at)
 }
 
 // errStopped is the error of a start that a signal stopped.
