@@ -42,7 +42,7 @@ func tidyModule(t *tree, m *module, write bool) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(copied)
+	defer func() { _ = os.RemoveAll(copied) }() // a temporary folder
 	args := []string{"mod", "tidy", "-modfile=" + filepath.Join(copied, "go.mod")}
 	if !write {
 		args = append(args, "-diff")
@@ -76,7 +76,7 @@ func alone(t *tree, dir string, command []string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(copied)
+	defer func() { _ = os.RemoveAll(copied) }() // a temporary folder
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = filepath.Join(t.root, dir)
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -modfile="+filepath.Join(copied, "go.mod"))
