@@ -18,6 +18,7 @@ import (
 	algorithms "github.com/diana-limiter/diana/limit"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/config/diff"
 	"github.com/diana-limiter/diana/internal/descriptors"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -109,6 +110,7 @@ func (s *RateLimit) Reload() {
 	if err == nil {
 		a, err = s.parse(files, settings)
 	}
+	before, was := s.active.Load(), s.settings
 	if err == nil {
 		err = s.apply(a, settings)
 	}
@@ -116,7 +118,17 @@ func (s *RateLimit) Reload() {
 		s.options.Logger.Error("descriptors not changed", "error", err)
 		return
 	}
+	s.logChange(before, a, was, settings)
 	s.log(a)
+}
+
+// logChange logs how the limits and the settings in force differ from those before.
+func (s *RateLimit) logChange(before, a *active, was, settings *config.Config) {
+	old, now := *was, *settings
+	old.Limits, now.Limits = nil, nil // those of the other limiter
+	changes := append(diff.Configs(&old, &now), a.tree.Changes(before.tree)...)
+	c := s.limiter.Config()
+	s.options.Logger.Info(configurationChanged, "source", c.Source, "version", c.Version, "rules", len(c.Limits), "changes", changes)
 }
 
 // log logs what is in force, and what its author probably did not mean.
@@ -139,8 +151,6 @@ func (s *RateLimit) apply(a *active, settings *config.Config) error {
 
 // bring puts the limits that requests have brought in force, beside those of the files. s.mu is held.
 func (s *RateLimit) bring() error {
-	s.bringing.Store(true)
-	defer s.bringing.Store(false)
 	return s.limiter.Update(s.compose(s.active.Load(), s.settings))
 }
 

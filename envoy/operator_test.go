@@ -83,6 +83,33 @@ func TestBroughtLimitIsNoChange(t *testing.T) {
 	}
 }
 
+// The log of a change names limits by their full names, and also has what only descriptors can say.
+func TestChangesInLog(t *testing.T) {
+	t.Parallel()
+	var log *lines
+	s := open(t, limits, func(o *RateLimitOptions) { log = logged(o) })
+	log.since()
+	for _, row := range []struct{ text, want string }{
+		{strings.Replace(limits, "debit: true", "debit: false", 1), `changes="limit \"shop.stream\": debit on → off"`},
+		{limits + "- {key: k, value: 'v*', descriptors: [{key: z, rate_limit: {unit: day, requests_per_unit: 5}}]}\n", `changes="limit \"shop.k_v*.z\" added: 5 per day, W; limit \"shop.stream\": debit off → on"`},
+	} {
+		write(t, s.options.Paths[0], row.text)
+		s.Reload()
+		if text := log.since(); !strings.Contains(text, row.want) || strings.Count(text, "configuration changed") != 1 || strings.Contains(text, "header:") {
+			t.Errorf("the log is\n%s\nwant %s", text, row.want)
+		}
+	}
+	s.mu.Lock()
+	settings := *s.settings
+	settings.MaxKeys = 77
+	s.options.Settings = func() *config.Config { return &settings }
+	s.mu.Unlock()
+	s.Reload()
+	if text := log.since(); !strings.Contains(text, "→ 77") {
+		t.Errorf("a change of the settings logs\n%s", text)
+	}
+}
+
 // Files with a mistake are logged once, also if the settings change meanwhile. The status has the version in
 // force.
 func TestMistakeIsLoggedOnce(t *testing.T) {

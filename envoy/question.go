@@ -5,14 +5,17 @@ package envoy
 import (
 	"math"
 	"net/http"
+	"slices"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/descriptors"
+	algorithms "github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -159,4 +162,25 @@ func (q *question) charged(c *rule.Charge) int {
 		}
 	}
 	return -1
+}
+
+// spent makes d a refusal if a limit with debit has refused and was charged all the same. It returns the
+// refunds of the charges of the other limits, because a request that is refused is not charged to these.
+func (q *question) spent(d *diana.Decision) (refunds []rule.Charge) {
+	over := func(i int) bool { return q.charges[i].Debit && d.Verdicts[i].Refused() }
+	if !slices.ContainsFunc(q.items, func(it item) bool { return it.charge >= 0 && over(it.charge) }) {
+		return nil
+	}
+	d.Allowed = false
+	for i := range q.charges {
+		c, v := &q.charges[i], &d.Verdicts[i]
+		if c.Debit || c.Cost <= 0 || !v.Allowed {
+			continue
+		}
+		refunds = append(refunds, rule.Charge{Rule: c.Rule, Key: c.Key, Cost: -c.Cost})
+		if v.Remaining != algorithms.Unknown {
+			v.Remaining += c.Cost
+		}
+	}
+	return refunds
 }

@@ -5,20 +5,19 @@ package envoy
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 )
 
-// quiet is a handler that drops the line about a changed configuration while a limit that a request brings
-// is put in force. The limiter takes that for a change, and an operator has changed nothing.
-type quiet struct {
-	slog.Handler
-	on *atomic.Bool
-}
+// quiet is a handler that drops the line of the limiter about a changed configuration. The limiter takes a
+// limit that a request brings for a change, and an operator has changed nothing. Of a change of the files it
+// would show URLs and actors that no file has, see logChange.
+type quiet struct{ slog.Handler }
 
 // Handle implements slog.Handler.
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	if q.on.Load() && r.Message == "configuration changed" {
+	if r.Message == configurationChanged {
 		return nil
 	}
 	return q.Handler.Handle(ctx, r)
 }
+
+const configurationChanged = "configuration changed"

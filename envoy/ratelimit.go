@@ -66,8 +66,7 @@ type RateLimit struct {
 	brought sync.Map  // of *limit, by override
 	pool    sync.Pool // of *question
 
-	failed   atomic.Bool // the files as they were last read are not in force
-	bringing atomic.Bool // a limit of a request is put in force, see quiet
+	failed atomic.Bool // the files as they were last read are not in force
 
 	mu        sync.Mutex     // guards changes of the limits, and the rest
 	settings  *config.Config // in force
@@ -103,7 +102,7 @@ func OpenRateLimit(ctx context.Context, o RateLimitOptions) (*RateLimit, error) 
 		return nil, err
 	}
 	s.limiter, err = diana.Options{
-		Logger: slog.New(quiet{o.Logger.Handler(), &s.bringing}), RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
+		Logger: slog.New(quiet{o.Logger.Handler()}), RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
 	}.New(s.compose(a, s.settings))
 	if err != nil {
 		return nil, err
@@ -180,6 +179,11 @@ func (s *RateLimit) decide(ctx context.Context, r *rls.RateLimitRequest, q *ques
 	switch {
 	case err == nil:
 		defer d.Done()
+		if refunds := q.spent(&d); len(refunds) > 0 {
+			// If the limits have just been replaced, the charges stay: that refuses too much rather than too little.
+			undone, _ := s.limiter.Take(context.WithoutCancel(ctx), diana.Request{Path: "/" + r.GetDomain(), Charges: refunds})
+			undone.Done()
+		}
 		return q.answer(&d), nil
 	case ctx.Err() != nil:
 		return nil, status.FromContextError(ctx.Err()).Err()

@@ -198,7 +198,7 @@ func (r *round) charges() (ca, cb []limit.Charge) {
 		ch := limit.Charge{Key: r.key(), Cost: 1, Shadow: r.rnd.IntN(4) == 0}
 		ch.Debit = ch.Shadow && r.rnd.IntN(2) == 0
 		if r.rnd.IntN(3) == 0 {
-			ch.Cost = 1 + r.rnd.Int64N(p.n+2)
+			ch.Cost = r.rnd.Int64N(p.n + 3) // 0 only looks
 		}
 		if r.rnd.IntN(2) == 0 { // only a limit.Reserver uses it
 			ch.Longest = []int64{1, r.rnd.Int64N(3 * p.unit.Microseconds()), 1 << 52}[r.rnd.IntN(3)]

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/descriptors"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -23,9 +24,11 @@ func loadDescriptors(o *output, paths []string, merge bool) (*descriptors.Tree, 
 	if err != nil {
 		return nil, nil, o.descriptorFaults(err)
 	}
-	names := make([]string, len(files))
-	for i, f := range files {
-		names[i] = f.Name
+	names := make([]string, 0, len(files))
+	for _, f := range files {
+		if f.Data != nil {
+			names = append(names, f.Name)
+		}
 	}
 	return tree, names, nil
 }
@@ -134,7 +137,7 @@ func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries
 	if l != nil && !l.Unlimited {
 		rows := [][]string{
 			{"ALGO", "LIMIT", "FLAGS", "KEY"},
-			{l.Rule.Algorithm.Name(), descriptorLimit(l), descriptorFlags(l), legible(string(key))},
+			{l.Rule.Algorithm.Name(), descriptorLimit(l), descriptorFlags(l), legible(string(plan.AppendGiven(nil, string(key))))},
 		}
 		o.printf("\n%s", columns(rows, 1, 0))
 	}

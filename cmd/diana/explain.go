@@ -17,6 +17,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -58,7 +59,7 @@ func (c *explainCommand) Run(ctx context.Context, o *output) error {
 		return err
 	}
 	s := chosen(c.Config)
-	what := rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request}
+	what := rule.Request{Method: request.Method, Path: paths.Sent(request.URL), HTTP: request}
 	if !c.Peek {
 		loaded, err := s.load(o)
 		if err != nil {

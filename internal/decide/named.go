@@ -3,6 +3,7 @@
 package decide
 
 import (
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -38,13 +39,14 @@ func (e *Evaluation) spendDebited() {
 
 // refundNamed refunds the charges with a negative cost, in the store that counts and in the local one.
 func (e *Evaluation) refundNamed(now int64) {
-	from := 0
 	for i := range e.request.Charges {
 		ch := &e.request.Charges[i]
-		key := e.keys[from : from+len(ch.Key)]
-		if from += len(ch.Key); ch.Cost >= 0 {
+		if ch.Cost >= 0 {
 			continue
 		}
+		from := len(e.keys)
+		e.keys = plan.AppendGiven(e.keys, ch.Key)
+		key := e.keys[from:]
 		b := &e.limits.bound[e.rules[i].Slot]
 		refund := [1]limit.Charge{{Key: key, Cost: -ch.Cost, At: now, Outcome: limit.Outcome{Allowed: true}}}
 		local := b.known

@@ -162,6 +162,20 @@ a.yaml:7:106: descriptors[2].rate_limit.replaces[1].name: no rate_limit has the 
 	}
 }
 
+// A file without limits, such as one that was cut, has a warning: it can remove all limits of its domain.
+func TestFileWithoutLimits(t *testing.T) {
+	t.Parallel()
+	const want = `a.yaml:1:1: there is no rate_limit, so this file limits nothing in the domain "w"`
+	for _, text := range []string{"domain: w", "domain: w\ndescriptors:\n", "domain: w\ndescriptors: []\n", "domain: w\ndescriptors: [{key: k}]\n"} {
+		if got := parse(t, text).Warnings.Error(); got != want {
+			t.Errorf("%q has the warnings\n%s", text, got)
+		}
+	}
+	if got := parse(t, "domain: w\ndescriptors: [{key: k, rate_limit: {unlimited: true}}]").Warnings; len(got) > 0 {
+		t.Error(got)
+	}
+}
+
 // A program whose words lack the default algorithm must name one.
 func TestVocabularyWithoutWindows(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,10 @@ func Parse(files []File, v config.Vocabulary, o Options) (*Tree, error) {
 	var errs config.Errors
 	for i, f := range files {
 		readers[i] = &reader{parser: p, file: f.Name}
+		if f.Data == nil {
+			readers[i].warnings = config.Errors{{File: f.Name, Line: 1, Column: 1, Message: "it is no regular file, so it is not read"}}
+			continue
+		}
 		readers[i].read(f.Data)
 		errs = append(errs, sorted(readers[i].errs)...)
 	}
@@ -185,7 +189,11 @@ func (r *reader) domain(v value) {
 		m.get("domain").fail("the domain %s is given twice, first in %s, expected another, or --descriptors-merge to join the files", quote(name), r.placeText(first))
 		root = &node{at: root.at}
 	}
+	before := len(r.tree.limits)
 	r.descriptors(m.get("descriptors"), level{root, []string{name}, name})
+	if len(r.tree.limits) == before {
+		v.warn(v.node, "there is no rate_limit, so this file limits nothing in the domain %s", quote(name))
+	}
 }
 
 // descriptors reads a list of descriptors.

@@ -14,7 +14,7 @@ import (
 // Path returns the path by which a request is evaluated: escaped, as the client sent it. The error
 // is for a request target without a path that starts with a slash.
 func Path(r *http.Request) (string, *rule.PathError) {
-	path := r.URL.EscapedPath()
+	path := paths.Sent(r.URL)
 	switch {
 	case r.URL.Opaque != "": // it is unknown how the upstream reads it
 		return "", paths.Check(r.URL.Opaque)
@@ -61,7 +61,7 @@ func BelowServerError(status int) int {
 // paths.strange says so.
 func KeepBelow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path := r.URL.EscapedPath(); path != "" {
+		if path := paths.Sent(r.URL); path != "" {
 			if strange := paths.Check(path); strange != nil {
 				Reject(w, strange)
 				return

@@ -5,6 +5,7 @@
 package forwardauth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -85,7 +86,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // behindRoot returns the path of the original request that a gateway has appended to root, or "". ok is
 // false for another path than root and those below it.
 func behindRoot(r *http.Request) (behind string, ok bool) {
-	behind, ok = strings.CutPrefix(r.URL.EscapedPath(), root)
+	sent := cmp.Or(r.URL.RawPath, r.URL.EscapedPath()) // EscapedPath alone would decode a path that is not valid
+	behind, ok = strings.CutPrefix(sent, root)
 	switch {
 	case !ok:
 		return "", false

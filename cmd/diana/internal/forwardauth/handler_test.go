@@ -122,6 +122,54 @@ func TestOriginalRequest(t *testing.T) {
 	}
 }
 
+// Every form of a question has the same readings of the path.
+func TestReadings(t *testing.T) {
+	t.Parallel()
+	a := limits(t, "limits: [{url: /, rules: [{name: root, unit: day, rpu: 1000}]}, {url: /admin, rules: [{name: admin, unit: day, rpu: 1000}]},"+
+		"{url: '/{name}/z', rules: [{name: z, unit: day, rpu: 1000}]}]")
+	for path, want := range map[string]string{
+		"/admin#x":        "root admin 200",
+		"/admin#x/z":      "root admin z 200",
+		"/admin%23x":      "root 200",
+		"/x#/admin":       "root 200",
+		"/éa%2Fb/z":       "root z 200",
+		"/\"a%2Fb/z":      "root z 200",
+		"/|a%2Fb/z":       "root z 200",
+		"/é/%2e%2e/admin": " 429",
+		"/é/../admin":     "root admin 200",
+		"/x\\..\\admin":   " 429",
+		"/x\\z":           "root z 200",
+	} {
+		for _, fields := range [][]string{nil, {"X-Original-URI", path}, {"X-Forwarded-Uri", path}, {"X-Original-URL", "http://h" + path}} {
+			target := "/check"
+			if fields == nil {
+				target += path
+			}
+			var status int
+			got := a.charged(func() { status = a.ask("GET", target, fields...).Code })
+			if got = fmt.Sprint(got, " ", status); got != want {
+				t.Errorf("%s %q charges and gets %s, want %s", target, fields, got, want)
+			}
+		}
+	}
+}
+
+// Only a scheme makes a URI of the text before "://".
+func TestScheme(t *testing.T) {
+	t.Parallel()
+	a := limits(t, paths)
+	for uri, want := range map[string]string{
+		"https://h/b": "b 200", "H2+x-1.0://h/b": "b 200", "http:///b": "b 200",
+		"%0aADMINhttp://h/b": " 429", "1http://h/b": " 429", "://h/b": " 429", "a_b://h/b": " 429", "a:b://h/b": " 429", "http:/b": " 429", "é://h/b": " 429",
+	} {
+		var status int
+		got := a.charged(func() { status = a.ask("GET", "/check", "X-Original-URI", uri).Code })
+		if got = fmt.Sprint(got, " ", status); got != want {
+			t.Errorf("%q charges and gets %s, want %s", uri, got, want)
+		}
+	}
+}
+
 // A refusal has the configured status if that is below 500, or the one that the gateway asks for.
 func TestStatusOfRefusal(t *testing.T) {
 	t.Parallel()
