@@ -154,7 +154,7 @@ func readAPI(name string) (*apidiff.Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer z.Close()
+	defer func() { _ = z.Close() }() // only reads
 	api := &apidiff.Module{}
 	for _, entry := range z.File {
 		text, err := fs.ReadFile(z, entry.Name)

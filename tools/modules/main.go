@@ -3,13 +3,12 @@
 // Modules keeps the modules of the repository in agreement, so that "go get" works for each of them.
 // The first argument is a command, and -C names the repository's folder:
 //
-//	modules list                  prints the paths of the published modules
-//	modules check                 fails if the go.mod files or go.work disagree
-//	modules set VERSION           writes VERSION into every go.mod file and into go.work
-//	modules tidy [-w]             fails if a go.mod or go.sum file is not tidy; -w tidies it
-//	modules alone DIR COMMAND...  runs a command in a module's folder, with the versions that it requires
-//	modules proxy DIR             writes the published modules into DIR as a module proxy; prints their version
-//	modules api [-w]              fails if a published API changed incompatibly; -w records the API of today
+//	modules list          prints the paths of the published modules
+//	modules check         fails if the go.mod files or go.work disagree
+//	modules set VERSION   writes VERSION into every go.mod file and into go.work
+//	modules tidy [-w]     fails if a go.mod or go.sum file is not tidy; -w tidies it
+//	modules proxy DIR     writes the published modules into DIR as a module proxy; prints their version
+//	modules api [-w]      fails if a published API changed incompatibly; -w records the API of today
 package main
 
 import (
@@ -26,7 +25,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: modules [-C DIR] list | check | set VERSION | tidy [-w] | alone DIR COMMAND... | proxy DIR | api [-w]")
+var errUsage = errors.New("usage: modules [-C DIR] list | check | set VERSION | tidy [-w] | proxy DIR | api [-w]")
 
 // run runs one command.
 func run(args []string) error {
@@ -52,8 +51,6 @@ func run(args []string) error {
 		return t.set(args[0])
 	case command == "tidy" && (write || len(args) == 0):
 		return tidy(t, write)
-	case command == "alone" && len(args) > 1:
-		return alone(t, args[0], args[1:])
 	case command == "proxy" && len(args) == 1:
 		return printProxy(t, args[0])
 	case command == "api" && write:

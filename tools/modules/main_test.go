@@ -126,10 +126,6 @@ func TestTidy(t *testing.T) {
 	if now := read(t, root, "extra/go.mod"); now != good {
 		t.Errorf("extra/go.mod is\n%s, want\n%s", now, good)
 	}
-	modules(t, root, "alone extra go vet .")
-	modules(t, root, "alone other go vet .", "other")
-	write(t, root, map[string]string{"extra/x.go": "package extra\n\nvar x int = true\n"})
-	modules(t, root, "alone extra go vet .", "exit status")
 }
 
 // A program gets the published modules from the proxy, and no other module is there.

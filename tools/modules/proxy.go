@@ -45,7 +45,7 @@ func proxy(t *tree, dir, commit, version string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(source)
+	defer func() { _ = os.RemoveAll(source) }() // a temporary folder
 	archive := filepath.Join(source, "tree.tar")
 	if _, err := output(t.root, nil, "git", "archive", "-o", archive, commit); err != nil {
 		return err

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/mod/modfile"
 )
@@ -42,7 +39,7 @@ func tidyModule(t *tree, m *module, write bool) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(copied)
+	defer func() { _ = os.RemoveAll(copied) }() // a temporary folder
 	args := []string{"mod", "tidy", "-modfile=" + filepath.Join(copied, "go.mod")}
 	if !write {
 		args = append(args, "-diff")
@@ -63,25 +60,6 @@ func tidyModule(t *tree, m *module, write bool) error {
 		return err
 	}
 	return restored(t, filepath.Join(copied, "go.mod"), filepath.Join(dir, "go.mod"))
-}
-
-// alone runs a program in a module's folder with the versions that the module itself requires. In
-// go.work, the requirements of all modules select the versions together.
-func alone(t *tree, dir string, command []string) error {
-	i := slices.IndexFunc(t.modules, func(m *module) bool { return m.dir == path.Clean(dir) })
-	if i < 0 {
-		return fmt.Errorf("%s is not the folder of a module", dir)
-	}
-	copied, err := copyMod(t, t.modules[i])
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(copied)
-	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Dir = filepath.Join(t.root, dir)
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -modfile="+filepath.Join(copied, "go.mod"))
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	return cmd.Run()
 }
 
 // copyMod writes copies of a module's go.mod, which replaces the modules of this repository, and of

@@ -166,6 +166,9 @@ func TestImageRuns(t *testing.T) {
 		if err != nil || answer.StatusCode != http.StatusOK {
 			t.Errorf("%s: %v %v", lines.Text(), answer, err)
 		}
+		if err == nil {
+			_ = answer.Body.Close() // the status is enough
+		}
 		answered++
 	}
 	if answered != 2 {

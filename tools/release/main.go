@@ -46,7 +46,7 @@ func release(root, version string, dry bool) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = os.RemoveAll(work) }() // a temporary folder
 	clone, err := prepare(root, work, version, dry)
 	if err != nil {
 		return err
