@@ -1,6 +1,6 @@
 # Every check runs from this file. CI runs "make check".
 
-MODULES := . source/etcd source/etcd/etcdtest prometheus envoy cmd/diana bench examples/extension
+MODULES := . source/etcd source/etcd/etcdtest source/zookeeper prometheus envoy cmd/diana bench examples/extension
 # FUZZTIME is a number of inputs. With a time limit, a fuzz run can fail without a finding, because
 # its workers notice the end too late and report "context deadline exceeded".
 FUZZTIME ?= 30000x
