@@ -9,6 +9,7 @@ require (
 	github.com/diana-limiter/diana/envoy v0.0.0
 	github.com/diana-limiter/diana/prometheus v0.0.0
 	github.com/diana-limiter/diana/source/etcd v0.0.0
+	github.com/diana-limiter/diana/source/zookeeper v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
@@ -53,4 +54,5 @@ replace (
 	github.com/diana-limiter/diana/envoy => ../../envoy
 	github.com/diana-limiter/diana/prometheus => ../../prometheus
 	github.com/diana-limiter/diana/source/etcd => ../../source/etcd
+	github.com/diana-limiter/diana/source/zookeeper => ../../source/zookeeper
 )
