@@ -40,6 +40,7 @@ type options struct {
 	tls                bool
 	large              bool // texts of 8 MB are allowed
 	brief              bool // a session without messages expires after 4 s
+	long               bool // a session without messages expires after 10 minutes
 }
 
 // server is a real ZooKeeper, an ensemble of one.
@@ -115,7 +116,7 @@ func (s *server) run() {
 	s.t.Helper()
 	settings := []string{
 		"tickTime=2000", "dataDir=" + s.file("data"), "admin.enableServer=false",
-		"4lw.commands.whitelist=srvr,cons", "maxClientCnxns=0",
+		"4lw.commands.whitelist=srvr,cons,dump", "maxClientCnxns=0",
 	}
 	if s.options.tls {
 		settings = append(settings, "secureClientPortAddress=127.0.0.1", fmt.Sprintf("secureClientPort=%d", s.port),
@@ -126,6 +127,9 @@ func (s *server) run() {
 	}
 	if s.options.brief {
 		settings = append(settings, "maxSessionTimeout=4000")
+	}
+	if s.options.long {
+		settings = append(settings, "minSessionTimeout=600000", "maxSessionTimeout=600000")
 	}
 	must(s.t, os.WriteFile(s.file("zoo.cfg"), []byte(strings.Join(settings, "\n")), 0o600))
 	args := []string{

@@ -247,6 +247,40 @@ func TestWaitKeepsSession(t *testing.T) {
 	}
 }
 
+// Close ends the session, which would otherwise stay until its timeout. So does a Wait that is
+// canceled.
+func TestSessionEnds(t *testing.T) {
+	t.Parallel()
+	s := start(t, options{long: true})
+	for name, end := range map[string]func(source.Source, source.Document){
+		"Close": func(src source.Source, _ source.Document) { must(t, src.Close()) },
+		"Wait": func(src source.Source, d source.Document) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			if err := src.Wait(ctx, d); !errors.Is(err, context.Canceled) {
+				t.Errorf("found %v", err)
+			}
+		},
+	} {
+		src := open(t, source.Options{URL: parseURL(t, "zookeeper://"+s.addr()+"/diana")})
+		d, err := get(t, src)
+		must(t, err)
+		if said, err := s.ask("dump"); err != nil || !strings.Contains(said, session(d)) {
+			t.Errorf("found %s, %v, expected the session %s", said, err, session(d))
+		}
+		end(src, d)
+		if err := testproc.Poll(testproc.Patience, func() error {
+			said, err := s.ask("dump")
+			if strings.Contains(said, session(d)) {
+				err = errors.New("the session has not ended")
+			}
+			return err
+		}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // session returns the session that has read a document.
 func session(d source.Document) string {
 	id, _, _ := strings.Cut(d.Version, ".")
