@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
@@ -133,5 +134,107 @@ func TestChargesAtOnce(t *testing.T) {
 		if n := allowed.Load(); n != 50 {
 			t.Errorf("%d requests of cost 2 are allowed, want 50 of a limit of 100", n)
 		}
+	})
+}
+
+// A refused charge with Debit is made in the call that has refused it. In a second call it could count in
+// the next window.
+func TestDebitIsOneCall(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	l := limiterOf(t, diana.Options{RedisObserved: func(time.Duration) { calls.Add(1) }},
+		fmt.Sprintf(chargedRules, fmt.Sprintf("redis: {url: %q, timeout: 10s}", redistest.Start(t).URL()), ", scope: global"))
+	testproc.Eventually(t, connected(l))
+	debit := []rule.Charge{{Rule: "small", Key: "ann", Cost: 4, Debit: true}, {Rule: "large", Key: "ann", Cost: 1, Debit: true}}
+	charging(t, l, debit...)
+	before := calls.Load()
+	for range 10 {
+		charging(t, l, debit...)
+	}
+	if n := calls.Load() - before; n != 10 {
+		t.Errorf("10 requests over a limit took %d calls, want 10", n)
+	}
+	if _, left := charging(t, l, rule.Charge{Rule: "large", Key: "ann"}); left[0] != 89 {
+		t.Errorf("%d of 100 are left, want 89", left[0])
+	}
+}
+
+// A debit of the local store is undone if Redis refuses the request, and made once if Redis fails.
+func TestDebitBesideRedis(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	l := limiter(t, fmt.Sprintf(`
+redis: {url: %q, timeout: 3s}
+limits:
+- {url: /, rules: [{name: near, actor: account, unit: day, algo: W, rpu: 5, scope: local}]}
+- {url: /far, rules: [{name: far, actor: account, unit: day, algo: W, rpu: 2, scope: global, on_error: open}]}
+`, r.URL()))
+	testproc.Eventually(t, connected(l))
+	near := func(cost int64) rule.Charge { return rule.Charge{Rule: "near", Key: "ann", Cost: cost, Debit: true} }
+	far := rule.Charge{Rule: "far", Key: "ann", Cost: 2}
+	other := rule.Charge{Rule: "far", Key: "joe", Cost: 2} // no refusal of it is remembered
+	step := func(want bool, charges ...rule.Charge) {
+		t.Helper()
+		if allowed, left := charging(t, l, charges...); allowed != want {
+			t.Errorf("%+v is allowed %v with %v left, want %v", charges, allowed, left, want)
+		}
+	}
+	step(true, near(4), far)  // 4 of 5
+	step(false, near(4), far) // Redis refuses
+	step(true, near(3))       // 7 of 5
+	step(false, near(3), far)
+	r.Freeze()
+	step(true, near(2), other) // 9 of 5, after the local store was asked twice
+	one := rule.Charge{Rule: "near", Key: "ann", Cost: 1}
+	step(false, one)
+	step(true, near(-4))
+	step(false, one)
+	step(true, near(-1))
+	step(true, one)
+	step(false, one)
+}
+
+// A debited charge is refunded for a status that does not count, and a debited slot is released.
+func TestDebitsEnd(t *testing.T) {
+	t.Parallel()
+	const rules = `
+%s
+limits:
+- {url: /, rules: [{name: counted, actor: account, unit: day, algo: W, rpu: 5, charge: [200]%[2]s}]}
+- {url: /slots, rules: [{name: slots, actor: account, algo: C, rpu: 1%[2]s}]}
+`
+	test := func(t *testing.T, l *diana.Limiter) {
+		for _, name := range []string{"counted", "slots"} {
+			one := rule.Charge{Rule: name, Key: "ann", Cost: 1}
+			debit := rule.Charge{Rule: name, Key: "ann", Cost: 5, Debit: true}
+			var all []diana.Decision
+			for range 2 { // 10 of 5, and 10 slots of 1
+				d, err := l.Take(t.Context(), diana.Request{Charges: []rule.Charge{debit}})
+				if err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+				all = append(all, d)
+			}
+			if ok, _ := charging(t, l, one); ok {
+				t.Errorf("%s: a request is allowed beside two debits", name)
+			}
+			for _, d := range all {
+				d.SetStatus(503)
+				d.Done()
+			}
+			if ok, left := charging(t, l, one); !ok {
+				t.Errorf("%s: a request is refused after two debits have ended, with %v left", name, left)
+			}
+		}
+	}
+	t.Run("local", func(t *testing.T) {
+		t.Parallel()
+		test(t, limiter(t, fmt.Sprintf(rules, "", "")))
+	})
+	t.Run("global", func(t *testing.T) {
+		t.Parallel()
+		l := limiter(t, fmt.Sprintf(rules, fmt.Sprintf("redis: {url: %q, timeout: 10s}", redistest.Start(t).URL()), ", scope: global"))
+		testproc.Eventually(t, connected(l))
+		test(t, l)
 	})
 }

@@ -34,6 +34,20 @@ func serve(l *diana.Limiter, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
+// A byte that no URL may hold does not hide how the rest of the path is spelled, because routers can divide
+// the path as it was sent.
+func TestPathWithInvalidByte(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "limits: [{url: '/{name}/z', rules: [{name: none, unit: day, rpu: 0}]}]")
+	for target, want := range map[string]int{
+		"/éa%2Fb/z": 503, `/"a%2Fb/z`: 503, "/|a%2fb/z": 503, "/é/z": 503, "/é": 200, "/é/%2e%2e/a": 400, "/é/..%2fa": 400,
+	} {
+		if got := serve(l, httptest.NewRequest("GET", target, nil)).Code; got != want {
+			t.Errorf("%s gets %d, want %d", target, got, want)
+		}
+	}
+}
+
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,7 @@ var layout = []struct {
 
 	// Uses of the limiter.
 	{"envoy/compat", ""},
-	{"envoy", ". config internal/bounds internal/descriptors internal/httptext limit rule"},
+	{"envoy", ". config config/diff internal/bounds internal/descriptors internal/httptext internal/respond limit rule"},
 	{"prometheus", "."},
 	{"client", ". internal/actors internal/fields internal/waitqueue"},
 

@@ -4,6 +4,7 @@ package diana_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // told collects the calls of OnRefusal.
@@ -66,6 +68,45 @@ const refusing = `
 - url: /trial
   rules: [{name: trial, actor: ip, rpu: 0, mode: shadow}]
 `
+
+// A long key of a charge is hashed before any list remembers it. It stays the key of one counter.
+func TestLongKeyOfCharge(t *testing.T) {
+	t.Parallel()
+	l, o := telling(t)
+	long := strings.Repeat("x", 1<<20)
+	for _, key := range []string{strings.Repeat("y", 1024), long, long + "z", "sha256:" + strings.Repeat("0", 64)} {
+		if allowed, _ := charging(t, l, rule.Charge{Rule: "none", Key: key, Cost: 1}); allowed {
+			t.Fatal("a charge is allowed, want it refused")
+		}
+		if len(o.list) != 1 {
+			t.Fatalf("%d calls of OnRefusal, want 1", len(o.list))
+		}
+		actor := o.list[0].Actor
+		if o.list = nil; (len(key) == 1024) != (actor == key) || len(actor) > 1024 {
+			t.Errorf("a key of %d bytes is reported as %.80q, which has %d", len(key), actor, len(actor))
+		}
+	}
+	for _, top := range l.Status().Rules[0].TopRefused {
+		if len(top.Actor) > 1024 {
+			t.Errorf("the status has an actor of %d bytes", len(top.Actor))
+		}
+	}
+	onBothStores(t, func(t *testing.T, l *diana.Limiter) {
+		digest := sha256.Sum256([]byte(long))
+		for _, row := range []struct {
+			key  string
+			cost int64
+			left int64
+		}{
+			{long, 3, 2}, {long + "z", 1, 4}, {fmt.Sprintf("sha256:%x", digest), 1, 4}, {long, 2, 0}, {"ann", 1, 4}, {long, -2, -1}, {long, 0, 2},
+		} {
+			allowed, left := charging(t, l, rule.Charge{Rule: "small", Key: row.key, Cost: row.cost})
+			if !allowed || row.cost >= 0 && left[0] != row.left {
+				t.Errorf("a charge of %d to %.20s... leaves %v, want %d", row.cost, row.key, left, row.left)
+			}
+		}
+	})
+}
 
 // The first refusal of an actor under a rule is reported at once. Further ones are reported at most
 // once a minute, with their count.
@@ -226,4 +267,34 @@ func TestTopRefusedAcrossReload(t *testing.T) {
 	if got := l.Status().Rules[0].TopRefused; len(got) != 1 || got[0] != (diana.TopRefused{Actor: "account=3:ann;", Count: 2, Exact: true}) {
 		t.Error(got)
 	}
+}
+
+// Of a request that has several paths and methods, the report has those of the rule.
+func TestReportedReading(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := &told{}
+		c, err := config.Parse("test.yaml", []byte(`
+- {url: POST /login, rules: [{name: login, rpu: 0}]}
+- {url: /api, rules: [{name: api, unit: day, rpu: 1}]}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := diana.Options{Logger: slog.New(slog.DiscardHandler), OnRefusal: o.add}.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		request := diana.Request{Method: "GET", OtherMethods: []string{"PUT", "post"}, Path: "/harmless", OtherPaths: []string{"/a;v=1", "/x/../api"}}
+		for range 2 {
+			ask(t, l, request)
+		}
+		request.OtherPaths = []string{"/login"}
+		ask(t, l, request)
+		want := []string{"api all GET /x/../api shadow=false count=1 left=0", "login all post /login shadow=false count=1 left=0"}
+		if got := o.texts(); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }

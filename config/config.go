@@ -36,11 +36,21 @@ type Config struct {
 
 	withoutRedis Errors // warnings that apply only without Redis, see WithRemote
 	settings     bool   // see HasSettings
+
+	ends map[[2]int]Error // see EndPlace; by entry and rule
 }
 
 // HasSettings reports whether the parsed text has settings besides limits. A remote configuration
 // cannot have settings.
 func (c *Config) HasSettings() bool { return c.settings }
+
+// EndPlace returns the place of a rule that needs to learn how a request ends: of its key algo if the rule
+// counts slots, or else of charge. Message is empty. ok is false for other rules, and for a Config that a
+// program has built. The arguments are indexes in Limits and in Rules.
+func (c *Config) EndPlace(entry, rule int) (place Error, ok bool) {
+	place, ok = c.ends[[2]int{entry, rule}]
+	return place, ok
+}
 
 // Redis says how to reach Redis. Exactly one of URL, Cluster and Sentinel is set.
 type Redis struct {

@@ -62,11 +62,33 @@ func readEntry(v value) {
 	e.Rules = make([]rule.Rule, len(items))
 	for i, item := range items {
 		e.Rules[i] = readRule(item)
+		noteEnd(item, &e.Rules[i], [2]int{len(v.r.config.Limits), i})
 	}
 	if len(v.r.errs) == 0 && v.r.rules.beyond == nil { // otherwise a rule may be incomplete
 		warnOfAlike(items, e.Rules)
 	}
 	v.r.config.Limits = append(v.r.config.Limits, e)
+}
+
+// noteEnd notes the place of a rule that needs to learn how a request ends, see Config.EndPlace.
+func noteEnd(item value, r *rule.Rule, at [2]int) {
+	key := "charge"
+	switch {
+	case r.Algorithm.Held:
+		key = "algo"
+	case len(r.Charge) == 0:
+		return
+	}
+	n := item.node // where the default algorithm counts slots
+	for i := 0; i < len(item.node.Content); i += 2 {
+		if k := item.node.Content[i]; k.Value == key {
+			n = k
+		}
+	}
+	if item.r.config.ends == nil {
+		item.r.config.ends = map[[2]int]Error{}
+	}
+	item.r.config.ends[at] = item.r.place(n.Line, n.Column, "")
 }
 
 // warnOfAlike warns about unnamed rules that only their order distinguishes, once for each shape.

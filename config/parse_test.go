@@ -333,3 +333,25 @@ func parse1(t *testing.T, text string) *Config {
 	}
 	return c
 }
+
+// A configuration knows where its rules need to learn how a request ends, also those of a remote document.
+func TestEndPlace(t *testing.T) {
+	t.Parallel()
+	const text = "limits:\n- url: /a\n  rules:\n  - {name: fine, rpu: 1}\n  - {name: slots, algo: C, rpu: 1}\n- url: /b\n  rules:\n  - name: failures\n    rpu: 1\n    charge: [401]\n"
+	c, err := Parse("a.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote, err := DefaultVocabulary().ParseRemote("centre", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, c := range map[string]*Config{"a.yaml": c, "centre": (&Config{}).WithRemote(remote).Filled(DefaultVocabulary())} {
+		for at, want := range map[[2]int]string{{0, 0}: "", {0, 1}: file + ":5:19: ", {1, 0}: file + ":10:5: ", {2, 0}: ""} {
+			place, ok := c.EndPlace(at[0], at[1])
+			if ok != (want != "") || ok && place.String() != want {
+				t.Errorf("%v: %v, %v, want %q", at, place, ok, want)
+			}
+		}
+	}
+}

@@ -159,6 +159,7 @@ func (c *Config) WithRemote(document *Config) *Config {
 	whole := *c
 	whole.Source, whole.Version, whole.Limits = document.Source, document.Version, document.Limits
 	whole.Warnings = slices.Concat(c.Warnings, document.Warnings)
+	whole.ends = document.ends
 	whole.withoutRedis = nil // Warnings has them if they matter
 	if c.Redis == nil {
 		whole.Warnings = slices.Concat(c.Warnings, slices.Concat(document.Warnings, document.withoutRedis).sorted())

@@ -10,6 +10,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/diana-limiter/diana"
 	algorithms "github.com/diana-limiter/diana/limit"
@@ -62,7 +63,33 @@ func (q *question) answer(d *diana.Decision) *rls.RateLimitResponse {
 		}
 	}
 	r.ResponseHeadersToAdd = headers
+	r.DynamicMetadata = q.quotas(d)
 	return r
+}
+
+// quotas returns the metadata of a request under a limit with quota_mode, or nil if there is no such limit.
+// The fields are those of envoyproxy/ratelimit. Envoy can route by them, because the statuses are OK.
+func (q *question) quotas(d *diana.Decision) *structpb.Struct {
+	enabled := false
+	var over []*structpb.Value
+	for i := range q.items {
+		it := &q.items[i]
+		if it.charge < 0 || it.limit.Limit == nil || !it.limit.Quota {
+			continue
+		}
+		enabled = true
+		if !d.Verdicts[it.charge].Allowed && !it.limit.Shadow {
+			over = append(over, structpb.NewNumberValue(float64(i)))
+		}
+	}
+	if !enabled {
+		return nil
+	}
+	fields := map[string]*structpb.Value{"quotaModeEnabled": structpb.NewBoolValue(true)}
+	if len(over) > 0 {
+		fields["quotaModeViolations"] = structpb.NewListValue(&structpb.ListValue{Values: over})
+	}
+	return &structpb.Struct{Fields: fields}
 }
 
 // status sets the status of one descriptor.

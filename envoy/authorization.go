@@ -24,6 +24,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/httptext"
+	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -31,6 +32,9 @@ import (
 // rules of a Limiter. It is safe for concurrent use.
 type Authorization struct {
 	auth.UnimplementedAuthorizationServer
+
+	// OnInvalid is that of RateLimitOptions. Set it before the first question.
+	OnInvalid func(error)
 
 	limiter *diana.Limiter
 }
@@ -44,22 +48,20 @@ func NewAuthorization(limiter *diana.Limiter) *Authorization { return &Authoriza
 func (s *Authorization) Check(ctx context.Context, q *auth.CheckRequest) (*auth.CheckResponse, error) {
 	of := q.GetAttributes().GetRequest().GetHttp()
 	if of == nil {
-		return nil, status.Error(codes.InvalidArgument, "attributes.request.http is missing")
+		return nil, told(s.OnInvalid, errNoRequest)
 	}
-	code := s.limiter.Config().Response.Status
-	if code >= http.StatusInternalServerError {
-		code = http.StatusTooManyRequests
-	}
+	code := respond.BelowServerError(s.limiter.Config().Response.Status)
 	d, err := s.limiter.Take(ctx, original(q.GetAttributes(), of))
 	defer d.Done()
+	w := answer{header: http.Header{}}
 	var strange *rule.PathError
 	switch {
 	case errors.As(err, &strange):
-		return denied(code, nil, "This request was refused because "+strange.Error()+".\n"), nil
+		respond.RejectPath(&w, strange, code)
+		return denied(code, w.header, w.body.String()), nil
 	case err != nil:
 		return nil, status.FromContextError(err).Err()
 	}
-	w := answer{header: http.Header{}}
 	if d.Allowed {
 		d.SetFields(w.header)
 		return &auth.CheckResponse{Status: &rpc.Status{}, HttpResponse: &auth.CheckResponse_OkResponse{
@@ -70,10 +72,19 @@ func (s *Authorization) Check(ctx context.Context, q *auth.CheckRequest) (*auth.
 	return denied(code, w.header, w.body.String()), nil
 }
 
+var errNoRequest = status.Error(codes.InvalidArgument, "attributes.request.http is missing, expected the HTTP request that Envoy asks about")
+
+// told calls f, which may be nil, with err if that is InvalidArgument. It returns err.
+func told(f func(error), err error) error {
+	if f != nil && status.Code(err) == codes.InvalidArgument {
+		f(err)
+	}
+	return err
+}
+
 // original returns the request that Envoy asks about.
 func original(a *auth.AttributeContext, of *auth.AttributeContext_HttpRequest) diana.Request {
-	path, query, _ := strings.Cut(of.GetPath(), "?")
-	path, _, fragment := strings.Cut(path, "#")
+	path, short, query := httptext.Target(of.GetPath())
 	r := &http.Request{
 		Method: of.GetMethod(), Host: of.GetHost(), Header: make(http.Header, len(of.GetHeaders())),
 		URL: &url.URL{Path: path, RawQuery: query}, Body: http.NoBody,
@@ -93,8 +104,8 @@ func original(a *auth.AttributeContext, of *auth.AttributeContext_HttpRequest) d
 		r.RemoteAddr = net.JoinHostPort(at.GetAddress(), strconv.FormatUint(uint64(at.GetPortValue()), 10))
 	}
 	request := diana.Request{Method: r.Method, Path: path, HTTP: r}
-	if fragment {
-		request.OtherPaths = []string{strings.Split(of.GetPath(), "?")[0]}
+	if short != path {
+		request.OtherPaths = []string{short}
 	}
 	return request
 }

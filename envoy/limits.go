@@ -5,7 +5,6 @@ package envoy
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,14 +18,17 @@ import (
 	algorithms "github.com/diana-limiter/diana/limit"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/config/diff"
 	"github.com/diana-limiter/diana/internal/descriptors"
 	"github.com/diana-limiter/diana/rule"
 )
 
 // active is the limits in force. It never changes.
 type active struct {
-	tree   *descriptors.Tree
-	limits map[*descriptors.Limit]*limit
+	tree    *descriptors.Tree
+	version version // of the files
+	since   time.Time
+	limits  map[*descriptors.Limit]*limit
 }
 
 // limit is the limit of a descriptor: one of the files, or an override that the request has brought.
@@ -36,8 +38,8 @@ type limit struct {
 	current            *rls.RateLimitResponse_RateLimit
 }
 
-func newActive(tree *descriptors.Tree) *active {
-	a := &active{tree, make(map[*descriptors.Limit]*limit, len(tree.Limits()))}
+func newActive(tree *descriptors.Tree, v version) *active {
+	a := &active{tree, v, time.Now(), make(map[*descriptors.Limit]*limit, len(tree.Limits()))}
 	for _, l := range tree.Limits() {
 		a.limits[l] = &limit{l, l.Rule.Name, &rls.RateLimitResponse_RateLimit{
 			Name: l.Name, RequestsPerUnit: l.RequestsPerUnit, Unit: rls.RateLimitResponse_RateLimit_Unit(l.Unit),
@@ -60,13 +62,13 @@ func (s *RateLimit) read() ([]descriptors.File, version, error) {
 	return files, version(h.Sum(nil)), err
 }
 
-// parse returns the limits of files.
+// parse returns the limits of files, whose version s.version is.
 func (s *RateLimit) parse(files []descriptors.File, settings *config.Config) (*active, error) {
 	tree, err := descriptors.Parse(files, config.DefaultVocabulary(), descriptors.Options{Merge: s.options.Merge, Scope: scopeOf(settings)})
 	if err != nil {
 		return nil, err
 	}
-	return newActive(tree), nil
+	return newActive(tree, s.version), nil
 }
 
 // watchEvery is how often the files and the settings are looked at.
@@ -87,11 +89,7 @@ func (s *RateLimit) watch() {
 }
 
 // Failed reports whether the files were last read without success, so that earlier limits are in force.
-func (s *RateLimit) Failed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failed
-}
+func (s *RateLimit) Failed() bool { return s.failed.Load() }
 
 // Reload applies changes of the files and of the settings now. The limits in force stay if the new ones
 // have mistakes; the log says so once.
@@ -104,22 +102,33 @@ func (s *RateLimit) Reload() {
 	if err != nil {
 		unread = err.Error()
 	}
-	if settings == s.settings && v == s.version && unread == s.unread {
+	if settings == s.tried && v == s.version && unread == s.unread {
 		return
 	}
-	s.version, s.unread = v, unread
+	s.tried, s.version, s.unread = settings, v, unread
 	var a *active
 	if err == nil {
 		a, err = s.parse(files, settings)
 	}
+	before, was := s.active.Load(), s.settings
 	if err == nil {
 		err = s.apply(a, settings)
 	}
-	if s.failed = err != nil; s.failed {
+	if s.failed.Store(err != nil); err != nil {
 		s.options.Logger.Error("descriptors not changed", "error", err)
 		return
 	}
+	s.logChange(before, a, was, settings)
 	s.log(a)
+}
+
+// logChange logs how the limits and the settings in force differ from those before.
+func (s *RateLimit) logChange(before, a *active, was, settings *config.Config) {
+	old, now := *was, *settings
+	old.Limits, now.Limits = nil, nil // those of the other limiter
+	changes := append(diff.Configs(&old, &now), a.tree.Changes(before.tree)...)
+	c := s.limiter.Config()
+	s.options.Logger.Info(configurationChanged, "source", c.Source, "version", c.Version, "rules", len(c.Limits), "changes", changes)
 }
 
 // log logs what is in force, and what its author probably did not mean.
@@ -132,7 +141,7 @@ func (s *RateLimit) log(a *active) {
 
 // apply puts limits in force. s.mu is held.
 func (s *RateLimit) apply(a *active, settings *config.Config) error {
-	if err := s.limiter.Update(s.compose(a.tree, settings)); err != nil {
+	if err := s.limiter.Update(s.compose(a, settings)); err != nil {
 		return err
 	}
 	s.settings = settings
@@ -140,13 +149,18 @@ func (s *RateLimit) apply(a *active, settings *config.Config) error {
 	return nil
 }
 
+// bring puts the limits that requests have brought in force, beside those of the files. s.mu is held.
+func (s *RateLimit) bring() error {
+	return s.limiter.Update(s.compose(s.active.Load(), s.settings))
+}
+
 // compose returns the configuration of the limiter: the settings, and the limits of the files and of
 // requests. s.mu is held.
-func (s *RateLimit) compose(tree *descriptors.Tree, settings *config.Config) *config.Config {
+func (s *RateLimit) compose(a *active, settings *config.Config) *config.Config {
 	c := *settings
-	c.Warnings = nil // of the settings, which their own limiter logs
-	c.Source, c.Version = strings.Join(s.options.Paths, " "), hex.EncodeToString(s.version[:6])
-	c.Limits = slices.Concat(tree.Entries(), s.overrides.entries(scopeOf(settings)))
+	c.Warnings, c.Remote = nil, nil // the limiter of the settings logs and follows these
+	c.Source, c.Version = strings.Join(s.options.Paths, " "), hex.EncodeToString(a.version[:6])
+	c.Limits = slices.Concat(a.tree.Entries(), s.overrides.entries(scopeOf(settings)))
 	if c.Redis != nil {
 		redis := *c.Redis
 		redis.Prefix += redisPrefix
@@ -198,10 +212,10 @@ func (list overrides) entries(scope rule.Scope) []rule.Entry {
 func (s *RateLimit) override(of *common.RateLimitDescriptor_RateLimitOverride) (*limit, error) {
 	o := override{of.GetRequestsPerUnit(), descriptors.Unit(of.GetUnit())}
 	if o.unit.Duration() == 0 {
-		return nil, status.Errorf(codes.InvalidArgument, "limit of a descriptor: unit %d, expected SECOND to YEAR", int(o.unit))
+		return nil, status.Errorf(codes.InvalidArgument, "limit.unit: expected one of SECOND to YEAR, found %v", of.GetUnit())
 	}
 	if m := of.GetUnitMultiplier(); m != nil && m.GetValue() > 1 {
-		return nil, status.Error(codes.InvalidArgument, "limit of a descriptor: unit_multiplier is not supported")
+		return nil, status.Errorf(codes.InvalidArgument, "limit.unit_multiplier: expected 1, found %d", m.GetValue())
 	}
 	if l, ok := s.brought.Load(o); ok {
 		return l.(*limit), nil
@@ -216,9 +230,9 @@ func (s *RateLimit) override(of *common.RateLimitDescriptor_RateLimitOverride) (
 		s.brought.Delete(s.overrides[0])
 		s.overrides = s.overrides[1:]
 	}
-	if err := s.apply(s.active.Load(), s.settings); err != nil {
+	if err := s.bring(); err != nil {
 		s.overrides = before
-		return nil, status.Error(codes.Internal, errors.Join(errors.New("limit of a descriptor"), err).Error())
+		return nil, status.Error(codes.Internal, "limit: "+err.Error())
 	}
 	l := &limit{rule: o.name(), current: &rls.RateLimitResponse_RateLimit{
 		RequestsPerUnit: o.n, Unit: rls.RateLimitResponse_RateLimit_Unit(o.unit),

@@ -3,11 +3,14 @@
 package envoy
 
 import (
+	"bytes"
 	"math"
 	"strings"
 	"testing"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
@@ -15,6 +18,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -67,7 +71,7 @@ func TestStrangeMessages(t *testing.T) {
 		"a message over 4 MB": {bytesOf(t, large(mostMessage)), codes.ResourceExhausted, 0, 0},
 		"1024 descriptors":    {bytesOf(t, many), codes.OK, mostDescriptors, rls.RateLimitResponse_OVER_LIMIT},
 		"2^32-1 hits":         {bytesOf(t, manyHits), codes.OK, 1, rls.RateLimitResponse_OVER_LIMIT},
-		"invalid UTF-8":       {utf8, codes.Internal, 0, 0},
+		"invalid UTF-8":       {utf8, codes.OK, 1, rls.RateLimitResponse_OK},
 		"not a message":       {[]byte("\xff\xff\xff"), codes.Internal, 0, 0},
 		"nothing":             {nil, codes.InvalidArgument, 0, 0},
 	} {
@@ -83,6 +87,81 @@ func TestStrangeMessages(t *testing.T) {
 	}
 	if _, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), request("user=after")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A string that is not valid UTF-8 is read as newer versions of Envoy send it. So no client gets an error, which
+// Envoy can be set to ignore.
+func TestInvalidUTF8(t *testing.T) {
+	t.Parallel()
+	_, conn := serve(t, "limits: [{url: /b, rules: [{name: b, actor: 'header:X-User', unit: day, rpu: 1}]}]")
+	invoke := func(method string, m, answer proto.Message) error {
+		message, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		message = bytes.ReplaceAll(message, []byte("BAD"), []byte("\xff\xe2\x82"))
+		var reply []byte
+		if err := conn.Invoke(t.Context(), method, &message, &reply, grpc.ForceCodecV2(rawCodec{})); err != nil {
+			return err
+		}
+		return proto.Unmarshal(reply, answer)
+	}
+	for i, user := range []string{"éBADx", "é!!!x", "éBADx", "y"} {
+		var answer rls.RateLimitResponse
+		if err := invoke(shouldRateLimit, request("user="+user), &answer); err != nil {
+			t.Fatal(err)
+		}
+		if left := answer.GetStatuses()[0].GetLimitRemaining(); left != []uint32{4, 3, 2, 4}[i] {
+			t.Errorf("%d: %s has %d left", i, user, left)
+		}
+	}
+	for i, row := range []struct{ path, user string }{{"/b", "BAD"}, {"/b?BAD", "!!!"}, {"/BAD/../b", "BAD"}, {"/b", "joe"}} {
+		q := &auth.CheckRequest{Attributes: &auth.AttributeContext{Request: &auth.AttributeContext_Request{
+			Http: &auth.AttributeContext_HttpRequest{Method: "GET", Path: row.path, Headers: map[string]string{"x-user": row.user}},
+		}}}
+		var answer auth.CheckResponse
+		if err := invoke(auth.Authorization_Check_FullMethodName, q, &answer); err != nil {
+			t.Fatal(err)
+		}
+		if allowed := answer.GetDeniedResponse() == nil; allowed != []bool{true, false, false, true}[i] {
+			t.Errorf("%d: %v is allowed %v", i, row, allowed)
+		}
+	}
+}
+
+// A message whose strings cannot be found is not valid. It costs little, however deep it is.
+func TestDeepMessage(t *testing.T) {
+	t.Parallel()
+	_, conn := serve(t, "limits: []")
+	value := structpb.NewStringValue("BAD")
+	for range 5000 {
+		value = structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{value}})
+	}
+	message, err := proto.Marshal(&auth.CheckRequest{Attributes: &auth.AttributeContext{MetadataContext: &core.Metadata{
+		FilterMetadata: map[string]*structpb.Struct{"a": {Fields: map[string]*structpb.Value{"b": value}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	message = bytes.ReplaceAll(message, []byte("BAD"), []byte("\xff\xe2\x82"))
+	var reply []byte
+	err = conn.Invoke(t.Context(), auth.Authorization_Check_FullMethodName, &message, &reply, grpc.ForceCodecV2(rawCodec{}))
+	if status.Code(err) != codes.Internal {
+		t.Errorf("%v, want Internal", err)
+	}
+}
+
+// A compressed message is read, but not one that is too large when it is decompressed.
+func TestCompressedMessages(t *testing.T) {
+	t.Parallel()
+	_, conn := serve(t, "limits: []")
+	client := rls.NewRateLimitServiceClient(conn)
+	for size, want := range map[int]codes.Code{10: codes.OK, 1 << 20: codes.OK, 2 * mostMessage: codes.ResourceExhausted} {
+		_, err := client.ShouldRateLimit(t.Context(), request("user="+strings.Repeat("x", size)), grpc.UseCompressor("gzip"))
+		if status.Code(err) != want {
+			t.Errorf("%d bytes: %v, want %v", size, err, want)
+		}
 	}
 }
 

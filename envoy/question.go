@@ -5,14 +5,17 @@ package envoy
 import (
 	"math"
 	"net/http"
+	"slices"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/descriptors"
+	algorithms "github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -36,17 +39,17 @@ type item struct {
 func (q *question) ask(s *RateLimit, a *active, r *rls.RateLimitRequest) error {
 	q.items, q.charges = q.items[:0], q.charges[:0]
 	clear(q.replaced)
-	for _, d := range r.GetDescriptors() {
+	for i, d := range r.GetDescriptors() {
 		l, err := q.find(s, a, r.GetDomain(), d)
 		if err != nil {
-			return err
+			return ofDescriptor(i, err)
 		}
 		it := item{limit: l, charge: -1}
 		if l != nil && (l.Limit == nil || !l.Unlimited) {
 			it.charge = len(q.charges)
 			c := rule.Charge{Rule: l.rule, Key: string(q.key), Debit: s.options.ChargeAll || l.Limit != nil && l.Debit}
 			if c.Cost, err = hits(r, d); err != nil {
-				return err
+				return ofDescriptor(i, err)
 			}
 			if l.Limit != nil && l.Rule.Algorithm.Name() != "W" { // the others' arithmetic has a bound
 				c.Cost = min(max(c.Cost, -bounds.MaxN), bounds.MaxN)
@@ -58,6 +61,12 @@ func (q *question) ask(s *RateLimit, a *active, r *rls.RateLimitRequest) error {
 	q.replace()
 	q.merge()
 	return nil
+}
+
+// ofDescriptor puts the place of a descriptor before the message of a gRPC error.
+func ofDescriptor(i int, err error) error {
+	s := status.Convert(err)
+	return status.Errorf(s.Code(), "descriptors[%d].%s", i, s.Message())
 }
 
 // find returns the limit of a descriptor, or nil, and sets q.key to the key of its counter.
@@ -85,7 +94,7 @@ func hits(r *rls.RateLimitRequest, d *common.RateLimitDescriptor) (int64, error)
 		n = own.GetValue()
 	}
 	if n > math.MaxUint32 {
-		return 0, status.Errorf(codes.InvalidArgument, "hits_addend is %d, expected at most %d", n, uint32(math.MaxUint32))
+		return 0, status.Errorf(codes.InvalidArgument, "hits_addend: expected at most %d, found %d", uint32(math.MaxUint32), n)
 	}
 	if d.GetIsNegativeHits() {
 		return -int64(n), nil
@@ -153,4 +162,25 @@ func (q *question) charged(c *rule.Charge) int {
 		}
 	}
 	return -1
+}
+
+// spent makes d a refusal if a limit with debit has refused and was charged all the same. It returns the
+// refunds of the charges of the other limits, because a request that is refused is not charged to these.
+func (q *question) spent(d *diana.Decision) (refunds []rule.Charge) {
+	over := func(i int) bool { return q.charges[i].Debit && d.Verdicts[i].Refused() }
+	if !slices.ContainsFunc(q.items, func(it item) bool { return it.charge >= 0 && over(it.charge) }) {
+		return nil
+	}
+	d.Allowed = false
+	for i := range q.charges {
+		c, v := &q.charges[i], &d.Verdicts[i]
+		if c.Debit || c.Cost <= 0 || !v.Allowed {
+			continue
+		}
+		refunds = append(refunds, rule.Charge{Rule: c.Rule, Key: c.Key, Cost: -c.Cost})
+		if v.Remaining != algorithms.Unknown {
+			v.Remaining += c.Cost
+		}
+	}
+	return refunds
 }

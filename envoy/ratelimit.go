@@ -46,6 +46,12 @@ type RateLimitOptions struct {
 	// RedisObserved and OnRefusal are those of diana.Options.
 	RedisObserved func(time.Duration)
 	OnRefusal     func(diana.Refusal)
+
+	// OnInvalid is called with the error of each request that is not valid. OnUnknown is called for each
+	// request whose domain is in no file, and which is therefore allowed; near returns a domain of the files
+	// with a similar name, or "". Several goroutines call them, and they must return soon. Nil means none.
+	OnInvalid func(error)
+	OnUnknown func(domain string, near func() string)
 }
 
 // RateLimit is the service envoy.service.ratelimit.v3.RateLimitService. It finds limits in the files of
@@ -60,12 +66,14 @@ type RateLimit struct {
 	brought sync.Map  // of *limit, by override
 	pool    sync.Pool // of *question
 
-	mu        sync.Mutex // guards changes of the limits, and the rest
-	settings  *config.Config
+	failed atomic.Bool // the files as they were last read are not in force
+
+	mu        sync.Mutex     // guards changes of the limits, and the rest
+	settings  *config.Config // in force
 	overrides overrides
-	version   version // of the files as they were last read
-	unread    string  // why they could not be read; empty: they could
-	failed    bool    // they are not in force
+	tried     *config.Config // settings with which the files were last read
+	version   version        // of the files as they were last read
+	unread    string         // why they could not be read; empty: they could
 
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -81,7 +89,8 @@ func OpenRateLimit(ctx context.Context, o RateLimitOptions) (*RateLimit, error) 
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &RateLimit{options: o, settings: o.Settings(), stop: make(chan struct{})}
+	settings := o.Settings()
+	s := &RateLimit{options: o, settings: settings, tried: settings, stop: make(chan struct{})}
 	s.pool.New = func() any { return new(question) }
 	files, version, err := s.read()
 	if err != nil {
@@ -93,8 +102,8 @@ func OpenRateLimit(ctx context.Context, o RateLimitOptions) (*RateLimit, error) 
 		return nil, err
 	}
 	s.limiter, err = diana.Options{
-		Logger: o.Logger, RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
-	}.New(s.compose(a.tree, s.settings))
+		Logger: slog.New(quiet{o.Logger.Handler()}), RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
+	}.New(s.compose(a, s.settings))
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +116,21 @@ func OpenRateLimit(ctx context.Context, o RateLimitOptions) (*RateLimit, error) 
 	return s, nil
 }
 
-// Limiter returns what counts the limits, for metrics and status. Only the RateLimit changes it.
+// Limiter returns what counts the limits, for metrics. Only the RateLimit changes it.
 func (s *RateLimit) Limiter() *diana.Limiter { return s.limiter }
+
+// Status returns the state of the limits, as of a Limiter that follows the files. A rule is the limit of a
+// descriptor, or one that requests bring.
+func (s *RateLimit) Status() diana.Status {
+	status := s.limiter.Status()
+	c, since := &status.Config, s.active.Load().since
+	c.Since, c.LastReloadSuccess, c.LastReloadSuccessful = since, since, !s.failed.Load()
+	c.Reason = "the files of descriptors are valid"
+	if !c.LastReloadSuccessful {
+		c.Reason = "the files of descriptors are not valid, so earlier limits stay"
+	}
+	return status
+}
 
 // Close ends the watching of the files and the connection to Redis.
 func (s *RateLimit) Close() error {
@@ -121,7 +143,7 @@ func (s *RateLimit) Close() error {
 // descriptors, or with too many; then nothing is charged.
 func (s *RateLimit) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	if err := check(r); err != nil {
-		return nil, err
+		return nil, told(s.options.OnInvalid, err)
 	}
 	q := s.pool.Get().(*question)
 	defer s.pool.Put(q)
@@ -145,15 +167,23 @@ var errReplaced = errors.New("the limits have been replaced")
 func (s *RateLimit) decide(ctx context.Context, r *rls.RateLimitRequest, q *question) (*rls.RateLimitResponse, error) {
 	a := s.active.Load()
 	if err := q.ask(s, a, r); err != nil {
-		return nil, err
+		return nil, told(s.options.OnInvalid, err)
 	}
 	if len(q.charges) == 0 {
+		if f := s.options.OnUnknown; f != nil && !a.tree.Has(r.GetDomain()) {
+			f(r.GetDomain(), func() string { return a.tree.Near(r.GetDomain()) })
+		}
 		return q.answer(nil), nil
 	}
 	d, err := s.limiter.Take(ctx, diana.Request{Path: "/" + r.GetDomain(), Charges: q.charges})
 	switch {
 	case err == nil:
 		defer d.Done()
+		if refunds := q.spent(&d); len(refunds) > 0 {
+			// If the limits have just been replaced, the charges stay: that refuses too much rather than too little.
+			undone, _ := s.limiter.Take(context.WithoutCancel(ctx), diana.Request{Path: "/" + r.GetDomain(), Charges: refunds})
+			undone.Done()
+		}
 		return q.answer(&d), nil
 	case ctx.Err() != nil:
 		return nil, status.FromContextError(ctx.Err()).Err()
@@ -177,11 +207,11 @@ func check(r *rls.RateLimitRequest) error {
 	case n == 0:
 		return status.Error(codes.InvalidArgument, "rate limit descriptor list must not be empty")
 	case n > mostDescriptors:
-		return status.Errorf(codes.InvalidArgument, "%d descriptors, expected at most %d", n, mostDescriptors)
+		return status.Errorf(codes.InvalidArgument, "descriptors: expected at most %d, found %d", mostDescriptors, n)
 	}
 	for i, d := range r.GetDescriptors() {
 		if n := len(d.GetEntries()); n > mostEntries {
-			return status.Errorf(codes.InvalidArgument, "descriptor %d has %d entries, expected at most %d", i, n, mostEntries)
+			return status.Errorf(codes.InvalidArgument, "descriptors[%d].entries: expected at most %d, found %d", i, mostEntries, n)
 		}
 	}
 	return nil

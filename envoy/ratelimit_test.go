@@ -232,7 +232,7 @@ func TestOverrides(t *testing.T) {
 			{with(math.MaxUint32, typev3.RateLimitUnit_MONTH), "ok | ok 4294967294 of 4294967295/month"},
 			{with(0, typev3.RateLimitUnit_DAY), "over | over 0 of 0/day"},
 			{request("user=ann"), "ok | ok 4 of 5/year"},
-			{with(2, typev3.RateLimitUnit_UNKNOWN), "InvalidArgument: limit of a descriptor: unit 0, expected SECOND to YEAR"},
+			{with(2, typev3.RateLimitUnit_UNKNOWN), "InvalidArgument: descriptors[0].limit.unit: expected one of SECOND to YEAR, found UNKNOWN"},
 		} {
 			if got := ask(t, s, row.request); got != row.want {
 				t.Errorf("%d: %s, want %s", i, got, row.want)
@@ -261,11 +261,11 @@ func TestBadRequests(t *testing.T) {
 	huge := request("user=ann")
 	huge.Descriptors[0].HitsAddend = wrapperspb.UInt64(math.MaxUint64)
 	for want, r := range map[string]*rls.RateLimitRequest{
-		"InvalidArgument: rate limit domain must not be empty":                              {Descriptors: request("user=ann").Descriptors},
-		"InvalidArgument: rate limit descriptor list must not be empty":                     {Domain: "shop"},
-		"InvalidArgument: 1025 descriptors, expected at most 1024":                          many,
-		"InvalidArgument: descriptor 0 has 65 entries, expected at most 64":                 deep,
-		"InvalidArgument: hits_addend is 18446744073709551615, expected at most 4294967295": huge,
+		"InvalidArgument: rate limit domain must not be empty":                                                 {Descriptors: request("user=ann").Descriptors},
+		"InvalidArgument: rate limit descriptor list must not be empty":                                        {Domain: "shop"},
+		"InvalidArgument: descriptors: expected at most 1024, found 1025":                                      many,
+		"InvalidArgument: descriptors[0].entries: expected at most 64, found 65":                               deep,
+		"InvalidArgument: descriptors[0].hits_addend: expected at most 4294967295, found 18446744073709551615": huge,
 	} {
 		if got := ask(t, s, r); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -11,13 +11,14 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // for clients that compress; mostMessage bounds the result too
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 )
 
-// mostMessage is the size of the largest request, in bytes.
+// mostMessage is the size of the largest request in bytes, also after it is decompressed.
 const mostMessage = 4 << 20
 
 // streamWorkers is how many goroutines serve calls. A call that finds none free gets a new goroutine, whose
@@ -30,7 +31,7 @@ const streamWorkers = 128
 func NewServer(limits *RateLimit, authorization *Authorization, o ...grpc.ServerOption) *Server {
 	s := &Server{health: health.NewServer(), leaving: make(chan struct{})}
 	s.Server = grpc.NewServer(append([]grpc.ServerOption{
-		grpc.MaxRecvMsgSize(mostMessage), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(s.untilLeaving),
+		grpc.MaxRecvMsgSize(mostMessage), grpc.ForceServerCodecV2(newCodec()), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(s.untilLeaving),
 	}, o...)...)
 	if limits != nil {
 		rls.RegisterRateLimitServiceServer(s, limits)
@@ -69,7 +70,7 @@ func (s *Server) untilLeaving(service any, stream grpc.ServerStream, _ *grpc.Str
 }
 
 // tellFor is how long streams stay after the health service has answered that the server stops.
-const tellFor = 50 * time.Millisecond
+const tellFor = 500 * time.Millisecond
 
 // Shutdown stops the server. Calls in flight end first, until ctx ends; then they are cut off and the
 // error is ctx's. The health service answers at once that the server does not serve any more.

@@ -10,10 +10,11 @@ type Charge struct {
 	Key      []byte // the actor; the store reads it during the call and does not keep it
 	Cost     int64  // 0 or more; 0 only evaluates
 	Shadow   bool   // evaluate and count, but never refuse the request
+	Debit    bool   // of a Shadow: consume even if refused, into debt if necessary
 	Longest  int64  // under a Reserver: the longest wait that the caller accepts, in microseconds
 
 	// Outcome is the result, which the store sets. After an allowed Take, Remaining is less
-	// by Cost.
+	// by Cost. A refused charge with Debit keeps the outcome of the refusal.
 	Outcome Outcome
 
 	// At is the moment of the charge, and Ticket is what else the store needs to find the
@@ -49,8 +50,9 @@ type Store interface {
 
 	// Take evaluates all charges at one moment and reports whether the request is allowed.
 	// It is allowed if every charge is allowed that is not a shadow. Then Take makes every
-	// allowed charge, including shadows; otherwise it makes none. No other call sees only
-	// some of the charges. No two charges may have the same Counters and Key.
+	// allowed charge, including shadows, and debits every refused charge with Debit. Otherwise
+	// it makes none. No other call sees only some of the charges. No two charges may have the
+	// same Counters and Key.
 	//
 	// now is the moment by the caller's clock. A store with a clock of its own uses that
 	// instead, so that all callers have one clock. An error means that the store could not
@@ -78,8 +80,8 @@ type Store interface {
 	// Remaining is Unknown.
 	Debit(now int64, charges []Charge)
 
-	// Refund undoes what Take or Debit charged, if it still counts: all charges whose Outcome
-	// is allowed. The scheduled time of a waiting request becomes free. A store in one process
+	// Refund undoes what an allowed Take or Debit charged, if it still counts: all charges whose
+	// Outcome is allowed, and those with Debit. The scheduled time of a waiting request becomes free. A store in one process
 	// then moves the requests behind it up.
 	Refund(charges []Charge)
 

@@ -107,14 +107,14 @@ func (b *tokenBucket) Peek(s State, now, n int64) Outcome {
 		return Outcome{Wait: lack.until(0), Remaining: left, Reset: b.reset(left)}
 	}
 	most := b.last // the most that a bucket with n tokens can lack
-	if n > 1 {
+	if n != 1 {
 		most = b.sub(b.fill, n)
 	}
 	out := Outcome{Allowed: true}
 	if lack.after(most) {
 		out = Outcome{Wait: lack.less(most).at}
 	}
-	if out.Allowed || n > 1 {
+	if out.Allowed || n != 1 {
 		out.Remaining = b.remaining(lack)
 	}
 	out.Reset = b.reset(out.Remaining)
@@ -142,9 +142,10 @@ func (b *tokenBucket) Take(s State, now, n int64) uint64 {
 	return b.store(s, b.add(b.full(s, now), n))
 }
 
-// Decide implements Word. The usual request costs 1, and the usual step is whole microseconds.
+// Decide implements Word. The usual request costs 1, and the usual step is whole microseconds. A request without a
+// cost takes nothing.
 func (b *tokenBucket) Decide(head uint64, now, n int64) (uint64, Outcome) {
-	if n > 1 || b.den > 1 {
+	if n != 1 || b.den > 1 {
 		return decide(b, head, now, n)
 	}
 	lack := max(b.loadWord(head).at-now, 0)

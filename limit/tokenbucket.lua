@@ -28,9 +28,10 @@ end
 -- there are no fractions.
 local function peek_even(at, now, n, a)
   local room, step = now + a[5] - at, a[1] -- room is the time that the tokens in the bucket took
-  if room < 0 then room = 0 end
+  local debt = room < 0
+  if debt then room = 0 end
   local left = floor(room / step)
-  if n <= left then return true, 0, left, (left > 1 and left or 1) * step end
+  if n <= left and not debt then return true, 0, left, (left > 1 and left or 1) * step end
   if n > a[4] then return false, at - now, left, (left > 1 and left or 1) * step end
   if n == 1 then left = 0 end
   local wait = at + n * step - a[5] - now

@@ -176,6 +176,35 @@ func TestTokenBucketReset(t *testing.T) {
 	}
 }
 
+// A request without a cost takes nothing. It is refused only in debt.
+func TestTokenBucketWithoutCost(t *testing.T) {
+	m, err := TokenBucket().New(Limit{N: 2, Unit: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := m.(Word)
+	head, now := uint64(0), int64(1_000_000_000)
+	for _, step := range []struct {
+		debit   int64
+		allowed bool
+		wait    int64
+	}{{0, true, 0}, {2, true, 0}, {1, false, 500_000}} {
+		if step.debit > 0 {
+			head = m.(Debtor).Debit(State{Head: head}, now, step.debit)
+		}
+		next, out := w.Decide(head, now, 0)
+		if peeked := m.Peek(State{Head: head}, now, 0); peeked != out {
+			t.Errorf("after a debit of %d: Peek says %+v, Decide %+v", step.debit, peeked, out)
+		}
+		if out.Allowed != step.allowed || out.Wait != step.wait {
+			t.Errorf("after a debit of %d: %+v", step.debit, out)
+		}
+		if full := w.(*tokenBucket); full.full(State{Head: next}, now) != full.full(State{Head: head}, now) {
+			t.Errorf("after a debit of %d: a request without a cost changed the bucket", step.debit)
+		}
+	}
+}
+
 func TestTokenBucketTooSlow(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{

@@ -198,7 +198,7 @@ func (s *Store) Refund(charges []limit.Charge) {
 	r := &s.records
 	for i := range charges {
 		ch := &charges[i]
-		if !ch.Outcome.Allowed {
+		if !ch.Outcome.Allowed && !ch.Debit {
 			continue
 		}
 		if w, ok := ch.Ticket.(*waiter); ok {
@@ -212,7 +212,11 @@ func (s *Store) Refund(charges []limit.Charge) {
 		it := item{c: ch.Counters.(*counters)}
 		it.location = r.locate(it.c.id, hash)
 		if it.acquire() {
-			switch scheduled := ch.At + ch.Outcome.Wait; {
+			scheduled := ch.At
+			if ch.Outcome.Allowed { // a debit has no wait
+				scheduled += ch.Outcome.Wait
+			}
+			switch {
 			case it.c.queue != nil:
 				r.queues.refundUnwaited(&it, scheduled, ch.Cost)
 			case it.c.reserver != nil:

@@ -50,6 +50,8 @@ func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool
 			if c.clamped != nil {
 				ch.At = c.clamped.Moment(limit.State{Head: head}, now)
 			}
+		} else if ch.Debit {
+			return s.takeAll(now, one[:])
 		}
 		ch.Outcome, ch.Shared = out, false
 		return out.Allowed || ch.Shadow, nil
@@ -192,7 +194,7 @@ func (q *request) lockAll() bool {
 	return true
 }
 
-// decide evaluates the charges, makes all allowed ones or none, and unlocks the records.
+// decide evaluates the charges, makes all of them or none, and unlocks the records.
 func (q *request) decide(r *records) bool {
 	allowed := true
 	for i := range q.items {
@@ -214,8 +216,13 @@ func (q *request) decide(r *records) bool {
 	}
 	for i := range q.items {
 		it := &q.items[i]
-		if allowed && it.charge.Outcome.Allowed {
+		switch {
+		case !allowed:
+		case it.charge.Outcome.Allowed:
 			q.charge(r, it, wait)
+		case it.charge.Debit:
+			it.debit = true
+			it.apply(r, q.now)
 		}
 		it.unlock(it.head)
 	}

@@ -21,7 +21,7 @@ type words []word
 type word struct {
 	record     *record
 	meter      limit.Word
-	head, next uint64 // the state, and that after the charge; equal if the meter refuses the charge
+	head, next uint64 // the state, and that after the charge; equal if the charge is not made
 }
 
 // Bounds of what words are for.
@@ -71,7 +71,15 @@ func (ws words) evaluate(now int64, charges []limit.Charge) (allowed, known bool
 func (w *word) decide(head uint64, now int64, ch *limit.Charge) bool {
 	w.head = head
 	w.next, ch.Outcome = w.meter.Decide(head, now, ch.Cost)
-	return ch.Outcome.Allowed || ch.Shadow
+	return ch.Outcome.Allowed || ch.Shadow && w.shadow(now, ch)
+}
+
+// shadow evaluates a refused shadow, which is charged if it is a debit. It returns true.
+func (w *word) shadow(now int64, ch *limit.Charge) bool {
+	if ch.Debit {
+		w.next = limit.Debit(w.meter, limit.State{Head: w.head}, now, ch.Cost)
+	}
+	return true
 }
 
 // charge makes all charges. It makes none, and reports false, if a head has changed since evaluate and
@@ -95,7 +103,7 @@ func (ws words) charge(now int64, charges []limit.Charge) bool {
 		if i > 0 {
 			w.record.unlock(w.next)
 		}
-		if ch.Outcome.Allowed {
+		if ch.Outcome.Allowed || ch.Debit {
 			ch.At, ch.Ticket = ch.Counters.(*counters).moment(limit.State{Head: w.head}, now), nil
 		}
 	}

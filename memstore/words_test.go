@@ -31,7 +31,7 @@ func (s *slowStore) take(now int64, rules []int, charges []limit.Charge) (allowe
 	}
 	for i := range charges {
 		ch, m := &charges[i], s.meters[rules[i]]
-		if !allowed || !ch.Outcome.Allowed {
+		if !allowed || !ch.Outcome.Allowed && !ch.Debit {
 			continue
 		}
 		state := s.state(rules[i], ch.Key)
@@ -39,8 +39,13 @@ func (s *slowStore) take(now int64, rules []int, charges []limit.Charge) (allowe
 		if c, ok := m.(limit.Clamped); ok {
 			ch.At = c.Moment(state, now)
 		}
-		ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
-		s.heads[fmt.Sprint(rules[i], string(ch.Key))] = m.Take(state, now, ch.Cost)
+		change := m.Take
+		if ch.Outcome.Allowed {
+			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
+		} else {
+			change = func(s limit.State, now, n int64) uint64 { return limit.Debit(m, s, now, n) }
+		}
+		s.heads[fmt.Sprint(rules[i], string(ch.Key))] = change(state, now, ch.Cost)
 	}
 	return allowed
 }
@@ -82,6 +87,7 @@ func TestTakeAsSlowStore(t *testing.T) {
 					Cost:   rapid.OneOf(rapid.Just[int64](1), rapid.Int64Range(1, 5)).Draw(t, "cost"),
 					Shadow: rapid.IntRange(0, 3).Draw(t, "shadow") == 0,
 				}
+				want[i].Debit = want[i].Shadow && rapid.Bool().Draw(t, "debit")
 				got[i] = want[i]
 				got[i].Counters = handles[rule]
 			}
@@ -119,13 +125,14 @@ func TestExactInAnyOrder(t *testing.T) {
 			charges := make([]limit.Charge, len(order))
 			for i, rule := range order {
 				charges[i] = limit.Charge{Counters: handles[rule], Key: []byte{byte(rnd.IntN(actors))}, Cost: 1 + rnd.Int64N(3), Shadow: rnd.IntN(4) == 0}
+				charges[i].Debit = charges[i].Shadow && rnd.IntN(2) == 0
 			}
 			allowed, err := s.Take(context.Background(), now, charges)
 			if err != nil {
 				t.Error(err)
 			}
 			for i, rule := range order {
-				if ch := charges[i]; allowed && ch.Outcome.Allowed {
+				if ch := charges[i]; allowed && (ch.Outcome.Allowed || ch.Debit) {
 					used[rule][ch.Key[0]].Add(ch.Cost)
 				} else if allowed && !ch.Shadow {
 					t.Errorf("a request was allowed, and its charge %+v was refused", ch)
@@ -136,7 +143,13 @@ func TestExactInAnyOrder(t *testing.T) {
 	for rule := range rules {
 		for actor := range actors {
 			left := peek(t, s, handles[rule], now, string([]byte{byte(actor)})).Outcome.Remaining
-			if used := used[rule][actor].Load(); left != n[rule]-used {
+			used := used[rule][actor].Load()
+			if over := used - n[rule]; over > 0 { // by debits
+				debt := limit.Charge{Counters: handles[rule], Key: []byte{byte(actor)}, Cost: over + 1, At: now, Outcome: limit.Outcome{Allowed: true}}
+				s.Refund([]limit.Charge{debt})
+				left, used = peek(t, s, handles[rule], now, string([]byte{byte(actor)})).Outcome.Remaining, n[rule]-1
+			}
+			if left != n[rule]-used {
 				t.Errorf("rule %d, actor %d: %d remain after charges of %d to a limit of %d", rule, actor, left, used, n[rule])
 			}
 		}

@@ -31,7 +31,7 @@ var (
 	unitDesc = prometheus.NewDesc("diana_rule_unit_seconds",
 		"The unit of a rule. A rule that limits concurrency has none.", []string{"rule"}, nil)
 	rejectedDesc = prometheus.NewDesc("diana_rejected_total",
-		"Requests that were answered before any rule, with 400 because their path cannot be evaluated (path), or with 414 because it is too long (path_length).",
+		"Requests that were answered before any rule, by reason.",
 		[]string{"reason"}, nil)
 	degradedDesc = prometheus.NewDesc("diana_degraded",
 		"Whether the limiter decides global rules without Redis (1) or not (0).", nil, nil)

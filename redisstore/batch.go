@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"math"
 	"time"
 	"unique"
 
@@ -39,10 +40,12 @@ type group struct {
 	requests      int32
 	first, end    int32 // its charges in tables
 	granted       int32 // -1: a key holds a foreign value
+	whole         int32 // of these, the first ones of which no charge with Debit is refused
 	waits         bool  // has its own scheduled time in a queue
 	reserves      bool  // has its own scheduled time; its charges have the longest wait
 	peeks         bool  // only peeks
-	before, after int32 // indexes in reply: the outcomes of the first request, and of refused ones
+	debits        bool  // has charges with Debit
+	before, after int32 // indexes in reply: the outcomes of the first granted request, and of refused ones
 }
 
 // tables are the parts of a batch that nobody reads after it was sent. They are reused.
@@ -83,11 +86,11 @@ type key struct {
 type node struct {
 	after, key int32
 	c          *counters
-	cost       int64 // below 0 if it is a shadow
+	cost       int64 // below 0 if it is a shadow, and still less with Debit
 }
 
 type groupCharge struct {
-	key, limit int32 // from 1
+	key, limit int32 // from 1; limit is below 0 if a refused charge becomes a debit
 	cost       int64 // below 0 if it is a shadow
 	longest    int64 // Charge.Longest
 }
@@ -167,7 +170,11 @@ func (b *batch) take(charges []limit.Charge) entry {
 		waits = waits || c.queue
 		reserves = reserves || c.reserver
 		single = single || waits || reserves || c.apart && ch.Cost > 1
-		at = b.node(node{at, b.found[i], c, signedCost(ch)})
+		cost := signedCost(ch)
+		if ch.Debit {
+			cost += math.MinInt64 / 2
+		}
+		at = b.node(node{at, b.found[i], c, cost})
 	}
 	group := &b.groupAt[at-1]
 	if *group == 0 || single {
@@ -202,7 +209,11 @@ func (b *batch) newGroup(charges []limit.Charge) int32 {
 	g := group{first: int32(len(b.charges))}
 	for i := range charges {
 		ch := &charges[i]
-		b.charges = append(b.charges, groupCharge{b.found[i], b.limit(ch.Counters.(*counters)), signedCost(ch), ch.Longest})
+		l := b.limit(ch.Counters.(*counters))
+		if ch.Debit {
+			l, g.debits = -l, true
+		}
+		b.charges = append(b.charges, groupCharge{b.found[i], l, signedCost(ch), ch.Longest})
 	}
 	g.end = int32(len(b.charges))
 	b.groups = append(b.groups, g)
@@ -224,11 +235,11 @@ func (b *batch) debit(ch *limit.Charge) {
 
 func (b *batch) refund(ch *limit.Charge) {
 	at, c := ch.At, ch.Counters.(*counters)
-	switch {
-	case c.queue:
-		at = -(at + ch.Outcome.Wait) // the scheduled time that it leaves
-	case c.reserver:
+	if (c.queue || c.reserver) && ch.Outcome.Allowed { // a debit has no wait
 		at += ch.Outcome.Wait
+	}
+	if c.queue {
+		at = -at // the scheduled time that it leaves
 	}
 	b.refunds = append(b.refunds, refund{b.key(ch), b.limit(c), at, ch.Cost})
 }

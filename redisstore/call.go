@@ -148,10 +148,18 @@ func (b *batch) read(reply []byte) error {
 		}
 		g.granted = int32(numbers[at])
 		at++
-		size := int(g.end-g.first) * outcomeSize
+		g.whole = g.granted
+		if g.debits && g.granted > 0 {
+			if at >= len(numbers) || numbers[at] < 0 || numbers[at] > int64(g.granted) {
+				return errNoArray
+			}
+			g.whole = int32(numbers[at])
+			at++
+		}
+		size := g.size()
 		if g.granted > 0 {
 			g.before = int32(at)
-			at += size
+			at += size * int(g.granted-g.whole+min(g.whole, 1))
 		}
 		if 0 <= g.granted && (g.granted < g.requests || g.peeks) {
 			g.after = int32(at)
@@ -165,19 +173,43 @@ func (b *batch) read(reply []byte) error {
 	return nil
 }
 
+// size is how many numbers the outcomes of a request have.
+func (g *group) size() int { return int(g.end-g.first) * outcomeSize }
+
+// at returns the index in reply of the outcomes of the nth request, and how many equal requests were
+// charged after these outcomes and before that request.
+func (g *group) at(nth int32) (index int, before int64) {
+	switch {
+	case nth >= g.granted:
+		return int(g.after), 0
+	case nth >= g.whole:
+		return int(g.before) + g.size()*int(nth-g.whole+min(g.whole, 1)), 0
+	}
+	return int(g.before), int64(nth)
+}
+
 // grantedOf returns how much the kth charge of a group takes in all its requests.
 func (b *batch) grantedOf(g *group, k int) int64 {
-	o := b.reply[int(g.before)+k*outcomeSize:]
-	if o[0] == 0 {
-		return 0
-	}
 	ch := b.charges[int(g.first)+k]
-	cost := max(ch.cost, ^ch.cost)
-	if cost == 0 {
-		return 0
+	if ch.cost >= 0 || ch.limit < 0 {
+		return max(ch.cost, ^ch.cost) * int64(g.granted)
 	}
-	// A shadow may have room for only some of them.
-	return cost * min(int64(g.granted), max(o[2]/cost, 1))
+	cost, n := ^ch.cost, int64(0)
+	for nth := range g.granted { // a shadow may have room for only some of them
+		if at, before := g.at(nth); b.outcomeAt(at+k*outcomeSize, before, cost).Allowed {
+			n++
+		}
+	}
+	return cost * n
+}
+
+// outcomeAt returns the outcome of a charge from its index in reply, after as many equal charges.
+func (b *batch) outcomeAt(index int, before, cost int64) limit.Outcome {
+	n := b.reply[index:]
+	o := limit.Outcome{Allowed: n[0] == 1, Wait: n[1], Remaining: n[2], Reset: n[3]}
+	o.Allowed = o.Allowed && (before == 0 || o.Remaining >= (before+1)*cost)
+	o.Remaining = max(o.Remaining-before*cost, 0)
+	return o
 }
 
 // outcome sets the outcomes of a request when its batch is done.
@@ -190,21 +222,12 @@ func (p entry) outcome(charges []limit.Charge) (bool, error) {
 		return false, errForeign
 	}
 	allowed := p.nth < g.granted
-	at := g.after
-	if allowed {
-		at = g.before
-	}
+	at, before := g.at(p.nth)
 	for k := range charges {
 		ch := &charges[k]
-		n := p.reply[int(at)+k*outcomeSize:]
-		o := limit.Outcome{Allowed: n[0] == 1, Wait: n[1], Remaining: n[2], Reset: n[3]}
-		if allowed { // earlier requests of the group were charged before
-			nth := int64(p.nth)
-			o.Allowed = o.Allowed && (nth == 0 || o.Remaining >= (nth+1)*ch.Cost)
-			o.Remaining = max(o.Remaining-nth*ch.Cost, 0)
-			if o.Allowed {
-				o.Remaining = max(o.Remaining-ch.Cost, 0)
-			}
+		o := p.outcomeAt(at+k*outcomeSize, before, ch.Cost)
+		if allowed && o.Allowed {
+			o.Remaining = max(o.Remaining-ch.Cost, 0)
 		}
 		ch.Outcome = o
 		if !g.peeks {

@@ -23,8 +23,9 @@
 --   resets    how many, and for each: the key, the limit
 --   takes     how many, and for each: how many equal requests it stands for, or -1 for one with
 --             its own scheduled time, -2 for one with a longest wait, -3 for both, -4 for one
---             that only peeks; how many charges, and for each charge: its key, its limit, the
---             cost, or -1 minus the cost of a shadow, and with -2, -3 and -4 the longest wait
+--             that only peeks; how many charges, and for each charge: its key, its limit, below
+--             0 for a shadow that becomes a debit if it is refused; the cost, or -1 minus the
+--             cost of a shadow; and with -2, -3 and -4 the longest wait
 --
 -- Returns an error, and changes nothing, if the call arrives too late or Redis has lost the
 -- confirmed call. Otherwise it returns an array in the same form:
@@ -32,7 +33,8 @@
 --   changed   1 if something has changed, else 0
 --   takes     for each: how many of the equal requests are allowed, or -1 if a key holds a
 --             foreign value. If some are allowed, the outcomes before the first of them follow.
---             If some are not allowed, or the request only peeks, the outcomes after the last
+--             With debits, first the number of those follows that need no debit, and last the
+--             outcomes before each of the others. If some are not allowed, or the request only peeks, the outcomes after the last
 --             allowed one follow. An outcome has for each charge: allowed (1 or 0), wait,
 --             remaining, reset
 
@@ -134,19 +136,22 @@ for _ = 1, arg() do
   end
 end
 
+-- debit charges a state that was read, into debt if need be.
+local function debit(key, n)
+  local script, a = of[key].script, of[key].args
+  if script.debit then
+    script.debit(states[key], now, n, a)
+  else
+    local whole, _, left = script.peek(states[key], now, n, a, 0)
+    if not whole then n = min(n, left) end
+    if n > 0 then script.take(states[key], now, n, a) end
+  end
+  touch(key)
+end
+
 for _ = 1, arg() do
   local key, l, n = arg(), limits[arg()], arg()
-  if state(key, l) then
-    local script, a = of[key].script, of[key].args
-    if script.debit then
-      script.debit(states[key], now, n, a)
-    else
-      local whole, _, left = script.peek(states[key], now, n, a, 0)
-      if not whole then n = min(n, left) end
-      if n > 0 then script.take(states[key], now, n, a) end
-    end
-    touch(key)
-  end
+  if state(key, l) then debit(key, n) end
 end
 
 for _ = 1, arg() do
@@ -211,11 +216,12 @@ local function new_take_all()
   local shadows, rooms = {nil, nil, nil, nil}, {nil, nil, nil, nil}
   local allowed, waits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
   local remaining, resets = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-  local longest = {nil, nil, nil, nil}
+  local longest, debits = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 
   local function peek(i)
     local l = of[keys[i]]
     allowed[i], waits[i], remaining[i], resets[i] = l.peek(states[keys[i]], now, costs[i], l.args, longest[i])
+    rooms[i] = allowed[i] and max(floor(remaining[i] / costs[i]), 1) or 0
   end
 
   local function queues(i) return allowed[i] and not shadows[i] and of[keys[i]].script.delay end
@@ -224,15 +230,42 @@ local function new_take_all()
     for i = 1, charges do add_outcome(allowed[i], waits[i], remaining[i], resets[i]) end
   end
 
+  -- charge makes the charges of so many equal requests, as far as there is room, and debits of one.
+  local function charge(requests, charges, waiting)
+    local wait = 0 -- the longest wait: the request proceeds in all its queues at once
+    if waiting then
+      for i = 1, charges do
+        if queues(i) then wait = max(wait, waits[i]) end
+      end
+    end
+    for i = 1, charges do
+      local n = min(requests, rooms[i])
+      if n > 0 then
+        local key = keys[i]
+        local l = of[key]
+        l.take(states[key], now, n * costs[i], l.args)
+        if wait > 0 and queues(i) then
+          l.script.delay(states[key], wait - waits[i])
+          waits[i] = wait
+        end
+        touch(key)
+      elseif debits[i] and costs[i] > 0 then
+        debit(keys[i], costs[i])
+      end
+    end
+    add_outcomes(charges)
+  end
+
   return function(requests, charges)
-    local foreign = false
+    local foreign, debiting = false, false
     local waiting, reserves, peeks = requests == -1 or requests == -3, requests < -1, requests == -4
     if requests < 0 then requests = peeks and 0 or 1 end
     for i = 1, charges do
-      local key, cost = args[next_arg + 1], args[next_arg + 3]
+      local key, l, cost = args[next_arg + 1], args[next_arg + 2], args[next_arg + 3]
       local shadow = cost < 0
-      keys[i], costs[i], shadows[i] = key, shadow and -cost - 1 or cost, shadow
-      foreign = foreign or not state(key, limits[args[next_arg + 2]])
+      keys[i], costs[i], shadows[i], debits[i] = key, shadow and -cost - 1 or cost, shadow, l < 0
+      if l < 0 then l, debiting = -l, true end
+      foreign = foreign or not state(key, limits[l])
       next_arg = next_arg + 3
       longest[i] = 0
       if reserves then longest[i] = arg() end
@@ -242,35 +275,27 @@ local function new_take_all()
       result[filled] = -1
       return
     end
-    -- Every charge allows as many requests as remain.
+    -- Every charge allows as many requests as remain. The first whole ones need no debit.
     local granted = requests
     for i = 1, charges do
       peek(i)
-      rooms[i] = allowed[i] and max(floor(remaining[i] / costs[i]), 1) or 0
       if not shadows[i] and rooms[i] < granted then granted = rooms[i] end
     end
     result[filled] = granted
-    if granted > 0 then
-      local wait = 0 -- the longest wait: the request proceeds in all its queues at once
-      if waiting then
-        for i = 1, charges do
-          if queues(i) then wait = max(wait, waits[i]) end
-        end
-      end
+    local whole = granted
+    if debiting and granted > 0 then
       for i = 1, charges do
-        local n = min(granted, rooms[i])
-        if n > 0 then
-          local key = keys[i]
-          local l = of[key]
-          l.take(states[key], now, n * costs[i], l.args)
-          if wait > 0 and queues(i) then
-            l.script.delay(states[key], wait - waits[i])
-            waits[i] = wait
-          end
-          touch(key)
-        end
+        if debits[i] and rooms[i] < whole then whole = rooms[i] end
       end
-      add_outcomes(charges)
+      filled = filled + 1
+      result[filled] = whole
+    end
+    if whole > 0 then charge(whole, charges, waiting) end
+    for n = whole + 1, granted do
+      if n > 1 then
+        for i = 1, charges do peek(i) end
+      end
+      charge(1, charges, waiting)
     end
     if granted < requests or peeks then
       if granted > 0 then

@@ -19,6 +19,7 @@ type counting struct {
 	loses       bool  // Redis can lose its memory
 	start       bool  // the gateways start, each at its own time
 	restarts    uint8 // how many gateways crash and start again
+	debits      uint8 // requests consume even if refused, so many in a window at most; 0: they do not
 	flaws       flaws
 	bound       func(drips uint8) int // nil: nothing is checked
 }
@@ -45,6 +46,7 @@ type flaws struct {
 	endBoth        bool // a second return ends the unit in which both decide
 	silentLoss     bool // the client reconnects to a Redis without memory, and nobody notices
 	oldReplica     bool // Redis keeps the receipts of gateways that have written nothing lately
+	lateDebit      bool // a refused request that consumes is debited in a second call
 }
 
 type countGateway struct {
@@ -61,6 +63,7 @@ type countGateway struct {
 
 	flight  uint8 // other calls that are in flight while it is down already
 	pending uint8 // calls that are not carried out yet, of requests that the share refused
+	late    uint8 // second calls that are not sent yet, see flaws.lateDebit
 }
 
 type countState struct {
@@ -86,7 +89,7 @@ func (s countState) String() string {
 			for _, f := range []struct {
 				name string
 				n    uint8
-			}{{"both", g.both}, {"debit", g.debit}, {"carried", g.carried}, {"missing", g.missing}} {
+			}{{"both", g.both}, {"debit", g.debit}, {"carried", g.carried}, {"missing", g.missing}, {"late", g.late}} {
 				if f.n > 0 {
 					fmt.Fprintf(&b, " %s %d", f.name, f.n)
 				}
@@ -132,7 +135,7 @@ func (m counting) canonical(s countState) countState {
 		}
 	}
 	sorted(s.gateways[m.fails.named():m.gateways], func(g countGateway) uint64 {
-		return digits(uint8(g.link), g.both, digit(g.remembered)<<1|digit(g.wrote), g.local, g.debit, g.carried, g.missing, g.flight<<4|g.pending)
+		return digits(uint8(g.link), g.both, digit(g.remembered)<<1|digit(g.wrote), g.local, g.debit, g.carried, g.missing, g.flight<<4|g.pending, g.late)
 	})
 	return s
 }
@@ -140,7 +143,7 @@ func (m counting) canonical(s countState) countState {
 // allUp reports whether all gateways are up, and Redis remembers them.
 func (m counting) allUp(s *countState) bool {
 	for _, g := range s.gateways[:m.gateways] {
-		if g.link != up || !g.remembered {
+		if g.link != up || !g.remembered || g.late > 0 {
 			return false
 		}
 	}
@@ -165,6 +168,14 @@ func (m counting) check(s countState) error {
 }
 
 func (m counting) steps(s countState, visit func(event, countState)) {
+	if m.debits > 0 { // then no request is refused, so the number of requests has a bound
+		all := visit
+		visit = func(e event, t countState) {
+			if t.total <= m.debits {
+				all(e, t)
+			}
+		}
+	}
 	for i := range int(m.gateways) {
 		g := &s.gateways[i]
 		switch g.link {
@@ -182,7 +193,7 @@ func (m counting) steps(s countState, visit func(event, countState)) {
 			t.restarts++
 			visit(event{i, "crashes and starts again"}, t)
 		}
-		if g.pending > 0 && !s.away && s.count < m.n {
+		if g.pending > 0 && !s.away && m.takes(&s) {
 			t := s
 			t.count++
 			t.gateways[i].pending--
@@ -209,7 +220,15 @@ func (m counting) allow(s *countState, i int) {
 	s.ideal++
 }
 
+// takes reports whether Redis charges the next request.
+func (m counting) takes(s *countState) bool {
+	return s.count < m.n || m.debits > 0 && !m.flaws.lateDebit
+}
+
 func (m counting) hasRoom(g *countGateway) bool {
+	if m.debits > 0 {
+		return true
+	}
 	request, _ := m.costs()
 	share := m.share()
 	if m.flaws.wholeLimit && g.link == starting {
@@ -236,13 +255,23 @@ func (m counting) starting(s countState, i int, visit func(event, countState)) {
 func (m counting) up(s countState, i int, visit func(event, countState)) {
 	g := &s.gateways[i]
 	room := g.both == 0 || m.hasRoom(g)
-	if !s.away && room && s.count < m.n && (g.remembered || m.flaws.silentLoss) {
+	if !s.away && room && (m.takes(&s) || m.debits > 0) && (g.remembered || m.flaws.silentLoss) {
 		t := s
-		t.twice = !s.inexact && m.time != dripping && m.allUp(&s) && s.ideal >= m.n
-		t.count++
+		t.twice = m.debits == 0 && !s.inexact && m.time != dripping && m.allUp(&s) && s.ideal >= m.n
+		if m.takes(&s) {
+			t.count++
+		} else {
+			t.gateways[i].late++
+		}
 		t.gateways[i].wrote = m.flaws.oldReplica
 		m.allow(&t, i)
 		visit(event{i, "has a request allowed by Redis"}, t)
+	}
+	if !s.away && g.late > 0 {
+		t := s
+		t.count += g.late
+		t.gateways[i].late = 0
+		visit(event{i, "debits refused requests"}, t)
 	}
 	if g.remembered && !m.fails.possible(i, s.away) { // without memory the connection is lost too
 		return
@@ -271,11 +300,11 @@ func (m counting) timeOut(s countState, i int, visit func(event, countState)) {
 	t = s
 	switch {
 	case !g.remembered: // what was carried out is lost
-	case s.count >= m.n && room && m.flaws.silentReceipts:
+	case !m.takes(&s) && room && m.flaws.silentReceipts:
 		t.gateways[i].carried++
 		m.allow(&t, i)
 		visit(event{i, "has a call refused, loses the answer, and allows the request"}, t)
-	case s.count >= m.n: // as if the call had not been carried out
+	case !m.takes(&s): // as if the call had not been carried out
 	case room:
 		t.count++
 		t.gateways[i].carried++
@@ -304,7 +333,7 @@ func (m counting) down(s countState, i int, visit func(event, countState)) {
 	if s.away {
 		return
 	}
-	if g.missing > 0 && s.count < m.n {
+	if g.missing > 0 && m.takes(&s) {
 		t := s
 		t.count++
 		t.gateways[i].missing--
@@ -406,7 +435,7 @@ func (m counting) pass(s countState, visit func(event, countState)) {
 			}
 			next.gateways[i] = countGateway{
 				link: g.link, both: max(g.both, 1) - 1, remembered: g.remembered,
-				flight: g.flight, pending: g.pending + g.missing,
+				flight: g.flight, pending: g.pending + g.missing, late: g.late,
 			}
 		}
 		visit(event{everyone, "the next window begins"}, next)

@@ -25,6 +25,8 @@
 //     as well, and for one unit its share and Redis both decide.
 //   - A gateway that returns reports the exact number of its concurrency slots instead.
 //   - A gateway that starts waits for Redis, and believes it.
+//   - A request can consume even if it is refused. Redis then refuses and debits it in one step,
+//     so it counts in its own window, and its receipt covers both.
 //
 // The bounds, with s for the share. "Down" means that any gateway loses Redis and returns at
 // any time and any number of times; a cut-off gateway and an unreachable Redis are

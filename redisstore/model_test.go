@@ -58,6 +58,29 @@ func TestModelOfWindows(t *testing.T) {
 	}
 }
 
+// Requests that consume even if they are refused are all counted in their window, and once. Only a late call
+// of the window before can add to them.
+func TestModelOfDebits(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]counting{
+		"no outage":                 {n: 2, gateways: 3},
+		"full outage":               {n: 2, gateways: 2, fails: allAtOnce},
+		"down":                      {n: 2, gateways: 2, fails: anyLink},
+		"down, two calls in flight": {n: 2, gateways: 2, fails: anyLink, calls: 1},
+	} {
+		m.time, m.debits = windows, 5
+		m.bound = func(uint8) int { return int(m.debits) }
+		most := uint8(0)
+		states, found := explore(m, func(s countState) { most = max(most, s.count) })
+		t.Logf("%-36s n=%d g=%d: %7d states, Redis counts at most %d", name, m.n, m.gateways, states, most)
+		if found != nil {
+			t.Errorf("%s: %v%s", name, found.err, found.trace)
+		} else if most < m.debits {
+			t.Errorf("%s: Redis counts at most %d, want %d", name, most, m.debits)
+		}
+	}
+}
+
 func TestModelOfBuckets(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -169,6 +192,7 @@ func TestModelFindsFlaws(t *testing.T) {
 		{"a second return ends the unit of both", counting{n: 4, gateways: 2, fails: anyLink, loses: true, time: windows}, flaws{endBoth: true}, 6},
 		{"nobody notices the loss of memory", counting{n: 4, gateways: 2, loses: true, time: windows}, flaws{silentLoss: true}, 6},
 		{"a replica takes over with old receipts", counting{n: 4, gateways: 2, loses: true, time: windows}, flaws{oldReplica: true}, 6},
+		{"a refused request is debited in a second call", counting{n: 2, gateways: 2, time: windows, debits: 5}, flaws{lateDebit: true}, 5},
 	} {
 		row.m.bound = func(uint8) int { return row.bound }
 		flawed := row.m

@@ -163,7 +163,7 @@ func (s *Store) Refund(charges []limit.Charge) {
 	s.schedule.leave(charges)
 	for i := range charges {
 		ch := &charges[i]
-		if !ch.Outcome.Allowed {
+		if !ch.Outcome.Allowed && !ch.Debit {
 			continue
 		}
 		c := ch.Counters.(*counters)

@@ -62,12 +62,15 @@ func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (boo
 	}
 	for i := range charges {
 		ch := &charges[i]
-		if !allowed || !ch.Outcome.Allowed {
-			continue
-		}
-		ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
 		c := ch.Counters.(counters)
-		c.charge(ch, now, c.meter.Take)
+		switch {
+		case !allowed:
+		case ch.Outcome.Allowed:
+			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
+			c.charge(ch, now, c.meter.Take)
+		case ch.Debit:
+			c.charge(ch, now, c.debit)
+		}
 	}
 	return allowed, nil
 }
@@ -101,9 +104,12 @@ func (m *Meters) Debit(now int64, charges []limit.Charge) {
 		ch := &charges[i]
 		c := ch.Counters.(counters)
 		ch.Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
-		c.charge(ch, now, func(s limit.State, now, n int64) uint64 { return limit.Debit(c.meter, s, now, n) })
+		c.charge(ch, now, c.debit)
 	}
 }
+
+// debit is the change that a debit makes to a state.
+func (c counters) debit(s limit.State, now, n int64) uint64 { return limit.Debit(c.meter, s, now, n) }
 
 // charge changes the state of a charge by the method change of its meter.
 func (c counters) charge(ch *limit.Charge, now int64, change func(s limit.State, now, n int64) uint64) {
@@ -125,13 +131,13 @@ func (m *Meters) Refund(charges []limit.Charge) {
 	defer m.mu.Unlock()
 	for i := range charges {
 		ch := &charges[i]
-		if !ch.Outcome.Allowed {
+		if !ch.Outcome.Allowed && !ch.Debit {
 			continue
 		}
 		c := ch.Counters.(counters)
 		s := c.states[string(ch.Key)]
 		at := ch.At
-		if _, ok := c.meter.(limit.Reserver); ok {
+		if _, ok := c.meter.(limit.Reserver); ok && ch.Outcome.Allowed {
 			at += ch.Outcome.Wait
 		}
 		s.Head = c.meter.Refund(s, at, ch.Cost)

@@ -75,7 +75,7 @@ type Identity struct {
 // exceptions, overrides and cost of the rule do not matter.
 type Charge struct {
 	Rule string // the name of the rule
-	Key  string // of the actor: any text; the key of a rule for all clients is empty
+	Key  string // of the actor: any text, hashed if over 1,024 bytes; that of a rule for all clients is empty
 
 	// Cost is how much of the limit the request consumes. A negative cost refunds as much, if the
 	// request is allowed. Zero consumes nothing, and its Verdict says what remains.

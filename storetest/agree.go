@@ -195,9 +195,10 @@ func (r *round) peek(ca, cb []limit.Charge) (allowed bool) {
 func (r *round) charges() (ca, cb []limit.Charge) {
 	for _, i := range r.rnd.Perm(len(r.pairs))[:1+r.rnd.IntN(len(r.pairs))] {
 		p := r.pairs[i]
-		ch := limit.Charge{Key: r.key(), Cost: 1, Shadow: r.rnd.IntN(8) == 0}
+		ch := limit.Charge{Key: r.key(), Cost: 1, Shadow: r.rnd.IntN(4) == 0}
+		ch.Debit = ch.Shadow && r.rnd.IntN(2) == 0
 		if r.rnd.IntN(3) == 0 {
-			ch.Cost = 1 + r.rnd.Int64N(p.n+2)
+			ch.Cost = r.rnd.Int64N(p.n + 3) // 0 only looks
 		}
 		if r.rnd.IntN(2) == 0 { // only a limit.Reserver uses it
 			ch.Longest = []int64{1, r.rnd.Int64N(3 * p.unit.Microseconds()), 1 << 52}[r.rnd.IntN(3)]
@@ -225,7 +226,7 @@ func (r *round) succeeded(errA, errB error) {
 func describe(ok bool, charges []limit.Charge) string {
 	text := fmt.Sprintln("allowed:", ok)
 	for _, ch := range charges {
-		text += fmt.Sprintf("%d by %s, shadow %v: %+v\n", ch.Cost, ch.Key, ch.Shadow, ch.Outcome)
+		text += fmt.Sprintf("%d by %s, shadow %v, debit %v: %+v\n", ch.Cost, ch.Key, ch.Shadow, ch.Debit, ch.Outcome)
 	}
 	return text
 }

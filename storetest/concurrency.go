@@ -39,6 +39,37 @@ func debitsUnderConcurrency(s *subject) {
 	}
 }
 
+// Of shadows with Debit as many are allowed as the limit has room for, and all consume.
+func debitsShadowsUnderConcurrency(s *subject) {
+	const room = callers * offered / 2
+	for _, a := range s.instant() {
+		c, open := s.counters("debited shadows", a, room), s.counters("beside debited shadows", a, callers*offered)
+		var allowed atomic.Int64
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for i := range offered {
+					charges := []limit.Charge{charge(c, "x", 1), charge(open, "x", 1)}[:1+i%2]
+					charges[0].Shadow, charges[0].Debit = true, true
+					if !s.take(charges...) {
+						s.Errorf("%s: a shadow has refused a request", a.Name())
+					}
+					if charges[0].Outcome.Allowed {
+						allowed.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := allowed.Load(); n != room {
+			s.Errorf("%s: %d shadows were allowed, want %d", a.Name(), n, room)
+		}
+		if n, beside := s.left(c, "x"), s.left(open, "x"); n != 0 || beside != room {
+			s.Errorf("%s: %d are left, want 0, and %d beside them, want %d", a.Name(), n, beside, room)
+		}
+	}
+}
+
 // A refund makes room at once, also while many requests take and refund.
 func refundsUnderConcurrency(s *subject) {
 	for _, a := range s.instant() {

@@ -155,6 +155,48 @@ func debitsIntoDebt(s *subject) {
 	}
 }
 
+// A shadow with Debit is charged although it is refused, unless another charge refuses the request.
+func debitsRefusedShadows(s *subject) {
+	for _, a := range s.instant() {
+		c, narrow := s.counters("debited shadow", a, 5), s.counters("beside a debited shadow", a, 2)
+		debited := func(n int64, others ...limit.Charge) []limit.Charge {
+			charges := append([]limit.Charge{charge(c, "x", n)}, others...)
+			charges[0].Shadow, charges[0].Debit = true, true
+			return charges
+		}
+		first := debited(3)
+		if !s.take(first...) || !first[0].Outcome.Allowed || first[0].Outcome.Remaining != 2 {
+			s.Errorf("%s: 3 of 5: %+v", a.Name(), first[0].Outcome)
+		}
+		if s.take(debited(4, charge(narrow, "x", 3))...) {
+			s.Errorf("%s: a refusal was overruled", a.Name())
+		}
+		if out := s.peek(charge(c, "x", 1))[0]; out.Remaining != 2 {
+			s.Errorf("%s: after a refused request %d of 5 are left, want 2", a.Name(), out.Remaining)
+		}
+		second := debited(4, charge(narrow, "x", 1)) // 7 of 5
+		if !s.take(second...) || second[0].Outcome.Allowed || second[0].Outcome.Remaining != 2 || second[0].Outcome.Wait <= 0 {
+			s.Errorf("%s: 4 where 2 are left: %+v", a.Name(), second[0].Outcome)
+		}
+		if s.take(charge(c, "x", 1)) {
+			s.Errorf("%s: 7 of 5 are used, and a request was allowed", a.Name())
+		}
+		third := debited(4)
+		s.take(third...)
+		s.store.Refund(third)
+		s.store.Refund(second)
+		// An algorithm can cut off debt, so a refund can return more than was debited.
+		if n, beside := s.left(c, "x"), s.left(narrow, "x"); n < 2 || n > 5 || beside != 2 {
+			s.Errorf("%s: after refunds %d of 5 are left, and %d of 2 beside them", a.Name(), n, beside)
+		}
+		closed := []limit.Charge{charge(s.counters("debited shadow, closed", a, 0), "x", 1)}
+		closed[0].Shadow, closed[0].Debit = true, true
+		if !s.take(closed...) || closed[0].Outcome.Allowed {
+			s.Errorf("%s: a debit at a limit of 0: %+v", a.Name(), closed[0].Outcome)
+		}
+	}
+}
+
 func outcomesSayWhatRemains(s *subject) {
 	for _, a := range s.instant() {
 		c := s.counters("left", a, 2)

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/paths"
 )
 
 // accessLog returns a filter that logs one line for each request, when it ends. It is behind the
@@ -29,7 +31,7 @@ func accessLog(logger *slog.Logger, names func(*http.Request) []slog.Attr) filte
 				line := slog.NewRecord(now, slog.LevelInfo, "request", 0)
 				attrs := append(make([]slog.Attr, 0, 10),
 					slog.String("method", r.Method),
-					slog.String("path", r.URL.EscapedPath()),
+					slog.String("path", paths.Sent(r.URL)),
 					slog.Int("status", rec.status),
 					slog.Int64("bytes", rec.bytes),
 					slog.String("duration", now.Sub(start).String()), // with its unit in JSON too

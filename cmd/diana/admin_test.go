@@ -71,6 +71,9 @@ func ask(t *testing.T, h http.Handler, method, path string) (int, string) {
 	return w.Code, string(body)
 }
 
+// only returns the state of a gateway without descriptors.
+func only(l *diana.Limiter) func() state { return func() state { return newState(l, nil) } }
+
 func TestAdmin(t *testing.T) {
 	t.Parallel()
 	well := newLimiter(t, generous)
@@ -100,17 +103,38 @@ func TestAdmin(t *testing.T) {
 		{"other method", well, no, "PUT", "/status", 405, ""},
 		{"other method", well, no, "DELETE", "/readyz", 405, ""},
 	} {
-		h := newAdmin(test.limiter, test.draining, newRegistry(test.limiter, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
+		h := newAdmin(only(test.limiter), test.draining, newRegistry(test.limiter, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
 		if status, body := ask(t, h, test.method, test.path); status != test.status || !strings.HasPrefix(body, test.body) {
 			t.Errorf("%s: %s %s: %d %.40q", test.name, test.method, test.path, status, body)
 		}
 	}
 }
 
+// A gateway is degraded if its limits of descriptors are. /status shows both.
+func TestAdminOfDescriptors(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(t, generous)
+	now := func() state { return state{l.Status(), &diana.Status{Degraded: true, Gateways: 7}} }
+	h := newAdmin(now, func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if _, body := ask(t, h, "GET", path); body != "degraded\n" {
+			t.Errorf("%s: %q", path, body)
+		}
+	}
+	_, body := ask(t, h, "GET", "/status")
+	var s struct {
+		Gateways    int
+		Descriptors struct{ Gateways int }
+	}
+	if err := json.Unmarshal([]byte(body), &s); err != nil || s.Gateways != 1 || s.Descriptors.Gateways != 7 {
+		t.Error(err, body)
+	}
+}
+
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, "url: /\nrules: [{name: one, rpu: 1, scope: global, on_error: closed}]")
-	h := newAdmin(l, func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
+	h := newAdmin(only(l), func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
 	code, body := ask(t, h, "GET", "/status")
 	var s diana.Status
 	if err := json.Unmarshal([]byte(body), &s); err != nil {

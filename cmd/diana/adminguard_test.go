@@ -18,7 +18,7 @@ import (
 func TestAdminGuard(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(t, generous)
-	admin := newAdmin(l, func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
+	admin := newAdmin(only(l), func() bool { return false }, newRegistry(l, dianaprom.NewRedisCalls()), slog.New(slog.DiscardHandler))
 	plain := adminFlags{}.guard(admin, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	more := adminFlags{Debug: true, AdminHosts: []string{"diana.example", "Other.example."}}.guard(admin, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	for _, test := range []struct {

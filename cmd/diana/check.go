@@ -14,6 +14,7 @@ import (
 type checkCommand struct {
 	Remote      bool     `help:"Also validate the document in the configuration centre that a file names."`
 	Descriptors []string `sep:"none" placeholder:"PATH" help:"Validate files of envoyproxy/ratelimit instead, all together: a file, or a directory of *.yaml and *.yml. May be repeated."`
+	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain."`
 	Files       []string `arg:"" name:"file" optional:"" help:"Configuration file, or with --descriptors one more path."`
 }
 
@@ -31,7 +32,7 @@ func (c *checkCommand) Run(ctx context.Context, o *output) error {
 	case len(c.Descriptors) > 0 && c.Remote:
 		return usagef("--remote has no meaning with --descriptors")
 	case len(c.Descriptors) > 0:
-		return checkDescriptors(o, append(c.Descriptors, c.Files...))
+		return checkDescriptors(o, append(c.Descriptors, c.Files...), c.Merge)
 	case len(c.Files) == 0:
 		return usagef(`expected "<file> ..."`)
 	}
@@ -50,8 +51,12 @@ func (c *checkCommand) Run(ctx context.Context, o *output) error {
 
 // checkFile checks a file, and returns its configuration.
 func (*checkCommand) checkFile(o *output, s settings) (*config.Config, error) {
-	loaded, err := s.load(o)
+	loaded, err := s.read()
 	if err != nil {
+		err = o.faults(s, err)
+		if isDescriptors(s.file) {
+			o.complainf("%s is a file of envoyproxy/ratelimit, see diana check --descriptors\n", s)
+		}
 		return nil, err
 	}
 	set, err := compile(loaded)

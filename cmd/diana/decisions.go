@@ -10,11 +10,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/forwardauth"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/envoy"
+	"github.com/diana-limiter/diana/internal/respond"
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
@@ -24,6 +26,7 @@ type decisionFlags struct {
 	GRPC        string   `name:"grpc" placeholder:"ADDR" help:"Address at which Envoy asks over gRPC: its rate limit service and its external authorization. Default: none."`
 	Descriptors []string `sep:"none" placeholder:"PATH" help:"File of envoyproxy/ratelimit, or directory of such files, with the limits of the rate limit service. Repeatable."`
 	Charge      string   `name:"descriptors-charge" enum:"none,all" default:"none" placeholder:"none|all" help:"What a request is charged to that one of its descriptors refuses: none of them, or all, as envoyproxy/ratelimit does (${default})."`
+	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain, as MERGE_DOMAIN_CONFIG does in envoyproxy/ratelimit."`
 }
 
 // asked reports whether other gateways can ask.
@@ -45,31 +48,47 @@ func (f *decisionFlags) accept(c *config.Config) error {
 }
 
 // openLimits returns the rate limit service of the descriptors, or nil if there are none.
-func (f *decisionFlags) openLimits(ctx context.Context, limiter *diana.Limiter, redis *dianaprom.RedisCalls, logger *slog.Logger) (*envoy.RateLimit, error) {
+func (f *decisionFlags) openLimits(ctx context.Context, limiter *diana.Limiter, redis *dianaprom.RedisCalls, rejected *rejections, logger *slog.Logger) (*envoy.RateLimit, error) {
 	if len(f.Descriptors) == 0 {
 		return nil, nil
 	}
 	logger = logger.With("limits", "descriptors")
 	return envoy.OpenRateLimit(ctx, envoy.RateLimitOptions{
-		Paths: f.Descriptors, Settings: limiter.Config, ChargeAll: f.Charge == "all",
+		Paths: f.Descriptors, Settings: limiter.Config, ChargeAll: f.Charge == "all", Merge: f.Merge,
 		Logger: logger, RedisObserved: redis.Observe, OnRefusal: logRefusal(logger),
+		OnInvalid: func(err error) { rejected.invalid(status.Convert(err).Message()) }, OnUnknown: rejected.unknownDomain,
 	})
 }
 
 // serveDecisions makes the servers for other gateways. limits may be nil. A gRPC server has goroutines until
 // it is stopped, so there is none unless it is asked for.
-func (g *gateway) serveDecisions(f *decisionFlags, limiter *diana.Limiter, limits *envoy.RateLimit) {
-	check := forwardauth.New(limiter)
-	json := check.Guard(limits)
+func (g *gateway) serveDecisions(f *decisionFlags, limiter *diana.Limiter, limits *envoy.RateLimit, rejected *rejections) {
+	check := forwardauth.New(limiter, forwardauth.Told{Peer: rejected.peer, Invalid: rejected.invalid})
+	var json http.Handler = limits
+	if limits == nil {
+		json = withoutDescriptors(rejected)
+	}
+	json = check.Guard(json)
+	g.limits = limits
 	g.check.Handler = chain(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if limits != nil && r.URL.Path == "/json" {
+		if r.URL.Path == "/json" {
 			json.ServeHTTP(w, r)
 			return
 		}
 		check.ServeHTTP(w, r)
 	}), slowBodies(g.timeouts.Read))
 	if f.GRPC != "" {
-		g.grpc = envoy.NewServer(limits, envoy.NewAuthorization(limiter),
+		authorization := envoy.NewAuthorization(limiter)
+		authorization.OnInvalid = func(err error) { rejected.invalid(status.Convert(err).Message()) }
+		g.grpc = envoy.NewServer(limits, authorization,
 			grpc.ConnectionTimeout(g.timeouts.Header), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: g.timeouts.Idle}))
 	}
+}
+
+// withoutDescriptors answers the requests of the rate limit service in a program that has no limits for it.
+func withoutDescriptors(rejected *rejections) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		rejected.invalid("/json: there are no limits, expected --descriptors")
+		respond.Problem(w, http.StatusNotFound, "Start diana serve with --descriptors to ask /json.")
+	})
 }

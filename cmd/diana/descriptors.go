@@ -3,43 +3,48 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/descriptors"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
 // loadDescriptors returns the descriptors of files and directories, and the names of the files. It prints
-// the errors of files that are not valid.
-func loadDescriptors(o *output, paths []string) (*descriptors.Tree, []string, error) {
+// the errors of files that are not valid. merge lets files have the same domain.
+func loadDescriptors(o *output, paths []string, merge bool) (*descriptors.Tree, []string, error) {
 	files, err := descriptors.Read(paths)
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			return nil, nil, o.faults(settings{file: path.Path}, err)
-		}
-		o.complainf("%v\n", err)
-		return nil, nil, errReported
+		return nil, nil, o.descriptorFaults(err)
 	}
 	// The default scope of a limit depends on the configuration, which no file of descriptors needs.
-	tree, err := descriptors.Parse(files, vocabulary(), descriptors.Options{Scope: rule.Global})
+	tree, err := descriptors.Parse(files, vocabulary(), descriptors.Options{Merge: merge, Scope: rule.Global})
 	if err != nil {
-		return nil, nil, o.faults(settings{file: strings.Join(paths, ", ")}, err)
+		return nil, nil, o.descriptorFaults(err)
 	}
-	names := make([]string, len(files))
-	for i, f := range files {
-		names[i] = f.Name
+	names := make([]string, 0, len(files))
+	for _, f := range files {
+		if f.Data != nil {
+			names = append(names, f.Name)
+		}
 	}
 	return tree, names, nil
 }
 
+// isDescriptors reports whether a file is a valid one of envoyproxy/ratelimit.
+func isDescriptors(file string) bool {
+	files, err := descriptors.Read([]string{file})
+	if err == nil {
+		_, err = descriptors.Parse(files, vocabulary(), descriptors.Options{})
+	}
+	return err == nil && len(files) == 1
+}
+
 // checkDescriptors validates files of descriptors, all together.
-func checkDescriptors(o *output, paths []string) error {
-	tree, files, err := loadDescriptors(o, paths)
+func checkDescriptors(o *output, paths []string, merge bool) error {
+	tree, files, err := loadDescriptors(o, paths, merge)
 	if err != nil {
 		return err
 	}
@@ -61,7 +66,7 @@ func checkDescriptors(o *output, paths []string) error {
 }
 
 // explainDescriptors shows the limit of each descriptor. A descriptor is the text KEY=VALUE,KEY=VALUE.
-func explainDescriptors(o *output, paths []string, domain string, texts []string) error {
+func explainDescriptors(o *output, paths []string, merge bool, domain string, texts []string) error {
 	if err := named(paths...); err != nil {
 		return err
 	}
@@ -78,21 +83,30 @@ func explainDescriptors(o *output, paths []string, domain string, texts []string
 			lists[i] = append(lists[i], descriptors.Entry{Key: key, Value: value})
 		}
 	}
-	tree, _, err := loadDescriptors(o, paths)
+	tree, _, err := loadDescriptors(o, paths, merge)
 	if err != nil {
 		return err
+	}
+	replacing := map[string]*descriptors.Limit{} // by the name that they replace
+	for _, entries := range lists {
+		if l, _ := tree.Find(domain, entries, nil); l != nil {
+			for _, name := range l.Replaces {
+				replacing[name] = l
+			}
+		}
 	}
 	for i, entries := range lists {
 		if i > 0 {
 			o.printf("\n")
 		}
-		explainDescriptor(o, tree, domain, entries)
+		explainDescriptor(o, tree, domain, entries, replacing)
 	}
 	return nil
 }
 
-// explainDescriptor shows how the entries of a descriptor match, and its limit.
-func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries []descriptors.Entry) {
+// explainDescriptor shows how the entries of a descriptor match, and its limit. replacing are the limits of
+// the request by the names that they replace.
+func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries []descriptors.Entry, replacing map[string]*descriptors.Limit) {
 	text := make([]string, len(entries))
 	for i, e := range entries {
 		text[i] = e.Key + "=" + e.Value
@@ -103,6 +117,9 @@ func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries
 	switch {
 	case l == nil:
 		o.printf("%s has no limit: %s.\n", what, withoutLimit(tree, domain, entries, steps))
+	case l.Name != "" && replacing[l.Name] != nil:
+		o.printf("%s is not counted: %s in %s:%d replaces %s.\n", what, legible(replacing[l.Name].FullName),
+			replacing[l.Name].File, replacing[l.Name].Line, legible(l.FullName))
 	case l.Unlimited:
 		o.printf("%s is unlimited by %s in %s:%d.\n", what, legible(l.FullName), l.File, l.Line)
 	default:
@@ -120,7 +137,7 @@ func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries
 	if l != nil && !l.Unlimited {
 		rows := [][]string{
 			{"ALGO", "LIMIT", "FLAGS", "KEY"},
-			{l.Rule.Algorithm.Name(), descriptorLimit(l), descriptorFlags(l), legible(string(key))},
+			{l.Rule.Algorithm.Name(), descriptorLimit(l), descriptorFlags(l), legible(string(plan.AppendGiven(nil, string(key))))},
 		}
 		o.printf("\n%s", columns(rows, 1, 0))
 	}
@@ -169,6 +186,7 @@ func descriptorFlags(l *descriptors.Limit) string {
 	add(l.Quota, "quota_mode")
 	add(l.Debit, "debit")
 	add(l.Detailed, "detailed_metric")
+	add(l.Rule.Scope != rule.Global, "scope "+string(l.Rule.Scope))
 	add(l.Name != "", "name "+legible(l.Name))
 	add(len(l.Replaces) > 0, "replaces "+legible(strings.Join(l.Replaces, " ")))
 	if len(flags) == 0 {

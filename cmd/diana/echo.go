@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
@@ -23,7 +24,7 @@ func echo(limiter *diana.Limiter) http.Handler {
 		Actors []actor `json:"actors"`
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := answer{Method: r.Method, Path: r.URL.EscapedPath(), Actors: []actor{}}
+		a := answer{Method: r.Method, Path: paths.Sent(r.URL), Actors: []actor{}}
 		explained, _ := limiter.Explain(diana.Request{Method: a.Method, Path: a.Path, HTTP: r}) // no rule for a path that a new configuration refuses
 		for _, e := range explained {
 			if !e.Excepted {

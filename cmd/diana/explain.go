@@ -17,6 +17,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/names"
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -31,6 +32,7 @@ type explainCommand struct {
 	URL        string     `arg:"" name:"url" help:"URL of the request, or only its path; with --descriptors the domain."`
 
 	Descriptors []string `sep:"none" placeholder:"PATH" help:"Explain descriptors by files of envoyproxy/ratelimit instead: a file, or a directory of *.yaml and *.yml. May be repeated."`
+	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain."`
 	Entries     []string `arg:"" name:"key=value" sep:"none" optional:"" help:"With --descriptors: the entries of a descriptor, divided by commas."`
 }
 
@@ -45,7 +47,7 @@ func (c *explainCommand) Run(ctx context.Context, o *output) error {
 	case len(c.Descriptors) > 0 && (c.Config != "" || c.Peek):
 		return usagef("--config and --peek have no meaning with --descriptors")
 	case len(c.Descriptors) > 0:
-		return explainDescriptors(o, c.Descriptors, c.URL, c.Entries)
+		return explainDescriptors(o, c.Descriptors, c.Merge, c.URL, c.Entries)
 	case len(c.Entries) > 0:
 		return usagef("unexpected argument %s", c.Entries[0])
 	}
@@ -57,7 +59,7 @@ func (c *explainCommand) Run(ctx context.Context, o *output) error {
 		return err
 	}
 	s := chosen(c.Config)
-	what := rule.Request{Method: request.Method, Path: request.URL.EscapedPath(), HTTP: request}
+	what := rule.Request{Method: request.Method, Path: paths.Sent(request.URL), HTTP: request}
 	if !c.Peek {
 		loaded, err := s.load(o)
 		if err != nil {

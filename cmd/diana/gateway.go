@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/envoy"
 )
 
 // gateway is the running program: its servers for requests, for administrators, and for other gateways
@@ -27,7 +28,8 @@ type gateway struct {
 	server   *http.Server
 	admin    *http.Server
 	check    *http.Server
-	grpc     server // nil: there is none
+	grpc     server           // nil: there is none
+	limits   *envoy.RateLimit // nil: there are no descriptors
 	inFlight inFlight
 	draining atomic.Bool
 	cut      context.CancelFunc // cancels every request
@@ -79,7 +81,7 @@ func newGateway(limiter *diana.Limiter, upstream *url.URL, t timeouts, logger *s
 	g.server = forClients(g.inFrontOf(last, limiter, logger))
 	g.check = forClients(nil) // see serveDecisions
 	g.admin = &http.Server{
-		Handler:           newAdmin(limiter, g.draining.Load, metrics, logger),
+		Handler:           newAdmin(func() state { return newState(limiter, g.limits) }, g.draining.Load, metrics, logger),
 		ErrorLog:          g.server.ErrorLog,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,

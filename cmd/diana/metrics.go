@@ -27,8 +27,9 @@ func newRegistry(limiter *diana.Limiter, redis *dianaprom.RedisCalls) *prometheu
 	return r
 }
 
-// withDescriptors adds the metrics of the limiter that counts descriptors, with a label of their own. They
-// need a registry of their own, because in one registry metrics of the same name must have the same labels.
+// withDescriptors adds to r whether the files of descriptors are in force. It returns the metrics of the
+// limiter that counts descriptors, with a label of their own. They need a registry of their own, because
+// in one registry metrics of the same name must have the same labels.
 func withDescriptors(r *prometheus.Registry, limiter *diana.Limiter, failed func() bool) prometheus.Gatherer {
 	own := prometheus.NewRegistry()
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -41,7 +42,7 @@ func withDescriptors(r *prometheus.Registry, limiter *diana.Limiter, failed func
 		return 1
 	}))
 	prometheus.WrapRegistererWith(prometheus.Labels{"limits": "descriptors"}, own).MustRegister(dianaprom.New(limiter))
-	return prometheus.Gatherers{r, own}
+	return own
 }
 
 // newBuildInfo returns the metric diana_build_info.

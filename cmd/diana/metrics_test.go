@@ -3,11 +3,14 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
@@ -26,7 +29,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	l := newLimiter(t, "url: /\nrules: [{rpu: 5}]")
 	registry := newRegistry(l, dianaprom.NewRedisCalls())
 	withDescriptors(registry, l, func() bool { return true }) // for what it adds to the registry
-	families, err := registry.Gather()
+	families, err := prometheus.Gatherers{registry, newRejections(slog.New(slog.DiscardHandler)).registry()}.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +66,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 func TestMetricsWithDescriptors(t *testing.T) {
 	t.Parallel()
 	l, limits := newLimiter(t, "url: /\nrules: [{rpu: 5}]"), newLimiter(t, "url: /\nrules: [{rpu: 7}]")
-	families, err := withDescriptors(newRegistry(l, dianaprom.NewRedisCalls()), limits, func() bool { return false }).Gather()
+	registry := newRegistry(l, dianaprom.NewRedisCalls())
+	families, err := prometheus.Gatherers{registry, withDescriptors(registry, limits, func() bool { return false })}.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,10 +40,21 @@ func (o *output) faults(s settings, err error) error {
 			o.fault(e, "")
 		}
 	case errors.As(err, &path):
-		o.complainf("%s: %v\n", s, path.Err)
+		o.complainf("%s: %v\n", path.Path, path.Err)
 	default:
 		o.complainf("%s: %v\n", s, err)
 	}
+	return errReported
+}
+
+// descriptorFaults is faults for files of descriptors, whose errors name the file.
+func (o *output) descriptorFaults(err error) error {
+	var list config.Errors
+	var path *fs.PathError
+	if errors.As(err, &list) || errors.As(err, &path) {
+		return o.faults(settings{}, err)
+	}
+	o.complainf("%v\n", err)
 	return errReported
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/internal/respond"
 )
 
@@ -39,6 +40,9 @@ func newProxy(upstream *url.URL, transport http.RoundTripper, timeout time.Durat
 		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		ErrorHandler:  proxyErrors(logger),
 		Rewrite: func(pr *httputil.ProxyRequest) {
+			if u := pr.Out.URL; u.RawPath != "" {
+				u.RawPath = paths.Sent(u) // SetURL would decode one that is not valid
+			}
 			pr.SetURL(upstream)
 			pr.Out.URL.Opaque = ""                   // would replace the path; the limiter refuses such requests
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // ReverseProxy has removed parts that it cannot parse

@@ -201,6 +201,8 @@ func TestPathIsKept(t *testing.T) {
 		// there, and serve /admin for what was evaluated as /admin#x.
 		{"", "/admin#x", "/admin%23x"},
 		{"", `/a"b|c\d`, "/a%22b%7Cc%5Cd"},
+		{"", "/éa%2Fb/z", "/%C3%A9a%2Fb/z"},
+		{"/base", "/éa%2Fb/z", "/base/%C3%A9a%2Fb/z"},
 	} {
 		t.Run(test.base+" "+test.sent, func(t *testing.T) {
 			t.Parallel()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
@@ -87,13 +86,10 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	if s.builtIn() && !s.empty {
 		logger.Info("no --config and no " + usualFile + " here: using the " + demoSource)
 	}
-	limits, err := c.openLimits(ctx, limiter, redis, logger)
+	rejected := newRejections(logger)
+	limits, err := c.openLimits(ctx, limiter, redis, rejected, logger)
 	if err != nil {
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			return o.faults(settings{file: path.Path}, err)
-		}
-		return o.faults(settings{file: "--descriptors"}, err)
+		return o.descriptorFaults(err)
 	}
 	if limits != nil {
 		defer func() { _ = limits.Close() }()
@@ -102,12 +98,15 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
 
 	registry := newRegistry(limiter, redis)
-	metrics := prometheus.Gatherer(registry)
+	metrics := prometheus.Gatherers{registry}
+	if c.asked() {
+		metrics = append(metrics, rejected.registry())
+	}
 	if limits != nil {
-		metrics = withDescriptors(registry, limits.Limiter(), limits.Failed)
+		metrics = append(metrics, withDescriptors(registry, limits.Limiter(), limits.Failed))
 	}
 	g := newGateway(limiter, c.Upstream, c.Timeouts, logger, metrics)
-	g.serveDecisions(&c.decisionFlags, limiter, limits)
+	g.serveDecisions(&c.decisionFlags, limiter, limits, rejected)
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
 	if err := g.listen(listenAt{c.Listen, c.Admin, c.Check, c.GRPC}); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
+	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/replay"
 	"github.com/diana-limiter/diana/rule"
@@ -129,5 +130,5 @@ func requestOf(r replay.Request) (request rule.Request, err error) {
 	if err != nil {
 		return request, err
 	}
-	return rule.Request{Method: h.Method, Path: h.URL.EscapedPath(), Actors: r.Actors, HTTP: h}, nil
+	return rule.Request{Method: h.Method, Path: paths.Sent(h.URL), Actors: r.Actors, HTTP: h}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/diana-limiter/diana/internal/descriptors"
 )
@@ -35,7 +36,7 @@ const (
 	quotaReset
 	zeroReset
 	zeroLooks
-	lateDebit
+	echo
 	differences
 )
 
@@ -51,7 +52,7 @@ var differenceNames = [differences]string{
 	quotaReset:       "quota_mode over the limit has no time until reset",
 	zeroReset:        "requests_per_unit of 0: the time until reset is the whole unit",
 	zeroLooks:        "requests_per_unit of 0 and no hits: over the limit",
-	lateDebit:        "hits of a refused descriptor at the end of a window count in the next one",
+	echo:             "metadata that repeat the request",
 }
 
 // none means that a counter does not differ.
@@ -63,7 +64,6 @@ type counter struct {
 	owner   string     // the limit and the key by which Diana counts; two owners are a difference
 	differs difference // that its counts have; none in most cases
 	unequal time.Time  // until then the programs counted a request in different windows
-	used    time.Time  // when the newest request was answered after which nothing remains
 }
 
 // comparison compares the answers to the requests of one asker.
@@ -81,6 +81,8 @@ type tally struct {
 	limited   int              // of these, those with a limit
 	over      int              // of these, those over the limit
 	straddled int              // that were not compared, because a window had ended
+
+	violations int // equal metadata with descriptors over a limit with quota_mode
 }
 
 func (c *comparison) count(n *int) {
@@ -117,7 +119,7 @@ func (c *comparison) compare(t testing.TB, p *pair) {
 			last[counters[i]] = i
 		}
 	}
-	whole := true // the overall codes can be compared
+	whole, distinct := true, true // the overall codes can be compared, and the metadata too
 	for i := range counters {
 		want := p.theirs.GetStatuses()[i]
 		if k := counters[i]; k != nil {
@@ -125,22 +127,37 @@ func (c *comparison) compare(t testing.TB, p *pair) {
 			whole = whole && k.differs == none && p.sent.After(k.unequal) && !looksAtZero(p, i, want)
 			if last[k] != i && !proto.Equal(want, p.theirs.GetStatuses()[i]) {
 				c.declare(equalDescriptors)
+				distinct = false
 			}
 		}
 		c.compareStatus(t, p, counters[i], i, want)
 	}
-	for i, k := range counters {
+	for _, k := range counters {
 		if k == nil {
 			continue
 		}
 		whole = whole && p.sent.After(k.unequal)
-		if p.ours.GetStatuses()[i].GetLimitRemaining() == 0 {
-			k.used = p.got
-		}
 	}
-	if whole && p.theirs.GetOverallCode() != p.ours.GetOverallCode() {
+	if whole && (p.theirs.GetOverallCode() != p.ours.GetOverallCode() || distinct && !c.equalQuotas(p)) {
 		t.Errorf("%v\nDiana answers     %v\nenvoyproxy/ratelimit %v", p.request, p.ours, p.theirs)
 	}
+}
+
+// equalQuotas reports whether the metadata of both answers say the same about quota_mode.
+func (c *comparison) equalQuotas(p *pair) bool {
+	theirs, ours := p.theirs.GetDynamicMetadata().GetFields(), p.ours.GetDynamicMetadata().GetFields()
+	c.declare(echo) // the domain and the descriptors
+	if len(ours) > 0 && ours["quotaModeViolations"] != nil {
+		c.count(&c.violations)
+	}
+	equal := func(name string, missing *structpb.Value) bool {
+		a, b := theirs[name], ours[name]
+		if b == nil {
+			b = missing
+		}
+		return proto.Equal(a, b)
+	}
+	return equal("quotaModeEnabled", structpb.NewBoolValue(false)) && equal("quotaModeViolations", nil)
 }
 
 // counter returns the counter of a descriptor, after it has noted why it differs.
@@ -219,9 +236,6 @@ func (c *comparison) compareStatus(t testing.TB, p *pair, k *counter, i int, wan
 		}
 	case k != nil && k.differs != none:
 		c.declare(k.differs)
-	case k != nil && got.GetLimitRemaining() <= want.GetLimitRemaining() && p.sent.Before(k.lateUntil(p, want)):
-		c.declare(lateDebit)
-		k.unequal = k.lateUntil(p, want)
 	case equal && b == nil && a != nil && want.GetCode() == rls.RateLimitResponse_OK && want.GetLimitRemaining() == 0:
 		c.declare(quotaReset)
 	case equal && want.GetCurrentLimit().GetRequestsPerUnit() == 0 && a != nil:
@@ -231,18 +245,6 @@ func (c *comparison) compareStatus(t testing.TB, p *pair, k *counter, i int, wan
 	default:
 		t.Errorf("%v\nstatus %d is %v\nwant        %v\nof %v\nsent %v, answered %v", p.request, i, got, want, p.theirs.GetStatuses(), p.sent, p.got)
 	}
-}
-
-// lateUntil returns the end of the current window, if a request was refused shortly before its beginning.
-// Diana debits the hits of a refused request in a second call to Redis, which can arrive in the next window.
-func (k *counter) lateUntil(p *pair, s *rls.RateLimitResponse_DescriptorStatus) time.Time {
-	const late = 500 * time.Millisecond
-	unit := int64(descriptors.Unit(s.GetCurrentLimit().GetUnit()).Duration() / time.Second)
-	begin := p.sent.Unix() / unit * unit
-	if before := time.Unix(begin, 0).Sub(k.used); before < 0 || before > late {
-		return time.Time{}
-	}
-	return time.Unix(begin+unit, 0)
 }
 
 // looksAtZero reports whether a descriptor without hits has a limit of 0. Then envoyproxy/ratelimit answers
@@ -284,6 +286,7 @@ func (c *comparison) forget(p *pair, why difference) {
 func (c *tally) print(t testing.TB, calls int) {
 	t.Logf("%d calls: %d statuses are equal, %d of them with a limit, %d of these with nothing left", calls, c.statuses, c.limited, c.over)
 	t.Logf("%d statuses were not compared, because a window had ended between the two calls", c.straddled)
+	t.Logf("%d metadata with a violation of a quota are equal", c.violations)
 	for d, n := range c.declared {
 		t.Logf("declared: %6d  %s", n, differenceNames[d])
 	}

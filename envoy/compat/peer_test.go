@@ -62,7 +62,7 @@ func (p *peer) start(t testing.TB, redis, folder string) *server {
 	above := filepath.Dir(folder)
 	s.start(t, "env", "HOST="+host, "PORT="+port(), "GRPC_HOST="+host, "GRPC_PORT="+own,
 		"DEBUG_HOST="+host, "DEBUG_PORT="+port(), "LOG_LEVEL=error",
-		"USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+host+":"+port(),
+		"USE_STATSD=false", "RESPONSE_DYNAMIC_METADATA=true", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+host+":"+port(),
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis,
 		"RUNTIME_ROOT="+filepath.Dir(above), "RUNTIME_SUBDIRECTORY="+filepath.Base(above),
 		"RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true", p.service)

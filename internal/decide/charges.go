@@ -26,7 +26,7 @@ type origin struct {
 	silent bool
 
 	shadow bool // a refusal has no effect, see Charge.Shadow
-	debit  bool // a refused charge becomes a debit
+	debit  bool // a refused charge becomes a debit, see Charge.Debit
 }
 
 func (c *charges) reset() { c.list, c.of = c.list[:0], c.of[:0] }
@@ -36,7 +36,7 @@ func (c *charges) add(counters any, key []byte, cost int64, shadow bool, o origi
 	n := len(c.list)
 	c.list, c.of = slices.Grow(c.list, 1)[:n+1], append(c.of, o)
 	ch := &c.list[n]
-	ch.Counters, ch.Key, ch.Cost, ch.Shadow = counters, key, cost, shadow
+	ch.Counters, ch.Key, ch.Cost, ch.Shadow, ch.Debit = counters, key, cost, shadow, o.debit
 	ch.Longest, ch.Outcome, ch.At, ch.Shared = 0, limit.Outcome{}, 0, false
 	if ch.Ticket != nil {
 		ch.Ticket = nil

@@ -95,7 +95,7 @@ func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 		err = e.wait(ctx, now)
 	}
 	if err == nil && e.Allowed && e.named {
-		e.debitRefused(now)
+		e.spendDebited()
 		e.refundNamed(now)
 	}
 	return err
@@ -156,7 +156,7 @@ func (e *Evaluation) fill(now int64) {
 func (e *Evaluation) appendKey(i int, r *plan.Rule) *plan.Rule {
 	switch {
 	case e.named:
-		e.keys = append(e.keys, e.request.Charges[i].Key...)
+		e.keys = plan.AppendGiven(e.keys, e.request.Charges[i].Key)
 	case !r.CountsAll():
 		e.keys, r = r.AppendKey(e.keys, &e.client)
 	}

@@ -3,6 +3,7 @@
 package decide
 
 import (
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -24,30 +25,28 @@ func (e *Evaluation) findNamed() error {
 	return nil
 }
 
-// debitRefused debits the charges that must be made although a limit is used up.
-func (e *Evaluation) debitRefused(now int64) {
+// spendDebited sets to 0 what remains under the rules that refused a charge and debited it.
+func (e *Evaluation) spendDebited() {
 	for s := range e.sets {
 		c := &e.sets[s]
-		for i := range c.list {
-			if !c.of[i].debit || c.list[i].Outcome.Allowed {
-				continue
+		for i, o := range c.of {
+			if out := &c.list[i].Outcome; o.debit && !out.Allowed {
+				out.Remaining = 0
 			}
-			one := [1]limit.Charge{c.list[i]}
-			e.limits.stores[s].Debit(now, one[:])
-			c.list[i].Outcome.Remaining = 0
 		}
 	}
 }
 
 // refundNamed refunds the charges with a negative cost, in the store that counts and in the local one.
 func (e *Evaluation) refundNamed(now int64) {
-	from := 0
 	for i := range e.request.Charges {
 		ch := &e.request.Charges[i]
-		key := e.keys[from : from+len(ch.Key)]
-		if from += len(ch.Key); ch.Cost >= 0 {
+		if ch.Cost >= 0 {
 			continue
 		}
+		from := len(e.keys)
+		e.keys = plan.AppendGiven(e.keys, ch.Key)
+		key := e.keys[from:]
 		b := &e.limits.bound[e.rules[i].Slot]
 		refund := [1]limit.Charge{{Key: key, Cost: -ch.Cost, At: now, Outcome: limit.Outcome{Allowed: true}}}
 		local := b.known

@@ -126,7 +126,7 @@ func (e *Evaluation) released(c *charges, refunded func(*plan.Rule) bool) {
 	}
 	for i := range c.list {
 		r := c.of[i].rule
-		if !c.of[i].silent && c.list[i].Outcome.Allowed && refunded(r) {
+		if !c.of[i].silent && (c.list[i].Outcome.Allowed || c.of[i].debit) && refunded(r) {
 			q.wake(r.Counters, c.list[i].Key)
 		}
 	}
@@ -164,6 +164,9 @@ func (e *Evaluation) report(now int64, counted bool) {
 				e.noteRefusal(r, c.list[i].Key, now)
 			}
 			e.count(r, v)
+			if e.Allowed && (v.Allowed || c.of[i].debit) {
+				e.refundable = e.refundable || len(r.Charge) > 0
+			}
 		}
 	}
 	// Also where no verdict was counted: with on_error: open a store that is down gets a debit.
@@ -179,9 +182,15 @@ func (e *Evaluation) report(now int64, counted bool) {
 
 // noteRefusal records an actor that a rule has refused, or would have refused, if it is in the sample.
 func (e *Evaluation) noteRefusal(r *plan.Rule, key []byte, now int64) {
-	if e.sampler.Allow(now) {
-		e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules), key, &e.request, r.Shadow)
+	if !e.sampler.Allow(now) {
+		return
 	}
+	request := &e.request
+	if len(request.OtherPaths) > 0 || len(request.OtherMethods) > 0 {
+		request = new(rule.Request)
+		request.Method, request.Path = e.limits.Set.Reading(r, &e.request)
+	}
+	e.decider.refusals.Note(now, &e.limits.bound[r.Index].record.refused, len(e.limits.Set.Rules), key, request, r.Shadow)
 }
 
 // count adds a verdict to the tally of its rule.
@@ -197,9 +206,6 @@ func (e *Evaluation) count(r *plan.Rule, v *rule.Verdict) {
 		t.delayed.Add(1)
 	default:
 		t.allowed.Add(1)
-	}
-	if e.Allowed && v.Allowed {
-		e.refundable = e.refundable || len(r.Charge) > 0
 	}
 }
 

@@ -13,6 +13,7 @@
 package descriptors
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -130,6 +132,12 @@ func (t *Tree) Domains() int { return len(t.domains) }
 // Has reports whether there is a domain of that name. A limit that a request brings applies only in such
 // a domain.
 func (t *Tree) Has(domain string) bool { return t.domains[domain] != nil }
+
+// Near returns the domain whose name is nearest to name, or "" if none is near. The cost grows with the
+// number of domains.
+func (t *Tree) Near(name string) string {
+	return yamltext.Nearest(name, slices.Sorted(maps.Keys(t.domains)))
+}
 
 // Entries returns an entry with one rule for each limit that is counted, in the order of Limit.Index.
 //

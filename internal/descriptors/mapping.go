@@ -32,7 +32,7 @@ var (
 // absent are keys that a rule of a configuration has and a rate_limit cannot have, with the reasons.
 var absent = map[string]string{
 	"charge": "nobody says how the request was answered, so a refund is not possible",
-	"wait":   "the answer is sent at once, so no request waits here",
+	"wait":   "only algo LB lets requests wait here, for as long as its queue says",
 }
 
 // The names of the mappings in messages.

@@ -77,7 +77,7 @@ a.yaml:2:18: descriptors[1]: expected a mapping (key, value, rate_limit, descrip
 		{one("{unit: day, requests_per_unit: 5, algo: C}"), "a.yaml:4:55: descriptors[0].rate_limit.algo: C limits what is in flight, but nobody says when the request ends, so its slot would stay taken"},
 		{one("{unit: day, requests_per_unit: 5, algo: Concurrency}"), "a.yaml:4:55: descriptors[0].rate_limit.algo: C limits what is in flight, but nobody says when the request ends, so its slot would stay taken"},
 		{one("{unit: day, requests_per_unit: 5, charge: [200]}"), `a.yaml:4:49: descriptors[0].rate_limit: unknown key "charge" of a rate_limit: nobody says how the request was answered, so a refund is not possible`},
-		{one("{unit: day, requests_per_unit: 5, wait: 1s}"), `a.yaml:4:49: descriptors[0].rate_limit: unknown key "wait" of a rate_limit: the answer is sent at once, so no request waits here`},
+		{one("{unit: day, requests_per_unit: 5, wait: 1s}"), `a.yaml:4:49: descriptors[0].rate_limit: unknown key "wait" of a rate_limit: only algo LB lets requests wait here, for as long as its queue says`},
 		{
 			one("{unit: day, requests_per_unit: 5, algo: windows}"),
 			`a.yaml:4:55: descriptors[0].rate_limit.algo: expected TB, token bucket, W, window, SW, sliding window, SL, sliding log, LB or leaky bucket, found "windows", did you mean window?`,
@@ -125,7 +125,7 @@ func TestMistakesOfSeveralFiles(t *testing.T) {
 		merge bool
 		want  string
 	}{
-		{false, `b.yaml:1:9: domain: the domain "d" is given twice, first in a.yaml:1, expected another
+		{false, `b.yaml:1:9: domain: the domain "d" is given twice, first in a.yaml:1, expected another, or --descriptors-merge to join the files
 b.yaml:4:12: descriptors[1]: unknown key "unit" of a descriptor, expected it in rate_limit
 c.yaml:1:1: expected a mapping (domain and descriptors), found nothing`},
 		{true, `b.yaml:4:3: descriptors[1]: the composite key "k" is given twice at this level, first in a.yaml:3, expected another
@@ -147,14 +147,32 @@ descriptors:
 - key: l
   rate_limit: {unit: day}
 - key: m
-  rate_limit: {unlimited: true, requests_per_unit: 1}
+  rate_limit: {unlimited: true, requests_per_unit: 1, name: per_user, replaces: [{name: per_usr}, {name: other}, {name: later}]}
+- key: n
+  rate_limit: {unlimited: true, name: later}
 `)
 	want := `a.yaml:3:19: descriptors[0].value: "a*b" matches itself alone, because * is a wildcard at the end only
 a.yaml:3:24: descriptors[0].shadow_mode: it means nothing without rate_limit
 a.yaml:5:3: descriptors[1].rate_limit: there is no requests_per_unit, so it is 0 and every request is refused
-a.yaml:7:33: descriptors[2].rate_limit.requests_per_unit: it means nothing beside unlimited`
+a.yaml:7:33: descriptors[2].rate_limit.requests_per_unit: it means nothing beside unlimited
+a.yaml:7:89: descriptors[2].rate_limit.replaces[0].name: no rate_limit has the name "per_usr", so nothing is replaced, did you mean per_user?
+a.yaml:7:106: descriptors[2].rate_limit.replaces[1].name: no rate_limit has the name "other", so nothing is replaced`
 	if got := tree.Warnings.Error(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A file without limits, such as one that was cut, has a warning: it can remove all limits of its domain.
+func TestFileWithoutLimits(t *testing.T) {
+	t.Parallel()
+	const want = `a.yaml:1:1: there is no rate_limit, so this file limits nothing in the domain "w"`
+	for _, text := range []string{"domain: w", "domain: w\ndescriptors:\n", "domain: w\ndescriptors: []\n", "domain: w\ndescriptors: [{key: k}]\n"} {
+		if got := parse(t, text).Warnings.Error(); got != want {
+			t.Errorf("%q has the warnings\n%s", text, got)
+		}
+	}
+	if got := parse(t, "domain: w\ndescriptors: [{key: k, rate_limit: {unlimited: true}}]").Warnings; len(got) > 0 {
+		t.Error(got)
 	}
 }
 

@@ -32,15 +32,23 @@ const maxNames = 64 << 20
 func Parse(files []File, v config.Vocabulary, o Options) (*Tree, error) {
 	o.Scope = cmp.Or(o.Scope, rule.Local)
 	p := &parser{words: v, options: o, tree: &Tree{domains: map[string]*node{}}}
+	readers := make([]*reader, len(files))
 	var errs config.Errors
-	for _, f := range files {
-		r := &reader{parser: p, file: f.Name}
-		r.read(f.Data)
-		errs = append(errs, sorted(r.errs)...)
-		p.tree.Warnings = append(p.tree.Warnings, sorted(r.warnings)...)
+	for i, f := range files {
+		readers[i] = &reader{parser: p, file: f.Name}
+		if f.Data == nil {
+			readers[i].warnings = config.Errors{{File: f.Name, Line: 1, Column: 1, Message: "it is no regular file, so it is not read"}}
+			continue
+		}
+		readers[i].read(f.Data)
+		errs = append(errs, sorted(readers[i].errs)...)
 	}
 	if len(errs) > 0 {
 		return nil, errs
+	}
+	p.warnOfNames()
+	for _, r := range readers {
+		p.tree.Warnings = append(p.tree.Warnings, sorted(r.warnings)...)
 	}
 	p.tree.name()
 	return p.tree, nil
@@ -60,6 +68,35 @@ type parser struct {
 	options Options
 	tree    *Tree
 	names   int // bytes of all full names together
+
+	replaced []value // the names in replaces, which any file can have
+}
+
+// mostSuggestions is how many warnings about names suggest another name. A file can have 100,000 of each,
+// and a suggestion compares one with all others.
+const mostSuggestions = 20
+
+// warnOfNames warns of names in replaces that no limit has.
+func (p *parser) warnOfNames() {
+	var names []string
+	has := map[string]bool{}
+	for _, l := range p.tree.limits {
+		if l.Name != "" && !has[l.Name] {
+			has[l.Name] = true
+			names = append(names, l.Name)
+		}
+	}
+	suggestions := 0
+	for _, v := range p.replaced {
+		name, question := v.node.Value, ""
+		if has[name] {
+			continue
+		}
+		if suggestions++; suggestions <= mostSuggestions {
+			question = yamltext.DidYouMean(name, names)
+		}
+		v.warn(v.node, "no rate_limit has the name %s, so nothing is replaced%s", quote(name), question)
+	}
 }
 
 // reader reads one file.
@@ -149,10 +186,14 @@ func (r *reader) domain(v value) {
 			r.tree.domains[name] = root
 		}
 	case !r.options.Merge:
-		m.get("domain").fail("the domain %s is given twice, first in %s, expected another", quote(name), r.placeText(first))
+		m.get("domain").fail("the domain %s is given twice, first in %s, expected another, or --descriptors-merge to join the files", quote(name), r.placeText(first))
 		root = &node{at: root.at}
 	}
+	before := len(r.tree.limits)
 	r.descriptors(m.get("descriptors"), level{root, []string{name}, name})
+	if len(r.tree.limits) == before {
+		v.warn(v.node, "there is no rate_limit, so this file limits nothing in the domain %s", quote(name))
+	}
 }
 
 // descriptors reads a list of descriptors.

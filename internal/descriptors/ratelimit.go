@@ -49,7 +49,7 @@ func (r *reader) limit(m mapping, at level) {
 	l.Unlimited = limits.get("unlimited").truth()
 	unknown := len(r.errs) > before // whether it is unlimited
 	l.Name, _ = limits.get("name").text()
-	l.Replaces = readReplaces(limits.get("replaces"), l.Name)
+	l.Replaces = r.replaces(limits.get("replaces"), l.Name)
 	requests := limits.get("requests_per_unit")
 	l.RequestsPerUnit = uint32(requests.whole(0, math.MaxUint32))
 	switch {
@@ -110,8 +110,8 @@ func readUnit(limits mapping) Unit {
 	return UnitUnknown
 }
 
-// readReplaces reads the names of the limits that the limit with this name replaces.
-func readReplaces(v value, own string) (names []string) {
+// replaces reads the names of the limits that the limit with this name replaces.
+func (r *reader) replaces(v value, own string) (names []string) {
 	for _, item := range v.list("mappings with a name") {
 		m, ok := item.mapping(aReplaces, replacesKeys)
 		if !ok {
@@ -126,6 +126,7 @@ func readReplaces(v value, own string) (names []string) {
 			m.get("name").fail("%s is the name of this rate_limit, expected the name of another", quote(name))
 		default:
 			names = append(names, name)
+			r.replaced = append(r.replaced, m.get("name"))
 		}
 	}
 	return names

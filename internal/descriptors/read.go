@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/bounds"
@@ -15,84 +16,100 @@ import (
 // File is the text of a file. Messages show its name.
 type File struct {
 	Name string
-	Data []byte
+	Data []byte // nil: it is no regular file, of which Parse warns
 }
 
 // Read reads files, and the files of directories. Of a directory it reads the files whose names end in
 // .yaml or .yml, in the order of their names, and those of the directories below it. It skips names that
 // begin with a dot, as the mounts of Kubernetes have them. A path that is no directory can have any name.
 //
+// A name *.yaml or *.yml in a directory can be something else, such as a pipe or a link to a directory.
+// Kubernetes mounts an empty directory in place of a missing file. Read returns such a name without Data.
+//
 // A directory without such files is an error. So are more than 8 MiB in all files together.
 func Read(paths []string) ([]File, error) {
-	var names []string
+	var all []candidate
 	for _, path := range paths {
-		found, err := filesOf(path)
+		list, err := filesOf(path)
 		if err != nil {
 			return nil, err
 		}
-		names = append(names, found...)
+		all = append(all, list...)
 	}
-	files, room := make([]File, 0, len(names)), int64(bounds.MaxFile)
-	for _, name := range names {
-		data, err := readFile(name, room+1)
+	files, room := make([]File, 0, len(all)), int64(bounds.MaxFile)
+	for _, f := range all {
+		if f.irregular {
+			files = append(files, File{f.name, nil})
+			continue
+		}
+		data, err := readFile(f.name, room+1)
 		if err != nil {
 			return nil, err
 		}
 		if room -= int64(len(data)); room < 0 {
-			return nil, fmt.Errorf("%s: expected at most %d KiB in all files together, found more", name, bounds.MaxFile>>10)
+			return nil, fmt.Errorf("%s: expected at most %d KiB in all files together, found more", f.name, bounds.MaxFile>>10)
 		}
-		files = append(files, File{name, data})
+		files = append(files, File{f.name, data})
 	}
 	return files, nil
 }
 
-// filesOf returns the names of the files that a path means.
-func filesOf(path string) (names []string, err error) {
+// candidate is a name that a path means.
+type candidate struct {
+	name      string
+	irregular bool // it is no regular file
+}
+
+// filesOf returns what a path means.
+func filesOf(path string) (list []candidate, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return []string{path}, nil
+		return []candidate{{name: path}}, nil
 	}
-	if err := addFiles(&names, path); err != nil {
+	if err := addFiles(&list, path); err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
+	if !slices.ContainsFunc(list, func(f candidate) bool { return !f.irregular }) {
 		return nil, fmt.Errorf("%s: expected files *.yaml or *.yml, found none", path)
 	}
-	return names, nil
+	return list, nil
 }
 
-// addFiles adds the names of the files in a directory. It follows links to files only, because a link to
-// a directory can lead back.
-func addFiles(names *[]string, directory string) error {
-	list, err := os.ReadDir(directory)
+// addFiles adds the files in a directory. It follows links to files only, because a link to a directory can
+// lead back.
+func addFiles(list *[]candidate, directory string) error {
+	entries, err := os.ReadDir(directory)
 	if err != nil {
 		return err
 	}
-	for _, entry := range list {
+	for _, entry := range entries {
 		name := filepath.Join(directory, entry.Name())
 		if strings.HasPrefix(entry.Name(), ".") {
 			continue
 		}
+		ext := filepath.Ext(name)
+		named := ext == ".yaml" || ext == ".yml"
 		if entry.IsDir() {
-			if err := addFiles(names, name); err != nil {
+			before := len(*list)
+			if err := addFiles(list, name); err != nil {
 				return err
+			}
+			if named && len(*list) == before {
+				*list = append(*list, candidate{name, true})
 			}
 			continue
 		}
-		if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" {
+		if !named {
 			continue
 		}
 		info, err := os.Stat(name)
 		if err != nil {
 			return err
 		}
-		if !info.Mode().IsRegular() {
-			continue
-		}
-		*names = append(*names, name)
+		*list = append(*list, candidate{name, !info.Mode().IsRegular()})
 	}
 	return nil
 }

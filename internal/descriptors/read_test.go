@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/bounds"
 )
 
@@ -46,9 +47,43 @@ func TestRead(t *testing.T) {
 		}
 		got = append(got, filepath.ToSlash(name)+": "+string(f.Data))
 	}
-	want := []string{"other: other", "config/a.yaml: config/a.yaml", "config/b.yml: config/b.yml", "config/c.yaml: config/..data/c.yaml", "config/sub/d.yaml: config/sub/d.yaml"}
+	want := []string{"other: other", "config/a.yaml: config/a.yaml", "config/b.yml: config/b.yml", "config/c.yaml: config/..data/c.yaml", "config/loop.yaml: ", "config/sub/d.yaml: config/sub/d.yaml"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// A name that promises a file and has none is not read, and the limits have a warning.
+func TestNoRegularFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "a.yaml"), one("{unit: day, requests_per_unit: 5}"))
+	for _, name := range []string{"folder.yaml", "nothing"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(os.DevNull, filepath.Join(dir, "device.yml")); err != nil {
+		t.Skip(err)
+	}
+	files, err := Read([]string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := Parse(files, config.DefaultVocabulary(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, folder := filepath.Join(dir, "device.yml"), filepath.Join(dir, "folder.yaml")
+	const want = ":1:1: it is no regular file, so it is not read"
+	if got := tree.Warnings.Error(); got != device+want+"\n"+folder+want {
+		t.Errorf("got\n%s", got)
+	}
+	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read([]string{dir}); err == nil || !strings.HasSuffix(err.Error(), "found none") {
+		t.Errorf("without a file: %v", err)
 	}
 }
 

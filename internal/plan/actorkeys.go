@@ -222,7 +222,7 @@ func cutKey(key string) (source, rest string, ok bool) {
 		_, rest, ok = strings.Cut(rest, ";")
 		return source, rest, ok
 	}
-	if digest, ok := strings.CutPrefix(rest, "sha256:"); ok {
+	if digest, ok := strings.CutPrefix(rest, hashed); ok {
 		digest, rest, ok = strings.Cut(digest, ";")
 		sum, err := hex.DecodeString(digest)
 		return source, rest, ok && err == nil && len(sum) == 32

@@ -52,6 +52,27 @@ func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
 	return nil
 }
 
+// Reading returns the method and the path by which a rule evaluates a request that has several. It costs
+// about as much as Find, and allocates.
+func (s *Set) Reading(of *Rule, r *rule.Request) (method, path string) {
+	method, path = r.Method, r.Path
+	one := rule.Request{Method: r.Method, OtherMethods: r.OtherMethods, HTTP: r.HTTP}
+	for _, one.Path = range append([]string{r.Path}, r.OtherPaths...) {
+		var m Match
+		covers := func(found *Rule) bool { return found.Index == of.Index }
+		if s.Find(&m, &one) == nil && slices.ContainsFunc(m.Rules, covers) {
+			path = one.Path
+			break
+		}
+	}
+	for _, other := range r.OtherMethods {
+		if strings.EqualFold(other, of.URL.Method) {
+			method = other
+		}
+	}
+	return method, path
+}
+
 // find adds the entries of one path, or sets m.all.
 func (s *Set) find(m *Match, path string) *rule.PathError {
 	if path == "" || path == "*" {

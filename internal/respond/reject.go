@@ -14,7 +14,7 @@ import (
 // Path returns the path by which a request is evaluated: escaped, as the client sent it. The error
 // is for a request target without a path that starts with a slash.
 func Path(r *http.Request) (string, *rule.PathError) {
-	path := r.URL.EscapedPath()
+	path := paths.Sent(r.URL)
 	switch {
 	case r.URL.Opaque != "": // it is unknown how the upstream reads it
 		return "", paths.Check(r.URL.Opaque)
@@ -47,12 +47,21 @@ func RejectPath(w http.ResponseWriter, strange *rule.PathError, status int) {
 	Problem(w, status, "This request was refused because "+strange.Error()+".")
 }
 
+// BelowServerError returns the status of a refusal for another gateway: status, or 429 if that is 500 or
+// above. Envoy takes such a status for a failure of Diana, and may then allow the request.
+func BelowServerError(status int) int {
+	if status >= http.StatusInternalServerError {
+		return http.StatusTooManyRequests
+	}
+	return status
+}
+
 // KeepBelow returns a handler that refuses a request whose path could climb out of the base path of
 // an upstream, and passes other requests to next. Such a path arrives only if the setting
 // paths.strange says so.
 func KeepBelow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if path := r.URL.EscapedPath(); path != "" {
+		if path := paths.Sent(r.URL); path != "" {
 			if strange := paths.Check(path); strange != nil {
 				Reject(w, strange)
 				return

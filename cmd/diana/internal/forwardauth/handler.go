@@ -5,15 +5,16 @@
 package forwardauth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -27,67 +28,93 @@ const root = "/check"
 type Handler struct {
 	limiter *diana.Limiter
 	peers   peers
+	told    Told
+}
+
+// Told are functions that learn of the questions that get no decision. Several goroutines call them, and
+// they must return soon.
+type Told struct {
+	Peer    func(address string) // an address may not ask; may be nil
+	Invalid func(reason string)  // a question is not valid; may be nil
+}
+
+func (t *Told) peer(address string) {
+	if t.Peer != nil {
+		t.Peer(address)
+	}
+}
+
+func (t *Told) invalid(reason string) {
+	if t.Invalid != nil {
+		t.Invalid(reason)
+	}
 }
 
 // New returns a Handler that asks a limiter.
-func New(limiter *diana.Limiter) *Handler {
-	return &Handler{limiter: limiter, peers: peers{config: limiter.Config}}
-}
-
-// Accept returns an error for a configuration whose rules need to learn how a request ends. Nobody tells
-// Diana about the end of a request that another gateway asks about.
-func Accept(c *config.Config) error {
-	var errs []error
-	for _, e := range c.Limits {
-		for _, r := range e.Rules {
-			switch {
-			case r.Algorithm.Held:
-				errs = append(errs, fmt.Errorf("url %q: rule %q: algorithm %s cannot be used with --check, because slots are released when a request ends", e.URL, r.Name, r.Algorithm.Names[0]))
-			case len(r.Charge) > 0:
-				errs = append(errs, fmt.Errorf("url %q: rule %q: charge cannot be used with --check, because the status of the response stays unknown", e.URL, r.Name))
-			}
-		}
-	}
-	return errors.Join(errs...)
+func New(limiter *diana.Limiter, told Told) *Handler {
+	return &Handler{limiter: limiter, peers: peers{config: limiter.Config}, told: told}
 }
 
 // ServeHTTP answers one question.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	behind, ok := strings.CutPrefix(r.URL.EscapedPath(), root)
-	if !ok || behind != "" && behind[0] != '/' {
-		respond.Problem(w, http.StatusNotFound, "Ask "+root+" or a path below it.")
-		return
-	}
 	identity := h.peers.identity()
 	if !trusts(identity, r.RemoteAddr) {
-		forbid(w)
+		h.forbid(w, r)
+		return
+	}
+	behind, ok := behindRoot(r)
+	if !ok {
+		h.told.invalid(fmt.Sprintf("the path is %.100q, expected %s or one below it", r.URL.Path, root))
+		respond.Problem(w, http.StatusNotFound, "Ask "+root+" or a path below it.")
 		return
 	}
 	deny, err := denyStatus(r.URL, behind)
 	if err != nil {
+		h.told.invalid(err.Error())
 		respond.Problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	of, strange := original(r, behind, identity)
 	if strange != nil {
+		h.told.invalid(strange.Error())
 		h.reject(w, strange, deny)
 		return
 	}
 	h.answer(w, r, of, deny)
 }
 
+// behindRoot returns the path of the original request that a gateway has appended to root, or "". ok is
+// false for another path than root and those below it.
+func behindRoot(r *http.Request) (behind string, ok bool) {
+	sent := cmp.Or(r.URL.RawPath, r.URL.EscapedPath()) // EscapedPath alone would decode a path that is not valid
+	behind, ok = strings.CutPrefix(sent, root)
+	switch {
+	case !ok:
+		return "", false
+	case behind == "*" && r.Method == http.MethodOptions: // it asks about the server, and not about a path
+		return "/", true
+	}
+	return behind, behind == "" || behind[0] == '/'
+}
+
 // Guard returns a handler that answers 403 to peers that may not ask, and passes others to next.
 func (h *Handler) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !trusts(h.peers.identity(), r.RemoteAddr) {
-			forbid(w)
+			h.forbid(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-func forbid(w http.ResponseWriter) {
+// forbid answers a peer that may not ask.
+func (h *Handler) forbid(w http.ResponseWriter, r *http.Request) {
+	address, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		address = r.RemoteAddr
+	}
+	h.told.peer(address)
 	respond.Problem(w, http.StatusForbidden, "This address may not ask: it is not among trusted_proxies.")
 }
 
@@ -118,10 +145,7 @@ func (h *Handler) status(deny int) int {
 	if deny == 0 {
 		deny = h.limiter.Config().Response.Status
 	}
-	if deny >= 500 {
-		return http.StatusTooManyRequests
-	}
-	return deny
+	return respond.BelowServerError(deny)
 }
 
 // denyStatus returns the parameter deny of a question, or 0. Where a gateway appends the original

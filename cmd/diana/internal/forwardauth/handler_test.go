@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +35,7 @@ func limits(t *testing.T, yaml string) asker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = limiter.Close() })
-	return asker{t, New(limiter), limiter}
+	return asker{t, New(limiter, Told{}), limiter}
 }
 
 // ask asks about a request. fields are names and values in turn.
@@ -118,6 +119,54 @@ func TestOriginalRequest(t *testing.T) {
 	}
 	if s := a.ask("GET", "/checked").Code; s != http.StatusNotFound {
 		t.Errorf("/checked gets %d, want 404", s)
+	}
+}
+
+// Every form of a question has the same readings of the path.
+func TestReadings(t *testing.T) {
+	t.Parallel()
+	a := limits(t, "limits: [{url: /, rules: [{name: root, unit: day, rpu: 1000}]}, {url: /admin, rules: [{name: admin, unit: day, rpu: 1000}]},"+
+		"{url: '/{name}/z', rules: [{name: z, unit: day, rpu: 1000}]}]")
+	for path, want := range map[string]string{
+		"/admin#x":        "root admin 200",
+		"/admin#x/z":      "root admin z 200",
+		"/admin%23x":      "root 200",
+		"/x#/admin":       "root 200",
+		"/éa%2Fb/z":       "root z 200",
+		"/\"a%2Fb/z":      "root z 200",
+		"/|a%2Fb/z":       "root z 200",
+		"/é/%2e%2e/admin": " 429",
+		"/é/../admin":     "root admin 200",
+		"/x\\..\\admin":   " 429",
+		"/x\\z":           "root z 200",
+	} {
+		for _, fields := range [][]string{nil, {"X-Original-URI", path}, {"X-Forwarded-Uri", path}, {"X-Original-URL", "http://h" + path}} {
+			target := "/check"
+			if fields == nil {
+				target += path
+			}
+			var status int
+			got := a.charged(func() { status = a.ask("GET", target, fields...).Code })
+			if got = fmt.Sprint(got, " ", status); got != want {
+				t.Errorf("%s %q charges and gets %s, want %s", target, fields, got, want)
+			}
+		}
+	}
+}
+
+// Only a scheme makes a URI of the text before "://".
+func TestScheme(t *testing.T) {
+	t.Parallel()
+	a := limits(t, paths)
+	for uri, want := range map[string]string{
+		"https://h/b": "b 200", "H2+x-1.0://h/b": "b 200", "http:///b": "b 200",
+		"%0aADMINhttp://h/b": " 429", "1http://h/b": " 429", "://h/b": " 429", "a_b://h/b": " 429", "a:b://h/b": " 429", "http:/b": " 429", "é://h/b": " 429",
+	} {
+		var status int
+		got := a.charged(func() { status = a.ask("GET", "/check", "X-Original-URI", uri).Code })
+		if got = fmt.Sprint(got, " ", status); got != want {
+			t.Errorf("%q charges and gets %s, want %s", uri, got, want)
+		}
 	}
 }
 
@@ -285,9 +334,10 @@ func TestTooManyValues(t *testing.T) {
 func TestAccept(t *testing.T) {
 	t.Parallel()
 	for yaml, want := range map[string]string{
-		"limits: [{url: /a, rules: [{name: slots, algo: C, rpu: 1}]}]":                     `url "/a": rule "slots": algorithm C cannot`,
-		"limits: [{url: /a, rules: [{name: failures, unit: day, rpu: 1, charge: [401]}]}]": `url "/a": rule "failures": charge cannot`,
+		"limits: [{url: /a, rules: [{name: slots, algo: C, rpu: 1}]}]":                     `test.yaml:1:42: url "/a": rule "slots": algorithm C cannot`,
+		"limits: [{url: /a, rules: [{name: failures, unit: day, rpu: 1, charge: [401]}]}]": `test.yaml:1:64: url "/a": rule "failures": charge cannot`,
 		"limits: [{url: /a, rules: [{name: fine, unit: day, rpu: 1}]}]":                    "",
+		"limits: [{url: /a, rules: [{algo: C, rpu: 1}]}]":                                  `test.yaml:1:29: url "/a": algorithm C cannot`,
 	} {
 		c, err := config.Parse("test.yaml", []byte(yaml))
 		if err != nil {
@@ -317,4 +367,57 @@ func FuzzQuestion(f *testing.F) {
 			t.Errorf("%d", w.Code)
 		}
 	})
+}
+
+// The program learns of peers that may not ask, and of questions that are not valid.
+func TestTold(t *testing.T) {
+	t.Parallel()
+	a := limits(t, paths)
+	var told []string
+	a.handler.told = Told{
+		Peer:    func(address string) { told = append(told, "peer "+address) },
+		Invalid: func(reason string) { told = append(told, reason) },
+	}
+	a.ask("GET", "/check")
+	a.ask("GET", "/check", "peer", "192.0.2.1:1000")
+	a.ask("GET", "/other", "peer", "[2001:db8::1]:1000")
+	a.handler.Guard(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/json", nil))
+	a.ask("GET", "/other")
+	a.ask("GET", "/check?deny=200")
+	var many []string
+	for i := range mostValues + 1 {
+		many = append(many, "X-Original-Uri", fmt.Sprint("/", i))
+	}
+	a.ask("GET", "/check", many...)
+	want := []string{
+		"peer 192.0.2.1", "peer 2001:db8::1", "peer 192.0.2.1", `the path is "/other", expected /check or one below it`,
+		`deny: "200", expected a status of 400 to 499`, "the fields that name it have too many values",
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
+	}
+}
+
+// OPTIONS * is evaluated as a request for /, however the gateway names it.
+func TestServerOptions(t *testing.T) {
+	t.Parallel()
+	a := limits(t, "limits: [{url: OPTIONS /, rules: [{name: root, unit: day, rpu: 1000}]}, {url: /a, rules: [{name: a, unit: day, rpu: 1}]}]")
+	for _, row := range []struct {
+		method, target string
+		fields         []string
+		status         int
+		want           string
+	}{
+		{"OPTIONS", "/check*", nil, 200, "root"},
+		{"GET", "/check", []string{"X-Original-Method", "OPTIONS", "X-Original-URI", "*"}, 200, "root"},
+		{"OPTIONS", "/check*", []string{"X-Original-URI", "/a"}, 200, "root a"},
+		{"GET", "/check*", nil, 404, ""},
+		{"OPTIONS", "/check*a", nil, 404, ""},
+	} {
+		var status int
+		got := a.charged(func() { status = a.ask(row.method, row.target, row.fields...).Code })
+		if got != row.want || status != row.status {
+			t.Errorf("%s %s %v charges %q and gets %d, want %q and %d", row.method, row.target, row.fields, got, status, row.want, row.status)
+		}
+	}
 }

@@ -31,7 +31,6 @@ var errValues = &rule.PathError{Reason: "the fields that name it have too many v
 // original returns the request that a gateway asks about. behind is the path behind that of the Handler.
 func original(r *http.Request, behind string, identity *rule.Identity) (diana.Request, *rule.PathError) {
 	methods, uris := values(r.Header, methodFields), values(r.Header, uriFields)
-	query := r.URL.RawQuery
 	if behind != "" { // the gateway has kept the method and the host too
 		methods = appendNew(methods, r.Method)
 	}
@@ -43,7 +42,7 @@ func original(r *http.Request, behind string, identity *rule.Identity) (diana.Re
 		t.add(uri)
 	}
 	if behind != "" || len(uris) == 0 {
-		t.addPath(cmp.Or(behind, "/"), query)
+		t.add(cmp.Or(behind, "/") + "?" + r.URL.RawQuery)
 	}
 	if max(len(methods), len(t.paths), len(t.hosts)) > mostValues {
 		return diana.Request{}, errValues
@@ -75,18 +74,29 @@ type target struct{ paths, queries, hosts []string }
 
 // add adds a URI, with or without a scheme and a host.
 func (t *target) add(uri string) {
-	if scheme, rest, ok := strings.Cut(uri, "://"); ok && !strings.ContainsAny(scheme, "/?#") {
+	if scheme, rest, ok := strings.Cut(uri, "://"); ok && isScheme(scheme) {
 		end := strings.IndexAny(rest+"/", "/?#")
 		t.hosts = appendNew(t.hosts, rest[:end])
 		if uri = rest[end:]; uri == "" || uri[0] != '/' {
 			uri = "/" + uri
 		}
 	}
-	path, query, _ := strings.Cut(uri, "?")
+	path, short, query := httptext.Target(uri)
 	t.addPath(path, query)
-	if before, _, ok := strings.Cut(path, "#"); ok { // the path ends there for some servers
-		t.addPath(before, query)
+	t.addPath(short, query)
+}
+
+// isScheme reports whether s is a scheme of RFC 3986. Other text before "://" is part of a path, which the
+// limiter refuses because it does not begin with a slash.
+func isScheme(s string) bool {
+	for i, c := range []byte(s) {
+		switch letter := 'a' <= c|0x20 && c|0x20 <= 'z'; {
+		case letter:
+		case i == 0, c != '+' && c != '-' && c != '.' && (c < '0' || '9' < c):
+			return false
+		}
 	}
+	return s != ""
 }
 
 func (t *target) addPath(path, query string) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/internal/paths"
 )
 
 // requests makes requests of the entries of logs, as net/http makes them of what it reads. It
@@ -99,7 +100,7 @@ func (r *requests) parseURL(e *accesslog.Entry) (path, query string, ok bool) {
 	if u.Host != "" {
 		r.http.Host = u.Host
 	}
-	return u.EscapedPath(), u.RawQuery, true
+	return paths.Sent(u), u.RawQuery, true
 }
 
 // plain reports whether a path stays the same when it is read and written as a URL.
