@@ -140,9 +140,9 @@ func (n *node) Wait(ctx context.Context, d source.Document) error {
 
 func (n *node) Put(ctx context.Context, text []byte) error {
 	err := n.use(ctx, func(c *conn) error { return c.put(n.path, text, n.credentials != nil) })
-	if errors.Is(err, errClosed) && len(text) > largestByDefault {
-		return fmt.Errorf("%w: the document has %d bytes, and ZooKeeper allows %d unless its "+
-			"jute.maxbuffer is larger", err, len(text), largestByDefault)
+	if size := len(setRequest(n.path, text)); errors.Is(err, errClosed) && size > largestByDefault {
+		return fmt.Errorf("%w: the request has %d bytes, and ZooKeeper allows %d unless its "+
+			"jute.maxbuffer is larger", err, size, largestByDefault)
 	}
 	return err
 }
@@ -200,15 +200,15 @@ func (n *node) connect(ctx context.Context) (*conn, error) {
 		}
 		credentials = []byte(username + ":" + password)
 	}
-	var failures []error
+	var failures []string // in one line, for the log
 	for i, at := range rand.Perm(len(n.hosts)) {
 		c, err := n.dial(ctx, n.hosts[at], len(n.hosts)-i, credentials)
 		if err == nil {
 			return c, nil
 		}
-		failures = append(failures, err)
+		failures = append(failures, fmt.Sprintf("%s: %v", n.hosts[at], err))
 	}
-	return nil, errors.Join(failures...)
+	return nil, errors.New(strings.Join(failures, "; "))
 }
 
 // dial opens a connection to a host, which has its part of the time if left hosts are left.
@@ -224,7 +224,10 @@ func (n *node) dial(ctx context.Context, host string, left int, credentials []by
 	}
 	c, err := dial(ctx, host, n.tls, credentials)
 	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%s does not answer", host)
+		return nil, errSilent
+	}
+	if o, ok := errors.AsType[*net.OpError](err); ok {
+		return nil, o.Err // without the addresses
 	}
 	return c, err
 }
