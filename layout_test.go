@@ -22,7 +22,7 @@ var layout = []struct {
 	imports string
 }{
 	// Programs.
-	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd " +
+	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd source/zookeeper " +
 		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond internal/track cmd/diana/internal/accesslog cmd/diana/internal/forwardauth cmd/diana/internal/simulate envoy prometheus"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
@@ -76,6 +76,7 @@ var layout = []struct {
 	{"internal/track", "source"},
 	{"source/etcd/etcdtest", "internal/etcdtest internal/testproc"},
 	{"source/etcd", "source"},
+	{"source/zookeeper", "source"},
 	{"source", ""},
 
 	// Packages at the bottom.

@@ -10,6 +10,7 @@ require (
 	github.com/diana-limiter/diana/envoy v0.9.0-rc.1
 	github.com/diana-limiter/diana/prometheus v0.9.0-rc.1
 	github.com/diana-limiter/diana/source/etcd v0.9.0-rc.1
+	github.com/diana-limiter/diana/source/zookeeper v0.9.0-rc.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3

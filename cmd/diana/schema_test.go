@@ -246,7 +246,7 @@ func TestSchemaAgrees(t *testing.T) {
 		"{redis: %s}":                               {"{}", "null", "[]", "{timeout: 1s}", "{url: 'redis://h'}", "{url: 'redis://u@h', password: p}", "{url: 'rediss://h', tls: {}}", "{url: 'REDIS://h', tls: {}}", "{url: 'redis://h:0'}", "{url: 'redis://h:'}", "{cluster: ['h:1'], sentinel: {master: m, addresses: ['h:1']}}"},
 		"{redis: {cluster: ['h:1'], tls: %s}}":      {"{}", "{ca: x}", "{certificate: x, key: y}", "{certificate: x}", "{key: x}", "{ca: ''}", "{ca: \"-----BEGIN X\"}", "{server_name: h}", "{server_name: '::1'}", "{server_name: 'h:1'}", "{server_name: 'a b'}", "null"},
 		"{redis: {cluster: ['h:1'], password: %s}}": {"p", "env:P", "env:_p1", "file:/p", "file:p", "environment", "ENV:", "'env:'", "env:1", "env:a-b", "'file:'", "''", "5", "null"},
-		"{remote: {url: %s}}":                       {"etcd://h/k", "CONSUL://h/k", "https://h", "file:///x", "ftp://h/x", "/x", "etcdx://h/k", "5", "''"},
+		"{remote: {url: %s}}":                       {"etcd://h/k", "zookeeper://h,i:2/a/b", "CONSUL://h/k", "https://h", "file:///x", "ftp://h/x", "/x", "etcdx://h/k", "5", "''"},
 		"{remote: {url: 'https://h', %s}}":          {"username: u, password: p", "username: u", "token: env:T", "token: 'env:'", "tls: {}", "tls: {ca: x}", "snapshot: x", "snapshot: ''", "x: 1"},
 		"{remote: %s}":                              {"{url: 'http://h', tls: {}}", "{url: 'etcd://h/k', tls: {}}", "{url: 'https://u:p@h', password: p}", "{url: 'https://u@h'}", "{url: 'https://h/@', password: p}", "{}", "null"},
 		"{identity: {account: %s}}":                 {"[]", "[ip]", "[header:X, cookie:a, ip]", "[all]", "[account]", "[actor]", "[device]", "[x]", "ip", "[header:X, header:X]", "null"},

@@ -12,12 +12,13 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/source/etcd"
+	"github.com/diana-limiter/diana/source/zookeeper"
 )
 
 // vocabulary returns the words that configurations may use in this program.
 func vocabulary() config.Vocabulary {
 	v := config.DefaultVocabulary()
-	v.Sources = append(v.Sources, etcd.Kind())
+	v.Sources = append(v.Sources, etcd.Kind(), zookeeper.Kind())
 	return v
 }
 

@@ -46,6 +46,9 @@ type Remote struct {
 	// Largest is the size of the largest document of this configuration centre, in bytes. Zero: no
 	// limit.
 	Largest int
+
+	// ReadOnly says that the Source cannot change the document.
+	ReadOnly bool
 }
 
 // patience is how long a test waits for something that must happen. It is long, because the
