@@ -35,6 +35,14 @@ func apiFile(t *tree, m *module) string {
 	return filepath.Join(t.root, apiFolder, name+".zip")
 }
 
+// compared returns the published modules whose API is compared: those in go.work, which tells the go command where
+// their packages are, without those for tests.
+func (t *tree) compared() []*module {
+	return slices.DeleteFunc(t.published(), func(m *module) bool {
+		return slices.Contains(apart, m.dir) || strings.HasSuffix(m.dir, "test")
+	})
+}
+
 // checkAPI compares each module that has a file with it. A module without one is new. An incompatible
 // change is an error, unless the changelog's first section has its name as code.
 func checkAPI(t *tree) error {
@@ -43,7 +51,7 @@ func checkAPI(t *tree) error {
 		return err
 	}
 	var faults []error
-	for _, m := range t.published() {
+	for _, m := range t.compared() {
 		old, err := readAPI(apiFile(t, m))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -107,7 +115,7 @@ func recordAPI(t *tree) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	for _, m := range t.published() {
+	for _, m := range t.compared() {
 		api, err := loadAPI(t, m)
 		if err != nil {
 			return err
