@@ -24,7 +24,7 @@
 // front of it can turn a panic into a code, or a code into another. Diana does not see such a code. Connect
 // reads the message of a unary call first. Rules do not count a call that Connect refuses there.
 //
-// Rejected: Limiter.Handler in front of the handlers. A client takes its 503 for unavailable, and in gRPC,
-// gRPC-Web and streams each error has the HTTP status 200. README.md shows how to refuse calls there with
-// the right code; bandwidth and divert need that.
+// Rejected: Limiter.Handler in front of the handlers. A client of Connect or gRPC-Web takes its 503 for
+// unavailable, and in gRPC, gRPC-Web and streams each error has the HTTP status 200. README.md shows how to
+// refuse calls there with the right code; bandwidth and divert need that.
 package dianaconnect

@@ -143,8 +143,8 @@ func TestClientCalls(t *testing.T) {
 	}
 }
 
-// Limiter.Handler in front of the handlers is not a substitute: a client takes its refusal for unavailable,
-// and charge sees the status 200 for each error of gRPC. README.md says so.
+// Limiter.Handler in front of the handlers is not a substitute, and README.md says so. A client of Connect or
+// gRPC-Web takes its refusal for unavailable. charge sees the status 200 for each error of gRPC.
 func TestLimiterInFront(t *testing.T) {
 	t.Parallel()
 	for protocol, options := range map[string][]connect.ClientOption{
@@ -162,7 +162,11 @@ func TestLimiterInFront(t *testing.T) {
 		for range 2 {
 			c.call(t.Context(), rpctest.Call{Messages: []string{"ok"}})
 		}
-		if r := c.call(t.Context(), rpctest.Call{Messages: []string{"ok"}}); r.Code != rpctest.Code(connect.CodeUnavailable) {
+		want := connect.CodeUnavailable
+		if protocol == "gRPC" {
+			want = connect.CodeResourceExhausted
+		}
+		if r := c.call(t.Context(), rpctest.Call{Messages: []string{"ok"}}); r.Code != rpctest.Code(want) {
 			t.Errorf("%s: code %d (%s)", protocol, r.Code, r.Text)
 		}
 	}

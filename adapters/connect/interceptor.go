@@ -123,6 +123,7 @@ func (i *interceptor) answer(ctx context.Context, d *diana.Decision, err error) 
 	if d.SetFields(fields); d.Allowed {
 		return fields, nil
 	}
+	fields.Del("Cache-Control") // no trailer may have it, and nobody caches a refusal without it
 	if i.Refuse != nil {
 		if err := i.Refuse(ctx, d); err != nil {
 			return fields, err
