@@ -7,8 +7,8 @@ SLOW := adapters/caddy
 MODULES := $(filter-out tools tools/% $(SLOW),$(FOLDERS))
 TOOLS := $(filter tools/%,$(FOLDERS))
 PACKAGES := $(patsubst %,./%/...,$(MODULES))
-# What "make platforms" vets, and for which systems. The adapters are left out: they have no code of a system, and
-# their frameworks take longer to compile than all the rest.
+# The modules that "make platforms" vets, and the systems. The adapters are left out: they have no code of a
+# system, and their frameworks take longer to compile than all the rest.
 PORTABLE := $(filter-out %test bench examples/% adapters/%,$(MODULES))
 PLATFORMS ?= linux/arm64 darwin/arm64 windows/amd64
 # FUZZTIME is a number of inputs. With a time limit, a fuzz run can fail without a finding, because
