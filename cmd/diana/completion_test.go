@@ -27,7 +27,7 @@ func TestComplete(t *testing.T) {
 	for _, row := range []struct{ line, want string }{
 		{"", "serve init check diff explain replay test reset schema push version completion"},
 		{"se", "serve"},
-		{"serve --up", "--upstream --upstream-timeout"},
+		{"serve --up", "--upstream-timeout --upstream-tls-timeout --upstream-idle-timeout --upstream"},
 		{"serve --log-format ", "text json"},
 		{"serve --log-format=json --conf", "--config"},
 		{"serve --config ", ""}, // a file

@@ -41,7 +41,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := map[string]bool{"diana_config_reloads_total": true} // of a limiter that follows a file
+	// A limiter that follows a file has the first, and one with a remote configuration the second.
+	there := map[string]bool{"diana_config_reloads_total": true, "diana_config_centre_reached": true}
 	for _, f := range families {
 		name := f.GetName()
 		if !strings.HasPrefix(name, "diana_") {
