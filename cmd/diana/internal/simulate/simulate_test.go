@@ -14,8 +14,8 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
-	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/paths"
 )
 
 func newCount(t *testing.T, yaml string) *Count {
