@@ -20,10 +20,12 @@ descriptors:
   rate_limit: {unit: day, requests_per_unit: 10, algo: TB, debit: true}
 - key: requests
   rate_limit: {unit: day, requests_per_unit: 100}
+- key: users
+  rate_limit: {unit: day, requests_per_unit: 5}
 `
 
 // A request that a limit with debit refuses is charged to that limit and to no other. A request that
-// another limit refuses is charged to none.
+// another limit refuses is charged to none, and nothing is refunded for it.
 func TestDebitBesideOthers(t *testing.T) {
 	t.Parallel()
 	onBothStores(t, debitLimits, func(t *testing.T, open func(...func(*RateLimitOptions)) *RateLimit) {
@@ -39,6 +41,9 @@ func TestDebitBesideOthers(t *testing.T) {
 			{hits(100, "requests=1"), "ok | ok 0 of 100/day"},
 			{hits(1, "tokens=2", "requests=1"), "over | ok 10 of 10/day | over 0 of 100/day"},
 			{hits(10, "tokens=2"), "ok | ok 0 of 10/day"},
+			{hits(4, "users=1"), "ok | ok 1 of 5/day"},
+			{hits(1, "tokens=1", "requests=1", "users=1")[:4], "over"}, // a remembered refusal leaves out what remains
+			{hits(1, "users=1"), "ok | ok 0 of 5/day"},
 		} {
 			if row.got != row.want {
 				t.Errorf("%d: %s, want %s", i, row.got, row.want)

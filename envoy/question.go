@@ -5,7 +5,6 @@ package envoy
 import (
 	"math"
 	"net/http"
-	"slices"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -165,13 +164,20 @@ func (q *question) charged(c *rule.Charge) int {
 }
 
 // spent makes d a refusal if a limit with debit has refused and was charged all the same. It returns the
-// refunds of the charges of the other limits, because a request that is refused is not charged to these.
+// refunds of the charges of the other limits, because a request that is refused is not charged to these. If
+// another limit has refused d, nothing was charged.
 func (q *question) spent(d *diana.Decision) (refunds []rule.Charge) {
-	over := func(i int) bool { return q.charges[i].Debit && d.Verdicts[i].Refused() }
-	if !slices.ContainsFunc(q.items, func(it item) bool { return it.charge >= 0 && over(it.charge) }) {
+	if !d.Allowed {
 		return nil
 	}
-	d.Allowed = false
+	for i := range q.charges {
+		if q.charges[i].Debit && d.Verdicts[i].Refused() {
+			d.Allowed = false
+		}
+	}
+	if d.Allowed {
+		return nil
+	}
 	for i := range q.charges {
 		c, v := &q.charges[i], &d.Verdicts[i]
 		if c.Debit || c.Cost <= 0 || !v.Allowed {
