@@ -75,13 +75,14 @@ var layout = []struct {
 	{"source/sourcetest", "internal/track internal/redistest source"},
 	{"internal/track", "source"},
 	{"source/etcd/etcdtest", "internal/etcdtest internal/testproc"},
-	{"source/etcd", "source"},
-	{"source/zookeeper", "source"},
+	{"source/etcd", "internal/hosts source"},
+	{"source/zookeeper", "internal/hosts source"},
 	{"source", ""},
 
 	// Packages at the bottom.
 	{"limit", "internal/bounds"},
 	{"internal/bounds", ""},
+	{"internal/hosts", ""},
 	{"internal/httptext", ""},
 	{"internal/redisfault", ""},
 	{"internal/top", ""},

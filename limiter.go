@@ -175,8 +175,12 @@ func (l *Limiter) apply(c *config.Config) error {
 	redis.config = c.Redis // its timeout may be another one
 	if before != nil {
 		before.retire()
-		l.options.Logger.Info("configuration changed", "source", c.Source, "version", c.Version,
-			"rules", len(next.set.Rules), "changes", diff.Configs(before.config, c))
+		if l.options.OnChange != nil {
+			l.options.OnChange(before.config, c)
+		} else {
+			l.options.Logger.Info("configuration changed", "source", c.Source, "version", c.Version,
+				"rules", len(next.set.Rules), "changes", diff.Configs(before.config, c))
+		}
 	}
 	for _, w := range c.Warnings {
 		l.options.Logger.Warn("configuration", "warning", w.String())

@@ -68,6 +68,11 @@ type Options struct {
 	// goroutine at a time calls it. Nil means that every configuration is accepted.
 	Accept func(*config.Config) error
 
+	// OnChange is called when a configuration has become active in place of another one, and replaces the
+	// line in the log about that. It must not change them. One goroutine at a time calls it, and it must not
+	// call Update or Reload. Nil means a line with the differences, which takes a comparison of all entries.
+	OnChange func(before, after *config.Config)
+
 	// Upstream returns the handler that forwards requests to a server to which an entry diverts
 	// them. Nil means an httputil.ReverseProxy that sets X-Forwarded-For, -Host and -Proto.
 	Upstream func(*url.URL) http.Handler

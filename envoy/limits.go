@@ -128,7 +128,7 @@ func (s *RateLimit) logChange(before, a *active, was, settings *config.Config) {
 	old.Limits, now.Limits = nil, nil // those of the other limiter
 	changes := append(diff.Configs(&old, &now), a.tree.Changes(before.tree)...)
 	c := s.limiter.Config()
-	s.options.Logger.Info(configurationChanged, "source", c.Source, "version", c.Version, "rules", len(c.Limits), "changes", changes)
+	s.options.Logger.Info("configuration changed", "source", c.Source, "version", c.Version, "rules", len(c.Limits), "changes", changes)
 }
 
 // log logs what is in force, and what its author probably did not mean.

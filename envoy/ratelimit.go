@@ -102,7 +102,9 @@ func OpenRateLimit(ctx context.Context, o RateLimitOptions) (*RateLimit, error) 
 		return nil, err
 	}
 	s.limiter, err = diana.Options{
-		Logger: slog.New(quiet{o.Logger.Handler()}), RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
+		Logger: o.Logger, RedisObserved: o.RedisObserved, OnRefusal: o.OnRefusal,
+		// For the limiter, a limit that a request brings is a change too. Reload logs the changes of the files.
+		OnChange: func(_, _ *config.Config) {},
 	}.New(s.compose(a, s.settings))
 	if err != nil {
 		return nil, err

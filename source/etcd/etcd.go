@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"math/rand/v2"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -23,8 +22,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/diana-limiter/diana/internal/hosts"
 	"github.com/diana-limiter/diana/source"
 )
+
+const defaultPort = "2379"
 
 // Kind is the kind of a key in etcd. The key is the path of the URL without its first slash.
 // The URL can have several hosts, separated by commas. The default port is 2379. The Source
@@ -34,7 +36,7 @@ func Kind() source.Kind {
 		Schemes: []string{"etcd"},
 		Form:    "etcd://HOST:PORT/KEY",
 		Check: func(u *url.URL) bool {
-			return endpoints(u.Host) != nil && strings.Trim(u.Path, "/") != "" &&
+			return hosts.Split(u.Host, defaultPort) != nil && strings.Trim(u.Path, "/") != "" &&
 				u.RawQuery == "" && u.Fragment == "" && u.Opaque == ""
 		},
 		Open: func(o source.Options) (source.Source, error) {
@@ -43,29 +45,12 @@ func Kind() source.Kind {
 			}
 			return &key{
 				name:        strings.TrimPrefix(o.URL.Path, "/"),
-				endpoints:   endpoints(o.URL.Host),
+				endpoints:   hosts.Split(o.URL.Host, defaultPort),
 				tls:         o.TLS.Clone(),
 				credentials: o.Credentials,
 			}, nil
 		},
 	}
-}
-
-// endpoints returns the hosts with their ports, or nil if one of them is not a host.
-func endpoints(hosts string) []string {
-	var list []string
-	for host := range strings.SplitSeq(hosts, ",") {
-		u := url.URL{Host: host}
-		port := u.Port()
-		if port == "" {
-			port = "2379"
-		}
-		if u.Hostname() == "" || strings.ContainsAny(u.Hostname(), "/@") {
-			return nil
-		}
-		list = append(list, net.JoinHostPort(u.Hostname(), port))
-	}
-	return list
 }
 
 // key is a key in etcd. The Version of a document is the revision of etcd when it was read.

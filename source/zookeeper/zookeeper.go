@@ -16,8 +16,11 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/diana-limiter/diana/internal/hosts"
 	"github.com/diana-limiter/diana/source"
 )
+
+const defaultPort = "2181"
 
 // Kind is the kind of a node in ZooKeeper. The node is the path of the URL; a chroot is the
 // beginning of that path. The URL can have several hosts, separated by commas. The default port
@@ -35,7 +38,7 @@ func Kind() source.Kind {
 		Schemes: []string{"zookeeper"},
 		Form:    "zookeeper://HOST:PORT/PATH",
 		Check: func(u *url.URL) bool {
-			return hosts(u.Host) != nil && isNode(u.Path) &&
+			return hosts.Split(u.Host, defaultPort) != nil && isNode(u.Path) &&
 				u.RawQuery == "" && u.Fragment == "" && u.Opaque == ""
 		},
 		Open: func(o source.Options) (source.Source, error) {
@@ -44,29 +47,12 @@ func Kind() source.Kind {
 			}
 			return &node{
 				path:        o.URL.Path,
-				hosts:       hosts(o.URL.Host),
+				hosts:       hosts.Split(o.URL.Host, defaultPort),
 				tls:         o.TLS,
 				credentials: o.Credentials,
 			}, nil
 		},
 	}
-}
-
-// hosts returns the hosts with their ports, or nil if one of them is not a host.
-func hosts(text string) []string {
-	var list []string
-	for host := range strings.SplitSeq(text, ",") {
-		u := url.URL{Host: host}
-		port := u.Port()
-		if port == "" {
-			port = "2181"
-		}
-		if u.Hostname() == "" || strings.ContainsAny(u.Hostname(), "/@") {
-			return nil
-		}
-		list = append(list, net.JoinHostPort(u.Hostname(), port))
-	}
-	return list
 }
 
 // isNode reports whether ZooKeeper allows a node of this path. The root cannot hold a document.
