@@ -5,6 +5,7 @@ package diana_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -259,5 +260,26 @@ func TestNewDoesNotWait(t *testing.T) {
 	}
 	if s := l.Status().Config; s.Remote != nil || !strings.Contains(j.String(), "is not followed") {
 		t.Errorf("%+v, and the log is\n%s", s, j.String())
+	}
+}
+
+// OnChange gets both configurations, and replaces the line in the log.
+func TestOnChange(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	var got []string
+	l, err := diana.Options{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		OnChange: func(before, after *config.Config) {
+			got = append(got, fmt.Sprint(before.Limits[0].Rules[0].Limit.N, " to ", after.Limits[0].Rules[0].Limit.N))
+		},
+	}.New(parsed(t, "url: /\nrules: [{rpu: 1}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	update(t, l, "url: /\nrules: [{rpu: 2}]")
+	if strings.Join(got, ", ") != "1 to 2" || log.Len() > 0 {
+		t.Errorf("OnChange got %q, and the log %q", got, log.String())
 	}
 }
