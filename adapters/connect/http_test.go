@@ -14,25 +14,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/diana-limiter/diana"
 	dianaconnect "github.com/diana-limiter/diana/adapters/connect"
 	"github.com/diana-limiter/diana/adapters/rpctest"
-	"github.com/diana-limiter/diana/config"
 )
-
-func newLimiter(t *testing.T, text string) *diana.Limiter {
-	t.Helper()
-	c, err := config.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := diana.Options{}.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
 
 // A plain HTTP/1 client gets the status and the fields that the Connect protocol has for unary calls. These
 // statuses are those that charge counts.
@@ -42,7 +26,7 @@ func TestPlainHTTP(t *testing.T) {
 		post := plain(t)
 		text := fmt.Sprint("code:", code)
 		status, _ := post(text)
-		l := newLimiter(t, fmt.Sprintf("url: /\nrules: [{name: one, rpu: 1, unit: day, charge: [%d]}]", status))
+		l := rpctest.Limiter(t, fmt.Sprintf("url: /\nrules: [{name: one, rpu: 1, unit: day, charge: [%d]}]", status))
 		post = plain(t, connect.WithInterceptors(dianaconnect.Interceptor(l)))
 		post(text)
 		status, header := post(text)
@@ -75,7 +59,7 @@ func plain(t *testing.T, o ...connect.HandlerOption) (post func(text string) (in
 // A call without side effects comes as GET. It can have the status 304, and its query names actors.
 func TestGet(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(t, `
+	l := rpctest.Limiter(t, `
 - url: GET /
   rules: [{name: fresh, actor: "query:tenant", rpu: 1, unit: day, charge: [304]}]
 - url: POST /
@@ -117,7 +101,7 @@ func TestGet(t *testing.T) {
 func TestSharedError(t *testing.T) {
 	t.Parallel()
 	shared := connect.NewError(connect.CodeNotFound, errors.New("shared"))
-	l := newLimiter(t, "url: /\nrules: [{name: many, rpu: 1000}]")
+	l := rpctest.Limiter(t, "url: /\nrules: [{name: many, rpu: 1000}]")
 	server := httptest.NewServer(connect.NewUnaryHandler("/a.B/C", func(context.Context, *connect.Request[Text]) (*connect.Response[Text], error) {
 		return nil, shared
 	}, connect.WithInterceptors(dianaconnect.Interceptor(l))))
@@ -134,7 +118,7 @@ func TestSharedError(t *testing.T) {
 // The interceptor leaves the calls of a client as they are.
 func TestClientCalls(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(t, "url: /\nrules: [{rpu: 0}]")
+	l := rpctest.Limiter(t, "url: /\nrules: [{rpu: 0}]")
 	c := newClient(t, serve(t, newMux(rpctest.NewService())), connect.WithInterceptors(dianaconnect.Interceptor(l)))
 	for _, kind := range []rpctest.Kind{rpctest.Unary, rpctest.Bidi} {
 		if r := c.call(t.Context(), rpctest.Call{Kind: kind, Messages: []string{"ok"}}); r.Code != rpctest.OK {
@@ -150,7 +134,7 @@ func TestLimiterInFront(t *testing.T) {
 	for protocol, options := range map[string][]connect.ClientOption{
 		"Connect": nil, "gRPC": {connect.WithGRPC()}, "gRPC-Web": {connect.WithGRPCWeb()},
 	} {
-		l := newLimiter(t, "url: /\nrules: [{name: missing, rpu: 1, unit: day, charge: [404]}, {name: all, rpu: 3, unit: day}]")
+		l := rpctest.Limiter(t, "url: /\nrules: [{name: missing, rpu: 1, unit: day, charge: [404]}, {name: all, rpu: 3, unit: day}]")
 		c := newClient(t, serve(t, l.Handler(newMux(rpctest.NewService()))), options...)
 		for range 3 {
 			c.call(t.Context(), rpctest.Call{Messages: []string{"code:5"}})

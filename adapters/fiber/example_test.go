@@ -3,8 +3,6 @@
 package dianafiber_test
 
 import (
-	"fmt"
-	"io"
 	"log"
 	"net"
 	"net/http"
@@ -13,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/recover"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/adapters/adaptertest"
 	dianafiber "github.com/diana-limiter/diana/adapters/fiber"
 )
 
@@ -30,7 +29,7 @@ func Example() {
 
 	url := serve(app)
 	for _, path := range []string{"/users/1", "/users/2", "/users/3"} {
-		get(url+path, "")
+		adaptertest.Print(url+path, "")
 	}
 	// Output:
 	// 200 user 1
@@ -63,7 +62,7 @@ func ExampleOptions() {
 
 	url := serve(app)
 	for _, path := range []string{"/users/1?session=ann", "/users/2?session=ann", "/users/3?session=ann", "/users/3?session=bob"} {
-		get(url+path, "other")
+		adaptertest.Print(url+path, "other")
 	}
 	// Output:
 	// 200 user 1
@@ -84,26 +83,4 @@ func serve(app *fiber.App) (url string) {
 		}
 	}()
 	return "http://" + listener.Addr().String()
-}
-
-// get sends a request and prints the response.
-func get(url, account string) {
-	r, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	r.Header.Set("X-Account-Id", account)
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if response.StatusCode != http.StatusOK {
-		body = []byte(response.Header.Get("Content-Type"))
-	}
-	fmt.Printf("%d %s\n", response.StatusCode, body)
 }

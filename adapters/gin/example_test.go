@@ -3,8 +3,6 @@
 package dianagin_test
 
 import (
-	"fmt"
-	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/adapters/adaptertest"
 	dianagin "github.com/diana-limiter/diana/adapters/gin"
 )
 
@@ -32,7 +31,7 @@ func Example() {
 	server := httptest.NewServer(router)
 	defer server.Close()
 	for _, path := range []string{"/users/1", "/users/2", "/users/3"} {
-		get(server.URL+path, "")
+		adaptertest.Print(server.URL+path, "")
 	}
 	// Output:
 	// 200 user 1
@@ -62,33 +61,11 @@ func ExampleOptions() {
 	server := httptest.NewServer(router)
 	defer server.Close()
 	for _, path := range []string{"/users/1?session=ann", "/users/2?session=ann", "/users/3?session=ann", "/users/3?session=bob"} {
-		get(server.URL+path, "other")
+		adaptertest.Print(server.URL+path, "other")
 	}
 	// Output:
 	// 200 user 1
 	// 200 user 2
 	// 429 application/json; charset=utf-8
 	// 200 user 3
-}
-
-// get sends a request and prints the response.
-func get(url, account string) {
-	r, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	r.Header.Set("X-Account-Id", account)
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if response.StatusCode != http.StatusOK {
-		body = []byte(response.Header.Get("Content-Type"))
-	}
-	fmt.Printf("%d %s\n", response.StatusCode, body)
 }

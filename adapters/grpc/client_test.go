@@ -27,7 +27,7 @@ func newCaller(t *testing.T, of limit.Limit, o dianagrpc.ClientOptions) (client,
 	}
 	service := rpctest.NewService()
 	server := grpc.NewServer(
-		grpc.UnaryInterceptor(dianagrpc.UnaryServerInterceptor(newLimiter(t, "url: /\nrules: [{rpu: 1000}]"))),
+		grpc.UnaryInterceptor(dianagrpc.UnaryServerInterceptor(rpctest.Limiter(t, "url: /\nrules: [{rpu: 1000}]"))),
 	)
 	server.RegisterService(&description, service)
 	return dial(t, listen(t, server),

@@ -27,22 +27,7 @@ import (
 	"github.com/diana-limiter/diana"
 	dianagrpc "github.com/diana-limiter/diana/adapters/grpc"
 	"github.com/diana-limiter/diana/adapters/rpctest"
-	"github.com/diana-limiter/diana/config"
 )
-
-func newLimiter(t *testing.T, text string) *diana.Limiter {
-	t.Helper()
-	c, err := config.Parse("test.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := diana.Options{}.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
 
 // listen serves with a server until the end of the test, and returns its address.
 func listen(t *testing.T, server *grpc.Server) string {
@@ -66,7 +51,7 @@ func TestCertificates(t *testing.T) {
 		}
 		return "account", value
 	}
-	l := newLimiter(t, "url: /\nrules: [{actor: account, rpu: 1, unit: day}]")
+	l := rpctest.Limiter(t, "url: /\nrules: [{actor: account, rpu: 1, unit: day}]")
 	roots := x509.NewCertPool()
 	certificate := func(name string) tls.Certificate {
 		c := selfSigned(t, name)
@@ -121,7 +106,7 @@ func selfSigned(t *testing.T, name string) tls.Certificate {
 // A server that forwards unknown services gets any path that a client sends.
 func TestPathsOfUnknownServices(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(t, "url: /a.B/C\nrules: [{rpu: 0}]")
+	l := rpctest.Limiter(t, "url: /a.B/C\nrules: [{rpu: 0}]")
 	server := grpc.NewServer(
 		grpc.StreamInterceptor(dianagrpc.StreamServerInterceptor(l)),
 		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return status.Error(codes.Unimplemented, "reached") }),
@@ -149,7 +134,7 @@ func TestPathsOfUnknownServices(t *testing.T) {
 // An interceptor before the adapter can establish actors in the context with diana.WithActor.
 func TestEstablishedActor(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(t, "url: /\nrules: [{actor: account, rpu: 1, unit: day}]")
+	l := rpctest.Limiter(t, "url: /\nrules: [{actor: account, rpu: 1, unit: day}]")
 	accounts := make(chan string, 3)
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -175,7 +160,7 @@ func TestOwnPanics(t *testing.T) {
 	t.Parallel()
 	panics := func(context.Context, *diana.Decision) error { panic("of the test") }
 	for _, perMessage := range []bool{false, true} {
-		l := newLimiter(t, "url: /\nrules: [{name: slots, rpu: 1, algo: C, mode: shadow}, {rpu: 0}]")
+		l := rpctest.Limiter(t, "url: /\nrules: [{name: slots, rpu: 1, algo: C, mode: shadow}, {rpu: 0}]")
 		adapter := dianagrpc.Options{Refuse: panics, PerMessage: perMessage}
 		server := grpc.NewServer(
 			grpc.ChainUnaryInterceptor(around{}.unary, adapter.UnaryServerInterceptor(l)),

@@ -4,7 +4,6 @@ package dianahertz_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/adapters/adaptertest"
 	dianahertz "github.com/diana-limiter/diana/adapters/hertz"
 )
 
@@ -35,7 +35,7 @@ func Example() {
 
 	url := serve(h, listener)
 	for _, path := range []string{"/users/1", "/users/2", "/users/3"} {
-		get(url+path, "")
+		adaptertest.Print(url+path, "")
 	}
 	// Output:
 	// 200 user 1
@@ -66,7 +66,7 @@ func ExampleOptions() {
 
 	url := serve(h, listener)
 	for _, path := range []string{"/users/1?session=ann", "/users/2?session=ann", "/users/3?session=ann", "/users/3?session=bob"} {
-		get(url+path, "other")
+		adaptertest.Print(url+path, "other")
 	}
 	// Output:
 	// 200 user 1
@@ -93,26 +93,4 @@ func serve(h *server.Hertz, listener net.Listener) (url string) {
 		}
 	}()
 	return "http://" + listener.Addr().String()
-}
-
-// get sends a request and prints the response.
-func get(url, account string) {
-	r, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	r.Header.Set("X-Account-Id", account)
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if response.StatusCode != http.StatusOK {
-		body = []byte(response.Header.Get("Content-Type"))
-	}
-	fmt.Printf("%d %s\n", response.StatusCode, body)
 }

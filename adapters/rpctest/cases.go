@@ -60,8 +60,8 @@ type server struct {
 	client  Client
 }
 
-// start starts a server with a configuration, which may begin with settings.
-func start(t *testing.T, f Framework, text string, o Options) *server {
+// Limiter returns a limiter with a configuration, until the test ends.
+func Limiter(t *testing.T, text string) *diana.Limiter {
 	t.Helper()
 	c, err := config.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -72,7 +72,13 @@ func start(t *testing.T, f Framework, text string, o Options) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	s := NewService()
+	return l
+}
+
+// start starts a server with a configuration, which may begin with settings.
+func start(t *testing.T, f Framework, text string, o Options) *server {
+	t.Helper()
+	l, s := Limiter(t, text), NewService()
 	return &server{t, l, s, f.Start(t, l, s, o)}
 }
 
