@@ -81,8 +81,8 @@ type Store interface {
 	Debit(now int64, charges []Charge)
 
 	// Refund undoes what an allowed Take or Debit charged, if it still counts: all charges whose
-	// Outcome is allowed, and those with Debit. The scheduled time of a waiting request becomes free. A store in one process
-	// then moves the requests behind it up.
+	// Outcome is allowed, and those with Debit. The scheduled time of a waiting request becomes
+	// free. A store in one process then moves the requests behind it up.
 	Refund(charges []Charge)
 
 	// Reset forgets the counter of one actor, as if the actor had never used it. It keeps what

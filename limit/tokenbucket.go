@@ -142,8 +142,8 @@ func (b *tokenBucket) Take(s State, now, n int64) uint64 {
 	return b.store(s, b.add(b.full(s, now), n))
 }
 
-// Decide implements Word. The usual request costs 1, and the usual step is whole microseconds. A request without a
-// cost takes nothing.
+// Decide implements Word. The usual request costs 1, and the usual step is whole microseconds. A
+// request without a cost takes nothing.
 func (b *tokenBucket) Decide(head uint64, now, n int64) (uint64, Outcome) {
 	if n != 1 || b.den > 1 {
 		return decide(b, head, now, n)

@@ -34,9 +34,9 @@
 --   takes     for each: how many of the equal requests are allowed, or -1 if a key holds a
 --             foreign value. If some are allowed, the outcomes before the first of them follow.
 --             With debits, first the number of those follows that need no debit, and last the
---             outcomes before each of the others. If some are not allowed, or the request only peeks, the outcomes after the last
---             allowed one follow. An outcome has for each charge: allowed (1 or 0), wait,
---             remaining, reset
+--             outcomes before each of the others. If some are not allowed, or the request only
+--             peeks, the outcomes after the last allowed one follow. An outcome has for each
+--             charge: allowed (1 or 0), wait, remaining, reset
 
 local args, next_arg = cmsgpack.unpack(ARGV[1]), 0
 local function arg()
