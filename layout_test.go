@@ -29,7 +29,7 @@ var layout = []struct {
 	{"cmd/diana/internal/accesslog", ""},
 	{"cmd/diana/compat", ""},
 	{"examples/extension", ". config limit rule source"},
-	{"bench", ". config limit memstore redisstore rule internal/actors internal/paths internal/plan internal/redistest internal/testproc"},
+	{"bench", ". adapters/echo adapters/fiber adapters/gin adapters/grpc config limit memstore redisstore rule internal/actors internal/paths internal/plan internal/redistest internal/testproc"},
 
 	// Uses of the limiter.
 	{"envoy/compat", ""},
