@@ -3,6 +3,9 @@
 package monitoring
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +27,8 @@ import (
 // exposed are the time series of a running gateway, by metric.
 type exposed map[string][]labels.Labels
 
-// The gateway has every feature with metrics of its own: Redis, a remote configuration and descriptors.
+// The gateway has every feature with metrics of its own: Redis, a remote configuration, descriptors, TLS and
+// several upstreams.
 const limits = `
 limits:
   - url: /
@@ -41,7 +45,7 @@ descriptors:
 
 var adminAddress = regexp.MustCompile(`(?m)^diana: admin on (http://\S+)$`)
 
-// scrape builds Diana, starts a gateway with settings and descriptors, and reads its metrics.
+// scrape builds Diana, starts a gateway with all these features, and reads its metrics.
 func scrape(t *testing.T) exposed {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,10 +56,13 @@ func scrape(t *testing.T) exposed {
 	config := write(t, filepath.Join(dir, "diana.yaml"),
 		fmt.Sprintf("redis: {url: %s}\nremote: {url: %s/limits}", redistest.Start(t).URL(), centre.URL)+limits)
 	shop := write(t, filepath.Join(dir, "shop.yaml"), descriptors)
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(secure.Close)
+	cert, key := writePair(t, dir, secure.TLS.Certificates[0])
 
 	log := filepath.Join(dir, "log")
-	p, err := testproc.Start(log, program(t), "serve", "--config", config, "--listen", "127.0.0.1:0", "--upstream", centre.URL,
-		"--admin", "127.0.0.1:0", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--descriptors", shop)
+	p, err := testproc.Start(log, program(t), "serve", "--config", config, "--listen", "127.0.0.1:0", "--upstream", centre.URL, "--upstream", secure.URL,
+		"--tls-cert", cert, "--tls-key", key, "--admin", "127.0.0.1:0", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--descriptors", shop)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +81,19 @@ func scrape(t *testing.T) exposed {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// writePair writes a certificate and its key in PEM.
+func writePair(t *testing.T, dir string, pair tls.Certificate) (cert, key string) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(file, kind string, der []byte) string {
+		return write(t, filepath.Join(dir, file), string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+	}
+	return in("tls.crt", "CERTIFICATE", pair.Certificate[0]), in("tls.key", "PRIVATE KEY", der)
 }
 
 // program builds Diana once, with the dependencies of its own module.
