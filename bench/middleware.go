@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"slices"
+	"time"
 )
 
 // The group middleware measures what an allowed request costs beyond the bare handler of the same
@@ -117,70 +117,90 @@ func measureFields(r *report) (m measured, ok bool) {
 	return m, true
 }
 
-// allMiddleware returns all that the group measures.
-func allMiddleware() []middleware {
-	return slices.Concat(httpMiddleware(), ginMiddleware(), echoMiddleware(), chiMiddleware(), fiberMiddleware(), grpcMiddleware())
+// allMiddleware returns all that the group measures, by workload.
+func allMiddleware() [][]middleware {
+	return [][]middleware{httpMiddleware(), ginMiddleware(), echoMiddleware(), chiMiddleware(), fiberMiddleware(), grpcMiddleware()}
 }
 
 func measureMiddleware(ctx context.Context, r *run) error {
-	r.note("  %s", middlewareWorkload)
-	all := allMiddleware()
-	requests := make([]request, len(all))
-	for i := range all {
-		if err := all[i].check(ctx); err != nil {
-			return fmt.Errorf("%s: %s: %w", all[i].workload, all[i].name, err)
+	workloads := allMiddleware()
+	sends := make([][]func(), len(workloads))
+	for i, all := range workloads {
+		r.note("  %s", all[0].workload)
+		for _, m := range all {
+			send, stop, err := m.opened(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", m.workload, m.name, err)
+			}
+			defer stop()
+			sends[i] = append(sends[i], send)
 		}
-		c, stop, err := all[i].open(ctx, plenty)
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", all[i].workload, all[i].name, err)
-		}
-		defer stop()
-		requests[i] = c(oneAddress)
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	err := r.interleave(ctx, len(all), func(_, i int) error {
-		cost(requests[i].send, r.count(5_000, 2_000)) // includes what the handler allocates once
-		ns, allocated, bytes := cost(requests[i].send, r.count(100_000, 20_000))
-		if d := decisionOf(requests[i]); d != "allowed" {
-			return fmt.Errorf("%s: %s: %s", all[i].workload, all[i].name, d)
+	err := r.interleave(ctx, len(workloads), func(_, i int) error {
+		costs(sends[i], r.count(5_000, 2_000)) // includes what the handlers allocate once
+		for k, c := range costs(sends[i], r.count(100_000, 20_000)) {
+			of := &workloads[i][k]
+			m := r.working(of.workload, of.name, inFull(string(of.scope), of.fields), of.kind)
+			m.add(requestTime, c.ns)
+			m.add(requestAllocs, c.allocated)
+			m.add(requestBytes, c.bytes)
 		}
-		m := r.working(all[i].workload, all[i].name, inFull(string(all[i].scope), all[i].fields), all[i].kind)
-		m.add(requestTime, ns)
-		m.add(requestAllocs, allocated)
-		m.add(requestBytes, bytes)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for i := range all {
-		m, bare := r.report.find(all[i].workload, all[i].name), r.report.find(all[i].workload, bareHandler)
-		if m == bare {
-			continue
-		}
-		for _, f := range []struct{ total, over figure }{{requestTime, nsOver}, {requestAllocs, allocsOver}, {requestBytes, bytesOver}} {
-			for round, v := range m.series(f.total).Rounds {
-				m.add(f.over, v-bare.series(f.total).Rounds[round])
-			}
+	for _, m := range r.report.Rows {
+		if bare := r.report.find(m.Workload, bareHandler); m.Group == r.group && m != bare {
+			addOver(m, bare)
 		}
 	}
 	return nil
 }
 
-// cost returns the cost of sending a request. The time is the median of short slices, because other
-// activity of the machine would dominate a mean.
-func cost(send func(), requests int) (ns, allocated, bytes float64) {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	var times []float64
-	const parts = 20
-	for range parts {
-		took := stopwatch()
-		for range requests / parts {
-			send()
+// addOver adds the figures beyond those of the bare handler, round by round.
+func addOver(m, bare *row) {
+	for _, f := range []struct{ total, over figure }{{requestTime, nsOver}, {requestAllocs, allocsOver}, {requestBytes, bytesOver}} {
+		for round, v := range m.series(f.total).Rounds {
+			m.add(f.over, v-bare.series(f.total).Rounds[round])
 		}
-		times = append(times, float64(took().Nanoseconds())/float64(requests/parts))
 	}
-	runtime.ReadMemStats(&after)
-	return median(times), float64(after.Mallocs-before.Mallocs) / float64(requests), float64(after.TotalAlloc-before.TotalAlloc) / float64(requests)
+}
+
+// expense is what a request costs.
+type expense struct {
+	ns        float64
+	allocated float64 // pieces of memory
+	bytes     float64
+}
+
+// costs returns what each of several requests costs. They take turns in short slices, and a figure is the
+// median of its slices. A mean would have other activity of the machine, and the garbage of the other
+// requests: when it is collected, pools are emptied.
+func costs(sends []func(), requests int) []expense {
+	const parts = 100
+	each := max(1, requests/parts)
+	all := make([][3][]float64, len(sends))
+	for part := range parts {
+		for k := range sends {
+			i := (part + k) % len(sends)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			begin := time.Now() // a stopwatch would allocate
+			for range each {
+				sends[i]()
+			}
+			took := time.Since(begin)
+			runtime.ReadMemStats(&after)
+			for of, n := range []uint64{uint64(took.Nanoseconds()), after.Mallocs - before.Mallocs, after.TotalAlloc - before.TotalAlloc} {
+				all[i][of] = append(all[i][of], float64(n)/float64(each))
+			}
+		}
+	}
+	var medians []expense
+	for _, s := range all {
+		medians = append(medians, expense{median(s[0]), median(s[1]), median(s[2])})
+	}
+	return medians
 }

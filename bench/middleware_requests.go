@@ -41,6 +41,24 @@ var (
 	deviceAsked = [2]string{"X-Device-Id", "0a1b2c3d"}
 )
 
+// opened returns what sends an allowed request to the middleware, after check.
+func (m *middleware) opened(ctx context.Context) (send, stop func(), err error) {
+	if err := m.check(ctx); err != nil {
+		return nil, nil, err
+	}
+	c, stop, err := m.open(ctx, plenty)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := c(oneAddress)
+	r.send()
+	if d := decisionOf(r); d != "allowed" {
+		stop()
+		return nil, nil, errors.New(d)
+	}
+	return r.send, stop, nil
+}
+
 // check returns an error unless the middleware refuses what is beyond a limit of 1, and nothing else. A
 // limiter that finds no rule is fast.
 func (m *middleware) check(ctx context.Context) error {
