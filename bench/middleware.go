@@ -179,7 +179,7 @@ type expense struct {
 // median of its slices. A mean would have other activity of the machine, and the garbage of the other
 // requests: when it is collected, pools are emptied.
 func costs(sends []func(), requests int) []expense {
-	const parts = 100
+	const parts = 400 // so short that the scheduler interrupts few of them
 	each := max(1, requests/parts)
 	all := make([][3][]float64, len(sends))
 	for part := range parts {
