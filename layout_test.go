@@ -84,6 +84,7 @@ var layout = []struct {
 	{"internal/bounds", ""},
 	{"internal/hosts", ""},
 	{"internal/httptext", ""},
+	{"internal/jsonscan", ""},
 	{"internal/redisfault", ""},
 	{"internal/top", ""},
 	{"internal/waitqueue", ""},
