@@ -81,6 +81,7 @@ var layout = []struct {
 
 	// Packages at the bottom.
 	{"limit", "internal/bounds"},
+	{"internal/answer", "internal/httptext internal/jsonscan"},
 	{"internal/bounds", ""},
 	{"internal/hosts", ""},
 	{"internal/httptext", ""},
