@@ -47,7 +47,9 @@ func CheckPointer(text string) error {
 }
 
 // unescape returns the name that a part of a pointer stands for.
-var unescape = strings.NewReplacer("~1", "/", "~0", "~").Replace
+func unescape(part string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+}
 
 // tree has the parts of all pointers. Node 0 is the whole document. Pointers with the same
 // beginning share its nodes.
@@ -101,11 +103,14 @@ func (t *tree) add(parent int32, name string) int32 {
 
 // parseIndex returns the index of an array that a part of a pointer means, or -1.
 func parseIndex(name string) int64 {
-	i, err := strconv.ParseUint(name, 10, 63)
-	if err != nil || name[0] == '0' && name != "0" {
+	if name == "" || name[0] < '0' || name[0] > '9' || name[0] == '0' && name != "0" {
 		return -1
 	}
-	return int64(i)
+	i, err := strconv.ParseInt(name, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return i
 }
 
 // member returns the child of a node for a key of an object, or -1.
