@@ -81,9 +81,11 @@ var layout = []struct {
 
 	// Packages at the bottom.
 	{"limit", "internal/bounds"},
+	{"internal/answer", "internal/httptext internal/jsonscan"},
 	{"internal/bounds", ""},
 	{"internal/hosts", ""},
 	{"internal/httptext", ""},
+	{"internal/jsonscan", ""},
 	{"internal/redisfault", ""},
 	{"internal/top", ""},
 	{"internal/waitqueue", ""},
