@@ -235,9 +235,12 @@ func describe(ok bool, charges []limit.Charge) string {
 type schedule struct{ limit.Scripted }
 
 // Debit implements limit.Debtor.
-func (q schedule) Debit(s limit.State, now, n int64) uint64 {
+func (q schedule) Debit(s limit.State, now, n int64) (head uint64, cut int64) {
 	return limit.Debit(q.Scripted, s, now, n)
 }
+
+// Used implements limit.Debtor.
+func (q schedule) Used(s limit.State, now int64) int64 { return q.Scripted.(limit.Debtor).Used(s, now) }
 
 func randomLimit(rnd *rand.Rand) limit.Limit {
 	pick := func(from ...int64) int64 { return from[rnd.IntN(len(from))] }
