@@ -29,6 +29,7 @@ var layout = []struct {
 	{"cmd/diana/internal/accesslog", ""},
 	{"cmd/diana/compat", ""},
 	{"examples/extension", ". config limit rule source"},
+	{"examples/llm", ""},
 	{"bench", ". adapters/echo adapters/fiber adapters/gin adapters/grpc config limit memstore redisstore rule internal/actors internal/paths internal/plan internal/redistest internal/testproc"},
 
 	// Uses of the limiter.
@@ -150,7 +151,7 @@ func TestLayoutInDesign(t *testing.T) {
 			continue
 		}
 		switch row.pkg {
-		case "cmd/diana/compat", "envoy/compat", "examples/extension", "bench", "tools/modules", "tools/release", "tools/vale":
+		case "cmd/diana/compat", "envoy/compat", "examples/extension", "examples/llm", "bench", "tools/modules", "tools/release", "tools/vale":
 			continue
 		}
 		pkg := strings.TrimPrefix(row.pkg, "cmd/diana/")
