@@ -33,8 +33,9 @@ func (l *Limiter) bill(h decide.Handle) *respond.Bill {
 				case read == nil:
 					return 0, false
 				}
-				u, ok := read.Usage(slices.Index(rules, r))
-				return r.CostOfUsage(u), ok && complete
+				i := slices.Index(rules, r)
+				u, ok := read.Usage(i)
+				return r.CostOfUsage(u), ok && (complete || read.Over(i))
 			}, last)
 		},
 	}

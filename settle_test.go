@@ -407,3 +407,52 @@ func TestClientLeavesEarly(t *testing.T) {
 		}
 	}
 }
+
+// A client of a stream leaves when it has the end of the stream. Its cost is known, also if more bytes follow,
+// such as those that end a gzip file.
+func TestClientLeavesAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, coding := range []string{"", "gzip"} {
+		l := limiter(t, tokens("W", "cost: {answer: openai, reserve: 50}"))
+		server := httptest.NewServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			out := io.Writer(w)
+			if coding != "" {
+				w.Header().Set("Content-Encoding", coding)
+				z := gzip.NewWriter(w)
+				defer z.Close()
+				out = z
+			}
+			_, _ = io.WriteString(out, "data: "+completion+"\n\ndata: [DONE]\n\n")
+			if z, ok := out.(*gzip.Writer); ok {
+				_ = z.Flush()
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			_, _ = io.WriteString(out, ": bye\n\n")
+		})))
+		t.Cleanup(server.Close)
+		ctx, leave := context.WithCancel(t.Context())
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+		answer, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for body := ""; !strings.HasSuffix(body, "[DONE]\n\n"); {
+			piece := make([]byte, 1000)
+			n, err := answer.Body.Read(piece)
+			if body += string(piece[:n]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leave()
+		_ = answer.Body.Close()
+		server.Close()
+		if got := remaining(t, l); got != 73 {
+			t.Errorf("%q: %d left, want 73", coding, got)
+		}
+		if got := l.Status().Rules[0].Unsettled; got != 0 {
+			t.Errorf("%q: %d unsettled, want none", coding, got)
+		}
+	}
+}

@@ -37,6 +37,7 @@ type Reader struct {
 	mark   int  // bytes of the byte order mark that have arrived; the number of all of them behind it
 	done   int  // bytes of [DONE] at the beginning of an event; -1: it has others
 	isLast bool // the stream ends within the bytes of this Write
+	over   bool // the stream has ended
 }
 
 // NewReader returns a Reader of some sources for a response with a header. It decodes gzip itself,
@@ -98,6 +99,7 @@ func (r *Reader) Write(p []byte) (ends bool) {
 		_, more := r.decoding.resume()
 		r.decoding.over, r.in.rest = !more, nil
 	}
+	r.over = r.over || r.isLast
 	return r.isLast
 }
 
@@ -133,6 +135,10 @@ func (r *Reader) Usage(i int) (u Usage, ok bool) {
 	}
 	return u, ok
 }
+
+// Over reports whether source i has said all, because the stream has ended. More bytes can follow, such as
+// those that end a gzip file, but many clients do not wait for them.
+func (r *Reader) Over(i int) bool { return r.over && r.parts[i].from != nil }
 
 // countIn returns the count in the lines of a header, the largest one if there are several.
 func countIn(lines []string) (c count) {
