@@ -22,9 +22,6 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// leaving is when a client without a stream leaves. The gateway has the request by then.
-const leaving = 250 * time.Millisecond
-
 const (
 	chatPath     = "/v1/chat/completions"
 	messagesPath = "/v1/messages"
@@ -55,11 +52,11 @@ func TestTokens(t *testing.T) {
 			}
 			g := serveTokens(t, behind(t, provider(t)), rules(""))
 			began := time.Now()
-			chat := chatClients(t, g.host, requests/2)
+			chat := g.chatClients(t, requests/2)
 			g.check(t, "chat", chatPath, chat)
 			messages := tally{}
 			if _, err := os.Stat("testdata/anthropic/node_modules"); err == nil {
-				messages = messageClients(t, g.host, requests/2)
+				messages = g.messageClients(t, requests/2)
 				g.check(t, "messages", messagesPath, messages)
 			} else if *allServers {
 				t.Error(err)
@@ -96,7 +93,7 @@ func (g *tokenGateway) check(t *testing.T, rule, path string, want tally) {
 }
 
 // chatClients sends requests with the SDK of OpenAI.
-func chatClients(t *testing.T, host string, requests int) tally {
+func (g *tokenGateway) chatClients(t *testing.T, requests int) tally {
 	t.Helper()
 	const workers = 16
 	seen := tally{Charged: map[string]int{}}
@@ -110,8 +107,17 @@ func chatClients(t *testing.T, host string, requests int) tally {
 				if i%10 == 9 {
 					key = fmt.Sprint("chat-left-", i)
 				}
-				c := openai.NewClient(option.WithBaseURL("http://"+host+"/v1"), option.WithAPIKey(key), option.WithMaxRetries(0))
-				cost, kind, err := chatOnce(c, rnd, i%10 == 9)
+				c := openai.NewClient(option.WithBaseURL("http://"+g.host+"/v1"), option.WithAPIKey(key), option.WithMaxRetries(0))
+				ctx, leave := context.WithCancel(t.Context())
+				var onceCharged func()
+				if i%10 == 9 {
+					onceCharged = func() {
+						testproc.Becomes(func() bool { return g.charged(t, chatPath, key) > 0 })
+						leave()
+					}
+				}
+				cost, kind, err := chatOnce(ctx, c, rnd, onceCharged)
+				leave()
 				mu.Lock()
 				if err != nil {
 					t.Errorf("%s: %v", key, err)
@@ -140,8 +146,9 @@ const (
 	left
 )
 
-// chatOnce sends a request, streamed or not. It returns what Diana has to charge.
-func chatOnce(c openai.Client, rnd *rand.Rand, leaves bool) (cost int, kind outcome, err error) {
+// chatOnce sends a request, streamed or not. It returns what Diana has to charge. If leave is not nil, the client
+// leaves early: it calls leave, which ends ctx when the request has been charged.
+func chatOnce(ctx context.Context, c openai.Client, rnd *rand.Rand, leave func()) (cost int, kind outcome, err error) {
 	p := openai.ChatCompletionNewParams{
 		Model: "small", MaxTokens: openai.Int(1 + rnd.Int64N(40)),
 		Messages: []openai.ChatCompletionMessageParamUnion{
@@ -149,15 +156,14 @@ func chatOnce(c openai.Client, rnd *rand.Rand, leaves bool) (cost int, kind outc
 			openai.UserMessage(strings.Repeat("y", rnd.IntN(60))),
 		},
 	}
-	ctx, leave := context.WithCancel(context.Background())
-	defer leave()
+	leaves := leave != nil
 	if leaves {
 		p.Model = "slow"
 	}
 	stream, reports := rnd.IntN(2) == 0, rnd.IntN(4) > 0
 	if !stream {
 		if leaves {
-			time.AfterFunc(leaving, leave)
+			go leave()
 		}
 		answer, err := c.Chat.Completions.New(ctx, p)
 		switch {
@@ -173,7 +179,7 @@ func chatOnce(c openai.Client, rnd *rand.Rand, leaves bool) (cost int, kind outc
 	defer s.Close()
 	cost = -1
 	for s.Next() {
-		if leaves {
+		if leaves { // Close disconnects
 			return reserved, left, nil
 		}
 		if u := s.Current().Usage; u.TotalTokens > 0 {
@@ -190,9 +196,9 @@ func chatOnce(c openai.Client, rnd *rand.Rand, leaves bool) (cost int, kind outc
 }
 
 // messageClients sends requests with the SDK of Anthropic for Node.
-func messageClients(t *testing.T, host string, requests int) (seen tally) {
+func (g *tokenGateway) messageClients(t *testing.T, requests int) (seen tally) {
 	t.Helper()
-	node := exec.Command("node", "testdata/anthropic/client.mjs", "http://"+host, strconv.Itoa(requests), strconv.Itoa(reserved))
+	node := exec.Command("node", "testdata/anthropic/client.mjs", "http://"+g.host, strconv.Itoa(requests), strconv.Itoa(reserved), strconv.Itoa(quota))
 	var stderr bytes.Buffer
 	node.Stderr = &stderr
 	out, err := node.Output()

@@ -2,12 +2,13 @@
 
 // Sends requests with the SDK of Anthropic, and prints what Diana has to charge for them:
 //
-//	node client.mjs BASE-URL REQUESTS RESERVED
+//	node client.mjs BASE-URL REQUESTS RESERVED QUOTA
 //
 // A tenth of the requests leaves early.
 import Anthropic from '@anthropic-ai/sdk'
 
-const [baseURL, requests, reserved] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])]
+const baseURL = process.argv[2]
+const [requests, reserved, quota] = process.argv.slice(3).map(Number)
 const workers = 16
 const seen = {charged: {}, unsettled: 0, left: 0}
 
@@ -29,12 +30,22 @@ const paramsOf = (leaves, stream) => ({
 	stream,
 })
 
+// Ends a request when Diana has charged it. The provider refuses the requests that ask.
+async function leaveOnceCharged(key, controller) {
+	for (;;) {
+		const answer = await fetch(baseURL + '/v1/messages', {method: 'POST', body: '{}', headers: {authorization: `Bearer ${key}`}})
+		await answer.text()
+		const [, left] = /;r=(\d+)/.exec(answer.headers.get('ratelimit'))
+		if (Number(left) < quota - reserved) return controller.abort()
+	}
+}
+
 async function once(client, leaves) {
 	const stream = random(2) === 0
 	const params = paramsOf(leaves, stream)
 	if (!stream) {
 		const controller = new AbortController()
-		if (leaves) setTimeout(() => controller.abort(), 250)
+		if (leaves) leaveOnceCharged(client.apiKey, controller)
 		try {
 			return weigh((await client.messages.create(params, {signal: controller.signal})).usage)
 		} catch (error) {
