@@ -77,6 +77,8 @@ server {
 type tokenGateway struct {
 	host, admin, log string
 	process          *testproc.Process
+	url              string // of the host
+	client           *http.Client
 }
 
 var adminAddress = regexp.MustCompile(`http://(127\.0\.0\.1:\d+)/metrics`)
@@ -94,6 +96,7 @@ func serveTokens(t *testing.T, upstreamHost, yaml string, args ...string) *token
 		admin: fmt.Sprintf("127.0.0.1:%d", testproc.FreePort(t)),
 		log:   filepath.Join(dir, "log"),
 	}
+	g.url, g.client = "http://"+g.host, http.DefaultClient
 	args = append([]string{"serve", "--config", file, "--upstream", "http://" + upstreamHost, "--listen", g.host, "--admin", g.admin}, args...)
 	var err error
 	if g.process, err = testproc.Start(g.log, *program, args...); err != nil {
@@ -166,12 +169,12 @@ func (g *tokenGateway) unsettled(t *testing.T, rule string) int {
 // the provider refuses it.
 func (g *tokenGateway) charged(t *testing.T, path, key string) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+g.host+path, strings.NewReader("{}"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+path, strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+key)
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := g.client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
