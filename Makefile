@@ -45,10 +45,12 @@ test: deps
 check: deps lint tools-test tidy api build386 platforms test outside clean-clone verify vulnerabilities fuzz
 
 ## compat: every spelling of a path to nginx, express, Tomcat and others; all recipes of docs/gateways; random
-## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes. Also the adapter for Caddy
+## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes. Also 10,000 requests of the
+## SDKs of OpenAI and Anthropic, and the adapter for Caddy
 compat:
 	@scripts/deps compat
 	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
+	cd cmd/diana/compat/testdata/anthropic && npm ci --no-audit --no-fund
 	gateways=$$(scripts/gateways) && cd cmd/diana && PATH="$$PATH:$$gateways" go test ./compat -count=1 -timeout 60m -v -all -one-in 1
 	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
 	@set -e; for m in $(SLOW); do echo "== $$m"; scripts/modules alone $$m go vet ./...; scripts/modules alone $$m go test -count=1 ./...; done
