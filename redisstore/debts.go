@@ -22,6 +22,9 @@ type debt struct {
 // actors are dropped: each of these can use up one more limit.
 const maxDebts = 100_000
 
+// mostDebt is more than any state holds. It bounds sums of debts.
+const mostDebt = 1 << 53
+
 // debts are the debits and refunds that Redis has not received yet, by actor.
 type debts struct {
 	store *Store
@@ -38,7 +41,7 @@ func (d *debts) add(o debt) {
 		return
 	}
 	sum.actor, sum.c = o.actor, o.c
-	sum.debit, sum.refund, sum.at = sum.debit+o.debit, sum.refund+o.refund, max(sum.at, o.at)
+	sum.debit, sum.refund, sum.at = min(sum.debit+o.debit, mostDebt), min(sum.refund+o.refund, mostDebt), max(sum.at, o.at)
 	if both := min(sum.debit, sum.refund); both > 0 { // made and refunded without Redis
 		sum.debit, sum.refund = sum.debit-both, sum.refund-both
 	}

@@ -23,7 +23,7 @@ import (
 // of more than 64 bytes, and more than 32 lines count as 1,000,000. Otherwise a client could corrupt
 // the header to pay less.
 type Cost struct {
-	N      int64  // 1 to 1,000,000; 0 means 1; ignored if Header is set
+	N      int64  // 1 to 1,000,000, or to limit.Algorithm.MaxN; 0 means 1; ignored if Header is set
 	Header string // in canonical form; empty means that N counts
 	Client bool   // believe the header from any peer
 }
@@ -48,7 +48,7 @@ func (c *Cost) UnmarshalText(data []byte) error {
 	return nil
 }
 
-// String returns a text that UnmarshalText reads.
+// String returns a text that UnmarshalText reads, unless N is more than 1,000,000.
 func (c Cost) String() string {
 	switch {
 	case c.Header == "":
