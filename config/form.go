@@ -265,7 +265,7 @@ func anyCase(words ...string) string {
 type unitForm struct{}
 
 func (unitForm) draw(d *drawing) object {
-	return object{"anyOf": []object{{"enum": append([]string{}, d.words.unitNames()...)}, {"type": "string", "pattern": durationPattern}}, "default": names.Unit(defaultUnit)}
+	return object{"anyOf": []object{{"enum": slices.Concat([]string{}, d.words.unitNames(), d.words.calendars())}, {"type": "string", "pattern": durationPattern}}, "default": names.Unit(defaultUnit)}
 }
 
 // actorForm is the form of an actor.
@@ -311,7 +311,7 @@ type costForm struct{}
 
 func (costForm) draw(*drawing) object {
 	return object{"default": 1, "anyOf": []object{
-		{"type": "integer", "minimum": 1, "maximum": bounds.MaxCost},
+		{"type": "integer", "minimum": 1, "maximum": bounds.MaxWindowN},
 		{"type": "string", "maxLength": longestActor, "pattern": "^(header|client):[" + tokens + "]+$"},
 	}}
 }
