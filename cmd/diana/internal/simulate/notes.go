@@ -144,7 +144,7 @@ func (s *seen) notes(of *Count) (notes []string) {
 		if r.Wait > 0 {
 			add("%q is evaluated without its wait: it refuses every request over the limit.", status[i].Name)
 		}
-		quick = quick || r.Algorithm.Uses("unit") && r.Limit.Unit < 10*time.Second
+		quick = quick || r.Algorithm.Uses("unit") && r.Limit.Calendar == "" && r.Limit.Unit < 10*time.Second
 		for _, a := range r.Actor {
 			if missing := s.missing(a, &of.config.Identity); len(missing) > 0 {
 				add("%q counts by %s: no line has %s, so it counts by address.", status[i].Name, a, strings.Join(missing, " or "))
