@@ -155,8 +155,13 @@ func (e *Evaluation) report(now int64, counted bool) {
 			}
 			v.Outcome = c.list[i].Outcome
 			if v.Refused() {
-				never = never || e.limits.bound[r.Slot].never(r, now, c.list[i].Cost) || endless(v.Outcome)
-				e.RetryAfter = max(e.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
+				b, wait := &e.limits.bound[r.Slot], v.Wait
+				ends := !endless(v.Outcome)
+				if !ends && s == 0 && b.elsewhere {
+					ends, wait = true, time.Second.Microseconds() // Redis may be back soon
+				}
+				never = never || !ends || b.never(r, now, c.list[i].Cost)
+				e.RetryAfter = max(e.RetryAfter, time.Duration(max(wait, 1))*time.Microsecond)
 			}
 			if !counted {
 				continue
