@@ -60,7 +60,7 @@ func TestFieldsOfCalendars(t *testing.T) {
 	}
 }
 
-// A total lasts for ever, and a reload of the same rule keeps what it has counted. Another zone or unit
+// A total never ends, and a reload of the same rule keeps what it has counted. Another zone or unit
 // is another counter.
 func TestReloadKeepsCalendars(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,7 @@
 -- s: begin of the window, count in it
 --
 -- The moments are those around the clock of the gateway. If Redis' clock is before all of them or behind,
--- it is not known when its window began. Then the window of the state goes on, or one begins now. So no
+-- it is not known when its window began. Then the window of the state continues, or one begins now. So no
 -- window counts from zero twice. The next call of the gateway has other moments, because it learns
 -- Redis' clock from the answer.
 local M = {}

@@ -10,7 +10,7 @@ import (
 	"github.com/diana-limiter/diana/internal/bounds"
 )
 
-// What has no meaning together is an error.
+// Fields that have no meaning together are an error.
 func TestCalendarErrors(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

@@ -26,7 +26,7 @@ const (
 //
 // A day, week, month or year begins at the first moment at which a clock of the zone shows its first day.
 // So a day has 23, 24 or 25 hours. A day without a midnight begins when the clock is set forward. If a
-// clock is set back over midnight, the day that had begun goes on. A day that a zone skips has no window.
+// clock is set back over midnight, the day that had begun continues. A day that a zone skips has no window.
 //
 // An hour begins when the clock shows a full hour, also when it shows the same hour again. It also begins
 // when the zone changes its offset by a part of an hour.

@@ -21,7 +21,7 @@ func TestTotalStaysInRedis(t *testing.T) {
 	month := limit.Limit{N: 5, Calendar: "month", Zone: "Asia/Shanghai"}
 	for _, tc := range []struct {
 		limit limit.Limit
-		left  int64 // milliseconds, -1: for ever
+		left  int64 // milliseconds, -1: none
 	}{
 		{limit.Limit{N: 5, Calendar: "total"}, -1},
 		{month, leftOf(month)},
@@ -51,8 +51,8 @@ func leftOf(l limit.Limit) int64 {
 	return end.Sub(now).Milliseconds()
 }
 
-// A gateway whose clock is so wrong that Redis does not learn when the window began never lets more
-// through than the limit. Its next call is right, because it has learned Redis' clock.
+// A gateway whose clock is so wrong that Redis does not learn when the window began never allows more
+// than the limit. Its next call is right, because it has learned Redis' clock.
 func TestClocksApartByYears(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
