@@ -311,7 +311,7 @@ type costForm struct{}
 
 func (costForm) draw(*drawing) object {
 	return object{"default": 1, "anyOf": []object{
-		{"type": "integer", "minimum": 1, "maximum": bounds.MaxWindowN},
+		{"type": "integer", "minimum": 1, "maximum": int64(bounds.MaxWindowN)},
 		{"type": "string", "maxLength": longestActor, "pattern": "^(header|client):[" + tokens + "]+$"},
 	}}
 }

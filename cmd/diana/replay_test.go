@@ -19,7 +19,7 @@ func TestExampleScripts(t *testing.T) {
 	if status := run(t.Context(), []string{"test", algorithms, rules}, &out, &errs); status != statusGood {
 		t.Errorf("status %d\n%s", status, errs.String())
 	}
-	if want := algorithms + ": ok, 20 rows\n" + rules + ": ok, 18 rows\n"; out.String() != want {
+	if want := algorithms + ": ok, 23 rows\n" + rules + ": ok, 18 rows\n"; out.String() != want {
 		t.Errorf("it prints %q, want %q", out.String(), want)
 	}
 }
