@@ -132,6 +132,20 @@ func TestSettleOthers(t *testing.T) {
 	}
 }
 
+// Rules whose costs differ are settled by their names.
+func TestSettleByName(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /, rules: [{name: tokens, algo: W, unit: hour, rpu: 100, cost: {answer: openai}}, "+
+		"{name: bytes, algo: W, unit: hour, rpu: 5000, cost: {answer: bytes}}]}")
+	d := take(t, l)
+	d.Settle(30, "tokens")
+	d.Settle(2000, "bytes", "unknown")
+	d.Done()
+	if d, err := l.Peek(t.Context(), diana.Request{Path: "/"}); err != nil || d.Verdicts[0].Remaining != 70 || d.Verdicts[1].Remaining != 3000 {
+		t.Errorf("%v %v, want 70 and 3000 left", d.Verdicts, err)
+	}
+}
+
 // In windows a refund goes into the window of its charge alone, and a debit into the one of its moment.
 func TestSettleInAnotherWindow(t *testing.T) {
 	t.Parallel()
