@@ -100,7 +100,9 @@ func (l *redisLink) connect(c *config.Redis) (*connection, error) {
 		l.mu.Unlock()
 	}
 	o.Gateway, o.Gateways = l.gateway, n.health.Gateways
-	o.StillCounts = l.decider.StillCounts
+	o.Lost = func(actors int, sum int64) {
+		l.options.Logger.Error("Redis has not received what was charged without it", "actors", actors, "sum", sum)
+	}
 	o.Reset = l.decider.Forget
 	o.Observed = l.options.RedisObserved
 	o.Changed = func(h redisstore.Health) { l.changed(n, h) }

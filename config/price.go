@@ -3,42 +3,17 @@
 package config
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/bounds"
-	"github.com/diana-limiter/diana/internal/httptext"
-	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 	"go.yaml.in/yaml/v4"
 )
 
 // someTime is a time for trying an unused limit. Any time would do.
 const someTime = 1e15
-
-// mostCost returns the largest cost of a request that a rule of an algorithm can set.
-func mostCost(a limit.Algorithm) int64 { return cmp.Or(a.MaxN, bounds.MaxCost) }
-
-// readCost reads the cost of a request under a rule, at most most.
-func readCost(v value, most int64) rule.Cost {
-	if !v.given() {
-		return rule.Cost{N: 1}
-	}
-	text := v.node.Value
-	if v.scalar() && len(text) <= longestActor && text[:min(len(text), 1)] != "0" && (!v.quoted() || strings.Contains(text, ":")) {
-		if n, ok := httptext.Whole(text); ok && 1 <= n && n <= most {
-			return rule.Cost{N: n}
-		}
-		var c rule.Cost
-		if c.UnmarshalText([]byte(text)) == nil {
-			return c
-		}
-	}
-	v.expected("1 to " + strconv.FormatInt(most, 10) + ", header:NAME or client:NAME")
-	return rule.Cost{N: 1}
-}
 
 // readStatuses reads a list of different statuses.
 func readStatuses(v value) (statuses []int) {

@@ -126,10 +126,17 @@ func (c *calendar) Take(s State, now, n int64) uint64 {
 }
 
 // Debit implements Debtor. Debt ends with its window.
-func (c *calendar) Debit(s State, now, n int64) uint64 {
+func (c *calendar) Debit(s State, now, n int64) (head uint64, cut int64) {
 	begin, count, _ := c.at(s, now)
-	s.Cells[0] = uint64(min(count+n, maxWide))
-	return uint64(begin)
+	cut = max(count+n-maxWide, 0)
+	s.Cells[0] = uint64(count + n - cut)
+	return uint64(begin), cut
+}
+
+// Used implements Debtor.
+func (c *calendar) Used(s State, now int64) int64 {
+	_, count, _ := c.at(s, now)
+	return count
 }
 
 func (c *calendar) Refund(s State, at, n int64) uint64 {

@@ -87,12 +87,14 @@ func TestCalendarDebt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := State{Cells: make([]uint64, 1)}
+	s, all := State{Cells: make([]uint64, 1)}, int64(0)
 	for range 10 {
-		s.Head = Debit(m, s, 1, bounds.MaxWindowN)
+		var cut int64
+		s.Head, cut = Debit(m, s, 1, bounds.MaxWindowN)
+		all += bounds.MaxWindowN - cut
 	}
-	if s.Cells[0] != maxWide {
-		t.Errorf("a count of %d, want %d", s.Cells[0], int64(maxWide))
+	if s.Cells[0] != maxWide || all != maxWide {
+		t.Errorf("a count of %d, and %d debited, want %d", s.Cells[0], all, int64(maxWide))
 	}
 }
 

@@ -58,7 +58,13 @@ func (c *concurrency) Decide(head uint64, now, n int64) (uint64, Outcome) {
 }
 
 // Debit implements Debtor.
-func (c *concurrency) Debit(s State, _, n int64) uint64 { return min(s.Head+uint64(n), 1<<53) }
+func (c *concurrency) Debit(s State, _, n int64) (head uint64, cut int64) {
+	head = min(s.Head+uint64(n), 1<<53)
+	return head, n - int64(head-s.Head)
+}
+
+// Used implements Debtor.
+func (c *concurrency) Used(s State, _ int64) int64 { return int64(s.Head) }
 
 func (c *concurrency) Refund(s State, _, n int64) uint64 {
 	return uint64(max(int64(s.Head)-n, 0))

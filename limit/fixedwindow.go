@@ -153,9 +153,16 @@ func (w *fixedWindow) Decide(head uint64, now, n int64) (uint64, Outcome) {
 }
 
 // Debit implements Debtor. Debt ends with its window.
-func (w *fixedWindow) Debit(s State, now, n int64) uint64 {
+func (w *fixedWindow) Debit(s State, now, n int64) (head uint64, cut int64) {
 	start, count := w.at(s, now)
-	return w.store(s, start, min(count+n, w.most()))
+	cut = max(count+n-w.most(), 0)
+	return w.store(s, start, count+n-cut), cut
+}
+
+// Used implements Debtor.
+func (w *fixedWindow) Used(s State, now int64) int64 {
+	_, count := w.at(s, now)
+	return count
 }
 
 // most is the largest count that a state holds.

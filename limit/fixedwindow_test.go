@@ -124,7 +124,7 @@ func TestFixedWindowWide(t *testing.T) {
 	if out := take(1); !out.Allowed {
 		t.Errorf("the last: %+v", out)
 	}
-	s.Head = Debit(m, s, epoch2026, 5)
+	s.Head, _ = Debit(m, s, epoch2026, 5)
 	s.Head = m.Refund(s, epoch2026, 5)
 	if out := take(1); out.Allowed || out.Remaining != 0 {
 		t.Errorf("after a debit and its refund: %+v", out)

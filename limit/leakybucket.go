@@ -91,9 +91,15 @@ func (b *leakyBucket) Take(s State, now, n int64) uint64 {
 }
 
 // Debit implements Debtor. It takes scheduled times at which no request waits.
-func (b *leakyBucket) Debit(s State, now, n int64) uint64 {
+func (b *leakyBucket) Debit(s State, now, n int64) (head uint64, cut int64) {
 	next := max(now, int64(s.Head)) + min(n, b.most)*b.step
-	return uint64(min(next, now+maxFill))
+	last := min(next, now+maxFill)
+	return uint64(last), n - min(n, b.most) + ceilDiv(next-last, b.step)
+}
+
+// Used implements Debtor.
+func (b *leakyBucket) Used(s State, now int64) int64 {
+	return ceilDiv(max(int64(s.Head)-now, 0), b.step)
 }
 
 func (b *leakyBucket) Refund(s State, _, n int64) uint64 {

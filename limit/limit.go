@@ -180,24 +180,29 @@ type Debtor interface {
 	Meter
 
 	// Debit charges n at the moment now, into debt if necessary, and returns the new Head.
-	// It cuts off debt that the state cannot hold. The state has the cells that Cells asks
-	// for.
-	Debit(s State, now, n int64) uint64
+	// It cuts off debt that the state cannot hold, and returns how much that is. The state
+	// has the cells that Cells asks for.
+	Debit(s State, now, n int64) (head uint64, cut int64)
+
+	// Used returns how much of what was charged to s still counts at the moment now, debt
+	// included. It rounds up.
+	Used(s State, now int64) int64
 }
 
-// Debit charges n at the moment now to a state of any Meter, as [Debtor] describes, and
-// returns the new Head. Stores use it.
-func Debit(m Meter, s State, now, n int64) uint64 {
+// Debit charges n at the moment now to a state of any Meter, as [Debtor] describes. It returns
+// the new Head, and how much it has cut off. Stores use it.
+func Debit(m Meter, s State, now, n int64) (head uint64, cut int64) {
 	if d, ok := m.(Debtor); ok {
 		return d.Debit(s, now, n)
 	}
+	most := n
 	if out := m.Peek(s, now, n); !out.Allowed {
-		n = min(n, out.Remaining)
+		most = min(n, out.Remaining)
 	}
-	if n <= 0 {
-		return s.Head
+	if most <= 0 {
+		return s.Head, n
 	}
-	return m.Take(s, now, n)
+	return m.Take(s, now, most), n - most
 }
 
 // Aging is a Meter whose states grow with use and shrink with time. A store can replace

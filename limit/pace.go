@@ -84,13 +84,24 @@ func (p *pace) add(t point, n int64) point {
 	return point{t.at + n*p.whole + f/p.den, f % p.den}
 }
 
-// debit returns the moment n steps after t, and not more than maxFill after now.
-func (p *pace) debit(t point, now, n int64) point {
-	t = p.add(t, min(n, p.costs()))
+// debit returns the moment n steps after t, and not more than maxFill after now, and how many steps it
+// has cut off.
+func (p *pace) debit(t point, now, n int64) (_ point, cut int64) {
+	most := min(n, p.costs())
+	t = p.add(t, most)
 	if last := (point{now + maxFill, 0}); t.after(last) {
-		return last
+		return last, n - most + p.ceilSteps(p.minus(t, last))
 	}
-	return t
+	return t, n - most
+}
+
+// ceilSteps returns how many steps a span takes, rounded up.
+func (p *pace) ceilSteps(span point) int64 {
+	n := p.steps(point{}, span)
+	if span.after(p.add(point{}, n)) {
+		n++
+	}
+	return n
 }
 
 // sub returns t - n steps, or the zero point if that is before the epoch.

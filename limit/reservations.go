@@ -151,8 +151,14 @@ func (r *reservations) Take(s State, now, n int64) uint64 {
 }
 
 // Debit implements Debtor.
-func (r *reservations) Debit(s State, now, n int64) uint64 {
-	return r.store(s, r.debit(r.next(s, now), now, n))
+func (r *reservations) Debit(s State, now, n int64) (head uint64, cut int64) {
+	next, cut := r.debit(r.next(s, now), now, n)
+	return r.store(s, next), cut
+}
+
+// Used implements Debtor.
+func (r *reservations) Used(s State, now int64) int64 {
+	return r.ceilSteps(r.minus(r.next(s, now), r.minus(point{now, 0}, r.stored)))
 }
 
 func (r *reservations) Refund(s State, scheduled, n int64) uint64 {

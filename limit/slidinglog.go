@@ -102,7 +102,7 @@ func (g *slidingLog) Take(s State, now, n int64) uint64 {
 
 // Debit implements Debtor. A full log drops its oldest requests for the new ones. That
 // forgets no debt, because only the newest N requests decide.
-func (g *slidingLog) Debit(s State, now, n int64) uint64 {
+func (g *slidingLog) Debit(s State, now, n int64) (head uint64, cut int64) {
 	n = min(n, g.n)
 	l := openLog(s)
 	l.grow()
@@ -111,7 +111,13 @@ func (g *slidingLog) Debit(s State, now, n int64) uint64 {
 		l.forget(over)
 	}
 	l.add(l.latest(now), n, min(l.size, g.most))
-	return l.head()
+	return l.head(), 0
+}
+
+// Used implements Debtor.
+func (g *slidingLog) Used(s State, now int64) int64 {
+	l := openLog(s)
+	return l.since(l.gone(now - g.unit))
 }
 
 // Refund undoes what was charged at a moment. If that moment was dropped or merged, Refund

@@ -169,12 +169,18 @@ func (w *slidingWindow) Take(s State, now, n int64) uint64 {
 }
 
 // Debit implements Debtor.
-func (w *slidingWindow) Debit(s State, now, n int64) uint64 {
+func (w *slidingWindow) Debit(s State, now, n int64) (head uint64, cut int64) {
 	_, sum := w.at(s, now)
-	if n = min(n, 1<<w.width-1-sum); n <= 0 {
-		return s.Head
+	if cut = max(sum+n-(1<<w.width-1), 0); cut >= n {
+		return s.Head, n
 	}
-	return w.Take(s, now, n)
+	return w.Take(s, now, n-cut), cut
+}
+
+// Used implements Debtor.
+func (w *slidingWindow) Used(s State, now int64) int64 {
+	_, sum := w.at(s, now)
+	return sum
 }
 
 func (w *slidingWindow) Refund(s State, at, n int64) uint64 {

@@ -22,6 +22,10 @@ type Charge struct {
 	At     int64
 	Ticket any
 
+	// Cut is how much of a debit the state could not hold. Store.Debit sets it. It is 0 if the
+	// store does not learn of it.
+	Cut int64
+
 	// Shared reports whether the store could not remember one more actor, and therefore used
 	// the counter that such actors share; see [Overflow]. Peek, Take and Debit set it, and
 	// Refund reads it.

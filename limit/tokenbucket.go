@@ -158,9 +158,13 @@ func (b *tokenBucket) Decide(head uint64, now, n int64) (uint64, Outcome) {
 }
 
 // Debit implements Debtor. Debt that takes longer than maxFill to drip in is cut off.
-func (b *tokenBucket) Debit(s State, now, n int64) uint64 {
-	return b.store(s, b.debit(b.full(s, now), now, n))
+func (b *tokenBucket) Debit(s State, now, n int64) (head uint64, cut int64) {
+	full, cut := b.debit(b.full(s, now), now, n)
+	return b.store(s, full), cut
 }
+
+// Used implements Debtor.
+func (b *tokenBucket) Used(s State, now int64) int64 { return b.ceilSteps(b.lack(s, now)) }
 
 func (b *tokenBucket) Refund(s State, _, n int64) uint64 {
 	return b.store(s, b.sub(b.load(s), n))

@@ -190,7 +190,7 @@ func TestTokenBucketWithoutCost(t *testing.T) {
 		wait    int64
 	}{{0, true, 0}, {2, true, 0}, {1, false, 500_000}} {
 		if step.debit > 0 {
-			head = m.(Debtor).Debit(State{Head: head}, now, step.debit)
+			head, _ = m.(Debtor).Debit(State{Head: head}, now, step.debit)
 		}
 		next, out := w.Decide(head, now, 0)
 		if peeked := m.Peek(State{Head: head}, now, 0); peeked != out {

@@ -129,12 +129,20 @@ func (w *warmth) store(s State, c chill) uint64 {
 func (w *warmth) Take(s State, now, n int64) uint64 { return w.store(s, w.after(w.at(s, now), n)) }
 
 // Debit implements Debtor.
-func (w *warmth) Debit(s State, now, n int64) uint64 {
-	c := w.after(w.at(s, now), min(n, w.costs()))
+func (w *warmth) Debit(s State, now, n int64) (head uint64, cut int64) {
+	most := min(n, w.costs())
+	c := w.after(w.at(s, now), most)
+	cut = n - most
 	if last := (point{now + maxFill, 0}); c.next.after(last) {
+		cut += min(w.ceilSteps(w.minus(c.next, last)), most)
 		c.next = last
 	}
-	return w.store(s, c)
+	return w.store(s, c), cut
+}
+
+// Used implements Debtor. It counts what is not paid for yet at the price of a warm limit.
+func (w *warmth) Used(s State, now int64) int64 {
+	return w.ceilSteps(w.minus(w.at(s, now).next, point{now, 0}))
 }
 
 // end returns the moment at which a limit is fully cold.

@@ -38,7 +38,7 @@ func TestDecideAfterANewLimit(t *testing.T) {
 				cost := rapid.OneOf(rapid.Just[int64](1), rapid.Int64Range(1, 20), rapid.Int64Range(1, 2e9))
 				for range rapid.IntRange(0, 5).Draw(t, "charges") {
 					now += rapid.Int64Range(-1e6, 1e7).Draw(t, "span")
-					s.Head = Debit(old, s, now, cost.Draw(t, "cost"))
+					s.Head, _ = Debit(old, s, now, cost.Draw(t, "cost"))
 				}
 				for range 5 {
 					now += rapid.OneOf(rapid.Int64Range(-1e6, 1e6), rapid.Int64Range(-1e9, 1e9)).Draw(t, "span")

@@ -101,9 +101,10 @@ func (it *item) grow(cells int) {
 }
 
 // next returns the head of the state after the charge.
-func (it *item) next(state limit.State, now int64) uint64 {
+func (it *item) next(state limit.State, now int64) (head uint64) {
 	if it.debit {
-		return limit.Debit(it.c.Meter, state, now, it.charge.Cost)
+		head, it.charge.Cut = limit.Debit(it.c.Meter, state, now, it.charge.Cost)
+		return head
 	}
 	return it.c.Take(state, now, it.charge.Cost)
 }

@@ -77,7 +77,7 @@ func (w *word) decide(head uint64, now int64, ch *limit.Charge) bool {
 // shadow evaluates a refused shadow, which is charged if it is a debit. It returns true.
 func (w *word) shadow(now int64, ch *limit.Charge) bool {
 	if ch.Debit {
-		w.next = limit.Debit(w.meter, limit.State{Head: w.head}, now, ch.Cost)
+		w.next, _ = limit.Debit(w.meter, limit.State{Head: w.head}, now, ch.Cost)
 	}
 	return true
 }

@@ -43,7 +43,10 @@ func (s *slowStore) take(now int64, rules []int, charges []limit.Charge) (allowe
 		if ch.Outcome.Allowed {
 			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
 		} else {
-			change = func(s limit.State, now, n int64) uint64 { return limit.Debit(m, s, now, n) }
+			change = func(s limit.State, now, n int64) (head uint64) {
+				head, _ = limit.Debit(m, s, now, n)
+				return head
+			}
 		}
 		s.heads[fmt.Sprint(rules[i], string(ch.Key))] = change(state, now, ch.Cost)
 	}

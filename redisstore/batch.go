@@ -97,6 +97,7 @@ type groupCharge struct {
 
 type debited struct {
 	key, limit int32
+	at         int64 // the moment of the debit
 	n          int64
 }
 
@@ -230,7 +231,7 @@ func signedCost(ch *limit.Charge) int64 {
 }
 
 func (b *batch) debit(ch *limit.Charge) {
-	b.debits = append(b.debits, debited{b.key(ch), b.limit(ch.Counters.(*counters)), ch.Cost})
+	b.debits = append(b.debits, debited{b.key(ch), b.limit(ch.Counters.(*counters)), ch.At, ch.Cost})
 }
 
 func (b *batch) refund(ch *limit.Charge) {

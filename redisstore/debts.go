@@ -9,54 +9,101 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// debt is the charges and refunds of an actor that the gateway must still send to Redis.
+// debt is a debit or a refund of an actor that the gateway must still send to Redis.
 type debt struct {
 	actor
 	c      *counters
 	debit  int64
 	refund int64
-	at     int64 // the moment of the newest charge among them
+	at     int64 // the moment of the charge, by Redis' clock
+}
+
+// account is the debts of one actor. Its state is that of a counter to which only the debits were charged,
+// each at its moment. So it is known how much of them still counts when Redis receives them: since then
+// tokens may have dripped in, or a window may have ended.
+type account struct {
+	actor
+	c       *counters
+	state   limit.State
+	newest  int64    // the moment of the newest debt
+	refunds []refund // of charges that Redis has made
+}
+
+// debit charges n at a moment.
+func (o *account) debit(at, n int64) {
+	if more := o.c.meter.Cells(o.state, n) - len(o.state.Cells); more > 0 {
+		o.state.Cells = append(o.state.Cells, make([]uint64, more)...)
+	}
+	o.state.Head, _ = limit.Debit(o.c.meter, o.state, at, n)
+}
+
+// refund refunds n of a charge at a moment: of the debits, or else of what Redis has charged.
+func (o *account) refund(at, n int64) {
+	if before := o.counts(at); before > 0 {
+		o.state.Head = o.c.meter.Refund(o.state, at, n)
+		n -= before - o.counts(at)
+	}
+	if n <= 0 {
+		return
+	}
+	for i := range o.refunds {
+		if o.refunds[i].at == at {
+			o.refunds[i].n += n
+			return
+		}
+	}
+	o.refunds = append(o.refunds, refund{at: at, n: n})
+}
+
+// counts returns how much of the debits still counts at a moment.
+func (o *account) counts(now int64) int64 {
+	if d, ok := o.c.meter.(limit.Debtor); ok {
+		return d.Used(o.state, now)
+	}
+	return o.c.meter.Peek(limit.State{}, now, 1).Remaining - o.c.meter.Peek(o.state, now, 1).Remaining
 }
 
 // maxDebts bounds the number of actors with debts, which take about 20 MB. Debts of further
 // actors are dropped: each of these can use up one more limit.
 const maxDebts = 100_000
 
-// mostDebt is more than any state holds. It bounds sums of debts.
-const mostDebt = 1 << 53
-
 // debts are the debits and refunds that Redis has not received yet, by actor.
 type debts struct {
 	store *Store
 
 	mu sync.Mutex // guards the rest
-	by map[actor]debt
+	by map[actor]*account
 }
 
-func (d *debts) add(o debt) {
+func (d *debts) add(n debt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	sum, ok := d.by[o.actor]
-	if !ok && len(d.by) >= maxDebts {
+	o, ok := d.by[n.actor]
+	switch {
+	case ok:
+	case len(d.by) >= maxDebts:
 		return
+	default:
+		if d.by == nil {
+			d.by = map[actor]*account{}
+		}
+		o = &account{actor: n.actor}
+		d.by[n.actor] = o
 	}
-	sum.actor, sum.c = o.actor, o.c
-	sum.debit, sum.refund, sum.at = min(sum.debit+o.debit, mostDebt), min(sum.refund+o.refund, mostDebt), max(sum.at, o.at)
-	if both := min(sum.debit, sum.refund); both > 0 { // made and refunded without Redis
-		sum.debit, sum.refund = sum.debit-both, sum.refund-both
+	o.c, o.newest = n.c, max(o.newest, n.at)
+	if n.debit > 0 {
+		o.debit(n.at, n.debit)
 	}
-	if sum.debit == 0 && sum.refund == 0 {
-		delete(d.by, o.actor)
-		return
+	if n.refund > 0 {
+		o.refund(n.at, n.refund)
+		if len(o.refunds) == 0 && o.counts(o.newest) == 0 {
+			delete(d.by, n.actor)
+		}
 	}
-	if d.by == nil {
-		d.by = map[actor]debt{}
-	}
-	d.by[o.actor] = sum
 }
 
-// some removes at most that many debts and returns them.
-func (d *debts) some(most int) (all []debt) {
+// some removes the debts of at most that many actors and returns them.
+func (d *debts) some(most int) (all []*account) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for a, o := range d.by {
@@ -73,9 +120,22 @@ func (d *debts) some(most int) (all []debt) {
 func (d *debts) drop(a actor, until int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.by[a].at <= until {
+	if o, ok := d.by[a]; ok && o.newest <= until {
 		delete(d.by, a)
 	}
+}
+
+// left returns how many actors have debits that still count, and their sum.
+func (d *debts) left() (actors int, sum int64) {
+	now := d.store.now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, o := range d.by {
+		if n := o.counts(now); n > 0 {
+			actors, sum = actors+1, sum+n
+		}
+	}
+	return actors, sum
 }
 
 func (d *debts) len() int {
@@ -106,14 +166,23 @@ func (d *debts) send(until time.Time, remain int) error {
 func (d *debts) sendSome(most int, leads bool) map[*batch]bool {
 	batches := map[*batch]bool{}
 	for _, o := range d.some(most) {
-		if counts := d.store.options.StillCounts; counts != nil && o.debit > 0 {
-			o.debit = counts(o.name.Value(), []byte(o.key), o.debit)
+		now := d.store.now()
+		if d.store.options.CallerClock {
+			now = o.newest
 		}
-		if o.debit == 0 && o.refund == 0 {
-			continue
+		var all []debt
+		if n := o.counts(now); n > 0 {
+			all = append(all, debt{actor: o.actor, c: o.c, debit: n, at: now})
 		}
-		if b := d.sendOne(o, leads); b != nil {
-			batches[b] = true
+		for _, r := range o.refunds {
+			all = append(all, debt{actor: o.actor, c: o.c, refund: r.n, at: r.at})
+		}
+		for _, n := range all {
+			if b := d.sendOne(n, leads); b != nil {
+				batches[b] = true
+			} else {
+				d.add(n) // for Options.Lost
+			}
 		}
 	}
 	return batches

@@ -22,12 +22,7 @@ func TestDebtsAreTold(t *testing.T) {
 	r := redistest.Start(t)
 	w := &watched{T: t}
 	var err error
-	w.Store, err = Open(Options{URL: r.URL(), Timeout: time.Second, StillCounts: func(counters string, key []byte, n int64) int64 {
-		if string(key) == "expired" {
-			return 0
-		}
-		return n
-	}})
+	w.Store, err = Open(Options{URL: r.URL(), Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,15 +39,17 @@ func TestDebtsAreTold(t *testing.T) {
 		r.Freeze()
 		w.link.fail(context.DeadlineExceeded)
 		w.Debit(0, charge("x", 4))
-		w.Debit(0, charge("expired", 4))
+		name := c.(*counters).name
+		w.debts.add(debt{actor: actor{name, "expired"}, c: c.(*counters), debit: 4, at: w.now() - (48 * time.Hour).Microseconds()})
+		w.debts.add(debt{actor: actor{name, "deep"}, c: c.(*counters), debit: 25, at: w.now()})
 		refunded := charge("y", 4)
 		w.Debit(0, refunded)
 		w.Refund(refunded)
 		r.Thaw()
 		testproc.Eventually(t, w.Up)
-		for key, want := range map[string]int64{"x": 3, "y": 10, "expired": 10} {
+		for key, want := range map[string]int64{"x": 3, "y": 10, "expired": 10, "deep": 1} {
 			ch := charge(key, 1)
-			if ok, err := w.Take(context.Background(), 0, ch); !ok || err != nil || ch[0].Outcome.Remaining != want-1 {
+			if ok, err := w.Take(context.Background(), 0, ch); ok != (key != "deep") || err != nil || ch[0].Outcome.Remaining != want-1 {
 				t.Errorf("%s: %s has %d left, %v, want %d", a.Name(), key, ch[0].Outcome.Remaining+1, err, want)
 			}
 		}
@@ -63,7 +60,11 @@ func TestDebtsAreTold(t *testing.T) {
 func TestDebtsAreBounded(t *testing.T) {
 	t.Parallel()
 	var d debts
-	c := &counters{name: unique.Make("c")}
+	m, err := limit.FixedWindow().New(limit.Limit{N: 10, Unit: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &counters{name: unique.Make("c"), meter: m}
 	for i := range maxDebts + 100 {
 		d.add(debt{actor: actor{c.name, fmt.Sprint(i)}, c: c, debit: 1})
 	}
@@ -71,7 +72,7 @@ func TestDebtsAreBounded(t *testing.T) {
 	if n := len(d.by); n != maxDebts {
 		t.Errorf("%d debts, want %d", n, maxDebts)
 	}
-	if n := d.by[actor{c.name, "0"}].debit; n != 2 {
+	if n := d.by[actor{c.name, "0"}].counts(0); n != 2 {
 		t.Errorf("a debt of 1 and 1 is %d", n)
 	}
 }

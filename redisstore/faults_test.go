@@ -371,7 +371,7 @@ func TestLateCall(t *testing.T) {
 	l := w.batchers[0]
 	late := newBatch(l, nil)
 	takeIn(late, charge(slots, 1))
-	late.debit(&charge(window, 2)[0])
+	late.debit(&limit.Charge{Counters: window, Key: []byte("x"), Cost: 2, At: w.now()})
 	late.call, late.known = l.receipts.next()
 	names := []string{w.keys.counter(l.tag, late.keys[0].hash), w.keys.counter(l.tag, late.keys[1].hash), w.keys.receipts(l.tag)}
 	told := late.pack()
@@ -417,7 +417,7 @@ func TestLostAnswer(t *testing.T) {
 	c := w.at(t, limit.FixedWindow(), limit.Limit{N: 10, Unit: time.Hour})
 	l := w.batchers[0]
 	lost := newBatch(l, nil)
-	lost.debit(&limit.Charge{Counters: c, Key: []byte("x"), Cost: 4})
+	lost.debit(&limit.Charge{Counters: c, Key: []byte("x"), Cost: 4, At: w.now()})
 	lost.call, lost.known = l.receipts.next()
 	names := []string{w.keys.counter(l.tag, lost.keys[0].hash), w.keys.receipts(l.tag)}
 	if _, err := w.link.call(context.Background(), w.scripts.script.Load(), names, lost.pack()); err != nil {
@@ -645,6 +645,17 @@ func TestHangs(t *testing.T) {
 	}
 }
 
+// arising is a meter that calls a function when the store asks what a debt still counts.
+type arising struct {
+	limit.Debtor
+	asked func()
+}
+
+func (a arising) Used(s limit.State, now int64) int64 {
+	a.asked()
+	return a.Debtor.Used(s, now)
+}
+
 // Requests are allowed without Redis until it is in use again, and each is a new debt.
 func TestReturnWhileDebtsArise(t *testing.T) {
 	t.Parallel()
@@ -655,16 +666,13 @@ func TestReturnWhileDebtsArise(t *testing.T) {
 		actors++
 		s.Debit(0, []limit.Charge{{Counters: c, Key: fmt.Append(nil, actors), Cost: 1}})
 	}
-	s = openBy(t, Options{
-		URL: redistest.Start(t).URL(),
-		StillCounts: func(_ string, _ []byte, n int64) int64 {
-			if !s.Up() {
-				debit() // of a request that arrives while this one is debited
-			}
-			return n
-		},
-	})
+	s = openBy(t, Options{URL: redistest.Start(t).URL()})
 	c = s.at(t, limit.TokenBucket(), limit.Limit{N: 1, Unit: time.Hour})
+	c.(*counters).meter = arising{c.(*counters).meter.(limit.Debtor), func() {
+		if !s.Up() {
+			debit() // of a request that arrives while this one is debited
+		}
+	}}
 	s.link.up.Store(false) // so that the watcher learns of it only after the debt
 	debit()
 	s.link.down <- errors.New("a call has failed")

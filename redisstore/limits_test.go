@@ -96,9 +96,12 @@ func TestLimitsInOneCall(t *testing.T) {
 type unqueued struct{ limit.Scripted }
 
 // Debit implements limit.Debtor.
-func (q unqueued) Debit(s limit.State, now, n int64) uint64 {
+func (q unqueued) Debit(s limit.State, now, n int64) (head uint64, cut int64) {
 	return limit.Debit(q.Scripted, s, now, n)
 }
+
+// Used implements limit.Debtor.
+func (q unqueued) Used(s limit.State, now int64) int64 { return q.Scripted.(limit.Debtor).Used(s, now) }
 
 // sameCounters returns up to three handles of the same counters in both stores, of random limits.
 func sameCounters(t *testing.T, rnd *rand.Rand, a limit.Algorithm, name string, local, global limit.Store) (pairs [][2]any) {

@@ -31,10 +31,9 @@ type Options struct {
 	// Health reports it until Redis has answered. 0 means that there was no earlier Store.
 	Gateways int
 
-	// StillCounts returns how much of n still counts now. n was debited to an actor of the
-	// counters while Redis could not be reached; since then tokens may have dripped in, or a
-	// window may have ended. nil means that all of it counts. One goroutine calls it.
-	StillCounts func(counters string, key []byte, n int64) int64
+	// Lost is called by Close if Redis has not received all debits: with the number of their actors,
+	// and their sum. May be nil.
+	Lost func(actors int, sum int64)
 
 	// Changed is called when Redis becomes reachable or unreachable, when it has forgotten, and
 	// when the number of gateways changes. It learns that Redis is reachable once requests use

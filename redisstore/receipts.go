@@ -166,13 +166,25 @@ func (r *receipts) conclude(b *batch, f fate) {
 	}
 	for _, d := range b.debits {
 		if k := b.keys[d.key-1]; !k.c.held {
-			r.debts.add(debt{actor: k.actor, c: k.c, debit: d.n})
+			r.debts.add(debt{actor: k.actor, c: k.c, debit: d.n, at: d.at})
 		}
 	}
 	for _, g := range b.refunds {
 		if k := b.keys[g.key-1]; !k.c.held && !k.c.queue && !k.c.reserver {
 			r.debts.add(debt{actor: k.actor, c: k.c, refund: g.n, at: g.at})
 		}
+	}
+}
+
+// abandon concludes the calls with an unknown fate of a Store that has ended, as if Redis had not carried
+// them out.
+func (r *receipts) abandon() {
+	r.mu.Lock()
+	open := r.open
+	r.open = nil
+	r.mu.Unlock()
+	for _, b := range open {
+		r.conclude(b, notCarriedOut)
 	}
 }
 

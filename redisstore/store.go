@@ -84,6 +84,7 @@ type Store struct {
 // counters is the handle that Store.Counters returns.
 type counters struct {
 	name   unique.Handle[string]
+	meter  limit.Meter
 	sum    [sha256.Size]byte // of the name
 	script int               // its number in scripts
 	args   []int64
@@ -133,6 +134,9 @@ func Open(o Options) (*Store, error) {
 // newGateway returns a random number for Options.Gateway.
 func newGateway() int64 { return 1 + rand.Int64N(1<<53-1) }
 
+// now returns the moment by Redis' clock, as far as it is known.
+func (s *Store) now() int64 { return time.Now().UnixMicro() + s.ahead.Load() }
+
 // requestTimeout is how long a request waits for Redis.
 func (s *Store) requestTimeout() time.Duration { return time.Duration(s.timeout.Load()) }
 
@@ -155,13 +159,14 @@ const flushTime = time.Second
 
 // Close ends the store's goroutines. Waiting and later requests get ErrUnavailable. Before
 // that, Close sends pending debits, refunds and releases to Redis, for at most a second. It
-// drops what it could not send.
+// drops what it could not send, and tells Options.Lost.
 func (s *Store) Close() {
 	s.close.Do(func() {
 		s.gateway.closing.Store(true)
 		s.flush()
 		close(s.stop)
 	})
+	defer s.lose()
 	s.link.up.Store(false)
 	for _, br := range s.batchers {
 		br.close()
@@ -169,6 +174,17 @@ func (s *Store) Close() {
 	s.done.Wait()
 	s.calls.wait(nil)
 	s.link.close()
+}
+
+// lose drops the debts that are left when the Store is closed.
+func (s *Store) lose() {
+	for _, br := range s.batchers {
+		br.receipts.abandon()
+	}
+	if actors, sum := s.debts.left(); actors > 0 && s.options.Lost != nil {
+		s.options.Lost(actors, sum)
+	}
+	s.debts.some(maxDebts)
 }
 
 // flush sends what is pending, and announces that this gateway has ended.
@@ -224,7 +240,7 @@ func (s *Store) Counters(name string, m limit.Meter) (any, error) {
 	_, queue := m.(limit.Queue)
 	_, reserver := m.(limit.Reserver)
 	return &counters{
-		name: unique.Make(name), sum: sha256.Sum256([]byte(name)),
+		name: unique.Make(name), meter: m, sum: sha256.Sum256([]byte(name)),
 		script: s.scripts.number(source.Source), args: source.Args, around: source.Around, salt: s.refused.salt(name),
 		held: source.Leased, queue: queue, reserver: reserver, apart: source.Apart,
 	}, nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/diana-limiter/diana/limit"
 )
@@ -159,7 +158,10 @@ func (s *Store) refundLater(p entry, charges []limit.Charge) {
 }
 
 // Refund implements limit.Store. It does not wait for Redis.
-func (s *Store) Refund(charges []limit.Charge) {
+func (s *Store) Refund(charges []limit.Charge) { s.refund(charges) }
+
+// refund is Refund. It returns the calls that refund.
+func (s *Store) refund(charges []limit.Charge) (calls []*batch) {
 	s.schedule.leave(charges)
 	for i := range charges {
 		ch := &charges[i]
@@ -167,24 +169,47 @@ func (s *Store) Refund(charges []limit.Charge) {
 			continue
 		}
 		c := ch.Counters.(*counters)
-		if s.batchers.batcher(ch).add(func(b *batch) {
+		call := s.batchers.batcher(ch).add(func(b *batch) {
 			s.leases.hold(c, ch.Key, -ch.Cost)
 			b.refund(ch)
-		}) == nil {
+		})
+		if call == nil {
 			s.leases.hold(c, ch.Key, -ch.Cost) // a closed batcher sends nothing
+		} else {
+			calls = append(calls, call)
 		}
 		if !c.fleeting() {
 			s.refused.forget(actor{c.name, string(ch.Key)}) // now that each later request is evaluated after it
 		}
 	}
+	return calls
 }
 
 // Debit implements limit.Store. While Redis cannot be reached, the Store keeps the debit, and sends
 // it before requests ask Redis again. The number of a lease includes slots.
 //
 // After a failed Take, Debit makes its charges only if Redis has not carried out the call.
-func (s *Store) Debit(now int64, charges []limit.Charge) {
-	at := time.Now().UnixMicro() + s.ahead.Load()
+func (s *Store) Debit(now int64, charges []limit.Charge) { s.debit(now, charges) }
+
+// Settle makes debits and refunds as Debit and Refund do, and then waits until Redis has made them, for
+// Options.Timeout at most. Redis makes the others later.
+func (s *Store) Settle(now int64, debits, refunds []limit.Charge) {
+	calls := append(s.debit(now, debits), s.refund(refunds)...)
+	if len(calls) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.requestTimeout())
+	defer cancel()
+	for _, b := range calls {
+		if b.wait(ctx) != nil {
+			return
+		}
+	}
+}
+
+// debit is Debit. It returns the calls that debit.
+func (s *Store) debit(now int64, charges []limit.Charge) (calls []*batch) {
+	at := s.now()
 	if s.options.CallerClock {
 		at = now
 		s.calls.wait(nil) // a call has one moment
@@ -201,13 +226,19 @@ func (s *Store) Debit(now int64, charges []limit.Charge) {
 			s.leases.loseOne(o.actor, c) // the renewal sends the exact number
 		case call != nil && !c.held && call.batcher.receipts.debitUnless(call, o):
 		case s.Up():
-			if b := s.debts.sendOne(o, true); b != nil && s.options.CallerClock {
+			b := s.debts.sendOne(o, true)
+			if b == nil { // the Store is closed
+				s.debts.add(o)
+				continue
+			}
+			if calls = append(calls, b); s.options.CallerClock {
 				<-b.done // a later request has another moment
 			}
 		default:
 			s.debts.add(o)
 		}
 	}
+	return calls
 }
 
 // Wait implements limit.Store. When a request stops waiting and Refund follows, its scheduled time is

@@ -69,7 +69,7 @@ func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (boo
 			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
 			c.charge(ch, now, c.meter.Take)
 		case ch.Debit:
-			c.charge(ch, now, c.debit)
+			c.charge(ch, now, c.debit(ch))
 		}
 	}
 	return allowed, nil
@@ -104,12 +104,17 @@ func (m *Meters) Debit(now int64, charges []limit.Charge) {
 		ch := &charges[i]
 		c := ch.Counters.(counters)
 		ch.Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
-		c.charge(ch, now, c.debit)
+		c.charge(ch, now, c.debit(ch))
 	}
 }
 
-// debit is the change that a debit makes to a state.
-func (c counters) debit(s limit.State, now, n int64) uint64 { return limit.Debit(c.meter, s, now, n) }
+// debit returns the change that a debit makes to a state.
+func (c counters) debit(ch *limit.Charge) func(s limit.State, now, n int64) uint64 {
+	return func(s limit.State, now, n int64) (head uint64) {
+		head, ch.Cut = limit.Debit(c.meter, s, now, n)
+		return head
+	}
+}
 
 // charge changes the state of a charge by the method change of its meter.
 func (c counters) charge(ch *limit.Charge, now int64, change func(s limit.State, now, n int64) uint64) {

@@ -168,17 +168,37 @@ func (r *round) longestBack() int64 {
 
 func (r *round) refund() {
 	i := r.rnd.IntN(len(r.made))
+	if r.rnd.IntN(2) == 0 {
+		r.refundPart(r.made[i])
+		return
+	}
 	r.a.Refund(r.made[i][0])
 	r.b.Refund(r.made[i][1])
 	r.made[i] = r.made[len(r.made)-1]
 	r.made = r.made[:len(r.made)-1]
 }
 
+// refundPart refunds a part of each charge of a request, as a cost does that is less than its reservation.
+func (r *round) refundPart(made [2][]limit.Charge) {
+	for i := range made[0] {
+		ca, cb := &made[0][i], &made[1][i]
+		part := r.rnd.Int64N(ca.Cost + 1)
+		if part == 0 {
+			continue
+		}
+		rest := ca.Cost - part
+		ca.Cost, cb.Cost = part, part
+		r.a.Refund(made[0][i : i+1])
+		r.b.Refund(made[1][i : i+1])
+		ca.Cost, cb.Cost = rest, rest
+	}
+}
+
 func (r *round) debit() {
 	p := r.pairs[r.rnd.IntN(len(r.pairs))]
 	ch := limit.Charge{Key: r.key(), Cost: 1 + r.rnd.Int64N(2*p.n+2)}
 	if r.rnd.IntN(8) == 0 {
-		ch.Cost = bounds.MaxN
+		ch.Cost = []int64{bounds.MaxN, bounds.MaxSettled}[r.rnd.IntN(2)]
 	}
 	r.latest = max(r.latest, r.now)
 	ch.Counters = p.a
@@ -272,9 +292,12 @@ func describe(ok bool, charges []limit.Charge) string {
 type schedule struct{ limit.Scripted }
 
 // Debit implements limit.Debtor.
-func (q schedule) Debit(s limit.State, now, n int64) uint64 {
+func (q schedule) Debit(s limit.State, now, n int64) (head uint64, cut int64) {
 	return limit.Debit(q.Scripted, s, now, n)
 }
+
+// Used implements limit.Debtor.
+func (q schedule) Used(s limit.State, now int64) int64 { return q.Scripted.(limit.Debtor).Used(s, now) }
 
 func randomLimit(rnd *rand.Rand) limit.Limit {
 	pick := func(from ...int64) int64 { return from[rnd.IntN(len(from))] }

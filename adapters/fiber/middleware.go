@@ -59,7 +59,7 @@ func Middleware(limiter *diana.Limiter) fiber.Handler { return Options{}.Middlew
 func (o Options) Middleware(limiter *diana.Limiter) fiber.Handler {
 	return func(c fiber.Ctx) error {
 		d, err := limiter.Take(c.Context(), o.request(c))
-		if strange := (*rule.PathError)(nil); errors.As(err, &strange) {
+		if strange, ok := errors.AsType[*rule.PathError](err); ok {
 			return reject(c, strange)
 		}
 		held := false
@@ -74,7 +74,8 @@ func (o Options) Middleware(limiter *diana.Limiter) fiber.Handler {
 		switch {
 		case d.Allowed:
 		case o.Refuse != nil:
-			return o.Refuse(c, &d)
+			refused := d // a copy, so that only a request that gets here allocates
+			return o.Refuse(c, &refused)
 		default:
 			d.Refuse(w, 0)
 			return nil

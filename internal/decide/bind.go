@@ -68,9 +68,6 @@ func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 	if index == b.limits.redis {
 		n.both = bothUntil(r, b.redis.ForgotAt)
 	}
-	if slot, ok := b.limits.byName[r.Counters]; !ok || b.limits.Set.Rule(slot).Limit.N < r.Limit.N {
-		b.limits.byName[r.Counters] = r.Slot
-	}
 	return n, nil
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/refusals"
-	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
 	"github.com/diana-limiter/diana/rule"
@@ -161,7 +160,7 @@ func (d *Decider) begin(r *rule.Request) *Evaluation {
 	e := d.pool.Get().(*Evaluation)
 	e.limits, e.down = d.inForce()
 	e.request = *r
-	e.held, e.refundable, e.named, e.waited = false, false, false, ""
+	e.held, e.refundable, e.named, e.settles, e.waited, e.status = false, false, false, false, "", 0
 	e.Allowed, e.Degraded, e.RetryAfter, e.Delayed, e.Verdicts = true, false, 0, 0, e.Verdicts[:0]
 	return e
 }
@@ -197,23 +196,6 @@ func (d *Decider) Waiting() int { return d.room.occupied() }
 func (d *Decider) Counts(l *Limits, index int) (c Counts, overflow int64, top []refusals.Top) {
 	r := l.bound[index].record
 	return r.tally.counts(), r.tally.overflow(), d.refusals.Top(&r.refused)
-}
-
-// StillCounts returns how much of n still counts that an actor was allowed without Redis: as much
-// as the local counter says that has evaluated it.
-func (d *Decider) StillCounts(counters string, key []byte, n int64) int64 {
-	limits := d.Limits()
-	slot, ok := limits.byName[counters]
-	if !ok || limits.bound[slot].local == nil {
-		return 0
-	}
-	b, now := &limits.bound[slot], d.local.Now()
-	charge := []limit.Charge{{Counters: b.local, Key: key, Cost: 1}}
-	if err := d.local.Peek(context.Background(), now, charge); err != nil {
-		return n
-	}
-	unused := b.meter.Peek(limit.State{}, now, 1).Remaining
-	return min(n, unused-charge[0].Outcome.Remaining)
 }
 
 // Idle reports whether no request waits in a queue. A request that waits for a leaky bucket does

@@ -36,11 +36,10 @@ type Limits struct {
 	// DegradedSince is since when some rules are evaluated without their store, or nil.
 	DegradedSince *time.Time
 
-	stores []limit.Store  // that charges go to; the first is the local one
-	local  bool           // the local store alone counts all rules
-	redis  int            // the index of Redis; 0: there is none
-	bound  []bound        // by plan.Rule.Slot
-	byName map[string]int // of each counters' name, the Slot of its rule with the largest limit
+	stores []limit.Store // that charges go to; the first is the local one
+	local  bool          // the local store alone counts all rules
+	redis  int           // the index of Redis; 0: there is none
+	bound  []bound       // by plan.Rule.Slot
 }
 
 // Plan is what Limits are made from.
@@ -101,7 +100,7 @@ func (d *Decider) UseRedis(r Redis, now time.Time) error {
 }
 
 func (d *Decider) useLocked(p Plan, r Redis, now time.Time) error {
-	b := binder{decider: d, limits: &Limits{Plan: p, byName: map[string]int{}}, redis: r,
+	b := binder{decider: d, limits: &Limits{Plan: p}, redis: r,
 		stores: map[string]int{}, records: make(map[string]*record, len(p.Set.Rules)), waits: map[string]bool{}}
 	if err := b.bindAll(); err != nil {
 		d.retire(b.limits)
