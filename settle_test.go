@@ -20,6 +20,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // settling lists the algorithms whose charges can be settled.
@@ -252,6 +253,32 @@ func TestSettleInRedis(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Charges with Debit that a gateway counts while Redis is down arrive there later, also beyond its share.
+func TestDebitsBeyondTheShare(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	yaml := "redis: {url: " + r.URL() + ", timeout: 1s}\nlimits: [{url: /, rules: [{name: hits, algo: W, unit: 24h, rpu: 1000, scope: global}]}]"
+	a, b := limiter(t, yaml), limiter(t, yaml)
+	testproc.Eventually(t, func() bool { return a.Status().Gateways == 2 && b.Status().Gateways == 2 })
+	hits := func(n int64) {
+		t.Helper()
+		d, err := a.Take(t.Context(), diana.Request{Charges: []rule.Charge{{Rule: "hits", Cost: n, Debit: true}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Done()
+	}
+	hits(10)
+	r.Freeze()
+	hits(20) // notices it
+	testproc.Eventually(t, func() bool { return a.Status().Degraded })
+	for range 9 {
+		hits(100) // the share is 500
+	}
+	r.Thaw()
+	testproc.Eventually(t, func() bool { return !a.Status().Degraded && !b.Status().Degraded && remaining(t, b) == 70 })
 }
 
 // stream answers with events, and flushes each.
