@@ -13,8 +13,8 @@ import (
 	"github.com/diana-limiter/diana/limit"
 )
 
-// Whatever the unit and the zone, a rule is rejected in its line, or has windows: the present one has begun,
-// is not over, and is followed by the next without a gap.
+// Whatever the unit and the zone, a rule is rejected in its line, or has windows. The present window has
+// begun and is not over, and the next one follows without a gap.
 func FuzzUnitAndZone(f *testing.F) {
 	for _, unit := range []string{"second", "hour", "day", "week", "month", "year", "total", "24h", "90m", "", "Month", "1e9h"} {
 		for _, zone := range []string{"", "UTC", "Europe/Berlin", "Australia/Lord_Howe", "Local", "../UTC", "Europe", "a\x00b", "right/UTC"} {
