@@ -47,8 +47,10 @@ type Options struct {
 	Refuse func(c fiber.Ctx, d *diana.Decision) error
 }
 
-// Middleware returns a middleware that evaluates each request once. A refused request reaches no later
-// handler. The middleware works for an app, a group and a single route.
+// Middleware returns a middleware that evaluates the requests that reach it. A refused request reaches no
+// later handler. The middleware works for an app, a group and a single route. A request must meet it only
+// once: a second middleware of the same limiter charges the request again. Under algo C the request then
+// competes with itself for slots.
 //
 // A rule with charge counts the status that the client gets. So the middleware has fiber's ErrorHandler
 // answer an error of a later handler, as fiber's logger does. A request stays charged if a panic passes
