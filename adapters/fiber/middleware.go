@@ -11,7 +11,7 @@
 //
 // Fiber has no net/http, so this package uses [diana.Limiter.Take]. It differs from [diana.Limiter.Handler]:
 //
-//   - The settings bandwidth and divert have no effect: a refused request gets the problem.
+//   - The settings bandwidth and divert have no effect: a refused request gets Diana's refusal.
 //   - Fiber does not notice that a client has disconnected. The request waits on, and holds its slots,
 //     until its context ends, its handler returns or writing its stream fails.
 //   - A stream holds its slots until it ends. A body in memory is written after they are released.

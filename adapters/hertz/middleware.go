@@ -11,7 +11,7 @@
 //
 // Hertz has no net/http, so this package uses [diana.Limiter.Take]. It differs from [diana.Limiter.Handler]:
 //
-//   - The settings bandwidth and divert have no effect: a refused request gets the problem.
+//   - The settings bandwidth and divert have no effect: a refused request gets Diana's refusal.
 //   - Hertz notices that a client has disconnected only if server.WithSenseClientDisconnection is set.
 //   - A stream holds its slots until it ends. A body in memory is written after they are released.
 package dianahertz
