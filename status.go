@@ -72,6 +72,13 @@ type RuleStatus struct {
 	// no room for their actors. It includes requests that another rule refused.
 	Overflow int64 `json:"overflow"`
 
+	// Answer is the place of the cost in a response, see rule.Cost. DebtSaturated is
+	// how many debits were larger than the counter could hold, and Unsettled how many responses had
+	// no cost that could be read. All are empty if the rule knows the cost before.
+	Answer        string `json:"answer,omitempty"`
+	DebtSaturated int64  `json:"debt_saturated,omitempty"`
+	Unsettled     int64  `json:"unsettled,omitempty"`
+
 	// TopRefused are the actors that the rule has refused most, in shadow mode too, the most
 	// frequent first: at most 10.
 	TopRefused []TopRefused `json:"top_refused"`
@@ -138,6 +145,7 @@ func newStatus(l *Limiter) Status {
 			Limit: r.Limit.N, UnitSeconds: unitSeconds(r), Except: len(r.Except), Overrides: len(r.Overrides),
 			Allowed: counts.Allowed, Refused: counts.Refused, ShadowRefused: counts.ShadowRefused, Delayed: counts.Delayed,
 			TopRefused: top, Overflow: overflow,
+			Answer: r.Cost.Answer, DebtSaturated: counts.Saturated, Unsettled: counts.Unsettled,
 		})
 	}
 	return s

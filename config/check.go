@@ -96,7 +96,9 @@ func checkRule(r *rule.Rule) error {
 	if len(r.Algorithm.Names) == 0 || r.Algorithm.New == nil {
 		errs = append(errs, errors.New("the algorithm has no name or no New, expected both"))
 	}
-	if r.Cost.Header == "" && (r.Cost.N < 0 || r.Cost.N > bounds.MaxCost) {
+	if r.Cost.Answer != "" {
+		errs = append(errs, checkAnswer(r))
+	} else if r.Cost.Header == "" && (r.Cost.N < 0 || r.Cost.N > bounds.MaxCost) {
 		errs = append(errs, fmt.Errorf("cost is %d, expected 1 to %d", r.Cost.N, bounds.MaxCost))
 	}
 	for _, status := range r.Charge {

@@ -214,6 +214,9 @@ func readRule(v value) rule.Rule {
 	}
 	made.Algorithm = algo
 	refuseOtherKeys(m, algo)
+	if made.Cost.Answer != "" && !algo.Uses("charge") {
+		m.failKey("cost", "cost: algo %s cannot change a charge when the answer is known; it is for algorithms with charge, such as TB and W", algo.Name())
+	}
 	for _, o := range overrides {
 		refuseOtherKeys(o.mapping, algo)
 	}

@@ -178,6 +178,13 @@ func (f wholeForm) draw(*drawing) object {
 	return drawn
 }
 
+// numberForm is the form of a number from 0, with at most six digits behind the point.
+type numberForm struct{ most, otherwise float64 }
+
+func (f numberForm) draw(*drawing) object {
+	return object{"type": "number", "minimum": 0, "maximum": f.most, "multipleOf": 1e-6, "default": f.otherwise}
+}
+
 // durationForm is the form of a length of time.
 type durationForm struct{ least, most, otherwise time.Duration }
 
@@ -309,11 +316,18 @@ func something(*drawing) object { return object{"minProperties": 1} }
 // costForm is the form of what a request counts.
 type costForm struct{}
 
-func (costForm) draw(*drawing) object {
+func (costForm) draw(d *drawing) object {
 	return object{"default": 1, "anyOf": []object{
+		costKeys.draw(d),
 		{"type": "integer", "minimum": 1, "maximum": bounds.MaxCost},
 		{"type": "string", "maxLength": longestActor, "pattern": "^(header|client):[" + tokens + "]+$"},
 	}}
+}
+
+// tokensWeighted says that only tokens have weights.
+func tokensWeighted(*drawing) object {
+	counted := object{"properties": object{"answer": object{"enum": []string{"openai", "anthropic", "gemini"}}}}
+	return object{"if": object{"required": []string{"weights"}}, "then": counted}
 }
 
 // rateForm is the form of a number of bytes a second.

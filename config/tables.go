@@ -47,6 +47,8 @@ var (
 	statusesForm  = listForm{of: "statuses", item: wholeForm{least: 100, most: 599}, nonempty: true, distinct: true}
 	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
 	headersForm   = truthForm{true}
+	reserveForm   = wholeForm{1, bounds.MaxN, 1}
+	weightForm    = numberForm{mostWeight, 1}
 	waitForm      = durationForm{least: time.Millisecond, most: bounds.MaxWait}
 	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
 	warmupForm    = durationForm{0, bounds.MaxWarmup, 0}
@@ -73,11 +75,23 @@ var (
 		{name: "warmup", form: warmupForm, about: "TB: in which the rate climbs from a third to the whole after idleness, 0 to 10m; 0: no warm-up."},
 		{name: "on_error", form: choiceForm{rule.Share.String(), rule.Whole.String(), rule.Open.String(), rule.Closed.String()}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
 		{name: "mode", form: choiceForm{"enforce", "shadow"}, about: "shadow: counted, and refuses nothing."},
-		{name: "cost", form: costForm{}, about: "What a request counts: a number, header:NAME for one that a trusted proxy or an earlier filter writes, or client:NAME for one that anyone may write."},
+		{name: "cost", form: costForm{}, about: "What a request counts: a number, header:NAME for one that a trusted proxy or an earlier filter writes, client:NAME for one that anyone may write, or where the answer says what it has cost."},
 		{name: "charge", form: statusesForm, about: "Statuses of answers: only requests that are answered with one of them count. Default: all count."},
 		{name: "wait", form: waitForm, about: "TB, W, SW, SL, C: how long a request over the limit waits for its turn, or for a slot, before it is refused, 1ms to 10m. Default: not at all."},
 		{name: "except", form: listForm{of: "values, addresses and networks", item: whoForm, distinct: true}, about: "Whom the rule does not judge: values of its actor, and addresses or networks of clients."},
 		{name: "overrides", form: mapForm{whoForm, overrideKeys}, about: "Who has another limit: values of the rule's actor, and addresses or networks of clients."},
+	}}
+
+	costKeys = keys{of: "a cost", name: "cost", together: tokensWeighted, list: []key{
+		{name: "answer", form: textForm{longest: longestActor, pattern: `^(openai|anthropic|gemini|bytes|duration|/.*|(header|trailer):[` + tokens + `]+)$`}, required: true, about: "Where the true cost stands: openai, anthropic or gemini for the tokens that such an answer reports; a JSON pointer such as /usage/total_tokens; header:NAME or trailer:NAME; bytes; duration, in milliseconds."},
+		{name: "reserve", form: reserveForm, about: "What the request is charged until the true cost is known."},
+		{name: "weights", form: weightKeys, about: "What tokens cost, by their kind. Default: each 1."},
+	}}
+
+	weightKeys = keys{of: "weights", name: "weights", list: []key{
+		{name: "input", form: weightForm, about: "A token of the request."},
+		{name: "output", form: weightForm, about: "A token of the answer."},
+		{name: "cached", form: weightForm, about: "A token of the request that the provider had cached."},
 	}}
 
 	divertKeys = keys{of: "divert", name: "divert", together: divertTogether, list: []key{

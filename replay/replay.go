@@ -47,8 +47,8 @@
 //
 // and, under a configuration,
 //
-//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] allowed [remaining=N,...] [wait=D]
-//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] [costs=N] allowed [remaining=N,...] [wait=D]
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] [costs=N] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
 //
 // TIME is an offset from [Start] such as 1m30s, of up to 50 years. Times may repeat, be negative,
 // and go backwards as clocks do. N is the cost of the request. ACTOR is any word; rows without one
@@ -57,7 +57,8 @@
 // METHOD is in capital letters. URL is a path, optionally with a query, or a whole URL. WHO
 // describes the client: ip is its address, by default 127.0.0.1; header:NAME and cookie:NAME are
 // sent; any other, such as account, is an actor that is known without the request. lasts is how
-// long the request runs after its wait, for rules of concurrency.
+// long the request runs after its wait, for rules of concurrency. costs is what its answer turns out to
+// cost when the request ends, for rules whose cost has an answer. For answer: duration it is what lasts says.
 //
 // Only what is written is compared, and exactly:
 //

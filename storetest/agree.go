@@ -131,17 +131,37 @@ func (r *round) move() {
 
 func (r *round) refund() {
 	i := r.rnd.IntN(len(r.made))
+	if r.rnd.IntN(2) == 0 {
+		r.refundPart(r.made[i])
+		return
+	}
 	r.a.Refund(r.made[i][0])
 	r.b.Refund(r.made[i][1])
 	r.made[i] = r.made[len(r.made)-1]
 	r.made = r.made[:len(r.made)-1]
 }
 
+// refundPart refunds a part of each charge of a request, as a cost does that is less than its reservation.
+func (r *round) refundPart(made [2][]limit.Charge) {
+	for i := range made[0] {
+		ca, cb := &made[0][i], &made[1][i]
+		part := r.rnd.Int64N(ca.Cost + 1)
+		if part == 0 {
+			continue
+		}
+		rest := ca.Cost - part
+		ca.Cost, cb.Cost = part, part
+		r.a.Refund(made[0][i : i+1])
+		r.b.Refund(made[1][i : i+1])
+		ca.Cost, cb.Cost = rest, rest
+	}
+}
+
 func (r *round) debit() {
 	p := r.pairs[r.rnd.IntN(len(r.pairs))]
 	ch := limit.Charge{Key: r.key(), Cost: 1 + r.rnd.Int64N(2*p.n+2)}
 	if r.rnd.IntN(8) == 0 {
-		ch.Cost = bounds.MaxN
+		ch.Cost = []int64{bounds.MaxN, bounds.MaxSettled}[r.rnd.IntN(2)]
 	}
 	r.latest = max(r.latest, r.now)
 	ch.Counters = p.a

@@ -30,7 +30,10 @@ const (
 const (
 	MaxActors = 3 // that a rule combines
 	MaxCost   = 1_000_000
-	MaxWait   = 10 * time.Minute // of a request that waits; in a leaky bucket MaxQueueWait counts
+	// MaxSettled is the largest cost that becomes known with a response. A structured field can say it, and
+	// a double holds it exactly.
+	MaxSettled = 999_999_999_999_999
+	MaxWait    = 10 * time.Minute // of a request that waits; in a leaky bucket MaxQueueWait counts
 
 	MinBandwidth = 1_000 // bytes a second
 	MaxBandwidth = 1_000_000_000

@@ -18,7 +18,7 @@ type plainCharges [usual]limit.Charge
 // request waits for it, and its charges stay.
 func (b *bound) countsPlainly(r *plan.Rule) bool {
 	return !b.elsewhere && b.local != nil && b.wait == 0 && !b.schedules && !r.Algorithm.Held &&
-		len(r.Charge) == 0 && r.Cost.Header == ""
+		len(r.Charge) == 0 && r.Cost.Header == "" && r.Cost.Answer == ""
 }
 
 // take decides about the request of e and charges it. It reports false, and has charged nothing, if
