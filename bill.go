@@ -26,16 +26,16 @@ func (l *Limiter) bill(h decide.Handle) *respond.Bill {
 		Sources:  sources,
 		Decoders: l.options.Decoders,
 		Settle: func(read *answer.Reader, complete, last bool) bool {
-			return h.Settle(func(r *plan.Rule) (int64, bool) {
+			return h.Settle(func(r *plan.Rule) (n int64, known, concerned bool) {
 				switch {
 				case r.Source == answer.Duration:
-					return (l.local.Now() - began + 999) / 1000, true
+					return (l.local.Now() - began + 999) / 1000, true, true
 				case read == nil:
-					return 0, false
+					return 0, false, true
 				}
 				i := slices.Index(rules, r)
 				u, ok := read.Usage(i)
-				return r.CostOfUsage(u), ok && (complete || read.Over(i))
+				return r.CostOfUsage(u), ok && (complete || read.Over(i)), true
 			}, last)
 		},
 	}

@@ -26,7 +26,7 @@ var layout = []struct {
 		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond internal/track cmd/diana/internal/accesslog cmd/diana/internal/forwardauth cmd/diana/internal/simulate envoy prometheus"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
-	{"cmd/diana/internal/accesslog", ""},
+	{"cmd/diana/internal/accesslog", "internal/httptext"},
 	{"cmd/diana/compat", ""},
 	{"examples/extension", ". config limit rule source"},
 	{"examples/llm", ""},

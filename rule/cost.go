@@ -28,7 +28,7 @@ import (
 // difference is debited, into debt if need be, or refunded. A response without a readable cost keeps the
 // larger of N and what was read.
 type Cost struct {
-	N      int64  // 1 to 1,000,000, with an Answer to 1,000,000,000; 0 means 1; ignored if Header is set
+	N      int64  // 1 to 1,000,000, or to limit.Algorithm.MaxN; with an Answer to 1,000,000,000; 0 means 1; ignored if Header is set
 	Header string // in canonical form; empty means that N counts
 	Client bool   // believe the header from any peer
 
@@ -67,7 +67,7 @@ func (c *Cost) UnmarshalText(data []byte) error {
 	return nil
 }
 
-// String returns a text that UnmarshalText reads, except for a cost with an Answer.
+// String returns a text that UnmarshalText reads, except for a cost with an Answer or an N over 1,000,000.
 func (c Cost) String() string {
 	switch {
 	case c.Answer != "":
