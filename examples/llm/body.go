@@ -30,18 +30,18 @@ func newBody(w http.ResponseWriter, r *http.Request, contentType string) *body {
 	return b
 }
 
-// event sends a server-sent event at once. The name may be empty.
+// event sends a server-sent event at once. The name may be empty. A client that has disconnected gets nothing.
 func (b *body) event(name string, data any) {
 	if name != "" {
-		fmt.Fprintf(b, "event: %s\n", name)
+		_, _ = fmt.Fprintf(b, "event: %s\n", name)
 	}
 	text, isText := data.(string)
 	if !isText {
 		text = string(encode(data))
 	}
-	fmt.Fprintf(b, "data: %s\n\n", text)
+	_, _ = fmt.Fprintf(b, "data: %s\n\n", text)
 	if b.zip != nil {
-		_ = b.zip.Flush() // a client that has disconnected needs no event
+		_ = b.zip.Flush()
 	}
 	_ = b.out.Flush()
 }

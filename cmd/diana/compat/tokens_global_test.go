@@ -89,9 +89,10 @@ func (f *fleet) stop() {
 	f.all.Wait()
 }
 
-// waitFor waits until so many more calls have ended.
-func (f *fleet) waitFor(t *testing.T, more int64) {
+// work waits until 300 more calls have ended.
+func (f *fleet) work(t *testing.T) {
 	t.Helper()
+	const more = 300
 	from := f.calls.Load()
 	if !testproc.Becomes(func() bool { return f.calls.Load() >= from+more }) {
 		t.Fatalf("%d calls in %v, want %d", f.calls.Load()-from, testproc.Patience, more)
@@ -135,12 +136,12 @@ func TestTokensOutage(t *testing.T) {
 	for name, outage := range map[string]func(f *fleet, r *redistest.Server){
 		"frozen": func(f *fleet, r *redistest.Server) {
 			r.Freeze()
-			f.waitFor(t, 300)
+			f.work(t)
 			r.Thaw()
 		},
 		"killed": func(f *fleet, r *redistest.Server) {
 			r.Kill()
-			f.waitFor(t, 300)
+			f.work(t)
 			r.Restart()
 		},
 	} {
@@ -148,9 +149,9 @@ func TestTokensOutage(t *testing.T) {
 			r := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always") // a restart keeps the memory
 			f := newFleet(t, globalRules(r.URL(), "300ms", 0))
 			f.run(t)
-			f.waitFor(t, 300)
+			f.work(t)
 			outage(f, r)
-			f.waitFor(t, 300)
+			f.work(t)
 			f.stop()
 			f.exact(t)
 			t.Logf("%d calls used %d tokens, %d failed", f.calls.Load(), f.used.Load(), f.failed.Load())
@@ -164,12 +165,12 @@ func TestTokensLost(t *testing.T) {
 	r := redistest.Start(t)
 	f := newFleet(t, globalRules(r.URL(), "300ms", 0))
 	f.run(t)
-	f.waitFor(t, 300)
+	f.work(t)
 	r.Kill()
 	before := f.used.Load()
-	f.waitFor(t, 300)
+	f.work(t)
 	r.Restart()
-	f.waitFor(t, 300)
+	f.work(t)
 	f.stop()
 	least := int(f.used.Load()-before) - 100*mostTokens // those in flight had charged the lost Redis
 	got := 0

@@ -81,8 +81,6 @@ type tokenGateway struct {
 	client           *http.Client
 }
 
-var adminAddress = regexp.MustCompile(`http://(127\.0\.0\.1:\d+)/metrics`)
-
 // serveTokens starts diana serve in front of an upstream.
 func serveTokens(t *testing.T, upstreamHost, yaml string, args ...string) *tokenGateway {
 	t.Helper()
