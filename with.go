@@ -17,11 +17,12 @@ import (
 // client's header fields say. The filter passes on the request that is returned.
 //
 // kind is the actor's text as in a configuration: "account", "device", "ip", or the text of any
-// other actor, such as "header:X-Device-Id". Other text has no effect.
+// other actor, such as "header:X-Device-Id". It is "class" for the class of the client, which picks the
+// limit of rules with classes. Other text has no effect.
 //
 // An empty value says that the filter has found none. Then the header fields are not asked either;
 // otherwise a client could choose its actor by sending no credentials. Rules count such a request by
-// the client's address. Requests with an empty "ip" share one counter.
+// the client's address. Requests with an empty "ip" share one counter. An empty "class" is none.
 //
 // The context carries the actor. A request made with the context of r has it too.
 func WithActor(r *http.Request, kind, value string) *http.Request {

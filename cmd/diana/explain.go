@@ -157,6 +157,9 @@ func table(explained []plan.Explanation, remaining map[string]left) string {
 		if e.By != (rule.Who{}) {
 			l += " for " + legible(e.By.String())
 		}
+		if e.Class != "" {
+			l += " for class " + legible(e.Class)
+		}
 		of, ok := remaining[r.Name]
 		if !ok {
 			of = unknownLeft
@@ -180,7 +183,7 @@ func limitText(e plan.Explanation) string {
 	if r.Wait > 0 {
 		text += ", wait " + r.Wait.String()
 	}
-	if e.Cost != 1 || r.Cost.Header != "" {
+	if e.Cost != 1 || r.Cost.Header != "" || r.Cost.Reserve != "" {
 		text += fmt.Sprintf(", costs %d", e.Cost)
 	}
 	if len(r.Charge) > 0 {
