@@ -41,11 +41,17 @@ func WithActor(r *http.Request, kind, value string) *http.Request {
 // "cost: header:NAME". It replaces what the client has sent. It is for filters in front of
 // [Limiter.Handler], which believes it. The filter passes on the request that is returned. n below 1
 // counts as 1, and n above 1,000,000 as 1,000,000.
+//
+// header can also be the Reserve of a cost, such as "body:/max_tokens". Then WithCost sets no header, and
+// Handler does not read the body for it.
 func WithCost(r *http.Request, header string, n int64) *http.Request {
 	header = http.CanonicalHeaderKey(header)
 	e := establishedOf(r)
 	e.costs = with(e.costs, header, n)
 	r = r.WithContext(context.WithValue(r.Context(), establishedKey{}, e))
+	if strings.HasPrefix(header, "body:") {
+		return r
+	}
 	r.Header = r.Header.Clone()
 	r.Header.Set(header, strconv.FormatInt(n, 10))
 	return r
