@@ -364,7 +364,8 @@ func TestBodyDuringUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = io.WriteString(out, `"model":"a"}`)
-	if status := <-done; status != 200 || errors.Join(err, out.Close()) != nil {
+	err = errors.Join(err, out.Close())
+	if status := <-done; status != 200 || err != nil {
 		t.Errorf("%d, %v", status, err)
 	}
 	d, err := l.Peek(context.Background(), diana.Request{Path: "/", Actors: map[string]string{"body:/user": "ann"}})
