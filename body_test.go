@@ -273,7 +273,7 @@ func TestBodyGivenByProgram(t *testing.T) {
 	}
 }
 
-// What the body says is reserved until the true cost is known.
+// A number in the body is reserved until the true cost is known.
 func TestReserveFromBody(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, "{url: /, rules: [{name: tokens, unit: day, algo: W, rpu: 1000, cost: {answer: /n, reserve: 'body:/max_tokens', or: 50}}]}")

@@ -41,9 +41,9 @@ import (
 // the http.Server allows. By default a server allows it forever: set ReadHeaderTimeout, ReadTimeout
 // and WriteTimeout. If a body that Handler reads does not arrive in time, the client gets 408.
 //
-// If a rule counts or reserves by the body of a request, Handler reads a JSON body of up to 1 MiB before
-// next is called, and next reads the same bytes. A larger one gets 413. One that is not JSON, is compressed,
-// or has a key twice that a rule reads gets 400. Handler holds up to 64 MiB of bodies at once, until next
+// If a rule counts or reserves by the body of a request, Handler reads a JSON body of up to 1 MiB before it
+// calls next. Then next reads the same bytes. A larger body gets 413. A body that is not JSON, is
+// compressed, or has a key twice that a rule reads gets 400. Handler holds up to 64 MiB of bodies at once, until next
 // has read them or returned; without room a request gets 503. Local rules that do not need the body are
 // evaluated before it is read, so a request that they refuse costs no memory.
 //
@@ -164,9 +164,10 @@ func (l *Limiter) Explain(r Request) ([]Explanation, error) {
 }
 
 // Rejected returns how many requests were rejected before any rule counted them, by reason: "path" for a
-// path that no honest client sends, "path_length" for one that is too long. If rules read bodies, there
-// are also "body" for one that is not JSON or has a key twice, "body_length" for one of more than 1 MiB,
-// "body_incomplete" and "body_timeout" for one that did not arrive as a whole or in time, and "body_memory" while there is no room for bodies.
+// path that no honest client sends, "path_length" for one that is too long. If rules read bodies, there are
+// also "body" for one that is not JSON or has a key twice, and "body_length" for one of more than 1 MiB. The
+// others are "body_incomplete" and "body_timeout" for one that did not arrive as a whole or in time, and
+// "body_memory" while there is no room for bodies.
 func (l *Limiter) Rejected() map[string]int64 {
 	return l.rejected.byReason(l.decider.Limits().Set.ReadsBodies)
 }

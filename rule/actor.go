@@ -89,8 +89,8 @@ type Charge struct {
 // Request is what a limiter evaluates. Its zero value is a request for "/" by an unknown
 // client.
 //
-// Only Handler reads the body of a request, for rules that count by it (actor "body:/model") or reserve by
-// it (cost with a Reserve). A program that calls Take or Peek gives such values by Actors and Costs.
+// Only Handler reads the body of a request. Rules need it that count by it (actor "body:/model") or reserve
+// by it (cost with a Reserve). A program that calls Take or Peek gives such values by Actors and Costs.
 type Request struct {
 	Method string
 	Path   string // as the client sent it: escaped and not cleaned

@@ -53,11 +53,13 @@ type Rule struct {
 	Except    []Who   // clients that the rule skips; goes before Overrides
 	Overrides []Override
 
-	// Class is the header that names the class of a client, such as its plan: of Kind "header" if Diana
+	// Class is the header that names the class of a client, such as its plan. Its Kind is "header" if Diana
 	// believes it only from a trusted proxy, like a cost, or "client" if anyone may write it. A program
-	// names the class in [Request.Actors], under "class". Classes are the limits of classes, by the Value
-	// of Who. A client without a class, or of another one, has the rule's own limit. An override of an
-	// actor goes before its class. All classes use the same counters.
+	// names the class in [Request.Actors], under "class".
+	//
+	// Classes are the limits of classes, by the Value of Who. A client without a class, or of another one,
+	// has the rule's own limit. An override of an actor goes before its class. All classes use the same
+	// counters.
 	Class   Actor
 	Classes []Override
 

@@ -88,7 +88,7 @@ func (b *BodyReading) add(n *bodyNeeds, req *rule.Request) {
 	}
 }
 
-// Complete adds to a request the values that its body has at the Pointers. What the program has given stays.
+// Complete adds to a request the values that its body has at the Pointers. It changes no value that the program has given.
 func (b *BodyReading) Complete(req *rule.Request, values []requestbody.Value) {
 	if len(values) == 0 {
 		return

@@ -87,8 +87,8 @@ func (r *Rule) CountsAll() bool { return len(r.who) == 0 && r.exceptions == nil 
 // clients together is empty. Different actors have different keys, because each part of a key names
 // its source and its length.
 //
-// AppendKey also returns the rule for this actor: r itself, one of Set.Variants if the actor has
-// an override or the client a class, or nil if the rule excepts the actor.
+// AppendKey also returns the rule for this actor. That is nil if the rule excepts the actor, one of
+// Set.Variants if the actor has an override or the client a class, and otherwise r itself.
 func (r *Rule) AppendKey(key []byte, client *Client) ([]byte, *Rule) {
 	key, value := appendKey(key, r.who, client)
 	if r.exceptions != nil {

@@ -30,9 +30,9 @@ func (m Mistake) Error() string { return "the request's body " + string(m) }
 
 // Value is what a body has at a JSON pointer. The zero value means that it has nothing there.
 type Value struct {
-	// Actor is a string as it is, a whole number in digits, true or false. It is rule.Unclear if servers
-	// may read the value in several ways: an array, an object, a number that is not whole or has more than
-	// 20 digits, and a text of more than 4 KiB. It is empty for null.
+	// Actor is a string as it is, a whole number in digits, true or false. It is empty for null. It is
+	// rule.Unclear for values that servers may read in several ways. These are an array, an object, a number
+	// that is not whole or has more than 20 digits, and a text of more than 4 KiB.
 	Actor string
 
 	// Count is a whole number from 1. Above bounds.MaxN it is that. It is 0 for all other values.

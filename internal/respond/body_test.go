@@ -46,8 +46,8 @@ func post(body io.ReadCloser, length int64) *http.Request {
 	return r
 }
 
-// TestBodyBytes reads bodies that arrive in any pieces. What reads them afterwards gets the same bytes, in any
-// pieces, and the same error.
+// TestBodyBytes reads bodies that arrive in any pieces. The next reader gets the same bytes, in any pieces,
+// and the same error.
 func TestBodyBytes(t *testing.T) {
 	t.Parallel()
 	var b Bodies
@@ -229,7 +229,7 @@ func TestIncludeUsageLength(t *testing.T) {
 	}
 }
 
-// FuzzBody reads any body in pieces. What reads it afterwards gets the same bytes.
+// FuzzBody reads any body in pieces. The next reader gets the same bytes.
 func FuzzBody(f *testing.F) {
 	f.Add([]byte(`{"m":1}`), uint64(1))
 	f.Add([]byte(`{"m":1,"m":2}`), uint64(2))
