@@ -106,8 +106,8 @@ type Request struct {
 	Actors map[string]string
 
 	// Costs holds what the program knows about the cost of the request, by the canonical
-	// name of the header that a rule takes its cost from, or by the Reserve of the rule's cost. Diana
-	// believes it over HTTP.
+	// name of the header that a rule takes its cost from. A reservation has the Reserve of the rule's cost
+	// as its name. Diana believes it over HTTP.
 	Costs map[string]int64
 
 	// Charges name the rules that evaluate the request, in place of its method and path. It is for

@@ -112,6 +112,23 @@ func (b *BodyReading) Complete(req *rule.Request, values []requestbody.Value) {
 	req.Actors, req.Costs = actors, costs
 }
 
+// WithBody adds to a request what its rules read from this body. An empty body has nothing. The error says
+// why the body cannot be read.
+func (s *Set) WithBody(req *rule.Request, body []byte) error {
+	var m Match
+	if err := s.Find(&m, req); err != nil || len(body) == 0 {
+		return nil // Explain returns the error of a path
+	}
+	client := s.Client(req)
+	reading := s.BodyReading(&m, &client)
+	if len(reading.Pointers) == 0 {
+		return nil
+	}
+	values, err := requestbody.Read(body, reading.Pointers)
+	reading.Complete(req, values)
+	return err
+}
+
 // checkReserve returns an error if the reservation of a cost cannot be read.
 func checkReserve(c rule.Cost) error {
 	if c.Reserve != "" && !strings.HasPrefix(c.Reserve, ofBody+"/") {
