@@ -116,7 +116,7 @@ func (b *BodyReading) Complete(req *rule.Request, values []requestbody.Value) {
 // why the body cannot be read.
 func (s *Set) WithBody(req *rule.Request, body []byte) error {
 	var m Match
-	if err := s.Find(&m, req); err != nil || len(body) == 0 {
+	if len(body) == 0 || s.Find(&m, req) != nil {
 		return nil // Explain returns the error of a path
 	}
 	client := s.Client(req)
