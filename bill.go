@@ -26,15 +26,15 @@ func (l *Limiter) bill(h decide.Handle) *respond.Bill {
 		Sources:  sources,
 		Decoders: l.options.Decoders,
 		Settle: func(read *answer.Reader, complete, last bool) bool {
-			return h.Settle(func(r *plan.Rule) (int64, bool) {
+			return h.Settle(func(r *plan.Rule) (n int64, known, concerned bool) {
 				switch {
 				case r.Source == answer.Duration:
-					return (l.local.Now() - began + 999) / 1000, true
+					return (l.local.Now() - began + 999) / 1000, true, true
 				case read == nil:
-					return 0, false
+					return 0, false, true
 				}
 				u, ok := read.Usage(slices.Index(rules, r))
-				return r.CostOfUsage(u), ok && complete
+				return r.CostOfUsage(u), ok && complete, true
 			}, last)
 		},
 	}

@@ -3,6 +3,7 @@
 package diana
 
 import (
+	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/internal/decide"
@@ -55,13 +56,16 @@ func (d *Decision) Done() {
 func (d *Decision) SetStatus(status int) { d.handle.SetStatus(status) }
 
 // Settle tells what the request has cost, once that is known, from 0 to 999,999,999,999,999. It is for
-// programs without Handler, and concerns the rules whose cost has an Answer. Each is charged n in place of
+// programs without Handler, and concerns the rules whose cost has an Answer: all of them, or those with the
+// given names, if their costs differ. Each is charged n in place of
 // what it has reserved: the difference is debited, into debt if need be, or refunded. Without it the
 // reservation stays charged. For global rules it waits for Redis, for redis.timeout at most. Redis receives
 // the others later, each once. It must be called before Done. A later call
 // replaces n.
-func (d *Decision) Settle(n int64) {
-	d.handle.Settle(func(*plan.Rule) (int64, bool) { return n, true }, true)
+func (d *Decision) Settle(n int64, rules ...string) {
+	d.handle.Settle(func(r *plan.Rule) (cost int64, known, concerned bool) {
+		return n, true, len(rules) == 0 || slices.Contains(rules, r.Name)
+	}, true)
 }
 
 // set makes d the Decision of an evaluation.

@@ -26,10 +26,10 @@ var layout = []struct {
 		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond internal/track cmd/diana/internal/accesslog cmd/diana/internal/forwardauth cmd/diana/internal/simulate envoy prometheus"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
-	{"cmd/diana/internal/accesslog", ""},
+	{"cmd/diana/internal/accesslog", "internal/httptext"},
 	{"cmd/diana/compat", ""},
 	{"examples/extension", ". config limit rule source"},
-	{"bench", ". config limit memstore redisstore rule internal/actors internal/paths internal/plan internal/redistest internal/testproc"},
+	{"bench", ". adapters/echo adapters/fiber adapters/gin adapters/grpc config limit memstore redisstore rule internal/actors internal/paths internal/plan internal/redistest internal/testproc"},
 
 	// Uses of the limiter.
 	{"envoy/compat", ""},

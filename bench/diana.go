@@ -19,8 +19,8 @@ import (
 	"github.com/diana-limiter/diana/redisstore"
 )
 
-// Every call to Diana's API is in this file, global_diana.go and exactness_diana.go, except those that
-// take from a store for the exact and the refused workloads.
+// Every call to Diana's API is in this file and in the files whose names end with _diana.go. There are two
+// exceptions: the exact and the refused workloads take from a store, and adapters are beside their rivals.
 
 // maxSegments and maxPath are the longest path that Diana accepts.
 const (

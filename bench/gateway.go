@@ -64,7 +64,7 @@ type httpSystem struct {
 // httpSystems lists systems that a target compares next to each other.
 func httpSystems() []*httpSystem {
 	return []*httpSystem{
-		{forwardWorkload, dianaServe, "", diana, true, dianaCommand(rulesOf(1000, true)), nil},
+		{forwardWorkload, dianaServe, "", diana, true, dianaCommand(rulesOf(1000, true, plenty)), nil},
 		{forwardWorkload, plainProxy, "", floor, true, ownCommand("proxy"), nil},
 		{forwardWorkload, "diana serve, no rules", "no rules", diana, false, dianaCommand("limits: []\n"), nil},
 		{forwardWorkload, nginxThree, "", rival, false, nginxCommand(nginxForwards), nil},

@@ -97,7 +97,7 @@ func growURLs(ctx context.Context, r *run) error {
 		}
 	}()
 	for _, urls := range sizes {
-		l, err := openLimiter(ctx, rulesOf(urls, true))
+		l, err := openLimiter(ctx, rulesOf(urls, true, plenty))
 		if err != nil {
 			return err
 		}

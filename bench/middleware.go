@@ -5,15 +5,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"runtime"
-	"slices"
-	"strings"
+	"time"
 )
 
-// The group middleware measures what an allowed request costs beyond the bare handler, on one
-// thread and without a network.
+// The group middleware measures what an allowed request costs beyond the bare handler of the same
+// framework, on one thread and without a network.
 
 var (
 	nsOver     = figure{name: "ns over bare", format: nsText}
@@ -35,30 +32,65 @@ const (
 	fieldsHandler = "bare handler that sets two fields"
 )
 
+// inFramework makes the name of the workload of a framework.
+func inFramework(framework string) string { return middlewareWorkload + " in " + framework }
+
 // dianaHandler makes the name of a handler with three rules and that many URLs.
 func dianaHandler(urls int, fields bool) string {
-	name := fmt.Sprintf("Diana, 3 rules, %d URLs", urls)
+	return inFull(fmt.Sprintf("Diana, 3 rules, %d URLs", urls), fields)
+}
+
+// dianaWith makes the name of Diana with one rule in a framework.
+func dianaWith(s scope, fields bool) string { return inFull("Diana, "+string(s), fields) }
+
+func inFull(name string, fields bool) string {
 	if fields {
 		name += ", RateLimit fields"
 	}
 	return name
 }
 
-// middleware is a handler to measure.
+// scope says which requests share the limit of a middleware. It is part of the name.
+type scope string
+
+const (
+	unlimited  scope = ""
+	perAddress scope = "1 rule by IP"
+	forAll     scope = "1 rule for all"
+	threeRules scope = "3 rules"
+)
+
+// middleware is a limiter in front of a handler, or a handler without one.
 type middleware struct {
-	name string
-	work string // see row
-	kind kind
-	http.Handler
+	workload string
+	name     string
+	kind     kind
+	scope    scope
+	fields   bool // the responses have fields of the limiter
+	open     opener
 }
+
+// opener opens a middleware that allows so many requests a minute, and returns a client of it.
+type opener func(ctx context.Context, limit int) (c client, stop func(), err error)
+
+// plenty is a limit that the group does not reach.
+const plenty = 1_000_000_000
 
 func middlewareGroup() group {
 	plain, fields, one := dianaHandler(1000, false), dianaHandler(1000, true), middlewareWorkload
+	inFiber, inGRPC := inFramework("fiber"), inFramework("gRPC")
+	oneFields := dianaWith(perAddress, true)
 	return group{
 		name: "middleware", title: "As middleware", measure: measureMiddleware,
 		figures: []figure{nsOver, requestTime, allocsOver, bytesOver},
 		lines: []line{
 			compare("1 rule by IP, RateLimit fields, over the bare handler", one, nsOver, dianaOneRule, bestRival),
+			compare("the same in gin", inFramework("gin"), nsOver, oneFields, bestRival),
+			compare("the same in echo", inFramework("echo"), nsOver, oneFields, bestRival),
+			compare("the same in chi", inFramework("chi"), nsOver, oneFields, bestRival),
+			compare("the same in fiber", inFiber, nsOver, oneFields, bestRival),
+			compare("1 rule for all calls in gRPC, over the bare handler", inGRPC, nsOver, dianaWith(forAll, false), bestRival),
+			compare("1 rule by IP in gRPC, over the bare handler", inGRPC, nsOver, dianaWith(perAddress, false), grpcRival+", "+string(forAll)),
 			compare("3 rules, 1,000 URLs, over the bare handler", one, nsOver, plain).must("M1", atMost(nsOver, 560)),
 			compare("the same: allocations", one, allocsOver, plain).must("M1", atMost(allocsOver, 0)),
 			custom("3 rules, 1,000 URLs, fields, over a handler that sets two fields", measureFields).must("M1", atMost(nsOver, 600)),
@@ -85,150 +117,90 @@ func measureFields(r *report) (m measured, ok bool) {
 	return m, true
 }
 
+// allMiddleware returns all that the group measures, by workload.
+func allMiddleware() [][]middleware {
+	return [][]middleware{httpMiddleware(), ginMiddleware(), echoMiddleware(), chiMiddleware(), fiberMiddleware(), grpcMiddleware()}
+}
+
 func measureMiddleware(ctx context.Context, r *run) error {
-	r.note("  %s", middlewareWorkload)
-	handlers, stop, err := openMiddleware(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if err := checkRules(handlers); err != nil {
-		return err
+	workloads := allMiddleware()
+	sends := make([][]func(), len(workloads))
+	for i, all := range workloads {
+		r.note("  %s", all[0].workload)
+		for _, m := range all {
+			send, stop, err := m.opened(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", m.workload, m.name, err)
+			}
+			defer stop()
+			sends[i] = append(sends[i], send)
+		}
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	err = r.interleave(ctx, len(handlers), func(_, i int) error {
-		h := &handlers[i]
-		serveAllowed(h, r.count(5_000, 2_000)) // includes what the handler allocates once
-		ns, allocated, bytes := serveAllowed(h, r.count(100_000, 20_000))
-		m := r.working(middlewareWorkload, h.name, h.work, h.kind)
-		m.add(requestTime, ns)
-		m.add(requestAllocs, allocated)
-		m.add(requestBytes, bytes)
+	err := r.interleave(ctx, len(workloads), func(_, i int) error {
+		costs(sends[i], r.count(5_000, 2_000)) // includes what the handlers allocate once
+		for k, c := range costs(sends[i], r.count(100_000, 20_000)) {
+			of := &workloads[i][k]
+			m := r.working(of.workload, of.name, inFull(string(of.scope), of.fields), of.kind)
+			m.add(requestTime, c.ns)
+			m.add(requestAllocs, c.allocated)
+			m.add(requestBytes, c.bytes)
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	bare := r.report.find(middlewareWorkload, bareHandler)
-	for _, h := range handlers {
-		m := r.report.find(middlewareWorkload, h.name)
-		if m == bare {
-			continue
+	for _, m := range r.report.Rows {
+		if bare := r.report.find(m.Workload, bareHandler); m.Group == r.group && m != bare {
+			addOver(m, bare)
 		}
-		for _, f := range []struct{ total, over figure }{{requestTime, nsOver}, {requestAllocs, allocsOver}, {requestBytes, bytesOver}} {
-			for i, v := range m.series(f.total).Rounds {
-				m.add(f.over, v-bare.series(f.total).Rounds[i])
+	}
+	return nil
+}
+
+// addOver adds the figures beyond those of the bare handler, round by round.
+func addOver(m, bare *row) {
+	for _, f := range []struct{ total, over figure }{{requestTime, nsOver}, {requestAllocs, allocsOver}, {requestBytes, bytesOver}} {
+		for round, v := range m.series(f.total).Rounds {
+			m.add(f.over, v-bare.series(f.total).Rounds[round])
+		}
+	}
+}
+
+// expense is what a request costs.
+type expense struct {
+	ns        float64
+	allocated float64 // pieces of memory
+	bytes     float64
+}
+
+// costs returns what each of several requests costs. They take turns in short slices, and a figure is the
+// median of its slices. A mean would have other activity of the machine, and the garbage of the other
+// requests: when it is collected, pools are emptied.
+func costs(sends []func(), requests int) []expense {
+	const parts = 400 // so short that the scheduler interrupts few of them
+	each := max(1, requests/parts)
+	all := make([][3][]float64, len(sends))
+	for part := range parts {
+		for k := range sends {
+			i := (part + k) % len(sends)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			begin := time.Now() // a stopwatch would allocate
+			for range each {
+				sends[i]()
+			}
+			took := time.Since(begin)
+			runtime.ReadMemStats(&after)
+			for of, n := range []uint64{uint64(took.Nanoseconds()), after.Mallocs - before.Mallocs, after.TotalAlloc - before.TotalAlloc} {
+				all[i][of] = append(all[i][of], float64(n)/float64(each))
 			}
 		}
 	}
-	return nil
-}
-
-// checkRules returns an error if a handler that sends RateLimit fields does not apply three rules. A
-// limiter that finds no rule is fast.
-func checkRules(handlers []middleware) error {
-	for _, urls := range []int{10, 1000, 10_000} {
-		name := dianaHandler(urls, true)
-		h := handlers[slices.IndexFunc(handlers, func(h middleware) bool { return h.name == name })]
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, allowedRequest())
-		if members := strings.Split(w.Header().Get("Ratelimit"), ","); len(members) != 3 {
-			return fmt.Errorf("%s: the rules of the request are %q, expected 3", name, members)
-		}
+	var medians []expense
+	for _, s := range all {
+		medians = append(medians, expense{median(s[0]), median(s[1]), median(s[2])})
 	}
-	return nil
-}
-
-func allowedRequest() *http.Request {
-	request := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/api/v%d/orders", urlAsked), nil)
-	request.Header.Set("X-Device-Id", "0a1b2c3d")
-	return request
-}
-
-// serveAllowed returns the cost of an allowed request.
-func serveAllowed(h http.Handler, requests int) (ns, allocated, bytes float64) {
-	return serve(h, allowedRequest(), requests)
-}
-
-// serve returns the cost of a request. The time is the median of short slices, because other
-// activity of the machine would dominate a mean.
-func serve(h http.Handler, request *http.Request, requests int) (ns, allocated, bytes float64) {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	var times []float64
-	const parts = 20
-	for range parts {
-		took := stopwatch()
-		for range requests / parts {
-			h.ServeHTTP(httptest.NewRecorder(), request)
-		}
-		times = append(times, float64(took().Nanoseconds())/float64(requests/parts))
-	}
-	runtime.ReadMemStats(&after)
-	return median(times), float64(after.Mallocs-before.Mallocs) / float64(requests), float64(after.TotalAlloc-before.TotalAlloc) / float64(requests)
-}
-
-// openMiddleware opens all handlers.
-func openMiddleware(ctx context.Context) (handlers []middleware, stop func(), err error) {
-	bare := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	var stops []func()
-	stop = func() {
-		for _, s := range stops {
-			s()
-		}
-	}
-	add := func(name, work, text string) {
-		if err != nil {
-			return
-		}
-		var h http.Handler
-		var end func()
-		if h, end, err = openHandler(ctx, text, bare); err == nil {
-			handlers = append(handlers, middleware{name, work, diana, h})
-			stops = append(stops, end)
-		}
-	}
-	for _, urls := range []int{1000, 10, 10_000} {
-		for _, fields := range []bool{false, true} {
-			add(dianaHandler(urls, fields), "3 rules", rulesOf(urls, fields))
-		}
-	}
-	add(dianaOneRule, "", "limits: [{url: /, rules: [{actor: ip, rpu: 1000000000}]}]")
-	if err != nil {
-		stop()
-		return nil, nil, err
-	}
-	for _, open := range []func(http.Handler) (middleware, error){openHTTPRateHandler, openThrottledHandler, openTollboothHandler} {
-		h, err := open(bare)
-		if err != nil {
-			stop()
-			return nil, nil, err
-		}
-		handlers = append(handlers, h)
-	}
-	// Any handler pays this for two fields, because the recorder allocates room for them and copies
-	// them when the response begins.
-	fields := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Ratelimit-Policy"] = []string{"policy"}
-		w.Header()["Ratelimit"] = []string{"left"}
-		bare(w, r)
-	})
-	return append(handlers, middleware{name: fieldsHandler, kind: floor, Handler: fields}, middleware{name: bareHandler, kind: floor, Handler: bare}), stop, nil
-}
-
-// urlAsked is the number of the URL that requests are for.
-const urlAsked = 5
-
-// rulesOf returns a configuration with that many URLs. One URL has three rules.
-func rulesOf(urls int, fields bool) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "response: {headers: %v}\nlimits:\n", fields)
-	for i := range urls {
-		more := ""
-		if i == urlAsked {
-			more = ", {actor: ip, rpu: 1000000000}, {actor: device, rpu: 1000000000}"
-		}
-		fmt.Fprintf(&text, "- {url: /api/v%d/orders, rules: [{rpu: 1000000000}%s]}\n", i, more)
-	}
-	return text.String()
+	return medians
 }

@@ -147,7 +147,7 @@ type reloaded struct {
 
 // text returns the configuration. Its version is the status of one URL.
 func (c *reloaded) text() string {
-	return rulesOf(c.entries-1, true) + fmt.Sprintf("- {url: /version, rules: [{rpu: 0}], divert: {status: %d, body: x}}\n", c.status())
+	return rulesOf(c.entries-1, true, plenty) + fmt.Sprintf("- {url: /version, rules: [{rpu: 0}], divert: {status: %d, body: x}}\n", c.status())
 }
 
 func (c *reloaded) status() int { return 400 + c.version%50 }

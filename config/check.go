@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"regexp"
 
-	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -98,8 +97,8 @@ func checkRule(r *rule.Rule) error {
 	}
 	if r.Cost.Answer != "" {
 		errs = append(errs, checkAnswer(r))
-	} else if r.Cost.Header == "" && (r.Cost.N < 0 || r.Cost.N > bounds.MaxCost) {
-		errs = append(errs, fmt.Errorf("cost is %d, expected 1 to %d", r.Cost.N, bounds.MaxCost))
+	} else if r.Cost.Header == "" && (r.Cost.N < 0 || r.Cost.N > mostCost(r.Algorithm)) {
+		errs = append(errs, fmt.Errorf("cost is %d, expected 1 to %d", r.Cost.N, mostCost(r.Algorithm)))
 	}
 	if c := &r.Cost; c.Answer == "" && (c.Reserve != "" || c.IncludeUsage) {
 		errs = append(errs, errors.New("cost has a Reserve or IncludeUsage and no Answer, expected one"))

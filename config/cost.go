@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,13 +11,18 @@ import (
 
 	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/jsonscan"
+	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 	"go.yaml.in/yaml/v4"
 )
 
-// readCost reads the cost of a request under a rule.
-func readCost(v value) rule.Cost {
+// mostCost returns the largest cost of a request that a rule of an algorithm can set.
+func mostCost(a limit.Algorithm) int64 { return cmp.Or(a.MaxN, bounds.MaxCost) }
+
+// readCost reads the cost of a request under a rule, a number of at most most.
+func readCost(v value, most int64) rule.Cost {
 	if !v.given() {
 		return rule.Cost{N: 1}
 	}
@@ -25,12 +31,15 @@ func readCost(v value) rule.Cost {
 	}
 	text := v.node.Value
 	if v.scalar() && len(text) <= longestActor && text[:min(len(text), 1)] != "0" && (!v.quoted() || strings.Contains(text, ":")) {
+		if n, ok := httptext.Whole(text); ok && 1 <= n && n <= most {
+			return rule.Cost{N: n}
+		}
 		var c rule.Cost
 		if c.UnmarshalText([]byte(text)) == nil {
 			return c
 		}
 	}
-	v.expected("1 to " + strconv.Itoa(bounds.MaxCost) + ", header:NAME, client:NAME or a mapping with answer")
+	v.expected("1 to " + strconv.FormatInt(most, 10) + ", header:NAME, client:NAME or a mapping with answer")
 	return rule.Cost{N: 1}
 }
 

@@ -25,7 +25,7 @@ type override struct {
 }
 
 // readExceptions reads except and overrides. To name a client twice is an error.
-func readExceptions(m mapping, actor []rule.Actor) (except []rule.Who, overrides []override) {
+func readExceptions(m mapping, actor []rule.Actor, algo limit.Algorithm) (except []rule.Who, overrides []override) {
 	if !m.get("except").given() && !m.get("overrides").given() {
 		return nil, nil
 	}
@@ -38,7 +38,7 @@ func readExceptions(m mapping, actor []rule.Actor) (except []rule.Who, overrides
 			}
 		}
 	}
-	overrides = readVariants(m.get("overrides"), "values, addresses or networks", "override", func(v value) (rule.Who, bool) {
+	overrides = readVariants(m.get("overrides"), "values, addresses or networks", "override", algo, func(v value) (rule.Who, bool) {
 		v.form = whoForm
 		return readWho(v, actor, seen)
 	})
@@ -47,7 +47,7 @@ func readExceptions(m mapping, actor []rule.Actor) (except []rule.Who, overrides
 
 // readVariants reads a mapping to other limits. of says what its keys are, and called what its values are
 // called. read reads a key.
-func readVariants(v value, of, called string, read func(value) (rule.Who, bool)) (list []override) {
+func readVariants(v value, of, called string, algo limit.Algorithm, read func(value) (rule.Who, bool)) (list []override) {
 	if v.given() && v.node.Kind != yaml.MappingNode {
 		v.expected("a mapping of " + of + " to other limits")
 		return nil
@@ -60,7 +60,7 @@ func readVariants(v value, of, called string, read func(value) (rule.Who, bool))
 		}
 		w, ok := read(value{r: v.r, key: v.key, node: name})
 		o := override{mapping: value{r: v.r, key: called, form: overrideKeys, node: item}.mapping(), who: w}
-		o.says = limit.Limit{N: o.get("rpu").whole(), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
+		o.says = limit.Limit{N: readN(o.get("rpu"), algo), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
 		if item.Kind == yaml.MappingNode && len(item.Content) == 0 {
 			o.fail("%s: expected %s, found nothing", called, yamltext.Join(overrideKeys.names(), "or"))
 		}
@@ -72,7 +72,7 @@ func readVariants(v value, of, called string, read func(value) (rule.Who, bool))
 }
 
 // readClasses reads class and classes.
-func readClasses(m mapping) (header rule.Actor, classes []override) {
+func readClasses(m mapping, algo limit.Algorithm) (header rule.Actor, classes []override) {
 	v, list := m.get("class"), m.get("classes")
 	if !v.given() && !list.given() {
 		return rule.Actor{}, nil
@@ -90,7 +90,7 @@ func readClasses(m mapping) (header rule.Actor, classes []override) {
 		list.fail("classes: expected names of classes and their limits, found nothing")
 	}
 	seen := map[string]*yaml.Node{}
-	classes = readVariants(list, "names of classes", "class", func(v value) (rule.Who, bool) {
+	classes = readVariants(list, "names of classes", "class", algo, func(v value) (rule.Who, bool) {
 		v.form = classNameForm
 		name, ok := v.text()
 		switch {

@@ -272,7 +272,7 @@ func anyCase(words ...string) string {
 type unitForm struct{}
 
 func (unitForm) draw(d *drawing) object {
-	return object{"anyOf": []object{{"enum": append([]string{}, d.words.unitNames()...)}, {"type": "string", "pattern": durationPattern}}, "default": names.Unit(defaultUnit)}
+	return object{"anyOf": []object{{"enum": append(append([]string{}, d.words.unitNames()...), d.words.calendars()...)}, {"type": "string", "pattern": durationPattern}}, "default": names.Unit(defaultUnit)}
 }
 
 // actorForm is the form of an actor.
@@ -321,7 +321,7 @@ type costForm struct{}
 func (costForm) draw(d *drawing) object {
 	return object{"default": 1, "anyOf": []object{
 		costKeys.draw(d),
-		{"type": "integer", "minimum": 1, "maximum": bounds.MaxCost},
+		{"type": "integer", "minimum": 1, "maximum": int64(bounds.MaxWindowN)},
 		{"type": "string", "maxLength": longestActor, "pattern": "^(header|client):[" + tokens + "]+$"},
 	}}
 }
@@ -382,8 +382,17 @@ func meaningless(d *drawing) object {
 				unused[key] = false
 			}
 		}
-		variant := object{"additionalProperties": object{"properties": maps.Clone(unused)}}
+		others := maps.Clone(unused)
+		if a.MaxN == 0 {
+			unused["rpu"] = object{"maximum": bounds.MaxN}
+			unused["cost"] = object{"maximum": bounds.MaxCost}
+			others["rpu"] = unused["rpu"]
+		}
+		variant := object{"additionalProperties": object{"properties": others}}
 		unused["overrides"], unused["classes"] = variant, variant
+		if calendars := d.words.calendars(); !a.Uses("zone") && a.Uses("unit") && len(calendars) > 0 {
+			unused["unit"] = object{"not": object{"enum": calendars}}
+		}
 		given := object{"required": []string{"algo"}, "properties": object{"algo": object{"type": "string", "pattern": anyCase(a.Names...)}}}
 		if i == 0 {
 			given = object{"anyOf": []object{given, {"not": object{"required": []string{"algo"}}}}}
@@ -394,7 +403,24 @@ func meaningless(d *drawing) object {
 	if !slices.Contains(d.words.Scopes, string(rule.Local)) { // then a rule without a scope is counted here
 		elsewhere["required"] = []string{"scope"}
 	}
-	return object{"allOf": append(all, object{"if": object{"required": []string{"on_error"}}, "then": elsewhere})}
+	all = append(all, object{"if": object{"required": []string{"on_error"}}, "then": elsewhere})
+	return object{"allOf": append(all, calendarTogether(d)...)}
+}
+
+// calendarTogether says what means nothing beside a unit of the calendar or a zone.
+func calendarTogether(d *drawing) []object {
+	zone := object{"required": []string{"zone"}}
+	aligned := []object{zone}
+	if calendars := d.words.calendars(); len(calendars) > 0 {
+		aligned = append(aligned, object{"required": []string{"unit"}, "properties": object{"unit": object{"enum": calendars}}})
+	}
+	return []object{
+		{"if": zone, "then": object{
+			"required":   []string{"unit"},
+			"properties": object{"unit": object{"not": object{"enum": []string{"second", "minute", "total"}}}},
+		}},
+		{"if": object{"anyOf": aligned}, "then": object{"properties": object{"align": object{"const": "clock"}}}},
+	}
 }
 
 // divertTogether says that there is one answer, and what means nothing to an upstream's.

@@ -23,7 +23,6 @@ const (
 
 // The forms of values that are not mappings.
 var (
-	classNameForm = textForm{longest: longestName, pattern: `^[^\x00-\x1f\x7f]+$`}
 	nameForm      = textForm{longest: longestName, pattern: `^[^\x00-\x1f\x7f]+$`}
 	patternForm   = textForm{longest: longestURL, pattern: `^((/([^ /?#{}]*|\{[^ /?#{}]+\}))+|[` + capitals + `]+ +(/([^/?#{}]*|\{[^/?#{}]+\}))+)$`}
 	hostForm      = textForm{longest: longestAddress, pattern: `^(\[[^\] /@]+\]|[^\[\]: /@]+):[0-9]+$`}
@@ -38,6 +37,8 @@ var (
 	userForm      = textForm{longest: longestUser, pattern: `^[^\s]+$`}
 	whoForm       = textForm{longest: longestWho}
 	classForm     = textForm{longest: longestActor, pattern: `^(header|client):[` + tokens + `]+$`}
+	classNameForm = nameForm
+	zoneForm      = textForm{longest: longestZone, pattern: `^[0-9A-Za-z_+/-]+$`, otherwise: "UTC"}
 	prefixForm    = textForm{longest: longestPrefix, pattern: `^[!-z|~]+$`, otherwise: "diana"}
 
 	anyActor      = actorForm{textForm: textForm{longest: longestActor}, together: true}
@@ -69,14 +70,15 @@ var (
 	ruleKeys = keys{of: "a rule", name: "rule", together: meaningless, list: []key{
 		{name: "name", form: nameForm, about: "Name in headers, metrics and status; unique. A reload keeps the counters of a rule by it. Default: made from the other keys."},
 		{name: "actor", form: anyActor, about: "Whom the rule counts: each one by itself, or all together. A list of two or three counts as one."},
-		{name: "unit", form: unitForm{}, about: "Unit of time of rpu: a name, or a duration of 1ms to 744h."},
-		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxN}, required: true, about: "Requests per unit; 0 refuses all. With algo C: how many may be inside at once."},
+		{name: "unit", form: unitForm{}, about: "Unit of time of rpu: a name, or a duration of 1ms to 744h. With algo W also week, which begins on Monday, month, year, and total, which never ends."},
+		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxWindowN}, required: true, about: "Requests per unit, at most 1,000,000,000 unless algo is W; 0 refuses all. With algo C: how many may be inside at once."},
 		{name: "algo", form: algorithmForm{}, about: "Algorithm, by its short or long name."},
 		{name: "scope", form: scopeForm{}, about: "local: counted in this process. global: counted in Redis, for all gateways."},
 		{name: "burst", form: wholeForm{least: 1, most: bounds.MaxN}, about: "TB: the capacity. Default: rpu."},
 		{name: "queue", form: wholeForm{least: 0, most: bounds.MaxN}, about: "LB: most requests that wait at once; 0: none. Default: rpu. No wait is over 10 s."},
 		{name: "slices", form: wholeForm{least: bounds.MinSlices, most: bounds.MaxSlices}, about: fmt.Sprintf("SW: parts that the window is counted in. Default: %d.", bounds.DefaultSlices)},
 		{name: "align", form: choiceForm{"clock", "first"}, about: "W: windows start at multiples of the unit since 1970, UTC (clock), or at the first request (first)."},
+		{name: "zone", form: zoneForm, about: "W: time zone in which the windows of an hour, day, week, month or year begin, by its IANA name. Default: UTC."},
 		{name: "warmup", form: warmupForm, about: "TB: in which the rate climbs from a third to the whole after idleness, 0 to 10m; 0: no warm-up."},
 		{name: "on_error", form: choiceForm{rule.Share.String(), rule.Whole.String(), rule.Open.String(), rule.Closed.String()}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
 		{name: "mode", form: choiceForm{"enforce", "shadow"}, about: "shadow: counted, and refuses nothing."},
@@ -112,7 +114,7 @@ var (
 	}}
 
 	overrideKeys = keys{of: "an override", name: "override", together: something, list: []key{
-		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxN}, about: "Requests per unit; 0 refuses all. Default: the rule's."},
+		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxWindowN}, about: "Requests per unit; 0 refuses all. Default: the rule's."},
 		{name: "burst", form: wholeForm{least: 1, most: bounds.MaxN}, about: "TB: the capacity. Default: the rule's, or rpu if that says none."},
 		{name: "queue", form: wholeForm{least: 0, most: bounds.MaxN}, about: "LB: most requests that wait at once. Default: the rule's, or rpu if that says none."},
 	}}

@@ -31,7 +31,7 @@ import (
 // With a Reserve, the number that it names in the body of the request is reserved in place of N, if it is
 // whole and at least 1. Above 1,000,000,000 it counts as that.
 type Cost struct {
-	N      int64  // 1 to 1,000,000, with an Answer to 1,000,000,000; 0 means 1; ignored if Header is set
+	N      int64  // 1 to 1,000,000, or to limit.Algorithm.MaxN; with an Answer to 1,000,000,000; 0 means 1; ignored if Header is set
 	Header string // in canonical form; empty means that N counts
 	Client bool   // believe the header from any peer
 
@@ -80,7 +80,7 @@ func (c *Cost) UnmarshalText(data []byte) error {
 	return nil
 }
 
-// String returns a text that UnmarshalText reads, except for a cost with an Answer.
+// String returns a text that UnmarshalText reads, except for a cost with an Answer or an N over 1,000,000.
 func (c Cost) String() string {
 	switch {
 	case c.Answer != "":

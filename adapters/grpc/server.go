@@ -88,15 +88,21 @@ func (o Options) serve(ctx context.Context, limiter *diana.Limiter, method strin
 
 // request returns a call as the HTTP request that it is.
 func (o Options) request(ctx context.Context, method string) diana.Request {
-	path, query, _ := strings.Cut(method, "?") // a server behind a handler of unknown services may read it so
-	r := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}, Body: http.NoBody}
-	fields, _ := metadata.FromIncomingContext(ctx)
+	path, query, _ := strings.Cut(method, "?")     // a server behind a handler of unknown services may read it so
+	fields, _ := metadata.FromIncomingContext(ctx) // a copy, which becomes the header
+	r := (&http.Request{
+		Method: http.MethodPost, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header(fields), Body: http.NoBody,
+	}).WithContext(ctx) // which has the actors of diana.WithActor
 	for name, values := range fields {
-		switch {
-		case name == ":authority" && len(values) > 0:
-			r.Host = values[0]
-		case !strings.HasPrefix(name, ":"):
-			r.Header[http.CanonicalHeaderKey(name)] = values
+		switch key := http.CanonicalHeaderKey(name); {
+		case strings.HasPrefix(name, ":"):
+			if name == ":authority" && len(values) > 0 {
+				r.Host = values[0]
+			}
+			delete(fields, name)
+		case key != name: // the loop can meet the new name again
+			delete(fields, name)
+			fields[key] = values
 		}
 	}
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
@@ -105,7 +111,6 @@ func (o Options) request(ctx context.Context, method string) diana.Request {
 			r.TLS = &t.State
 		}
 	}
-	r = r.WithContext(ctx) // which has the actors of diana.WithActor
 	if o.Actor != nil {
 		if kind, value := o.Actor(ctx, method); kind != "" {
 			r = diana.WithActor(r, kind, value)
@@ -117,7 +122,7 @@ func (o Options) request(ctx context.Context, method string) diana.Request {
 // answer returns the RateLimit fields of a decision and the error of a call that may not proceed. err is
 // that of Take.
 func (o Options) answer(ctx context.Context, d *diana.Decision, err error) (metadata.MD, error) {
-	if strange := (*rule.PathError)(nil); errors.As(err, &strange) {
+	if strange, ok := errors.AsType[*rule.PathError](err); ok {
 		return nil, status.Error(codes.InvalidArgument, "This call was refused because "+strange.Error()+".")
 	} else if err != nil {
 		return nil, status.FromContextError(err).Err()
@@ -131,7 +136,8 @@ func (o Options) answer(ctx context.Context, d *diana.Decision, err error) (meta
 		return fields, nil
 	}
 	if o.Refuse != nil {
-		if err := o.Refuse(ctx, d); err != nil {
+		refused := *d // a copy, so that only a call that gets here allocates
+		if err := o.Refuse(ctx, &refused); err != nil {
 			return fields, err
 		}
 	}

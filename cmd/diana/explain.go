@@ -94,7 +94,7 @@ func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Requ
 		return fmt.Errorf("--data: %w", err)
 	}
 	explained, err := plan.Explain(set, r)
-	if strange := (*rule.PathError)(nil); errors.As(err, &strange) {
+	if strange, ok := errors.AsType[*rule.PathError](err); ok {
 		o.printf("%s is answered with %d, because %v.\n", what, strange.Status(), strange)
 		return nil
 	}
@@ -182,7 +182,10 @@ func limitText(e plan.Explanation) string {
 	if r.Algorithm.Held {
 		text += " at once"
 	} else {
-		text += "/" + names.Unit(r.Limit.Unit)
+		text += "/" + names.UnitOf(r.Limit)
+	}
+	if r.Limit.Zone != "" {
+		text += " in " + legible(r.Limit.Zone)
 	}
 	if r.Wait > 0 {
 		text += ", wait " + r.Wait.String()

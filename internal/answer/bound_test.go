@@ -46,9 +46,9 @@ func TestMemory(t *testing.T) {
 				size *= 32
 			}
 			times := size / len(chunk)
-			if coding == "gzip" { // each member has 16 MB
-				begin, repeat, end = zip(t, tc.begin), zip(t, strings.Repeat(chunk, 1+(16<<20)/len(chunk))), zip(t, tc.end)
-				times = max(size>>24, 1)
+			if coding == "gzip" { // there are 32 members
+				begin, repeat, end = zip(t, tc.begin), zip(t, strings.Repeat(chunk, 1+times/32)), zip(t, tc.end)
+				times = 32
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -153,7 +153,7 @@ func (m *members) Read(p []byte) (int, error) {
 		m.over = false
 	}
 	n, err := m.gz.Read(p)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		m.over, err = true, nil
 	}
 	return n, err

@@ -90,7 +90,9 @@ func TestCodings(t *testing.T) {
 	corrupt[len(gz)-8] ^= 1 // the checksum
 	var deflated bytes.Buffer
 	z := zlib.NewWriter(&deflated)
-	z.Write([]byte(body))
+	if _, err := z.Write([]byte(body)); err != nil {
+		t.Fatal(err)
+	}
 	z.Close()
 	decoders := map[string]Decoder{
 		"br":   func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) },

@@ -15,7 +15,7 @@ const longestText = 256
 type documents struct {
 	scan  *jsonscan.Scanner
 	parts []*part
-	over  bool // the rest is ignored, until the next document or for ever
+	over  bool // the rest of the event is ignored, or of the body
 
 	lines bool // documents follow each other directly, instead of one in each event
 	list  bool // a document is an element of a list

@@ -84,10 +84,13 @@ func NewReader(of []Source, h http.Header, decoders map[string]Decoder) *Reader 
 // says where it ends, it reports whether the stream ends within p, at the earliest byte where a client
 // can notice. Write allocates only while it decodes or finds a cost.
 func (r *Reader) Write(p []byte) (ends bool) {
+	if r.ended {
+		return false
+	}
 	r.bytes += int64(len(p))
 	r.isLast = false
 	switch {
-	case r.ended || r.unreadable:
+	case r.unreadable:
 	case r.decoding == nil:
 		r.read(p)
 	case !r.decoding.over:

@@ -168,7 +168,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// Broken and strange bodies have a clear outcome, however they are split.
+// Broken and strange bodies have a clear outcome, wherever they are split.
 func TestStrange(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat(`{"usage":[`, 100_000)
@@ -223,7 +223,11 @@ func TestStrange(t *testing.T) {
 		{"a missing header", "header:X", isJSON, "", "none"},
 	} {
 		of := sources(t, tc.source)
-		for at := 0; at <= len(tc.body); at += 1 + len(tc.body)/100 {
+		step := 1
+		if len(tc.body) > 1000 {
+			step = len(tc.body) / 10
+		}
+		for at := 0; at <= len(tc.body); at += step {
 			if usage, first, second := readSplit(of, tc.header, tc.body, at); usage != tc.want || first || second {
 				t.Errorf("%s, split at %d: %s, ends %v and %v; want %s", tc.name, at, usage, first, second, tc.want)
 				break
@@ -255,8 +259,9 @@ func TestSeveralSources(t *testing.T) {
 			t.Errorf("%.40s: %s, want %s", tc.body, got, want)
 		}
 		r.End(head("X-Cost: 6"))
-		if r.Write([]byte(tc.body)); !strings.Contains(result(r, len(of)), "0/5/0") {
-			t.Error("a call after End has changed the trailer")
+		r.Write([]byte(tc.body))
+		if got := result(r, len(of)); got != want {
+			t.Errorf("%.40s: %s after calls behind End, want %s", tc.body, got, want)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 			e.overflowed(r, now)
 		}
 		if v.Refused() {
-			never = never || e.limits.bound[r.Slot].never(r, now, ch.Cost)
+			never = never || e.limits.bound[r.Slot].never(r, now, ch.Cost) || endless(v.Outcome)
 			e.RetryAfter = max(e.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
 		}
 		if !v.Allowed { // before the tally counts it, see refusals.Log.Note

@@ -22,12 +22,12 @@ type settled struct {
 
 // Settle makes the charges of the rules whose cost is known with the response as large as cost says. It
 // debits the difference, into debt if need be, or refunds it. If a cost is not known, the rule keeps what
-// it has reserved, or what cost says if that is more.
+// it has reserved, or what cost says if that is more. Rules that are not concerned stay as they are.
 //
 // It waits for Redis, for redis.timeout at most. A later call changes the charges again. Only the last one
 // counts costs that are not known. Settle reports whether all are known. It does nothing after Done, and for
 // rules that have refunded the request because of its status.
-func (h *Handle) Settle(cost func(*plan.Rule) (n int64, known bool), last bool) (all bool) {
+func (h *Handle) Settle(cost func(*plan.Rule) (n int64, known, concerned bool), last bool) (all bool) {
 	e := h.Evaluation()
 	if e == nil || !e.settles {
 		return true
@@ -38,7 +38,10 @@ func (h *Handle) Settle(cost func(*plan.Rule) (n int64, known bool), last bool) 
 		if r.Cost.Answer == "" || e.status != 0 && refunds(r, e.status) {
 			continue
 		}
-		n, known := cost(r)
+		n, known, concerned := cost(r)
+		if !concerned {
+			continue
+		}
 		all = all && known
 		if !known && last {
 			e.part(r).unsettled.Add(1)

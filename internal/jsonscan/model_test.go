@@ -126,7 +126,7 @@ func randomDocument(r *rand.Rand, b []byte, depth int) []byte {
 func TestAgainstEncodingJSON(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 20_000 {
+	for range 4000 {
 		document := randomDocument(r, nil, 5)
 		if r.IntN(3) == 0 { // break it
 			at := r.IntN(len(document) + 1)

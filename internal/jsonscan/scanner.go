@@ -9,8 +9,8 @@
 package jsonscan
 
 import (
+	"bytes"
 	"errors"
-	"strings"
 )
 
 // MaxDepth is the number of arrays and objects inside each other that a Scanner checks. It is also
@@ -122,7 +122,7 @@ func (s *Scanner) ScanAll(document []byte) error {
 		s.endNumber()
 	}
 	switch {
-	case s.state == broken || strings.Trim(string(document[n:]), " \t\r\n") != "":
+	case s.state == broken || len(bytes.Trim(document[n:], " \t\r\n")) > 0:
 		return ErrSyntax
 	case s.state != complete:
 		return ErrTruncated

@@ -27,6 +27,7 @@ type billing struct {
 	*Bill
 	reader  *answer.Reader // nil until the status is known
 	left    int64          // bytes of the body that are missing; -1: nobody knows
+	none    bool           // the response has no body, whatever the handler writes
 	settled bool           // all costs are known and charged, and nothing has followed
 	failed  bool           // the client does not get the response
 }
@@ -38,7 +39,7 @@ func (b *billing) begin(h http.Header, bodiless bool) {
 	if n, ok := httptext.Whole(h.Get("Content-Length")); ok {
 		b.left = n
 	}
-	if bodiless {
+	if b.none = bodiless; bodiless {
 		b.left = 0
 	}
 	if b.left == 0 {
@@ -48,6 +49,9 @@ func (b *billing) begin(h http.Header, bodiless bool) {
 
 // read reads the next bytes of the body, and reports whether the response ends with them.
 func (b *billing) read(p []byte) (ends bool) {
+	if b.none {
+		return false
+	}
 	b.settled = false
 	ends = b.reader.Write(p)
 	if b.left >= 0 {
