@@ -116,8 +116,8 @@ func (b *BodyReading) Complete(req *rule.Request, values []requestbody.Value) {
 // why the body cannot be read.
 func (s *Set) WithBody(req *rule.Request, body []byte) error {
 	var m Match
-	if len(body) == 0 || s.Find(&m, req) != nil {
-		return nil // Explain returns the error of a path
+	if found := s.Find(&m, req) == nil; !found || len(body) == 0 { // Explain returns the error of a path
+		return nil
 	}
 	client := s.Client(req)
 	reading := s.BodyReading(&m, &client)
