@@ -179,10 +179,13 @@ func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func
 		serving.Go(func() { failed <- l.server.Serve(l.Listener) })
 	}
 	if g.handover != nil {
+		defer g.handover.close()
+		if g.abandons(signals) {
+			return nil
+		}
 		if err := g.handover.ready(g.open); err != nil {
 			return err
 		}
-		defer g.handover.close()
 	}
 	for {
 		select {
