@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -134,19 +135,20 @@ func (g *gateway) listen(at listenAt) error {
 		secure = "https://"
 	}
 	for _, s := range []struct {
-		name, address string
-		server        server
+		flag, name, address string
+		server              server
 	}{
-		{"serving on " + secure, at.requests, g.server},
-		{"admin on " + plain, at.admin, g.admin},
-		{"check on " + secure, at.check, g.check},
-		{"grpc on ", at.grpc, g.grpc},
+		{"--listen", "serving on " + secure, at.requests, g.server},
+		{"--admin", "admin on " + plain, at.admin, g.admin},
+		{"--check", "check on " + secure, at.check, g.check},
+		{"--grpc", "grpc on ", at.grpc, g.grpc},
 	} {
 		if s.address == "" {
 			continue
 		}
 		l, err := at.handover.listen(s.address)
 		if err != nil {
+			err = fmt.Errorf("%s: %w", s.flag, err)
 			for _, l := range g.open {
 				err = errors.Join(err, l.Close())
 			}

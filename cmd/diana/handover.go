@@ -116,10 +116,10 @@ func (h *handover) listen(address string) (net.Listener, error) {
 	defer file.Close()
 	l, err := net.FileListener(file)
 	if err != nil {
-		return nil, fmt.Errorf("--handover: the process at %s passes no socket for %s: %w", h.path, address, err)
+		return nil, fmt.Errorf("the process at %s passes no socket for %s: %w", h.path, address, err)
 	}
 	if !listensAt(l.Addr(), address) {
-		return nil, errors.Join(l.Close(), fmt.Errorf("--handover: the process at %s passes a socket of %s for the address %s", h.path, l.Addr(), address))
+		return nil, errors.Join(l.Close(), fmt.Errorf("the process at %s passes a socket of %s for the address %s", h.path, l.Addr(), address))
 	}
 	return l, nil
 }

@@ -15,7 +15,7 @@ import (
 // offers is the listener at the path of --handover. At first it listens beside the path, so that a bad path
 // is an error before the gateway serves. place moves it to the path.
 //
-// Whoever can write to the folder can remove the socket, or pass sockets of another server. So the folder must
+// A user who can write to the folder can remove the socket, or pass sockets of another server. So it must
 // belong to the user of the gateway, and no other user may write to it, also not with a sticky bit.
 type offers struct {
 	*net.UnixListener

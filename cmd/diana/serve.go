@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,7 +38,7 @@ type serveCommand struct {
 func (serveCommand) Help() string {
 	return `The gateway notices changes of the configuration file; SIGHUP lets it read the file at once. At SIGTERM and SIGINT the gateway finishes the requests in flight, for at most --drain-timeout, and ends. A second such signal closes their connections without an answer.
 
-A TIME is a number and a unit, such as 500ms, 60s or 2m, above 0. --read-timeout and --write-timeout start again with each progress, and do not apply to upgraded connections such as WebSockets.
+A TIME is a number and a unit, such as 500ms, 60s or 2m, of at least 1ms. --read-timeout and --write-timeout start again with each progress, and do not apply to upgraded connections such as WebSockets.
 
 The administrators' listener changes something only with --admin-token: a client sends the token as Authorization: Bearer TOKEN. The gateway reads the token again at each use. A proxy on this machine makes every request look local, so it must check the token itself.`
 }
@@ -218,12 +219,22 @@ func unlessStopped[T any](ctx context.Context, signals <-chan os.Signal, open fu
 
 // valid returns an error if a flag is wrong.
 func (c *serveCommand) valid() error {
+	taken := map[string]string{} // names of flags, by address
 	for _, flag := range []struct{ name, address string }{{"--listen", c.Listen}, {"--admin", c.Admin}, {"--check", c.Check}, {"--grpc", c.GRPC}} {
 		if flag.address == "" && flag.name != "--admin" {
 			continue
 		}
 		if err := validAddress(flag.name, flag.address); err != nil {
 			return err
+		}
+		if other := taken[flag.address]; other != "" && !strings.HasSuffix(flag.address, ":0") {
+			return fmt.Errorf("%s: %s is the address of %s too, expected another one", flag.name, flag.address, other)
+		}
+		taken[flag.address] = flag.name
+		for _, u := range c.Upstream {
+			if flag.name == "--listen" && leadsTo(u, flag.address) {
+				return fmt.Errorf("--upstream: %q is the address of --listen, expected another server", u)
+			}
 		}
 	}
 	return errors.Join(c.Timeouts.valid(), c.upstreamFlags.valid(), c.tlsFlags.valid(), c.decisionFlags.valid(), c.adminFlags.valid())
