@@ -4,26 +4,24 @@ package diana
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
-	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/rule"
 )
 
-// active is what a configuration in force has beside its limits. It never changes.
+// active is what a configuration in force has beside its limits. Only its policies change, with time.
 type active struct {
 	config     *config.Config
 	set        *plan.Set
 	since      time.Time
 	local      *memstore.Store
-	shared     []any           // by plan.Bandwidth.Index; nil: each response has it for itself
-	policies   fields.Policies // by plan.Rule.Slot
+	shared     []any // by plan.Bandwidth.Index; nil: each response has it for itself
+	policies   policies
 	diversions map[*rule.Divert]*respond.Diversion
 }
 
@@ -41,14 +39,11 @@ func compile(c *config.Config, o Options, local *memstore.Store) (*active, error
 	if err != nil {
 		return nil, err
 	}
-	a := &active{config: c, set: set, since: o.now(), local: local}
+	a := &active{config: c, set: set, since: o.now(), local: local, policies: policies{set: set}}
 	if a.diversions, err = respond.Diversions(c.Limits, o.Upstream); err != nil {
 		return nil, err
 	}
-	a.policies.Grow(len(set.Rules) + len(set.Variants))
-	for _, r := range slices.Concat(set.Rules, set.Variants) {
-		a.policies.Add(fields.Policy{Name: r.Name, Limit: r.Limit.N, Unit: r.Limit.Unit, Concurrent: r.Algorithm.Held})
-	}
+	a.policies.current.Store(newPolicies(set, local.Now()))
 	return a, nil
 }
 

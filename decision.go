@@ -3,9 +3,11 @@
 package diana
 
 import (
+	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -52,6 +54,19 @@ func (d *Decision) Done() {
 // to all rules, because nothing is known of its outcome. It should be called as soon as the status
 // is known, once, and before Done. A server that uses Handler does not need it.
 func (d *Decision) SetStatus(status int) { d.handle.SetStatus(status) }
+
+// Settle tells what the request has cost, once that is known, from 0 to 999,999,999,999,999. It is for
+// programs without Handler, and concerns the rules whose cost has an Answer: all of them, or those with the
+// given names, if their costs differ. Each is charged n in place of
+// what it has reserved: the difference is debited, into debt if need be, or refunded. Without it the
+// reservation stays charged. For global rules it waits for Redis, for redis.timeout at most. Redis receives
+// the others later, each once. It must be called before Done. A later call
+// replaces n.
+func (d *Decision) Settle(n int64, rules ...string) {
+	d.handle.Settle(func(r *plan.Rule) (cost int64, known, concerned bool) {
+		return n, true, len(rules) == 0 || slices.Contains(rules, r.Name)
+	}, true)
+}
 
 // set makes d the Decision of an evaluation.
 func (d *Decision) set(e *decide.Evaluation) {

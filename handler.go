@@ -67,7 +67,10 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *
 	if len(e.Bandwidths()) > 0 && r.Method != http.MethodHead && h.limiter.options.Now == nil {
 		watch.Paces, watch.Store = a.paces(e), h.limiter.local
 	}
-	if watch.SetStatus == nil && watch.Paces == nil {
+	if e.Settles() {
+		watch.Bill = h.limiter.bill(d.handle)
+	}
+	if watch.SetStatus == nil && watch.Paces == nil && watch.Bill == nil {
 		h.next.ServeHTTP(w, r)
 		return
 	}

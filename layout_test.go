@@ -26,7 +26,7 @@ var layout = []struct {
 		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond internal/track cmd/diana/internal/accesslog cmd/diana/internal/forwardauth cmd/diana/internal/simulate envoy prometheus"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
-	{"cmd/diana/internal/accesslog", ""},
+	{"cmd/diana/internal/accesslog", "internal/httptext"},
 	{"cmd/diana/compat", ""},
 	{"examples/extension", ". config limit rule source"},
 	{"bench", ". adapters/echo adapters/fiber adapters/gin adapters/grpc config limit memstore redisstore rule internal/actors internal/paths internal/plan internal/redistest internal/testproc"},
@@ -49,12 +49,12 @@ var layout = []struct {
 
 	// The limiter, and what it is made of.
 	{".", "config config/diff limit memstore redisstore rule source " +
-		"internal/decide internal/fields internal/follow internal/plan internal/redisfault internal/refusals internal/respond"},
+		"internal/answer internal/decide internal/fields internal/follow internal/plan internal/redisfault internal/refusals internal/respond"},
 	{"internal/follow", "config source internal/bounds internal/track"},
-	{"internal/respond", "internal/fields internal/paths limit memstore rule"},
+	{"internal/respond", "internal/answer internal/fields internal/httptext internal/paths limit memstore rule"},
 	{"internal/decide", "internal/bounds internal/plan internal/refusals internal/waitqueue limit memstore redisstore rule"},
 	{"internal/refusals", "internal/plan internal/top rule"},
-	{"internal/plan", "internal/bounds internal/httptext internal/names internal/paths limit rule"},
+	{"internal/plan", "internal/answer internal/bounds internal/httptext internal/names internal/paths limit rule"},
 	{"internal/fields", "internal/httptext"},
 
 	// Stores, and other uses of stores.
@@ -67,7 +67,7 @@ var layout = []struct {
 	// Configurations.
 	{"internal/descriptors", "config internal/bounds internal/yamltext limit rule"},
 	{"config/diff", "config internal/bounds internal/names limit rule"},
-	{"config", "internal/actors internal/bounds internal/httptext internal/names internal/paths internal/yamltext limit rule source"},
+	{"config", "internal/actors internal/answer internal/bounds internal/httptext internal/names internal/paths internal/yamltext limit rule source"},
 	{"internal/actors", "internal/httptext rule"},
 	{"internal/names", "limit rule"},
 	{"internal/paths", "internal/httptext rule"},
@@ -81,9 +81,11 @@ var layout = []struct {
 
 	// Packages at the bottom.
 	{"limit", "internal/bounds"},
+	{"internal/answer", "internal/httptext internal/jsonscan"},
 	{"internal/bounds", ""},
 	{"internal/hosts", ""},
 	{"internal/httptext", ""},
+	{"internal/jsonscan", ""},
 	{"internal/redisfault", ""},
 	{"internal/top", ""},
 	{"internal/waitqueue", ""},

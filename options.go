@@ -5,6 +5,7 @@ package diana
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -76,6 +77,12 @@ type Options struct {
 	// Upstream returns the handler that forwards requests to a server to which an entry diverts
 	// them. Nil means an httputil.ReverseProxy that sets X-Forwarded-For, -Host and -Proto.
 	Upstream func(*url.URL) http.Handler
+
+	// Decoders decode responses from which Handler reads what they cost, see rule.Cost, by the name of their
+	// content coding in lower case, such as "br". Handler decodes beside the response: the client gets
+	// it as it was. A Decoder returns what it has decoded of r as soon as it can, and holds no other
+	// resources. It is called on the request's goroutine. Handler itself decodes gzip.
+	Decoders map[string]func(r io.Reader) (io.Reader, error)
 
 	// OnRefusal is called with the refusals that are worth a line in a log, at most 10 times a
 	// second: see Refusal. The goroutine of the request or another one calls it, several at once,

@@ -68,14 +68,14 @@ func (d *Decision) setRateLimit(header http.Header) {
 	if a.config.Response.OmitHeaders || len(d.Verdicts) == 0 {
 		return
 	}
-	out := memoryOf(e)
+	out, policies := memoryOf(e), a.policies.at(a.local.Now)
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
 		if !v.Rule.Shadow && v.Remaining != limit.Unknown {
-			out.fields.Add(&a.policies, e.Rule(i).Slot, v.Remaining, time.Duration(v.Reset)*time.Microsecond)
+			out.fields.Add(policies, e.Rule(i).Slot, v.Remaining, time.Duration(v.Reset)*time.Microsecond)
 		}
 	}
-	out.fields.Set(header, &a.policies)
+	out.fields.Set(header, policies)
 }
 
 // refusal returns the refusal of a request. ended says that its context ended while it waited.

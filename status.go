@@ -55,7 +55,8 @@ type RuleStatus struct {
 	Mode      string `json:"mode"`
 	Limit     int64  `json:"limit"` // requests per unit; under concurrency, at once
 
-	// UnitSeconds is the unit in seconds; 0 under concurrency, which has none.
+	// UnitSeconds is the unit in seconds; 0 under concurrency, which has none, and for a total. A unit
+	// of the calendar, or one with a time zone, has the length of its present window.
 	UnitSeconds float64 `json:"unit_seconds,omitempty"`
 
 	Except    int `json:"except,omitempty"`    // how many entries it has
@@ -71,6 +72,13 @@ type RuleStatus struct {
 	// Overflow is how many requests the rule's overflow counter has evaluated, because max_keys left
 	// no room for their actors. It includes requests that another rule refused.
 	Overflow int64 `json:"overflow"`
+
+	// Answer is the place of the cost in a response, see rule.Cost. DebtSaturated is
+	// how many debits were larger than the counter could hold, and Unsettled how many responses had
+	// no cost that could be read. All are empty if the rule knows the cost before.
+	Answer        string `json:"answer,omitempty"`
+	DebtSaturated int64  `json:"debt_saturated,omitempty"`
+	Unsettled     int64  `json:"unsettled,omitempty"`
 
 	// TopRefused are the actors that the rule has refused most, in shadow mode too, the most
 	// frequent first: at most 10.
@@ -135,20 +143,19 @@ func newStatus(l *Limiter) Status {
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
 			Scope: r.Scope.String(), Mode: r.Mode(),
-			Limit: r.Limit.N, UnitSeconds: unitSeconds(r), Except: len(r.Except), Overrides: len(r.Overrides),
+			Limit: r.Limit.N, UnitSeconds: unitSeconds(r, l.local.Now()), Except: len(r.Except), Overrides: len(r.Overrides),
 			Allowed: counts.Allowed, Refused: counts.Refused, ShadowRefused: counts.ShadowRefused, Delayed: counts.Delayed,
 			TopRefused: top, Overflow: overflow,
+			Answer: r.Cost.Answer, DebtSaturated: counts.Saturated, Unsettled: counts.Unsettled,
 		})
 	}
 	return s
 }
 
-// unitSeconds returns the unit of a rule, or 0.
-func unitSeconds(r *plan.Rule) float64 {
-	if r.Algorithm.Held {
-		return 0
-	}
-	return r.Limit.Unit.Seconds()
+// unitSeconds returns the unit of a rule at a moment, or 0.
+func unitSeconds(r *plan.Rule, now int64) float64 {
+	unit, _ := unitAt(r, now)
+	return unit.Seconds()
 }
 
 // newConfigStatus returns where the configuration in force is from, and why.

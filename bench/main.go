@@ -62,6 +62,7 @@ func allGroups() []group {
 		growthGroup(),
 		reloadGroup(),
 		decisionsGroup(),
+		answersGroup(),
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"regexp"
 
-	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -96,8 +95,10 @@ func checkRule(r *rule.Rule) error {
 	if len(r.Algorithm.Names) == 0 || r.Algorithm.New == nil {
 		errs = append(errs, errors.New("the algorithm has no name or no New, expected both"))
 	}
-	if r.Cost.Header == "" && (r.Cost.N < 0 || r.Cost.N > bounds.MaxCost) {
-		errs = append(errs, fmt.Errorf("cost is %d, expected 1 to %d", r.Cost.N, bounds.MaxCost))
+	if r.Cost.Answer != "" {
+		errs = append(errs, checkAnswer(r))
+	} else if r.Cost.Header == "" && (r.Cost.N < 0 || r.Cost.N > mostCost(r.Algorithm)) {
+		errs = append(errs, fmt.Errorf("cost is %d, expected 1 to %d", r.Cost.N, mostCost(r.Algorithm)))
 	}
 	for _, status := range r.Charge {
 		errs = append(errs, inRange("charge", int64(status), wholeForm{least: 100, most: 599}))

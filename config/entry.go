@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/diana-limiter/diana/internal/bounds"
@@ -24,9 +23,10 @@ const (
 	longestURL   = 2048
 	longestName  = 128
 	longestActor = 256
+	longestZone  = 64
 )
 
-var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup", "charge", "wait"} // see limit.Algorithm.Keys
+var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup", "charge", "wait", "zone"} // see limit.Algorithm.Keys
 
 // actorKinds are the kinds of actors that every configuration can use.
 var actorKinds = []string{"all", "account", "device", "ip"}
@@ -182,12 +182,16 @@ func readRule(v value) rule.Rule {
 	if m.fields == nil {
 		return rule.Rule{}
 	}
+	algo, ok := readAlgorithm(m)
+	unit, calendar := readUnit(m.get("unit"))
 	made := rule.Rule{
 		Name:  readRuleName(m.get("name")),
 		Actor: readActor(m.get("actor")),
 		Limit: limit.Limit{
-			N:          m.get("rpu").whole(),
-			Unit:       readUnit(m.get("unit")),
+			N:          readN(m.get("rpu"), algo),
+			Unit:       unit,
+			Calendar:   calendar,
+			Zone:       readZone(m.get("zone")),
 			Burst:      m.get("burst").whole(),
 			Queue:      readQueue(m.get("queue")),
 			Slices:     m.get("slices").whole(),
@@ -196,24 +200,27 @@ func readRule(v value) rule.Rule {
 		},
 		OnError: rule.OnError(m.get("on_error").choice()),
 		Shadow:  m.get("mode").choice() == 1,
-		Cost:    readCost(m.get("cost")),
+		Cost:    readCost(m.get("cost"), mostCost(algo)),
 		Charge:  readStatuses(m.get("charge")),
 		Wait:    m.get("wait").duration(),
 	}
-	except, overrides := readExceptions(m, made.Actor)
-	scope, ok := readScope(m.get("scope"))
+	except, overrides := readExceptions(m, made.Actor, algo)
+	scope, scoped := readScope(m.get("scope"))
 	made.Scope = scope
-	if m.get("on_error").given() && ok {
+	if m.get("on_error").given() && scoped {
 		if elsewhere := m.r.words.otherScopes(); !slices.Contains(elsewhere, string(scope)) {
 			m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope %s", scope, strings.Join(elsewhere, ", "))
 		}
 	}
-	algo, ok := readAlgorithm(m)
 	if !ok {
 		return made
 	}
 	made.Algorithm = algo
 	refuseOtherKeys(m, algo)
+	checkCalendar(m, &made)
+	if made.Cost.Answer != "" && !algo.Uses("charge") {
+		m.failKey("cost", "cost: algo %s cannot change a charge when the answer is known; it is for algorithms with charge, such as TB and W", algo.Name())
+	}
 	for _, o := range overrides {
 		refuseOtherKeys(o.mapping, algo)
 	}
@@ -282,39 +289,8 @@ func refuseOtherKeys(m mapping, algo limit.Algorithm) {
 		if m.fields[i].key == nil || !slices.Contains(algorithmKeys, key) || algo.Uses(key) {
 			continue
 		}
-		var users []string
-		for _, a := range m.r.words.Algorithms {
-			if a.Uses(key) {
-				users = append(users, a.Name())
-			}
-		}
-		if len(users) == 0 {
-			users = []string{"none that is known"}
-		}
-		m.failKey(key, "%s has no meaning for algo %s; it is for %s", key, algo.Name(), yamltext.Join(users, "and"))
+		m.failKey(key, "%s has no meaning for algo %s; it is for %s", key, algo.Name(), m.r.words.usersOf(key))
 	}
-}
-
-// readUnit reads a unit of time: a name or a duration.
-func readUnit(v value) time.Duration {
-	if !v.given() {
-		return defaultUnit
-	}
-	if v.scalar() {
-		if d, ok := v.r.words.Units[v.node.Value]; ok {
-			return d
-		}
-	}
-	names := v.r.words.unitNames()
-	const expected = "1ms to 744h in whole microseconds"
-	d, err := time.ParseDuration(v.node.Value)
-	switch {
-	case !v.scalar() || err != nil:
-		v.expected(yamltext.Join(append(names, "a duration such as 10s"), "or"), names...)
-	case d < bounds.MinUnit || d > bounds.MaxUnit || d%time.Microsecond != 0:
-		v.expected(expected)
-	}
-	return d
 }
 
 // readRuleName reads the name of a rule. Two rules with one name are an error.
@@ -406,6 +382,9 @@ func advise(m mapping, made *rule.Rule) {
 		}[made.OnError]
 		n := m.get("scope").node
 		r.withoutRedis = append(r.withoutRedis, r.place(n.Line, n.Column, "scope: global without redis, so %s (on_error: %s)", does, made.OnError))
+	}
+	if made.Limit.Calendar == "total" && made.Scope == rule.Local {
+		r.warn(m.get("unit").node, "unit: total begins anew when this process restarts, because the scope is local")
 	}
 	if made.Algorithm.Name() == "SL" && n > maxLogged {
 		r.warn(m.get("rpu").node, "rpu: SL remembers at most %d moments of an actor (768 KiB), and is less exact if an actor needs more; SW needs far less",

@@ -22,7 +22,7 @@ type override struct {
 }
 
 // readExceptions reads except and overrides. To name a client twice is an error.
-func readExceptions(m mapping, actor []rule.Actor) (except []rule.Who, overrides []override) {
+func readExceptions(m mapping, actor []rule.Actor, algo limit.Algorithm) (except []rule.Who, overrides []override) {
 	if !m.get("except").given() && !m.get("overrides").given() {
 		return nil, nil
 	}
@@ -48,7 +48,7 @@ func readExceptions(m mapping, actor []rule.Actor) (except []rule.Who, overrides
 		}
 		w, ok := readWho(value{r: v.r, key: v.key, form: whoForm, node: name}, actor, seen)
 		o := override{mapping: value{r: v.r, key: "override", form: overrideKeys, node: item}.mapping(), who: w}
-		o.says = limit.Limit{N: o.get("rpu").whole(), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
+		o.says = limit.Limit{N: readN(o.get("rpu"), algo), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
 		if item.Kind == yaml.MappingNode && len(item.Content) == 0 {
 			o.fail("override: expected %s, found nothing", yamltext.Join(overrideKeys.names(), "or"))
 		}

@@ -178,6 +178,13 @@ func (f wholeForm) draw(*drawing) object {
 	return drawn
 }
 
+// numberForm is the form of a number from 0, with at most six digits behind the point.
+type numberForm struct{ most, otherwise float64 }
+
+func (f numberForm) draw(*drawing) object {
+	return object{"type": "number", "minimum": 0, "maximum": f.most, "multipleOf": 1e-6, "default": f.otherwise}
+}
+
 // durationForm is the form of a length of time.
 type durationForm struct{ least, most, otherwise time.Duration }
 
@@ -265,7 +272,7 @@ func anyCase(words ...string) string {
 type unitForm struct{}
 
 func (unitForm) draw(d *drawing) object {
-	return object{"anyOf": []object{{"enum": append([]string{}, d.words.unitNames()...)}, {"type": "string", "pattern": durationPattern}}, "default": names.Unit(defaultUnit)}
+	return object{"anyOf": []object{{"enum": append(append([]string{}, d.words.unitNames()...), d.words.calendars()...)}, {"type": "string", "pattern": durationPattern}}, "default": names.Unit(defaultUnit)}
 }
 
 // actorForm is the form of an actor.
@@ -309,11 +316,18 @@ func something(*drawing) object { return object{"minProperties": 1} }
 // costForm is the form of what a request counts.
 type costForm struct{}
 
-func (costForm) draw(*drawing) object {
+func (costForm) draw(d *drawing) object {
 	return object{"default": 1, "anyOf": []object{
-		{"type": "integer", "minimum": 1, "maximum": bounds.MaxCost},
+		costKeys.draw(d),
+		{"type": "integer", "minimum": 1, "maximum": int64(bounds.MaxWindowN)},
 		{"type": "string", "maxLength": longestActor, "pattern": "^(header|client):[" + tokens + "]+$"},
 	}}
+}
+
+// tokensWeighted says that only tokens have weights.
+func tokensWeighted(*drawing) object {
+	counted := object{"properties": object{"answer": object{"enum": []string{"openai", "anthropic", "gemini"}}}}
+	return object{"if": object{"required": []string{"weights"}}, "then": counted}
 }
 
 // rateForm is the form of a number of bytes a second.
@@ -348,7 +362,16 @@ func meaningless(d *drawing) object {
 				unused[key] = false
 			}
 		}
-		unused["overrides"] = object{"additionalProperties": object{"properties": maps.Clone(unused)}}
+		others := maps.Clone(unused)
+		if a.MaxN == 0 {
+			unused["rpu"] = object{"maximum": bounds.MaxN}
+			unused["cost"] = object{"maximum": bounds.MaxCost}
+			others["rpu"] = unused["rpu"]
+		}
+		unused["overrides"] = object{"additionalProperties": object{"properties": others}}
+		if calendars := d.words.calendars(); !a.Uses("zone") && a.Uses("unit") && len(calendars) > 0 {
+			unused["unit"] = object{"not": object{"enum": calendars}}
+		}
 		given := object{"required": []string{"algo"}, "properties": object{"algo": object{"type": "string", "pattern": anyCase(a.Names...)}}}
 		if i == 0 {
 			given = object{"anyOf": []object{given, {"not": object{"required": []string{"algo"}}}}}
@@ -359,7 +382,24 @@ func meaningless(d *drawing) object {
 	if !slices.Contains(d.words.Scopes, string(rule.Local)) { // then a rule without a scope is counted here
 		elsewhere["required"] = []string{"scope"}
 	}
-	return object{"allOf": append(all, object{"if": object{"required": []string{"on_error"}}, "then": elsewhere})}
+	all = append(all, object{"if": object{"required": []string{"on_error"}}, "then": elsewhere})
+	return object{"allOf": append(all, calendarTogether(d)...)}
+}
+
+// calendarTogether says what means nothing beside a unit of the calendar or a zone.
+func calendarTogether(d *drawing) []object {
+	zone := object{"required": []string{"zone"}}
+	aligned := []object{zone}
+	if calendars := d.words.calendars(); len(calendars) > 0 {
+		aligned = append(aligned, object{"required": []string{"unit"}, "properties": object{"unit": object{"enum": calendars}}})
+	}
+	return []object{
+		{"if": zone, "then": object{
+			"required":   []string{"unit"},
+			"properties": object{"unit": object{"not": object{"enum": []string{"second", "minute", "total"}}}},
+		}},
+		{"if": object{"anyOf": aligned}, "then": object{"properties": object{"align": object{"const": "clock"}}}},
+	}
 }
 
 // divertTogether says that there is one answer, and what means nothing to an upstream's.

@@ -15,22 +15,6 @@ import (
 // someTime is a time for trying an unused limit. Any time would do.
 const someTime = 1e15
 
-// readCost reads the cost of a request under a rule.
-func readCost(v value) rule.Cost {
-	if !v.given() {
-		return rule.Cost{N: 1}
-	}
-	text := v.node.Value
-	if v.scalar() && len(text) <= longestActor && text[:min(len(text), 1)] != "0" && (!v.quoted() || strings.Contains(text, ":")) {
-		var c rule.Cost
-		if c.UnmarshalText([]byte(text)) == nil {
-			return c
-		}
-	}
-	v.expected("1 to " + strconv.Itoa(bounds.MaxCost) + ", header:NAME or client:NAME")
-	return rule.Cost{N: 1}
-}
-
 // readStatuses reads a list of different statuses.
 func readStatuses(v value) (statuses []int) {
 	for _, item := range v.list() {

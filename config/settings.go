@@ -18,7 +18,8 @@ import (
 // Bounds of settings.
 const (
 	maxMaxKeys     = 100_000_000
-	longestPrefix  = 128 // bytes
+	mostWeight     = 1_000_000 // of a token
+	longestPrefix  = 128       // bytes
 	longestAddress = 2048
 	longestPath    = 4096
 	longestUser    = 256

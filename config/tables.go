@@ -34,6 +34,7 @@ var (
 	hostName     = textForm{longest: longestHost, pattern: `^([^ /:@*]+|[0-9A-Fa-f:.]+(%.+)?)$`}
 	userForm     = textForm{longest: longestUser, pattern: `^[^\s]+$`}
 	whoForm      = textForm{longest: longestWho}
+	zoneForm     = textForm{longest: longestZone, pattern: `^[0-9A-Za-z_+/-]+$`, otherwise: "UTC"}
 	prefixForm   = textForm{longest: longestPrefix, pattern: `^[!-z|~]+$`, otherwise: "diana"}
 
 	anyActor      = actorForm{textForm: textForm{longest: longestActor}, together: true}
@@ -47,6 +48,8 @@ var (
 	statusesForm  = listForm{of: "statuses", item: wholeForm{least: 100, most: 599}, nonempty: true, distinct: true}
 	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
 	headersForm   = truthForm{true}
+	reserveForm   = wholeForm{1, bounds.MaxN, 1}
+	weightForm    = numberForm{mostWeight, 1}
 	waitForm      = durationForm{least: time.Millisecond, most: bounds.MaxWait}
 	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
 	warmupForm    = durationForm{0, bounds.MaxWarmup, 0}
@@ -62,22 +65,35 @@ var (
 	ruleKeys = keys{of: "a rule", name: "rule", together: meaningless, list: []key{
 		{name: "name", form: nameForm, about: "Name in headers, metrics and status; unique. A reload keeps the counters of a rule by it. Default: made from the other keys."},
 		{name: "actor", form: anyActor, about: "Whom the rule counts: each one by itself, or all together. A list of two or three counts as one."},
-		{name: "unit", form: unitForm{}, about: "Unit of time of rpu: a name, or a duration of 1ms to 744h."},
-		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxN}, required: true, about: "Requests per unit; 0 refuses all. With algo C: how many may be inside at once."},
+		{name: "unit", form: unitForm{}, about: "Unit of time of rpu: a name, or a duration of 1ms to 744h. With algo W also week, which begins on Monday, month, year, and total, which never ends."},
+		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxWindowN}, required: true, about: "Requests per unit, at most 1,000,000,000 unless algo is W; 0 refuses all. With algo C: how many may be inside at once."},
 		{name: "algo", form: algorithmForm{}, about: "Algorithm, by its short or long name."},
 		{name: "scope", form: scopeForm{}, about: "local: counted in this process. global: counted in Redis, for all gateways."},
 		{name: "burst", form: wholeForm{least: 1, most: bounds.MaxN}, about: "TB: the capacity. Default: rpu."},
 		{name: "queue", form: wholeForm{least: 0, most: bounds.MaxN}, about: "LB: most requests that wait at once; 0: none. Default: rpu. No wait is over 10 s."},
 		{name: "slices", form: wholeForm{least: bounds.MinSlices, most: bounds.MaxSlices}, about: fmt.Sprintf("SW: parts that the window is counted in. Default: %d.", bounds.DefaultSlices)},
 		{name: "align", form: choiceForm{"clock", "first"}, about: "W: windows start at multiples of the unit since 1970, UTC (clock), or at the first request (first)."},
+		{name: "zone", form: zoneForm, about: "W: time zone in which the windows of an hour, day, week, month or year begin, by its IANA name. Default: UTC."},
 		{name: "warmup", form: warmupForm, about: "TB: in which the rate climbs from a third to the whole after idleness, 0 to 10m; 0: no warm-up."},
 		{name: "on_error", form: choiceForm{rule.Share.String(), rule.Whole.String(), rule.Open.String(), rule.Closed.String()}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
 		{name: "mode", form: choiceForm{"enforce", "shadow"}, about: "shadow: counted, and refuses nothing."},
-		{name: "cost", form: costForm{}, about: "What a request counts: a number, header:NAME for one that a trusted proxy or an earlier filter writes, or client:NAME for one that anyone may write."},
+		{name: "cost", form: costForm{}, about: "What a request counts: a number, header:NAME for one that a trusted proxy or an earlier filter writes, client:NAME for one that anyone may write, or where the answer says what it has cost."},
 		{name: "charge", form: statusesForm, about: "Statuses of answers: only requests that are answered with one of them count. Default: all count."},
 		{name: "wait", form: waitForm, about: "TB, W, SW, SL, C: how long a request over the limit waits for its turn, or for a slot, before it is refused, 1ms to 10m. Default: not at all."},
 		{name: "except", form: listForm{of: "values, addresses and networks", item: whoForm, distinct: true}, about: "Whom the rule does not judge: values of its actor, and addresses or networks of clients."},
 		{name: "overrides", form: mapForm{whoForm, overrideKeys}, about: "Who has another limit: values of the rule's actor, and addresses or networks of clients."},
+	}}
+
+	costKeys = keys{of: "a cost", name: "cost", together: tokensWeighted, list: []key{
+		{name: "answer", form: textForm{longest: longestActor, pattern: `^(openai|anthropic|gemini|bytes|duration|/.*|(header|trailer):[` + tokens + `]+)$`}, required: true, about: "Where the true cost stands: openai, anthropic or gemini for the tokens that such an answer reports; a JSON pointer such as /usage/total_tokens; header:NAME or trailer:NAME; bytes; duration, in milliseconds."},
+		{name: "reserve", form: reserveForm, about: "What the request is charged until the true cost is known."},
+		{name: "weights", form: weightKeys, about: "What tokens cost, by their kind. Default: each 1."},
+	}}
+
+	weightKeys = keys{of: "weights", name: "weights", list: []key{
+		{name: "input", form: weightForm, about: "A token of the request."},
+		{name: "output", form: weightForm, about: "A token of the answer."},
+		{name: "cached", form: weightForm, about: "A token of the request that the provider had cached."},
 	}}
 
 	divertKeys = keys{of: "divert", name: "divert", together: divertTogether, list: []key{
@@ -89,7 +105,7 @@ var (
 	}}
 
 	overrideKeys = keys{of: "an override", name: "override", together: something, list: []key{
-		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxN}, about: "Requests per unit; 0 refuses all. Default: the rule's."},
+		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxWindowN}, about: "Requests per unit; 0 refuses all. Default: the rule's."},
 		{name: "burst", form: wholeForm{least: 1, most: bounds.MaxN}, about: "TB: the capacity. Default: the rule's, or rpu if that says none."},
 		{name: "queue", form: wholeForm{least: 0, most: bounds.MaxN}, about: "LB: most requests that wait at once. Default: the rule's, or rpu if that says none."},
 	}}

@@ -136,6 +136,21 @@ func (v value) whole() int64 {
 	return n
 }
 
+// number reads a number in digits, with at most six behind the point.
+func (v value) number() float64 {
+	f := v.form.(numberForm)
+	if !v.given() {
+		return f.otherwise
+	}
+	whole, part, _ := strings.Cut(v.node.Value, ".")
+	n, err := strconv.ParseFloat(v.node.Value, 64)
+	if !v.scalar() || v.quoted() || err != nil || strings.Trim(whole+part, "0123456789") != "" || len(part) > 6 || n > f.most {
+		v.expected(fmt.Sprintf("a number in digits, 0 to %.0f, with at most six digits behind the point", f.most))
+		return f.otherwise
+	}
+	return n
+}
+
 // duration reads a length of time in Go's notation.
 func (v value) duration() time.Duration {
 	f := v.form.(durationForm)

@@ -102,6 +102,29 @@ func (v Vocabulary) algorithm(name string) (limit.Algorithm, bool) {
 	return limit.Algorithm{}, false
 }
 
+// usersOf returns the algorithms that use a key of a rule, as a list in words.
+func (v Vocabulary) usersOf(key string) string {
+	var users []string
+	for _, a := range v.Algorithms {
+		if a.Uses(key) {
+			users = append(users, a.Name())
+		}
+	}
+	if len(users) == 0 {
+		return "none that is known"
+	}
+	return yamltext.Join(users, "and")
+}
+
+// calendars returns the units of the calendar. They are words of every vocabulary with an algorithm for
+// them, unless the vocabulary has a unit of the same name.
+func (v Vocabulary) calendars() []string {
+	if !slices.ContainsFunc(v.Algorithms, func(a limit.Algorithm) bool { return a.Uses("zone") }) {
+		return nil
+	}
+	return slices.DeleteFunc(names.Calendars(), func(name string) bool { return v.Units[name] != 0 })
+}
+
 // unitNames returns the names of the units, from the shortest unit to the longest.
 func (v Vocabulary) unitNames() []string {
 	return slices.SortedFunc(maps.Keys(v.Units), func(a, b string) int {

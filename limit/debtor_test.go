@@ -22,8 +22,7 @@ var debtors = []struct {
 	{Reservations(), nil},
 }
 
-// Used grows by what a debit does not cut off, never by the passing of time, and is 0 for a state that is
-// equivalent to one that was never used.
+// Used grows by what a debit does not cut off, and never with time. It is 0 at the expiry of a state.
 func TestDebtorsUsed(t *testing.T) {
 	t.Parallel()
 	for _, d := range debtors {

@@ -27,12 +27,16 @@ import (
 // window's number, 30 for the count) at the clock, with a unit of a second or more and N up
 // to 1,000,000,000. Otherwise it is two words. If N moves over that bound, counters start
 // from zero. Expiry: the window's end. Cost: one division.
+//
+// With a Calendar or a Zone the windows are those of the calendar; see calendar.go.
+//
 // Source: the rate limiters in the documentation of Redis' INCR. AlignFirst is the one whose counter
 // expires a Unit after the first request.
 func FixedWindow() Algorithm {
 	return Algorithm{
 		Names: []string{"W", "window"},
-		Keys:  []string{"unit", "align", "charge", "wait"},
+		Keys:  []string{"unit", "align", "charge", "wait", "zone"},
+		MaxN:  bounds.MaxWindowN,
 		New:   newFixedWindow,
 	}
 }
@@ -53,6 +57,9 @@ type fixedWindow struct {
 }
 
 func newFixedWindow(l Limit) (Meter, error) {
+	if l.Calendar != "" || l.Zone != "" {
+		return newCalendar(l)
+	}
 	if err := l.check(bounds.MaxWindowN, bounds.MaxWindowUnit); err != nil {
 		return nil, err
 	}

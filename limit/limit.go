@@ -3,6 +3,7 @@
 package limit
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -15,8 +16,8 @@ import (
 // Limit is what an algorithm enforces: N requests per Unit, and parameters of the
 // algorithm. If a field other than N and Unit is zero, the algorithm uses its default.
 //
-// N, Burst and Queue are at most 1,000,000,000, and N of a FixedWindow 4,294,967,295. Durations are whole
-// microseconds.
+// N, Burst and Queue are at most 1,000,000,000, and N of a FixedWindow 999,999,999,999,999. Durations are
+// whole microseconds.
 type Limit struct {
 	N          int64         // requests per Unit; 0 refuses all. For Concurrency: the number of slots
 	Unit       time.Duration // 1 ms to 744 h, which are 31 days; FixedWindow: to 366 days. Concurrency ignores it
@@ -25,14 +26,30 @@ type Limit struct {
 	Slices     int64         // SlidingWindow: 2 to 100; 0 means 10
 	AlignFirst bool          // FixedWindow: windows begin at the first request, not at multiples of the Unit
 	Warmup     time.Duration // TokenBucket: how long its rate climbs from a third; 0 to 10 min
+
+	// Calendar replaces the Unit of a FixedWindow by a window of the calendar: "week", which begins on
+	// Monday, "month" or "year", or by "total", a window that never ends. The Unit must be 0 then.
+	// Empty means windows of the Unit.
+	Calendar string
+
+	// Zone is the time zone in which the windows of a FixedWindow begin, by its name in the IANA
+	// database, such as "Europe/Berlin". It needs a Unit of an hour or a day, or a Calendar but "total".
+	// Empty means UTC.
+	Zone string
 }
 
 // noQueue is the Queue of a leaky bucket under which no request waits.
 const noQueue = -1
 
-// Check returns an error if N, Unit, Burst, Queue or Warmup is out of range. It does not check Slices,
-// whose range depends on the algorithm. FixedWindow accepts a larger N and a longer Unit than Check.
-func (l Limit) Check() error { return l.check(bounds.MaxN, bounds.MaxUnit) }
+// Check returns an error if N, Unit, Burst, Queue or Warmup is out of range, or if there is a Calendar or
+// a Zone. It does not check Slices, whose range depends on the algorithm. FixedWindow accepts a larger N,
+// a longer Unit, a Calendar and a Zone.
+func (l Limit) Check() error {
+	if l.Calendar != "" || l.Zone != "" {
+		return errors.New("limit: only a fixed window has a calendar or a zone")
+	}
+	return l.check(bounds.MaxN, bounds.MaxUnit)
+}
 
 func (l Limit) check(maxN int64, maxUnit time.Duration) error {
 	if l.N < 0 || l.N > maxN {
@@ -61,8 +78,9 @@ type Algorithm struct {
 	Names []string
 
 	// Keys are the keys of a rule, besides rpu, that the algorithm uses: "unit", "burst",
-	// "queue", "slices", "align", "warmup", "wait", and "charge" if a charge can be refunded
-	// later. A configuration that sets any other key is rejected.
+	// "queue", "slices", "align", "warmup", "wait", "zone", and "charge" if a charge can be
+	// refunded later. A configuration that sets any other key is rejected. With "zone", the
+	// unit can also be one of Limit.Calendar.
 	//
 	// With "wait", the caller of a Store holds requests until they fit, and needs to know
 	// when used requests come back:
@@ -73,6 +91,10 @@ type Algorithm struct {
 
 	// Held reports whether a request releases what it took when it ends.
 	Held bool
+
+	// MaxN is the largest N, and the largest cost of a request, that a configuration can set; 0
+	// means 1,000,000,000 and a cost of 1,000,000.
+	MaxN int64
 
 	// New returns the Meter for l, or an error that names the value of l that is out of range.
 	// It is called once for each limit of a configuration.
@@ -109,7 +131,8 @@ type State struct {
 	Cells []uint64
 }
 
-// Never is the expiry of a state that does not expire with time.
+// Never is the expiry of a state that does not expire with time, because it counts slots that requests
+// hold. Stores keep such a state until the requests have ended, and Reset does not change it.
 const Never = math.MaxInt64
 
 // Meter enforces one limit. Its methods are pure: they use no clock and no lock, and do not
@@ -235,7 +258,7 @@ type Outcome struct {
 	// request. Of a refused one it is the time after which the same request would be
 	// allowed if no other request came. Under Concurrency no time is known, so it is a
 	// second. For a cost over the whole limit, which is never allowed, it is the time until
-	// the limit is unused again.
+	// the limit is unused again. It is over a century if no time renews the limit.
 	Wait int64
 
 	// Remaining is how many requests of cost 1 would be allowed at this moment. It is Unknown

@@ -51,7 +51,7 @@ func TestNewErrors(t *testing.T) {
 	}{
 		{all, Limit{N: -1, Unit: time.Second}, "N is -1, expected 0 to "},
 		{"TB SW SL LB C", Limit{N: bounds.MaxN + 1, Unit: time.Second}, "N is 1000000001"},
-		{"W", Limit{N: 1 << 32, Unit: time.Second}, "N is 4294967296, expected 0 to 4294967295"},
+		{"W", Limit{N: 1e15, Unit: time.Second}, "N is 1000000000000000, expected 0 to 999999999999999"},
 		{all, Limit{N: 1, Unit: time.Second, Burst: -1}, "burst is -1"},
 		{all, Limit{N: 1, Unit: time.Second, Queue: bounds.MaxN + 1}, "queue is 1000000001"},
 		{"TB SW SL LB", Limit{N: 1}, "unit is 0s, expected whole microseconds, 1ms to 744h0m0s"},

@@ -55,6 +55,11 @@ type Script struct {
 
 	// Args are the numbers of the limit, each within plus or minus 2 to the 53rd.
 	Args []int64
+
+	// Around returns the numbers that follow Args in a call at about the moment now, within the
+	// same bounds. Redis knows no time zones, and decides by its own clock. If Around is nil, no
+	// numbers follow. Around is safe for concurrent use.
+	Around func(now int64) []int64
 }
 
 //go:embed pace.lua
@@ -107,6 +112,17 @@ func (w *fixedWindow) Script() Script {
 		first = 1
 	}
 	return Script{Source: fixedWindowLua, Args: []int64{w.n, w.unit, first, w.most()}}
+}
+
+//go:embed calendar.lua
+var calendarLua string
+
+func (c *calendar) Script() Script {
+	s := Script{Source: calendarLua, Args: []int64{c.n, maxWide}}
+	if c.turns.unit != total {
+		s.Around = c.around
+	}
+	return s
 }
 
 //go:embed slidingwindow.lua

@@ -104,7 +104,7 @@ func (b *tokenBucket) Peek(s State, now, n int64) Outcome {
 	lack := b.lack(s, now)
 	if n > b.capacity {
 		left := b.remaining(lack)
-		return Outcome{Wait: lack.until(0), Remaining: left, Reset: b.reset(left)}
+		return Outcome{Wait: lack.until(0), Remaining: left, Reset: b.reset(left, lack)}
 	}
 	most := b.last // the most that a bucket with n tokens can lack
 	if n != 1 {
@@ -117,7 +117,7 @@ func (b *tokenBucket) Peek(s State, now, n int64) Outcome {
 	if out.Allowed || n != 1 {
 		out.Remaining = b.remaining(lack)
 	}
-	out.Reset = b.reset(out.Remaining)
+	out.Reset = b.reset(out.Remaining, lack)
 	return out
 }
 
@@ -130,10 +130,14 @@ func (b *tokenBucket) remaining(lack point) int64 {
 }
 
 // reset returns the span in which no more than r tokens become available: the time that r
-// tokens take to drip in. So r/reset never promises more than the rate.
-func (b *tokenBucket) reset(r int64) int64 {
-	if r <= 1 || b.den == 1 {
-		return b.drip * max(r, 1)
+// tokens take to drip in. So r/reset never promises more than the rate. In debt, it is the time until the
+// first token.
+func (b *tokenBucket) reset(r int64, lack point) int64 {
+	if r == 0 {
+		return max(b.drip, lack.less(b.last).at)
+	}
+	if r == 1 || b.den == 1 {
+		return b.drip * r
 	}
 	return b.add(point{}, r).until(0)
 }
@@ -150,7 +154,8 @@ func (b *tokenBucket) Decide(head uint64, now, n int64) (uint64, Outcome) {
 	}
 	lack := max(b.loadWord(head).at-now, 0)
 	if lack > b.last.at {
-		return head, Outcome{Wait: lack - b.last.at, Reset: b.drip}
+		wait := lack - b.last.at
+		return head, Outcome{Wait: wait, Reset: max(b.drip, wait)}
 	}
 	left := b.wholeSteps(b.fill.at - lack)
 	next := point{now + lack + b.whole, 0}

@@ -10,10 +10,15 @@ local function full(s, now)
   return s.at, s.frac
 end
 
-local function reset(r, a)
-  local at, frac = add(0, 0, math.max(r, 1), a)
-  if frac > 0 then at = at + 1 end
-  return at
+-- reset returns the time that r tokens take to drip in, or in debt the time until the first token. The
+-- bucket is full at the moment at, frac.
+local function reset(r, at, frac, now, a)
+  local span, part = add(0, 0, math.max(r, 1), a)
+  if part > 0 then span = span + 1 end
+  if r > 0 then return span end
+  local x, y = add(at, frac, 1, a)
+  if y > a[6] then x = x + 1 end
+  return math.max(span, x - a[5] - now)
 end
 
 function M.load(value, a)
@@ -32,10 +37,15 @@ local function peek_even(at, now, n, a)
   if debt then room = 0 end
   local left = floor(room / step)
   if n <= left and not debt then return true, 0, left, (left > 1 and left or 1) * step end
-  if n > a[4] then return false, at - now, left, (left > 1 and left or 1) * step end
-  if n == 1 then left = 0 end
+  if n == 1 and n <= a[4] then left = 0 end
+  local reset = left * step
+  if left == 0 then
+    reset = at + step - a[5] - now
+    if reset < step then reset = step end
+  end
+  if n > a[4] then return false, at - now, left, reset end
   local wait = at + n * step - a[5] - now
-  return false, wait > 0 and wait or 0, left, (left > 1 and left or 1) * step
+  return false, wait > 0 and wait or 0, left, reset
 end
 
 function M.peek(s, now, n, a)
@@ -44,8 +54,9 @@ function M.peek(s, now, n, a)
   local hat, hfrac = now + a[5], a[6]
   if n > a[4] then
     local left = steps(at, frac, hat, hfrac, a)
+    local span = reset(left, at, frac, now, a)
     if frac > 0 then at = at + 1 end
-    return false, at - now, left, reset(left, a)
+    return false, at - now, left, span
   end
   local x, y = add(at, frac, n, a)
   if after(x, y, hat, hfrac) then
@@ -53,10 +64,10 @@ function M.peek(s, now, n, a)
     if y > a[6] then wait = wait + 1 end
     local left = 0
     if n > 1 then left = steps(at, frac, hat, hfrac, a) end
-    return false, math.max(wait - now, 0), left, reset(left, a)
+    return false, math.max(wait - now, 0), left, reset(left, at, frac, now, a)
   end
   local left = steps(at, frac, hat, hfrac, a)
-  return true, 0, left, reset(left, a)
+  return true, 0, left, reset(left, at, frac, now, a)
 end
 
 function M.take(s, now, n, a)

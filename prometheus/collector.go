@@ -26,6 +26,12 @@ var (
 	overflowDesc = prometheus.NewDesc("diana_overflow_total",
 		"Requests that the overflow counter of a rule evaluated, because max_keys left no room for their actors.",
 		[]string{"rule"}, nil)
+	saturatedDesc = prometheus.NewDesc("diana_debt_saturated_total",
+		"Costs of which the counter of a rule could not hold the whole debt. Only rules whose cost is known with the response.",
+		[]string{"rule"}, nil)
+	unsettledDesc = prometheus.NewDesc("diana_unsettled_total",
+		"Responses without a cost that could be read. Only rules whose cost is known with the response.",
+		[]string{"rule"}, nil)
 	limitDesc = prometheus.NewDesc("diana_rule_limit",
 		"Requests that a rule allows in its unit, or at once if it limits concurrency.", []string{"rule"}, nil)
 	unitDesc = prometheus.NewDesc("diana_rule_unit_seconds",
@@ -64,7 +70,7 @@ var (
 // Describe implements prometheus.Collector.
 func (collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requestsDesc, overflowDesc, limitDesc, unitDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc,
+		requestsDesc, overflowDesc, saturatedDesc, unsettledDesc, limitDesc, unitDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc,
 		evictionsDesc, reloadsDesc, configDesc, reloadedDesc, reloadTimeDesc, centreDesc, redisErrorsDesc, gatewaysDesc,
 	} {
 		to <- d
@@ -104,6 +110,10 @@ func collectRules(to chan<- prometheus.Metric, rules []diana.RuleStatus) {
 		counter(to, requestsDesc, r.ShadowRefused, name, "shadow_refused")
 		counter(to, requestsDesc, r.Delayed, name, "delayed")
 		counter(to, overflowDesc, r.Overflow, name)
+		if r.Answer != "" {
+			counter(to, saturatedDesc, r.DebtSaturated, name)
+			counter(to, unsettledDesc, r.Unsettled, name)
+		}
 		gauge(to, limitDesc, float64(r.Limit), name)
 		if r.UnitSeconds > 0 {
 			gauge(to, unitDesc, r.UnitSeconds, name)

@@ -70,14 +70,7 @@ func (b *batch) pack() []byte {
 	number(lease)
 	number(b.call)
 	number(b.known)
-	number(int64(len(b.limits)))
-	for _, c := range b.limits {
-		number(int64(c.script))
-		number(int64(len(c.args)))
-		for _, a := range c.args {
-			number(a)
-		}
-	}
+	b.packLimits(number)
 	number(int64(len(b.renewals)))
 	for _, r := range b.renewals {
 		number(int64(r.key))
@@ -129,6 +122,33 @@ func (b *batch) pack() []byte {
 	appendHeader(p[:0], count)
 	b.packed = p
 	return p
+}
+
+// packLimits packs the limits of the batch.
+func (b *batch) packLimits(number func(int64)) {
+	number(int64(len(b.limits)))
+	for _, c := range b.limits {
+		var around []int64
+		if c.around != nil {
+			around = c.around(b.moment())
+		}
+		number(int64(c.script))
+		number(int64(len(c.args) + len(around)))
+		for _, a := range c.args {
+			number(a)
+		}
+		for _, a := range around {
+			number(a)
+		}
+	}
+}
+
+// moment returns the moment of the call by Redis' clock, as far as this process knows it.
+func (b *batch) moment() int64 {
+	if b.now != 0 {
+		return b.now
+	}
+	return time.Now().UnixMicro() + b.batcher.store.ahead.Load()
 }
 
 // outcomeSize is how many numbers an outcome has.

@@ -18,10 +18,10 @@ type debt struct {
 	at     int64 // the moment of the charge, by Redis' clock
 }
 
-// owed is the debts of one actor. Its state is that of a counter to which only the debits were charged,
+// account is the debts of one actor. Its state is that of a counter to which only the debits were charged,
 // each at its moment. So it is known how much of them still counts when Redis receives them: since then
 // tokens may have dripped in, or a window may have ended.
-type owed struct {
+type account struct {
 	actor
 	c       *counters
 	state   limit.State
@@ -30,7 +30,7 @@ type owed struct {
 }
 
 // debit charges n at a moment.
-func (o *owed) debit(at, n int64) {
+func (o *account) debit(at, n int64) {
 	if more := o.c.meter.Cells(o.state, n) - len(o.state.Cells); more > 0 {
 		o.state.Cells = append(o.state.Cells, make([]uint64, more)...)
 	}
@@ -38,7 +38,7 @@ func (o *owed) debit(at, n int64) {
 }
 
 // refund refunds n of a charge at a moment: of the debits, or else of what Redis has charged.
-func (o *owed) refund(at, n int64) {
+func (o *account) refund(at, n int64) {
 	if before := o.counts(at); before > 0 {
 		o.state.Head = o.c.meter.Refund(o.state, at, n)
 		n -= before - o.counts(at)
@@ -56,7 +56,7 @@ func (o *owed) refund(at, n int64) {
 }
 
 // counts returns how much of the debits still counts at a moment.
-func (o *owed) counts(now int64) int64 {
+func (o *account) counts(now int64) int64 {
 	if d, ok := o.c.meter.(limit.Debtor); ok {
 		return d.Used(o.state, now)
 	}
@@ -72,7 +72,7 @@ type debts struct {
 	store *Store
 
 	mu sync.Mutex // guards the rest
-	by map[actor]*owed
+	by map[actor]*account
 }
 
 func (d *debts) add(n debt) {
@@ -85,9 +85,9 @@ func (d *debts) add(n debt) {
 		return
 	default:
 		if d.by == nil {
-			d.by = map[actor]*owed{}
+			d.by = map[actor]*account{}
 		}
-		o = &owed{actor: n.actor}
+		o = &account{actor: n.actor}
 		d.by[n.actor] = o
 	}
 	o.c, o.newest = n.c, max(o.newest, n.at)
@@ -103,7 +103,7 @@ func (d *debts) add(n debt) {
 }
 
 // some removes the debts of at most that many actors and returns them.
-func (d *debts) some(most int) (all []*owed) {
+func (d *debts) some(most int) (all []*account) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for a, o := range d.by {

@@ -74,6 +74,10 @@ end
 local states, of, changes = {nil, nil, nil, nil}, {nil, nil, nil, nil}, 0
 local is_changed, changed = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 
+-- Never is the time to live of a key that does not expire. A moment at the end of time says so: doubles
+-- hold no later one, see bounds.EndOfTime.
+local never, end_of_time = math.huge, 9007199254740992
+
 -- Values of counters that another limit evaluates than the one that changed them last, and their
 -- times to live: nil if there are none.
 local values, ttls
@@ -84,7 +88,11 @@ local function saved(key)
   local l = of[key]
   local value, expiry = l.save(states[key], l.args)
   local ttl = grace
-  if expiry > now then ttl = ceil((expiry - now) / 1000) + grace end
+  if expiry >= end_of_time then
+    ttl = never
+  elseif expiry > now then
+    ttl = ceil((expiry - now) / 1000) + grace
+  end
   return ttl > 0 and value, ttl
 end
 
@@ -330,7 +338,9 @@ end
 for i = 1, changes do
   local key = changed[i]
   local value, ttl = saved(key)
-  if value then
+  if value and ttl == never then
+    call('SET', KEYS[key], value)
+  elseif value then
     call('SET', KEYS[key], value, 'PX', ttl)
   else
     call('DEL', KEYS[key])

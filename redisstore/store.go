@@ -30,7 +30,8 @@
 // A key is the store's prefix and a hash of the counters' name and the actor, because an
 // actor can be a secret, and of any length.
 //
-// Redis' clock decides. Every key has a time to live, rounded up.
+// Redis' clock decides. Every key has a time to live, rounded up, unless no time ends its state: the
+// counters of a total stay until they are reset.
 package redisstore
 
 import (
@@ -87,8 +88,9 @@ type counters struct {
 	sum    [sha256.Size]byte // of the name
 	script int               // its number in scripts
 	args   []int64
-	salt   uint64 // of the name; separates the actors of several counters
-	held   bool   // slots, on which this gateway has a lease
+	around func(now int64) []int64 // limit.Script.Around
+	salt   uint64                  // of the name; separates the actors of several counters
+	held   bool                    // slots, on which this gateway has a lease
 
 	// Equal requests of these counters are separate entries of a batch in two cases. With queue
 	// or reserver each request has its own scheduled time. With apart each request that costs
@@ -239,7 +241,7 @@ func (s *Store) Counters(name string, m limit.Meter) (any, error) {
 	_, reserver := m.(limit.Reserver)
 	return &counters{
 		name: unique.Make(name), meter: m, sum: sha256.Sum256([]byte(name)),
-		script: s.scripts.number(source.Source), args: source.Args, salt: s.refused.salt(name),
+		script: s.scripts.number(source.Source), args: source.Args, around: source.Around, salt: s.refused.salt(name),
 		held: source.Leased, queue: queue, reserver: reserver, apart: source.Apart,
 	}, nil
 }

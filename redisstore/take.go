@@ -192,7 +192,7 @@ func (s *Store) refund(charges []limit.Charge) (calls []*batch) {
 func (s *Store) Debit(now int64, charges []limit.Charge) { s.debit(now, charges) }
 
 // Settle makes debits and refunds as Debit and Refund do, and then waits until Redis has made them, for
-// Options.Timeout at most. What Redis has not made by then, it makes later.
+// Options.Timeout at most. Redis makes the others later.
 func (s *Store) Settle(now int64, debits, refunds []limit.Charge) {
 	calls := append(s.debit(now, debits), s.refund(refunds)...)
 	if len(calls) == 0 {

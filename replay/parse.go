@@ -3,6 +3,7 @@
 package replay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func (l *line) limit() {
 	if slices.ContainsFunc(l.current.limits, func(o namedLimit) bool { return o.name == named.name }) {
 		l.errorf(w, "two limits have the name %q", named.name)
 	}
-	named.meter = l.meter(w)
+	named.meter, named.most = l.meter(w)
 	l.current.limits = append(l.current.limits, named)
 }
 
@@ -109,21 +110,24 @@ func (l *line) begin() {
 	l.script.cases = append(l.script.cases, l.current)
 }
 
-// meter reads the settings of the limit called name.
-func (l *line) meter(name word) limit.Meter {
+// meter reads the settings of the limit called name. It returns the largest cost of a request too.
+func (l *line) meter(name word) (m limit.Meter, most int64) {
 	before := len(l.errs)
+	most = l.mostN()
 	algorithm := l.algorithms[0]
 	lim := limit.Limit{Unit: time.Second}
 	given := map[string]word{}
-	l.settings("algo, rpu, unit, burst, queue, slices, align or warmup", func(key string, value word) bool {
+	l.settings("algo, rpu, unit, zone, burst, queue, slices, align or warmup", func(key string, value word) bool {
 		given[key] = value
 		switch key {
 		case "algo":
 			algorithm = l.algorithm(value)
 		case "rpu":
-			lim.N = l.count(value, 0, bounds.MaxN)
+			lim.N = l.count(value, 0, most)
 		case "unit":
-			lim.Unit = l.unit(value)
+			lim.Unit, lim.Calendar = l.unit(value)
+		case "zone":
+			lim.Zone = value.text
 		case "burst":
 			lim.Burst = l.count(value, 1, bounds.MaxN)
 		case "queue":
@@ -145,9 +149,9 @@ func (l *line) meter(name word) limit.Meter {
 		l.errorf(l.end, "expected rpu=NUMBER")
 	}
 	if len(l.errs) > before || l.lost {
-		return nil
+		return nil, most
 	}
-	for _, key := range []string{"unit", "burst", "queue", "slices", "align", "warmup"} {
+	for _, key := range []string{"unit", "zone", "burst", "queue", "slices", "align", "warmup"} {
 		if value, ok := given[key]; ok && !algorithm.Uses(key) {
 			l.errorf(word{column: value.column - len(key) - 1}, "%s means nothing to %s", key, algorithm.Name())
 		}
@@ -156,7 +160,19 @@ func (l *line) meter(name word) limit.Meter {
 	if err != nil {
 		l.errorf(name, "%v", err)
 	}
-	return meter
+	return meter, most
+}
+
+// mostN returns the largest rpu of a limit line. Its algorithm may follow the rpu.
+func (l *line) mostN() int64 {
+	for _, w := range l.left {
+		name, ok := strings.CutPrefix(w.text, "algo=")
+		i := slices.IndexFunc(l.algorithms, func(a limit.Algorithm) bool { return ok && a.Called(name) })
+		if i >= 0 {
+			return cmp.Or(l.algorithms[i].MaxN, bounds.MaxN)
+		}
+	}
+	return cmp.Or(l.algorithms[0].MaxN, bounds.MaxN)
 }
 
 func (l *line) algorithm(w word) limit.Algorithm {
@@ -171,22 +187,25 @@ func (l *line) algorithm(w word) limit.Algorithm {
 	return l.algorithms[0]
 }
 
-func (l *line) unit(w word) time.Duration {
+// unit reads a unit: a length of time, or a unit of the calendar.
+func (l *line) unit(w word) (unit time.Duration, calendar string) {
 	switch w.text {
 	case "second":
-		return time.Second
+		return time.Second, ""
 	case "minute":
-		return time.Minute
+		return time.Minute, ""
 	case "hour":
-		return time.Hour
+		return time.Hour, ""
 	case "day":
-		return 24 * time.Hour
+		return 24 * time.Hour, ""
+	case "week", "month", "year", "total":
+		return 0, w.text
 	}
 	d, err := time.ParseDuration(w.text)
 	if err != nil || d < bounds.MinUnit || d > bounds.MaxUnit || d%time.Microsecond != 0 {
-		l.errorf(w, "expected second, minute, hour, day or a duration of %v to %.0fh, found %v", bounds.MinUnit, bounds.MaxUnit.Hours(), w)
+		l.errorf(w, "expected second, minute, hour, day, week, month, year, total or a duration of %v to %.0fh, found %v", bounds.MinUnit, bounds.MaxUnit.Hours(), w)
 	}
-	return d
+	return d, ""
 }
 
 // align reports whether windows begin at the first request.
@@ -214,11 +233,11 @@ func (l *line) row() {
 	}
 	switch w := l.next("take or give"); w.text {
 	case "take":
-		r.n = l.count(l.next("the cost of the request"), 1, bounds.MaxN)
+		r.n = l.count(l.next("the cost of the request"), 1, l.mostCost())
 		r.actor = l.actor()
 		r.want = l.result()
 	case "give":
-		r.n = l.count(l.next("the cost of the request"), 1, bounds.MaxN)
+		r.n = l.count(l.next("the cost of the request"), 1, l.mostCost())
 		l.keyword("at")
 		w := l.end
 		if len(l.left) > 0 {
@@ -234,6 +253,15 @@ func (l *line) row() {
 		l.expected("take or give", w)
 	}
 	l.current.rows = append(l.current.rows, r)
+}
+
+// mostCost returns the largest cost of a request, which all limits of the case can count.
+func (l *line) mostCost() int64 {
+	most := int64(bounds.MaxWindowN)
+	for _, named := range l.current.limits {
+		most = min(most, named.most)
+	}
+	return most
 }
 
 // take returns the row whose charge r refunds.
@@ -312,7 +340,7 @@ func (l *line) remaining(w word) []int64 {
 	for text := range strings.SplitSeq(w.text, ",") {
 		n := int64(notCompared)
 		if text != "-" {
-			n = l.count(word{column: column, text: text}, 0, bounds.MaxN)
+			n = l.count(word{column: column, text: text}, 0, bounds.MaxWindowN)
 		}
 		numbers = append(numbers, n)
 		column += len(text) + 1

@@ -33,7 +33,7 @@
 // A case is limits or a configuration, and the rows of what happens under them.
 //
 // A limit line names a limit and has the keys and values of a rule in a configuration: algo, rpu,
-// unit, burst, queue, slices, align, warmup. Only rpu is required. Adjacent limit lines are one
+// unit, zone, burst, queue, slices, align, warmup. Only rpu is required. Adjacent limit lines are one
 // decision: a request that one of them refuses is charged to none. A limit line below a row
 // starts a new case with new limits that were never used.
 //
@@ -47,17 +47,18 @@
 //
 // and, under a configuration,
 //
-//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] allowed [remaining=N,...] [wait=D]
-//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] [costs=N] allowed [remaining=N,...] [wait=D]
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] [costs=N] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
 //
-// TIME is an offset from [Start] such as 1m30s, of up to 50 years. Times may repeat, be negative,
-// and go backwards as clocks do. N is the cost of the request. ACTOR is any word; rows without one
+// TIME is an offset from [Start] such as 1m30s, or a date such as 2026-03-29T03:00:00+02:00 (RFC 3339), of
+// up to 50 years before or after Start. Times may repeat, be negative, and go backwards as clocks do. N is the cost of the request. ACTOR is any word; rows without one
 // are all of one actor.
 //
 // METHOD is in capital letters. URL is a path, optionally with a query, or a whole URL. WHO
 // describes the client: ip is its address, by default 127.0.0.1; header:NAME and cookie:NAME are
 // sent; any other, such as account, is an actor that is known without the request. lasts is how
-// long the request runs after its wait, for rules of concurrency.
+// long the request runs after its wait, for rules of concurrency. costs is what its answer turns out to
+// cost when the request ends, for rules whose cost has an answer. For answer: duration it is what lasts says.
 //
 // Only what is written is compared, and exactly:
 //
@@ -106,6 +107,7 @@ type namedLimit struct {
 	name  string
 	line  int
 	meter limit.Meter
+	most  int64 // the largest cost of a request
 }
 
 type row struct {

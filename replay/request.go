@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // Request is a request of a script, with what is known about its client.
@@ -20,6 +22,7 @@ type Request struct {
 	Actors map[string]string // by their text, as in rule.Request
 	Lasts  time.Duration     // how long it runs after its wait
 	Answer int               // the status of its answer; 0 if the script has none
+	Costs  int64             // what its answer turns out to cost; -1 if the script has none
 }
 
 // Answer is the result of a Request.
@@ -42,6 +45,7 @@ func (l *line) request(r *row) {
 		At:     time.UnixMicro(r.at).UTC(),
 		IP:     netip.AddrFrom4([4]byte{127, 0, 0, 1}),
 		Actors: map[string]string{},
+		Costs:  -1,
 	}
 	method := l.next("a method such as GET")
 	if r.request.Method = method.text; method.text == "" || strings.ToUpper(method.text) != method.text {
@@ -78,6 +82,8 @@ func (l *line) client(r *Request, key string, value word) {
 		r.Lasts = time.Duration(l.duration(value)) * time.Microsecond
 	case key == "answer":
 		r.Answer = int(l.count(value, 100, 599))
+	case key == "costs":
+		r.Costs = l.count(value, 0, bounds.MaxSettled)
 	case kind == "header":
 		r.Header = append(r.Header, name+": "+value.text)
 	case kind == "cookie":

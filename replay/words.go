@@ -140,9 +140,13 @@ func (l *words) count(w word, least, most int64) int64 {
 // maxTime keeps the moments of a script in the range of the meters.
 const maxTime = 50 * 365 * 24 * time.Hour
 
+// time reads a moment, and returns how long it is after Start.
 func (l *words) time() int64 {
 	w := l.next("a time such as 1.5s")
 	d, err := time.ParseDuration(w.text)
+	if date, wrong := time.Parse(time.RFC3339, w.text); wrong == nil {
+		d, err = date.Sub(Start), nil
+	}
 	if err != nil || d < -maxTime || d > maxTime || d%time.Microsecond != 0 {
 		l.expected("a time such as 1.5s, in whole microseconds, of up to 50 years", w)
 	}

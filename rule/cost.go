@@ -22,10 +22,29 @@ import (
 // range counts as the nearest number in range. A line that is not a whole number in digits, a line
 // of more than 64 bytes, and more than 32 lines count as 1,000,000. Otherwise a client could corrupt
 // the header to pay less.
+//
+// With an Answer, the true cost is known when the response is. Until then N is reserved: the request is
+// charged N at once, like any cost, all or nothing with its other rules. When the true cost is known, the
+// difference is debited, into debt if need be, or refunded. A response without a readable cost keeps the
+// larger of N and what was read.
 type Cost struct {
-	N      int64  // 1 to 1,000,000; 0 means 1; ignored if Header is set
+	N      int64  // 1 to 1,000,000, or to limit.Algorithm.MaxN; with an Answer to 1,000,000,000; 0 means 1; ignored if Header is set
 	Header string // in canonical form; empty means that N counts
 	Client bool   // believe the header from any peer
+
+	// Answer is the place of the true cost. Empty means that the cost is known before.
+	//
+	//	openai, anthropic, gemini       the tokens that such a response reports, streamed or not
+	//	/usage/total_tokens             a JSON pointer (RFC 6901) to a number in the response
+	//	header:NAME, trailer:NAME       a number in a field of the response
+	//	bytes                           the length of the body, as it is sent
+	//	duration                        the milliseconds until the response ends
+	Answer string
+
+	// Input, Output and Cached are what a token of each kind costs: of the request, of the response,
+	// and of the request but cached by the provider. If all are 0, each token costs 1. The sum is
+	// rounded up.
+	Input, Output, Cached float64
 }
 
 // UnmarshalText reads a cost: a number in digits, header:NAME, or client:NAME for a header that
@@ -48,13 +67,24 @@ func (c *Cost) UnmarshalText(data []byte) error {
 	return nil
 }
 
-// String returns a text that UnmarshalText reads.
+// String returns a text that UnmarshalText reads, except for a cost with an Answer or an N over 1,000,000.
 func (c Cost) String() string {
 	switch {
+	case c.Answer != "":
+		return c.answerText()
 	case c.Header == "":
 		return strconv.FormatInt(max(c.N, 1), 10)
 	case c.Client:
 		return "client:" + c.Header
 	}
 	return "header:" + c.Header
+}
+
+// answerText returns a cost with an Answer as a configuration writes it.
+func (c Cost) answerText() string {
+	text := fmt.Sprintf("{answer: %s, reserve: %d", c.Answer, max(c.N, 1))
+	if c.Input != 0 || c.Output != 0 || c.Cached != 0 {
+		text += fmt.Sprintf(", weights: {input: %v, output: %v, cached: %v}", c.Input, c.Output, c.Cached)
+	}
+	return text + "}"
 }

@@ -40,8 +40,12 @@ func (g *agreement) randomPair(name string) pair {
 	var err error
 	for range 1000 {
 		algorithm, l := algorithms[g.rnd.IntN(len(algorithms))], randomLimit(g.rnd)
+		unit := l.Unit
 		if algorithm.Called("W") && g.rnd.IntN(4) == 0 {
 			l.N = bounds.MaxN + 1 + g.rnd.Int64N(bounds.MaxWindowN-bounds.MaxN)
+		}
+		if algorithm.Called("W") && g.rnd.IntN(3) == 0 {
+			unit = g.calendar(&l)
 		}
 		var m limit.Meter
 		if m, err = algorithm.New(l); err != nil {
@@ -50,7 +54,7 @@ func (g *agreement) randomPair(name string) pair {
 		if q, ok := m.(limit.Queue); ok { // so that no request waits
 			m = schedule{q.(limit.Scripted)}
 		}
-		p := pair{limit: fmt.Sprintf("%s %+v", algorithm.Name(), l), unit: l.Unit, n: l.N}
+		p := pair{limit: fmt.Sprintf("%s %+v", algorithm.Name(), l), unit: unit, n: l.N, calendar: l.Calendar != "" || l.Zone != ""}
 		if p.a, err = g.a.Counters(name, m); err != nil {
 			g.Fatal(err)
 		}
@@ -63,6 +67,25 @@ func (g *agreement) randomPair(name string) pair {
 	return pair{}
 }
 
+// calendar gives a limit windows of the calendar, and returns their usual length. Algorithms reject zones
+// that this machine does not know.
+func (g *agreement) calendar(l *limit.Limit) (usual time.Duration) {
+	zones := []string{"", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Africa/Cairo"}
+	units := []struct {
+		calendar string
+		length   time.Duration
+	}{{"", time.Hour}, {"", day}, {"week", 7 * day}, {"month", 31 * day}, {"year", 366 * day}, {"total", day}}
+	u := units[g.rnd.IntN(len(units))]
+	l.AlignFirst, l.Unit, l.Calendar, l.Zone = false, 0, u.calendar, zones[g.rnd.IntN(len(zones))]
+	switch u.calendar {
+	case "":
+		l.Unit = u.length
+	case "total":
+		l.Zone = ""
+	}
+	return u.length
+}
+
 // longestJump keeps moments in the range of the meters, also after the largest debts.
 const longestJump = 365 * 24 * 3600 * 1e6
 
@@ -72,6 +95,8 @@ type pair struct {
 	limit string
 	unit  time.Duration
 	n     int64
+
+	calendar bool // its windows are those of the calendar
 }
 
 func (p pair) String() string { return p.limit }
@@ -121,7 +146,7 @@ func (r *round) move() {
 	case 2:
 		r.now += r.rnd.Int64N(2*unit + 1)
 	case 3:
-		r.now -= r.rnd.Int64N(unit/10 + 1)
+		r.now -= r.rnd.Int64N(r.longestBack() + 1)
 	case 4: // at an edge, or just beside it
 		r.now += []int64{unit, min(r.wait, longestJump)}[r.rnd.IntN(2)] + r.rnd.Int64N(3) - 1
 	default:
@@ -129,19 +154,51 @@ func (r *round) move() {
 	}
 }
 
+// longestBack returns how far a clock goes back, in microseconds. A store that knows only the windows around
+// a moment is not exact after a longer way back.
+func (r *round) longestBack() int64 {
+	back := r.pairs[0].unit
+	for _, p := range r.pairs {
+		if p.calendar {
+			back = min(back, p.unit)
+		}
+	}
+	return back.Microseconds() / 10
+}
+
 func (r *round) refund() {
 	i := r.rnd.IntN(len(r.made))
+	if r.rnd.IntN(2) == 0 {
+		r.refundPart(r.made[i])
+		return
+	}
 	r.a.Refund(r.made[i][0])
 	r.b.Refund(r.made[i][1])
 	r.made[i] = r.made[len(r.made)-1]
 	r.made = r.made[:len(r.made)-1]
 }
 
+// refundPart refunds a part of each charge of a request, as a cost does that is less than its reservation.
+func (r *round) refundPart(made [2][]limit.Charge) {
+	for i := range made[0] {
+		ca, cb := &made[0][i], &made[1][i]
+		part := r.rnd.Int64N(ca.Cost + 1)
+		if part == 0 {
+			continue
+		}
+		rest := ca.Cost - part
+		ca.Cost, cb.Cost = part, part
+		r.a.Refund(made[0][i : i+1])
+		r.b.Refund(made[1][i : i+1])
+		ca.Cost, cb.Cost = rest, rest
+	}
+}
+
 func (r *round) debit() {
 	p := r.pairs[r.rnd.IntN(len(r.pairs))]
 	ch := limit.Charge{Key: r.key(), Cost: 1 + r.rnd.Int64N(2*p.n+2)}
 	if r.rnd.IntN(8) == 0 {
-		ch.Cost = bounds.MaxN
+		ch.Cost = []int64{bounds.MaxN, bounds.MaxSettled}[r.rnd.IntN(2)]
 	}
 	r.latest = max(r.latest, r.now)
 	ch.Counters = p.a

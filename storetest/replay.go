@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"testing"
+	_ "time/tzdata" // the scripts need zones on every machine
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/replay"

@@ -50,6 +50,24 @@ func (s Suite) algorithms() []limit.Algorithm {
 	return s.Algorithms
 }
 
+// windows returns the algorithms of Run: beside those of the suite, fixed windows of the calendar. No year
+// ends during a test, unless it runs over New Year.
+func (s Suite) windows() []limit.Algorithm {
+	all := s.algorithms()
+	if s.Algorithms != nil {
+		return all
+	}
+	for _, calendar := range []string{"total", "year"} {
+		a := limit.FixedWindow()
+		a.Names = []string{"W of a " + calendar}
+		a.New = func(l limit.Limit) (limit.Meter, error) {
+			return limit.FixedWindow().New(limit.Limit{N: l.N, Calendar: calendar})
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
 // Run runs all tests except [Suite.Replay] and [Suite.Agree]. For each test open returns a new Store
 // without counters, and a function that returns the moment by that store's clock.
 func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now func() int64)) {
@@ -87,7 +105,7 @@ func (s Suite) Run(t *testing.T, open func(t *testing.T) (s limit.Store, now fun
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			store, now := open(t)
-			tc.run(&subject{T: t, algorithms: s.algorithms(), store: store, now: now})
+			tc.run(&subject{T: t, algorithms: s.windows(), store: store, now: now})
 		})
 	}
 }

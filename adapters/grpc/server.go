@@ -88,7 +88,7 @@ func (o Options) serve(ctx context.Context, limiter *diana.Limiter, method strin
 
 // request returns a call as the HTTP request that it is.
 func (o Options) request(ctx context.Context, method string) diana.Request {
-	path, query, _ := strings.Cut(method, "?") // a server behind a handler of unknown services may read it so
+	path, query, _ := strings.Cut(method, "?")     // a server behind a handler of unknown services may read it so
 	fields, _ := metadata.FromIncomingContext(ctx) // a copy, which becomes the header
 	r := (&http.Request{
 		Method: http.MethodPost, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header(fields), Body: http.NoBody,

@@ -175,7 +175,10 @@ func limitText(e plan.Explanation) string {
 	if r.Algorithm.Held {
 		text += " at once"
 	} else {
-		text += "/" + names.Unit(r.Limit.Unit)
+		text += "/" + names.UnitOf(r.Limit)
+	}
+	if r.Limit.Zone != "" {
+		text += " in " + legible(r.Limit.Zone)
 	}
 	if r.Wait > 0 {
 		text += ", wait " + r.Wait.String()

@@ -82,7 +82,7 @@ func startWith(t *testing.T, text, upstream string, timeouts timeouts) *running 
 	r := &running{t: t, signals: make(chan os.Signal, 2), ended: make(chan error, 1)}
 	logger := slog.New(slog.NewTextHandler(&r.log, nil))
 	elsewhere := newDiverted(timeouts, logger)
-	if r.limiter, err = (diana.Options{Logger: logger, Upstream: elsewhere.to}).New(c); err != nil {
+	if r.limiter, err = (diana.Options{Logger: logger, Upstream: elsewhere.to, Decoders: decoders()}).New(c); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere.limiter = r.limiter

@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"os"
+	_ "time/tzdata" // for rules with a zone; images of containers often have no time zones
 )
 
 func main() {

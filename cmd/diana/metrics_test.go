@@ -27,7 +27,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(diana_\\w+)(?:\\{([a-z,]+)\\})?` \\|").FindAllStringSubmatch(string(text), -1) {
 		documented[m[1]] = m[2]
 	}
-	l := newLimiter(t, "url: /\nrules: [{rpu: 5}]")
+	l := newLimiter(t, "url: /\nrules: [{rpu: 5, cost: {answer: openai}}]")
 	registry := newRegistry(l, dianaprom.NewRedisCalls())
 	withDescriptors(registry, l, func() bool { return true }) // for what it adds to the registry
 	files := writePair(t, t.TempDir(), "first", inAnHour())

@@ -14,12 +14,12 @@ import (
 // The test scripts of the example pass.
 func TestExampleScripts(t *testing.T) {
 	t.Parallel()
-	const algorithms, rules = "../../examples/replay/algorithms.replay", "../../examples/replay/rules.replay"
+	const algorithms, costs, rules = "../../examples/replay/algorithms.replay", "../../examples/replay/costs.replay", "../../examples/replay/rules.replay"
 	var out, errs bytes.Buffer
-	if status := run(t.Context(), []string{"test", algorithms, rules}, &out, &errs); status != statusGood {
+	if status := run(t.Context(), []string{"test", algorithms, costs, rules}, &out, &errs); status != statusGood {
 		t.Errorf("status %d\n%s", status, errs.String())
 	}
-	if want := algorithms + ": ok, 20 rows\n" + rules + ": ok, 18 rows\n"; out.String() != want {
+	if want := algorithms + ": ok, 23 rows\n" + costs + ": ok, 8 rows\n" + rules + ": ok, 18 rows\n"; out.String() != want {
 		t.Errorf("it prints %q, want %q", out.String(), want)
 	}
 }

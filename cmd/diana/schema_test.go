@@ -213,9 +213,18 @@ func TestSchemaAgrees(t *testing.T) {
 		},
 		"{url: /, rules: [{rpu: 1, unit: %s}]}": {
 			"second", "day", "10s", "1h30m", "1.5s", ".5s", "100ms", "5000us", "+1s", "100µs0.1s",
-			"Second", "week", "10", "10 s", "s", "-1s", "null", "[1s]", "1d", "''",
+			"Second", "week", "total", "fortnight", "10", "10 s", "s", "-1s", "null", "[1s]", "1d", "''",
 		},
-		"{url: /, rules: [{rpu: 1, algo: %s}]}": {"TB", "tb", "Token Bucket", "w", "SLIDING log", "C", "XY", "T B", "tokenbucket", "5", "null", "''"},
+		"{url: /, rules: [{rpu: 1, algo: W, %s}]}": {
+			"unit: week", "unit: month", "unit: year", "unit: total", "unit: Month", "unit: day, zone: Asia/Tokyo", "unit: month, zone: Asia/Tokyo",
+			"unit: hour, zone: UTC", "unit: total, zone: UTC", "unit: minute, zone: UTC", "zone: UTC", "unit: day, zone: ''", "unit: day, zone: 'a b'",
+			"unit: day, zone: 5", "unit: month, align: first", "unit: month, align: clock", "unit: day, zone: Asia/Tokyo, align: first",
+			"overrides: {10.0.0.0/8: {rpu: 999999999999999}}", "overrides: {10.0.0.0/8: {rpu: 1000000000000000}}",
+		},
+		"{url: /, rules: [{rpu: 999999999999999, algo: W, cost: %s}]}":              {"1000001", "999999999999999", "1000000000000000"},
+		"{url: /, rules: [{rpu: %s, algo: window}]}":                                {"999999999999999", "1000000000000000"},
+		"{url: /, rules: [{rpu: 1, algo: SW, overrides: {10.0.0.0/8: {rpu: %s}}}]}": {"1000000000", "1000000001"},
+		"{url: /, rules: [{rpu: 1, algo: %s}]}":                                     {"TB", "tb", "Token Bucket", "w", "SLIDING log", "C", "XY", "T B", "tokenbucket", "5", "null", "''"},
 		"{url: /, rules: [{rpu: 1, %s}]}": {
 			"scope: local", "scope: global", "scope: Local", "mode: shadow", "mode: on", "burst: 1", "burst: 0", "algo: LB, queue: 0", "algo: LB, queue: -1",
 			"algo: SW, slices: 2", "algo: SW, slices: 1", "algo: SW, slices: 100", "algo: SW, slices: 101", "algo: w, align: first", "algo: W, align: last",

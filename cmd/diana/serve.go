@@ -75,6 +75,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
 		return s.open(diana.Options{
 			Accept:        c.accept,
+			Decoders:      decoders(),
 			Logger:        logger,
 			OnRefusal:     logRefusal(logger),
 			RedisObserved: redis.Observe,

@@ -94,7 +94,7 @@ func openGateway(o *output, name string) (replay.Gateway, error) {
 			return replay.Answer{}, err
 		}
 		d, err := t.Take(r.At.UnixMicro(), request)
-		defer t.Leave(&d, r.Lasts.Microseconds(), r.Answer)
+		defer t.Leave(&d, simulate.Response{Lasts: r.Lasts.Microseconds(), Status: r.Answer, Bytes: r.Costs, Cost: r.Costs})
 		a := replay.Answer{Allowed: d.Allowed, Wait: d.Delayed, Retry: d.RetryAfter}
 		var divert *rule.Divert
 		for i := range d.Verdicts {

@@ -53,7 +53,7 @@ func match(old, now []*placedRule) {
 	matchBy(old, now, named, func(r *placedRule) string { return r.Name })
 	matchBy(old, now, unnamed, (*placedRule).says)
 	matchBy(old, now, func(*placedRule) bool { return true }, (*placedRule).says) // a renamed rule
-	matchBy(old, now, unnamed, func(r *placedRule) string { return fmt.Sprint(loosely(r), r.Limit.N, r.Limit.Unit) })
+	matchBy(old, now, unnamed, func(r *placedRule) string { return fmt.Sprint(loosely(r), r.Limit.N, names.UnitOf(r.Limit)) })
 	matchBy(old, now, unnamed, loosely)
 }
 
@@ -91,8 +91,8 @@ func matchBy[K comparable](old, now []*placedRule, among func(*placedRule) bool,
 func (r *placedRule) fields() []setting {
 	l := r.Limit
 	unit := ""
-	if l.Unit != 0 {
-		unit = names.Unit(l.Unit)
+	if !unitless(l) {
+		unit = names.UnitOf(l)
 	}
 	return []setting{
 		plainSetting("url", r.url.String()),
@@ -100,6 +100,7 @@ func (r *placedRule) fields() []setting {
 		plainSetting("algo", r.Algorithm.Name()),
 		plainSetting("rpu", strconv.FormatInt(l.N, 10)),
 		plainSetting("unit", unit),
+		plainSetting("zone", l.Zone),
 		plainSetting("burst", orRPU(l.Burst)),
 		plainSetting("queue", orRPU(l.Queue)),
 		plainSetting("slices", strconv.FormatInt(cmp.Or(l.Slices, bounds.DefaultSlices), 10)),
@@ -114,6 +115,9 @@ func (r *placedRule) fields() []setting {
 		setting{key: "divert", shown: legible(r.divert.String()), is: divertText(r.divert)},
 	}
 }
+
+// unitless reports whether a limit counts concurrent requests.
+func unitless(l limit.Limit) bool { return l.Unit == 0 && l.Calendar == "" }
 
 // orRPU returns a burst or queue in the words of a configuration.
 func orRPU(n int64) string {
@@ -194,14 +198,14 @@ func (r *placedRule) says() saying {
 func (r *placedRule) added(counters string) string {
 	var parts []string
 	if r.Name != "" {
-		rate := fmt.Sprintf("%s %d per %s", r.Algorithm.Name(), r.Limit.N, names.Unit(r.Limit.Unit))
-		if r.Limit.Unit == 0 {
+		rate := fmt.Sprintf("%s %d per %s", r.Algorithm.Name(), r.Limit.N, names.UnitOf(r.Limit))
+		if unitless(r.Limit) {
 			rate = fmt.Sprintf("%s %d at once", r.Algorithm.Name(), r.Limit.N)
 		}
 		parts = append(parts, legible(r.url.String()), legible(r.ActorText()), rate)
 	}
 	usual := placedRule{url: r.url, Rule: rule.Rule{
-		Actor: r.Actor, Algorithm: r.Algorithm, Limit: limit.Limit{N: r.Limit.N, Unit: r.Limit.Unit},
+		Actor: r.Actor, Algorithm: r.Algorithm, Limit: limit.Limit{N: r.Limit.N, Unit: r.Limit.Unit, Calendar: r.Limit.Calendar},
 	}}
 	fields := r.fields()
 	for i, f := range usual.fields() {

@@ -215,7 +215,7 @@ func TestFolderIsConfiguration(t *testing.T) {
 	for _, r := range l.Status().Rules {
 		names = append(names, r.Name)
 	}
-	if want := []string{"/ ip TB 50/second", "weekly quota", "codes", "POST /login ip CD 5/minute"}; !slices.Equal(names, want) {
+	if want := []string{"/ ip TB 50/second", "quota", "codes", "POST /login ip CD 5/minute"}; !slices.Equal(names, want) {
 		t.Errorf("rules %q, want %q", names, want)
 	}
 }

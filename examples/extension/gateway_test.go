@@ -87,8 +87,8 @@ func TestGateway(t *testing.T) {
 	if w.Code != 200 {
 		t.Errorf("another tenant: %d, want 200", w.Code)
 	}
-	if policy := w.Header().Get("RateLimit-Policy"); !strings.Contains(policy, `"weekly quota";q=500000;w=604800`) {
-		t.Errorf("the policy is %s, want a quota of a week", policy)
+	if policy := w.Header().Get("RateLimit-Policy"); !strings.Contains(policy, `"quota";q=500000;w=1209600`) {
+		t.Errorf("the policy is %s, want a quota of a fortnight", policy)
 	}
 
 	// Without Redis each gateway continues with what it knows: a pausing actor still pauses,
@@ -106,14 +106,14 @@ func TestGateway(t *testing.T) {
 // A client without a valid token is refused, and the rule counts its address.
 func TestGatewayWithoutTenant(t *testing.T) {
 	t.Parallel()
-	_, h := gateway(t, "{url: /, rules: [{actor: tenant, unit: week, rpu: 3, algo: CD}]}")
+	_, h := gateway(t, "{url: /, rules: [{actor: tenant, unit: fortnight, rpu: 3, algo: CD}]}")
 	for i, token := range []string{"", "wrong", sign(testKey[:31], hs256, `{"tenant":"acme","exp":9e9}`)} {
 		if w := ask(h, "GET", "/", token); w.Code != 401 || w.Header().Get("WWW-Authenticate") == "" {
 			t.Errorf("request %d: %d, want 401", i, w.Code)
 		}
 	}
-	if w := ask(h, "GET", "/", "wrong"); w.Code != 503 || !strings.HasPrefix(w.Header().Get("Retry-After"), "604") {
-		t.Errorf("the fourth: %d, to be repeated in %s s, want 503 and a week", w.Code, w.Header().Get("Retry-After"))
+	if w := ask(h, "GET", "/", "wrong"); w.Code != 503 || !strings.HasPrefix(w.Header().Get("Retry-After"), "1209") {
+		t.Errorf("the fourth: %d, to be repeated in %s s, want 503 and a fortnight", w.Code, w.Header().Get("Retry-After"))
 	}
 	if w := ask(h, "GET", "/", of("acme")); w.Code != 200 {
 		t.Errorf("a tenant from there: %d, want 200", w.Code)
@@ -123,7 +123,7 @@ func TestGatewayWithoutTenant(t *testing.T) {
 // A caller without an HTTP request names the tenant itself.
 func TestTenantByName(t *testing.T) {
 	t.Parallel()
-	l, _ := gateway(t, "{url: /, rules: [{actor: tenant, unit: week, rpu: 1, algo: cool-down}]}")
+	l, _ := gateway(t, "{url: /, rules: [{actor: tenant, unit: fortnight, rpu: 1, algo: cool-down}]}")
 	for i, tenant := range []string{"acme", "umbrella", "acme"} {
 		d, err := l.Take(context.Background(), diana.Request{Path: "/", Actors: map[string]string{"tenant": tenant}})
 		if err != nil || d.Allowed != (i < 2) {
@@ -196,7 +196,7 @@ func TestFolderInForce(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, "team.yaml"), fmt.Appendf(nil, "{url: /, rules: [{name: %s, actor: tenant, unit: week, rpu: 3, algo: CD}]}", name), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "team.yaml"), fmt.Appendf(nil, "{url: /, rules: [{name: %s, actor: tenant, unit: fortnight, rpu: 3, algo: CD}]}", name), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

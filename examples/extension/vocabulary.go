@@ -14,7 +14,7 @@ func vocabulary() config.Vocabulary {
 	v := config.DefaultVocabulary()
 	v.Algorithms = append(v.Algorithms, coolDown())
 	v.Actors = append(v.Actors, tenant())
-	v.Units["week"] = 7 * 24 * time.Hour
+	v.Units["fortnight"] = 14 * 24 * time.Hour
 	v.Sources = append(v.Sources, folders())
 	return v
 }

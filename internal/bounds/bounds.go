@@ -14,8 +14,8 @@ const (
 	MaxUnit = 744 * time.Hour // 31 days
 
 	// MaxWindowN is the bound of a fixed window. It holds more than the other algorithms, because its state
-	// is a plain count.
-	MaxWindowN    = 1<<32 - 1
+	// is a plain count. A number in a structured field of HTTP can be as large.
+	MaxWindowN    = 999_999_999_999_999
 	MaxWindowUnit = 366 * 24 * time.Hour
 
 	MaxWarmup    = 10 * time.Minute
@@ -26,11 +26,23 @@ const (
 	DefaultSlices = 10
 )
 
+// Bounds of time, in microseconds.
+const (
+	// EndOfTime is later than every moment: in the year 2255. Doubles hold moments exactly until then.
+	EndOfTime = 1 << 53
+
+	// Forever is the wait for what no time brings. It is 142 years, and no sum with a moment overflows.
+	Forever = 1 << 52
+)
+
 // Bounds of a rule.
 const (
 	MaxActors = 3 // that a rule combines
 	MaxCost   = 1_000_000
-	MaxWait   = 10 * time.Minute // of a request that waits; in a leaky bucket MaxQueueWait counts
+	// MaxSettled is the largest cost that becomes known with a response. A structured field can say it, and
+	// a double holds it exactly.
+	MaxSettled = 999_999_999_999_999
+	MaxWait    = 10 * time.Minute // of a request that waits; in a leaky bucket MaxQueueWait counts
 
 	MinBandwidth = 1_000 // bytes a second
 	MaxBandwidth = 1_000_000_000

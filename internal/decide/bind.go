@@ -117,7 +117,7 @@ func (b *binder) local(r *plan.Rule, elsewhere bool) (c any, m limit.Meter, err 
 		return nil, nil, nil
 	case r.OnError == rule.Closed:
 		none := r.Limit
-		none.N, none.Unit = 0, time.Second // Redis may be back soon
+		none.N, none.Unit, none.Calendar, none.Zone = 0, time.Second, "", "" // Redis may be back soon
 		if m, err = r.Algorithm.New(none); err != nil {
 			return nil, nil, err
 		}

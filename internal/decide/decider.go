@@ -160,7 +160,7 @@ func (d *Decider) begin(r *rule.Request) *Evaluation {
 	e := d.pool.Get().(*Evaluation)
 	e.limits, e.down = d.inForce()
 	e.request = *r
-	e.held, e.refundable, e.named, e.waited = false, false, false, ""
+	e.held, e.refundable, e.named, e.settles, e.waited, e.status = false, false, false, false, "", 0
 	e.Allowed, e.Degraded, e.RetryAfter, e.Delayed, e.Verdicts = true, false, 0, 0, e.Verdicts[:0]
 	return e
 }

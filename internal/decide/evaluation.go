@@ -55,6 +55,8 @@ type Evaluation struct {
 	queues     bool // a leaky bucket may schedule the request
 	waits      bool // a rule has a wait
 	takesSlots bool // a rule counts slots
+	settles    bool // a rule charges by what the response costs
+	status     int  // of the response, if the rules that do not count it have refunded; else 0
 	named      bool // the request names its rules, see findNamed
 	exempt     bool // a rule skips the request: its verdict has no Rule
 	sampler    refusals.Sampler
@@ -133,6 +135,7 @@ func (e *Evaluation) fill(now int64) {
 		e.waits = e.waits || b.wait > 0
 		e.queues = e.queues || b.schedules
 		e.takesSlots = e.takesSlots || r.Algorithm.Held
+		e.settles = e.settles || r.Cost.Answer != ""
 		cost := e.cost(i, r)
 		key := e.keys[from:] // stays as it is, also if e.keys moves to a larger array
 		o := origin{rule: r, index: i, shadow: r.Shadow}

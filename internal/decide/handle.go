@@ -27,7 +27,7 @@ func (h *Handle) Done() {
 // SetStatus refunds the request under rules that do not count that status of its response.
 func (h *Handle) SetStatus(status int) {
 	if e := h.Evaluation(); e != nil && e.refundable {
-		e.refundable = false
+		e.refundable, e.status = false, status
 		e.refund(status)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -154,8 +155,13 @@ func (e *Evaluation) report(now int64, counted bool) {
 			}
 			v.Outcome = c.list[i].Outcome
 			if v.Refused() {
-				never = never || e.limits.bound[r.Slot].never(r, now, c.list[i].Cost)
-				e.RetryAfter = max(e.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
+				b, wait := &e.limits.bound[r.Slot], v.Wait
+				ends := !endless(v.Outcome)
+				if !ends && s == 0 && b.elsewhere {
+					ends, wait = true, time.Second.Microseconds() // Redis may be back soon
+				}
+				never = never || !ends || b.never(r, now, c.list[i].Cost)
+				e.RetryAfter = max(e.RetryAfter, time.Duration(max(wait, 1))*time.Microsecond)
 			}
 			if !counted {
 				continue
@@ -179,6 +185,9 @@ func (e *Evaluation) report(now int64, counted bool) {
 		e.rules = slices.DeleteFunc(e.rules, func(r *plan.Rule) bool { return r == nil })
 	}
 }
+
+// endless reports whether no time ends the wait of a refusal, because its limit is a total.
+func endless(o limit.Outcome) bool { return o.Wait > bounds.Forever/2 }
 
 // noteRefusal records an actor that a rule has refused, or would have refused, if it is in the sample.
 func (e *Evaluation) noteRefusal(r *plan.Rule, key []byte, now int64) {

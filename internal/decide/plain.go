@@ -18,7 +18,7 @@ type plainCharges [usual]limit.Charge
 // request waits for it, and its charges stay.
 func (b *bound) countsPlainly(r *plan.Rule) bool {
 	return !b.elsewhere && b.local != nil && b.wait == 0 && !b.schedules && !r.Algorithm.Held &&
-		len(r.Charge) == 0 && r.Cost.Header == ""
+		len(r.Charge) == 0 && r.Cost.Header == "" && r.Cost.Answer == ""
 }
 
 // take decides about the request of e and charges it. It reports false, and has charged nothing, if
@@ -44,7 +44,7 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 			e.overflowed(r, now)
 		}
 		if v.Refused() {
-			never = never || e.limits.bound[r.Slot].never(r, now, ch.Cost)
+			never = never || e.limits.bound[r.Slot].never(r, now, ch.Cost) || endless(v.Outcome)
 			e.RetryAfter = max(e.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
 		}
 		if !v.Allowed { // before the tally counts it, see refusals.Log.Note

@@ -5,6 +5,7 @@ package decide
 import (
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -25,7 +26,7 @@ const bothForSlots = 3 * time.Second
 // bothUntil returns the moment until which both stores decide for a rule, or 0. forgot is the
 // moment when Redis was found to have lost its memory, or 0.
 func bothUntil(r *plan.Rule, forgot int64) int64 {
-	unit := r.Limit.Unit
+	unit := unitOf(r)
 	if r.Algorithm.Held {
 		unit = bothForSlots - detectionGap
 	}
@@ -33,6 +34,15 @@ func bothUntil(r *plan.Rule, forgot int64) int64 {
 		return 0
 	}
 	return forgot + (unit + detectionGap).Microseconds()
+}
+
+// unitOf returns the unit of a rule. For a unit of the calendar it returns one that is longer than any
+// wait.
+func unitOf(r *plan.Rule) time.Duration {
+	if r.Limit.Calendar != "" {
+		return bounds.MaxUnit
+	}
+	return r.Limit.Unit
 }
 
 // share returns the part of a limit that one of so many gateways may use: at least one request of

@@ -26,7 +26,12 @@ func newRecord(name string) *record {
 
 // Counts are the decisions of a rule by kind. A request that one rule refuses counts as refused
 // under that rule and under no other.
-type Counts struct{ Allowed, Refused, ShadowRefused, Delayed int64 }
+type Counts struct {
+	Allowed, Refused, ShadowRefused, Delayed int64
+
+	Saturated int64 // debits of which the state could not hold all
+	Unsettled int64 // responses without a cost that could be read
+}
 
 // tally holds the counts of a rule in parts of one cache line each; otherwise cores would contend
 // for one line. An Evaluation, which mostly stays on one core, counts in one of the parts. The first
@@ -35,9 +40,9 @@ type Counts struct{ Allowed, Refused, ShadowRefused, Delayed int64 }
 type tally struct{ parts atomic.Pointer[[]part] }
 
 type part struct {
-	allowed, refused, shadowRefused, delayed, overflow atomic.Int64
+	allowed, refused, shadowRefused, delayed, overflow, saturated, unsettled atomic.Int64
 
-	_ [64 - 5*8]byte
+	_ [64 - 7*8]byte
 }
 
 // part returns the nth part; n may be any number.
@@ -72,6 +77,8 @@ func (t *tally) counts() (c Counts) {
 		c.Refused += p.refused.Load()
 		c.ShadowRefused += p.shadowRefused.Load()
 		c.Delayed += p.delayed.Load()
+		c.Saturated += p.saturated.Load()
+		c.Unsettled += p.unsettled.Load()
 	}
 	return c
 }

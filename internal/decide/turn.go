@@ -288,7 +288,7 @@ func refuse(ch *limit.Charge, wait int64) {
 // spacing returns how long after the head of a queue a waiter with so many in front can proceed, at
 // the earliest. A limit with a burst refills one by one, and a window as a whole.
 func spacing(r *plan.Rule, ahead int64) int64 {
-	unit := r.Limit.Unit.Microseconds()
+	unit := unitOf(r).Microseconds()
 	if r.Algorithm.Held {
 		return 0 // slots are released at any time
 	}

@@ -15,7 +15,7 @@ import (
 //   - the URL of the entry,
 //   - the rule's own name, or its number among the rules of the entry that have no name and
 //     the same shape,
-//   - the shape: algorithm, unit and actor,
+//   - the shape: algorithm, unit, time zone and actor,
 //   - the version of the states.
 //
 // The limit is not part of the name, so a changed limit applies to what is already used.
@@ -71,17 +71,23 @@ func Identities(entries []rule.Entry) []string {
 	return list
 }
 
-// Shape returns a text that is equal for two rules with the same algorithm, unit and actor.
+// Shape returns a text that is equal for two rules with the same algorithm, unit, time zone and actor.
 // If rules of one entry have no name and the same shape, only their order distinguishes their
 // counters.
 func Shape(r *rule.Rule) string { return string(appendShape(nil, r)) }
 
 func appendShape(b []byte, r *rule.Rule) []byte {
 	b = append(strconv.AppendQuote(b, r.Algorithm.Name()), ' ')
-	if r.Algorithm.Uses("unit") {
-		b = append(b, r.Limit.Unit.String()...)
-	} else {
+	switch l := r.Limit; {
+	case !r.Algorithm.Uses("unit"):
 		b = append(b, '-')
+	case l.Calendar != "":
+		b = append(b, l.Calendar...)
+	default:
+		b = append(b, l.Unit.String()...)
+	}
+	if r.Limit.Zone != "" {
+		b = strconv.AppendQuote(append(b, ' '), r.Limit.Zone)
 	}
 	b = append(b, " ["...)
 	if len(r.Actor) == 0 {

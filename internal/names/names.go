@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -18,6 +19,17 @@ func Units() map[string]time.Duration {
 		"hour":   time.Hour,
 		"day":    24 * time.Hour,
 	}
+}
+
+// Calendars returns the units that are no length of time, see limit.Limit.Calendar.
+func Calendars() []string { return []string{"week", "month", "year", "total"} }
+
+// UnitOf returns the unit of a limit in the words of a configuration.
+func UnitOf(l limit.Limit) string {
+	if l.Calendar != "" {
+		return l.Calendar
+	}
+	return Unit(l.Unit)
 }
 
 // Unit returns a unit of time in the words of a configuration: its name, or a duration.
@@ -92,7 +104,7 @@ func appendDescription(b []byte, url rule.Pattern, r *rule.Rule) []byte {
 	b = append(append(b, r.Algorithm.Name()...), ' ')
 	b = strconv.AppendInt(b, r.Limit.N, 10)
 	if r.Algorithm.Uses("unit") {
-		b = append(append(b, '/'), Unit(r.Limit.Unit)...)
+		b = append(append(b, '/'), UnitOf(r.Limit)...)
 	}
 	return b
 }

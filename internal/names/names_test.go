@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	_ "time/tzdata" // the tests need zones on every machine
 
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/limit"
@@ -61,5 +62,23 @@ func TestRulesAreUnique(t *testing.T) {
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// The names of counters of the calendar are in Redis too. They have the unit and the zone.
+func TestCountersOfCalendars(t *testing.T) {
+	t.Parallel()
+	for want, l := range map[string]limit.Limit{
+		`number 1 "/" "W" month ["all"] "calendar"`:                      {N: 1, Calendar: "month"},
+		`number 1 "/" "W" total ["all"] "calendar"`:                      {N: 1, Calendar: "total"},
+		`number 1 "/" "W" week "Asia/Tokyo" ["all"] "calendar"`:          {N: 1, Calendar: "week", Zone: "Asia/Tokyo"},
+		`number 1 "/" "W" 24h0m0s "America/New_York" ["all"] "calendar"`: {N: 1, Unit: 24 * time.Hour, Zone: "America/New_York"},
+		`number 1 "/" "W" 24h0m0s ["all"] "1"`:                           {N: 1, Unit: 24 * time.Hour},
+		`number 1 "/" "W" 24h0m0s ["all"] "2"`:                           {N: 1e12, Unit: 24 * time.Hour},
+	} {
+		r := rule.Rule{Algorithm: limit.FixedWindow(), Limit: l}
+		if got := names.Counters([]rule.Entry{{URL: rule.Pattern{Path: "/"}, Rules: []rule.Rule{r}}}); got[0] != want {
+			t.Errorf("got  %s\nwant %s", got[0], want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package plan
 import (
 	"fmt"
 
+	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/limit"
@@ -16,13 +17,15 @@ import (
 type Rule struct {
 	*rule.Rule
 
-	Index    int          // in Set.Rules; a variant has the Index of its rule
-	Slot     int          // unique among rules and variants: Index, or a number behind all rules
-	URL      rule.Pattern // of the entry
-	Divert   *rule.Divert // of the entry
-	Meter    limit.Meter  // for Limit
-	Counters string       // name of the counters: equal in two Sets if the counts mean the same
+	Index    int           // in Set.Rules; a variant has the Index of its rule
+	Slot     int           // unique among rules and variants: Index, or a number behind all rules
+	URL      rule.Pattern  // of the entry
+	Divert   *rule.Divert  // of the entry
+	Meter    limit.Meter   // for Limit
+	Counters string        // name of the counters: equal in two Sets if the counts mean the same
+	Source   answer.Source // of Cost.Answer
 
+	weights    weights
 	identity   string // Counters without the version of the states
 	who        []chain
 	exceptions *exceptions // nil: none
@@ -35,7 +38,7 @@ func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 		r.Scope = rule.Local
 	}
 	r.Cost.N = max(r.Cost.N, 1)
-	c := &Rule{Rule: &r, URL: e.URL, Divert: e.Divert}
+	c := &Rule{Rule: &r, URL: e.URL, Divert: e.Divert, weights: weightsOf(r.Cost)}
 	if r.Algorithm.New == nil {
 		return nil, fmt.Errorf("there is no algorithm")
 	}
@@ -48,6 +51,11 @@ func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 	}
 	if len(r.Charge) > 0 && !r.Algorithm.Uses("charge") {
 		return nil, fmt.Errorf("charge is %v, expected none for an algorithm without it", r.Charge)
+	}
+	if r.Cost.Answer != "" {
+		if c.Source, err = answer.ParseSource(r.Cost.Answer); err != nil {
+			return nil, fmt.Errorf("cost: answer: %w", err)
+		}
 	}
 	c.Counters = names.CountersOf(identity, c.Meter)
 	c.identity = c.Counters[:len(identity)] // the same text in the same memory

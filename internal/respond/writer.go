@@ -29,6 +29,8 @@ type Watch struct {
 	// Store, whose clock also times the others.
 	Paces []Pace
 	Store *memstore.Store
+
+	Bill *Bill // nil: the response does not say what it costs
 }
 
 // Serve has next answer the request through a ResponseWriter that is watched. That ResponseWriter
@@ -39,8 +41,15 @@ func (x Watch) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 		a.paced = newPaced(a.ctx, w, x.Store, x.Paces)
 		a.buffer = bufio.NewWriterSize(a.paced, bufferSize)
 	}
+	if x.Bill != nil {
+		a.bill = &billing{Bill: x.Bill, left: -1}
+		a.head = r.Method == http.MethodHead
+	}
+	returned := false
+	defer func() { a.end(returned) }()
 	next.ServeHTTP(a.abilities(), r)
 	a.finish()
+	returned = true
 }
 
 // writer is the ResponseWriter of a response that is watched.
@@ -51,6 +60,9 @@ type writer struct {
 	status    int             // 0 until it is known
 	paced     *paced          // nil: the response has no bandwidth
 	buffer    *bufio.Writer   // in front of paced
+	bill      *billing        // nil: the response does not say what it costs
+	head      bool            // the request's method is HEAD
+	flushed   bool            // the client may wait for each piece
 }
 
 // abilities returns a as a type with the optional interfaces of w. Programs find out by the type
@@ -114,6 +126,9 @@ func (a *writer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 	if a.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		a.answered(status)
+		if a.bill != nil {
+			a.bill.begin(a.Header(), a.head || status == http.StatusNoContent || status == http.StatusNotModified)
+		}
 	}
 }
 
@@ -132,8 +147,27 @@ func (a *writer) begin() {
 	}
 }
 
-func (a *writer) Write(b []byte) (int, error) {
+func (a *writer) Write(b []byte) (n int, err error) {
 	a.begin()
+	if a.bill == nil {
+		return a.write(b)
+	}
+	if !a.bill.read(b) {
+		n, err = a.write(b)
+	} else if n, err = a.write(b[:len(b)-1]); err == nil { // the client does not get the last byte before it is charged
+		if a.flushed {
+			_ = a.flush()
+		}
+		a.bill.settle()
+		var last int
+		last, err = a.write(b[len(b)-1:])
+		n += last
+	}
+	a.bill.failed = a.bill.failed || err != nil
+	return n, err
+}
+
+func (a *writer) write(b []byte) (int, error) {
 	if a.paced != nil {
 		return a.buffer.Write(b)
 	}
@@ -146,6 +180,9 @@ func (a *writer) ReadFrom(from io.Reader) (n int64, err error) {
 	writer := struct{ io.Writer }{a}
 	if a.paced != nil {
 		return io.CopyBuffer(writer, from, make([]byte, a.paced.chunk()))
+	}
+	if a.bill != nil {
+		return io.Copy(writer, from)
 	}
 	if a.status == 0 {
 		if n, err = io.Copy(writer, io.LimitReader(from, sniffed)); n < sniffed || err != nil {
@@ -162,6 +199,11 @@ func (a *writer) Flush() { _ = a.FlushError() }
 // FlushError is Flush for http.ResponseController.
 func (a *writer) FlushError() error {
 	a.begin()
+	a.flushed = true
+	return a.flush()
+}
+
+func (a *writer) flush() error {
 	if a.paced != nil {
 		if err := a.buffer.Flush(); err != nil {
 			return err
@@ -192,6 +234,9 @@ func (a hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err == nil && a.status == 0 {
 		a.answered(http.StatusSwitchingProtocols)
 	}
+	if err == nil && a.bill != nil {
+		a.bill.failed = true // nobody reads what is sent
+	}
 	return conn, rw, err
 }
 
@@ -208,4 +253,13 @@ func (a *writer) finish() {
 		a.paced.last = true
 		_ = a.buffer.Flush() // a client that has disconnected needs no response
 	}
+}
+
+// end ends the bill of the response, also after a panic. A client that has disconnected did not get all.
+func (a *writer) end(returned bool) {
+	if a.bill == nil {
+		return
+	}
+	a.bill.failed = a.bill.failed || a.ctx.Err() != nil
+	a.bill.end(a.Header(), returned)
 }

@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -48,6 +49,31 @@ func read(line string) string {
 		}
 	}
 	return strings.ReplaceAll(text, "whole ", "whole")
+}
+
+// A line can have the size of the answer, and what it has cost.
+func TestCosts(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		line        string
+		bytes, cost int64
+	}{
+		{`1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200 2326 "-" "curl/8"`, 2326, Unknown},
+		{`1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200 2326`, 2326, Unknown},
+		{`1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200 -`, Unknown, Unknown},
+		{`1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.1" 200`, Unknown, Unknown},
+		{`{"ts":1646861401,"method":"GET","path":"/a","body_bytes_sent":7,"total_tokens":"27"}`, 7, 27},
+		{`{"ts":1646861401,"method":"GET","path":"/a","bytes":"7","tokens":-3}`, 7, Unknown},
+		{`{"ts":1646861401,"method":"GET","path":"/a","size":1.5,"cost":0}`, Unknown, 0},
+		{`time=2026-01-02T03:04:05Z level=INFO msg=request method=GET path=/a status=200 bytes=12 cost=900`, 12, 900},
+		{`{"ts":1646861401,"method":"GET","path":"/a","cost":99999999999999999999}`, Unknown, math.MaxInt64},
+	} {
+		e := Entry{Headers: make([]string, len(testNames.Headers))}
+		p := parser{names: testNames}
+		if k, why := p.parse(tc.line, &e); k != request || e.Bytes != tc.bytes || e.Cost != tc.cost {
+			t.Errorf("%s: %v %s, bytes %d, cost %d, want %d and %d", tc.line, k, why, e.Bytes, e.Cost, tc.bytes, tc.cost)
+		}
+	}
 }
 
 func TestLines(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/diana-limiter/diana/internal/httptext"
 )
 
 // readCombined reads
@@ -41,6 +43,10 @@ func readCombined(line string, names *Names, when *clock, e *Entry) (kind, strin
 	}
 	if e.Status, ok = digits(rest[1:4]); !ok || len(rest) > 4 && rest[4] != ' ' {
 		return broken, "expected a status after the request"
+	}
+	size, _, _ := strings.Cut(strings.TrimPrefix(rest[4:], " "), " ")
+	if n, ok := httptext.Whole(size); ok {
+		e.Bytes = n
 	}
 	if names.referer >= 0 || names.agent >= 0 || names.forwards >= 0 {
 		readQuotedHeaders(rest[4:], names, e)

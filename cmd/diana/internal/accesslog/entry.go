@@ -34,6 +34,8 @@ type Entry struct {
 	Host   string // "" if unknown
 	Remote string // address of the client; "" if unknown
 	Status int    // of the answer; 0 if unknown
+	Bytes  int64  // of the answer's body; Unknown if the line does not say it
+	Cost   int64  // what the answer turned out to cost, such as its tokens; Unknown if the line does not say it
 
 	// Account and Device are what diana serve found; "" if it found none, or if another program
 	// wrote the line.
@@ -48,7 +50,7 @@ type Entry struct {
 	read int64 // bytes of text that were read up to this entry, of all files
 }
 
-// Unknown is the Duration of an Entry whose line has none.
+// Unknown is the Duration, Bytes or Cost of an Entry whose line has none.
 const Unknown = -1
 
 // Names are the headers to read, in the spelling of http.CanonicalHeaderKey.

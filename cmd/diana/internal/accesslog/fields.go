@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"strings"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/httptext"
 )
 
 // fields is what a line of keys and values says: the values of the known keys, and headers.
@@ -127,12 +129,21 @@ func (f *fields) details(e *Entry) {
 	if f.has(statusField) && len(f.values[statusField]) == 3 {
 		e.Status, _ = digits(f.values[statusField])
 	}
+	e.Bytes, e.Cost = f.number(bytesField), f.number(costField)
 	switch {
 	case f.has(durationField):
 		e.Duration = durationOf(f.values[durationField], time.Second)
 	case f.has(millisField):
 		e.Duration = durationOf(f.values[millisField], time.Millisecond)
 	}
+}
+
+// number returns a whole number, or Unknown.
+func (f *fields) number(of field) int64 {
+	if n, ok := httptext.Whole(f.values[of]); ok && f.has(of) {
+		return n
+	}
+	return Unknown
 }
 
 // start fills in when the request came. A line with a time was written when the request ended.

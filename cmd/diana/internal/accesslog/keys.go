@@ -18,6 +18,8 @@ const (
 	statusField
 	durationField // in seconds, or text with a unit
 	millisField   // a duration in milliseconds
+	bytesField
+	costField
 	messageField
 	accountField
 	deviceField
@@ -44,6 +46,8 @@ var Keys = []struct {
 	{"status", []string{"status", "status_code"}, statusField},
 	{"duration", []string{"request_time", "duration", "latency"}, durationField},
 	{"duration", []string{"duration_ms", "latency_ms"}, millisField},
+	{"bytes", []string{"body_bytes_sent", "bytes_sent", "bytes", "size"}, bytesField},
+	{"cost", []string{"cost", "tokens", "total_tokens"}, costField},
 	{"message", []string{"msg"}, messageField},
 	{"account", []string{"account"}, accountField},
 	{"device", []string{"device"}, deviceField},

@@ -110,7 +110,7 @@ func (c *Count) evaluate(e *accesslog.Entry, r diana.Request) (diana.Decision, e
 
 // leave ends a request.
 func (c *Count) leave(d *diana.Decision, e *accesslog.Entry) {
-	c.simulation.Leave(d, max(e.Duration, 0), e.Status)
+	c.simulation.Leave(d, Response{Lasts: max(e.Duration, 0), Status: e.Status, Bytes: e.Bytes, Cost: e.Cost})
 }
 
 // actorsOf returns the actors that a line of diana serve names. The line does not name the source

@@ -4,6 +4,7 @@ package simulate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,8 @@ type seen struct {
 	homeless int64 // without an address
 
 	unanswered int64 // without a status
+	sizeless   int64 // without the size of the answer
+	costless   int64 // without a cost of the answer
 	own        int64
 }
 
@@ -64,6 +67,12 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	}
 	if e.Status == 0 {
 		s.unanswered++
+	}
+	if e.Bytes == accesslog.Unknown {
+		s.sizeless++
+	}
+	if e.Cost == accesslog.Unknown {
+		s.costless++
 	}
 	if !plan.ClientIP(&rule.Identity{}, r).IsValid() {
 		s.homeless++
@@ -136,15 +145,25 @@ func (s *seen) has(a rule.Actor) bool {
 func (s *seen) notes(of *Count) (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	held, global, quick, charged := false, false, false, false
+	missing := map[string]int64{} // requests whose cost is unknown, by what the line lacks
 	status := of.simulation.limiter.Status().Rules
 	for i, r := range rulesOf(of.config) {
 		held = held || r.Algorithm.Held
 		charged = charged || len(r.Charge) > 0
 		global = global || r.Scope == rule.Global
+		switch r.Cost.Answer {
+		case "":
+		case "duration":
+			missing["duration"] = s.unending
+		case "bytes":
+			missing["size of the answer"] = s.sizeless
+		default:
+			missing["cost of the answer"] = s.costless
+		}
 		if r.Wait > 0 {
 			add("%q is evaluated without its wait: it refuses every request over the limit.", status[i].Name)
 		}
-		quick = quick || r.Algorithm.Uses("unit") && r.Limit.Unit < 10*time.Second
+		quick = quick || r.Algorithm.Uses("unit") && r.Limit.Calendar == "" && r.Limit.Unit < 10*time.Second
 		for _, a := range r.Actor {
 			if missing := s.missing(a, &of.config.Identity); len(missing) > 0 {
 				add("%q counts by %s: no line has %s, so it counts by address.", status[i].Name, a, strings.Join(missing, " or "))
@@ -162,6 +181,11 @@ func (s *seen) notes(of *Count) (notes []string) {
 	}
 	if s.unanswered > 0 && charged {
 		add("%d of %d requests have no status: they stay counted under rules with charge.", s.unanswered, s.n)
+	}
+	for _, what := range slices.Sorted(maps.Keys(missing)) {
+		if n := missing[what]; n > 0 {
+			add("%d of %d requests have no %s: they keep their reservation under rules with answer.", n, s.n, what)
+		}
 	}
 	if of.simulation.early > 0 {
 		add("More than %d requests were in flight at once: %d of them were ended too early.", mostInside, of.simulation.early)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -75,31 +76,60 @@ func (s *Simulation) Take(at int64, r diana.Request) (diana.Decision, error) {
 	return s.limiter.Take(context.Background(), r) // fails only if a request waits
 }
 
-// Leave ends a request. lasts is its duration after the wait, in microseconds. status is that of
-// its answer, or 0 if it is unknown.
-func (s *Simulation) Leave(d *diana.Decision, lasts int64, status int) {
-	until := s.now.UnixMicro() + d.Delayed.Microseconds() + lasts
+// Response is the response to a request, as far as it is known.
+type Response struct {
+	Lasts  int64 // microseconds that the request runs after its wait
+	Status int   // 0: unknown
+	Bytes  int64 // accesslog.Unknown: unknown
+	Cost   int64 // what the response says it has cost; accesslog.Unknown: unknown
+}
+
+// Leave ends a request with a response.
+func (s *Simulation) Leave(d *diana.Decision, r Response) {
+	until := s.now.UnixMicro() + d.Delayed.Microseconds() + r.Lasts
 	if until <= s.now.UnixMicro() || !holds(d) {
-		end(d, status)
+		r.end(d)
 		return
 	}
 	if len(s.inside) >= mostInside {
 		s.endFirst()
 		s.early++
 	}
-	heap.Push(&s.inside, stay{until, *d, status})
+	heap.Push(&s.inside, stay{until, *d, r})
 }
 
 func (s *Simulation) endFirst() {
 	first := heap.Pop(&s.inside).(stay)
-	end(&first.decision, first.status)
+	if end := time.UnixMicro(first.until); end.After(s.now) {
+		s.now = end // the moment of what the response costs
+	}
+	first.response.end(&first.decision)
 }
 
-func end(d *diana.Decision, status int) {
-	if status != 0 {
-		d.SetStatus(status)
+// end ends a request.
+func (r *Response) end(d *diana.Decision) {
+	if r.Status != 0 {
+		d.SetStatus(r.Status)
+	}
+	for i := range d.Verdicts {
+		if of := d.Verdicts[i].Rule; of.Cost.Answer != "" {
+			if n := r.cost(of.Cost.Answer); n != accesslog.Unknown {
+				d.Settle(n, of.Name)
+			}
+		}
 	}
 	d.Done()
+}
+
+// cost returns the cost of a response, or accesslog.Unknown. answer is that of a rule.Cost.
+func (r *Response) cost(answer string) int64 {
+	switch answer {
+	case "duration":
+		return (r.Lasts + 999) / 1000
+	case "bytes":
+		return r.Bytes
+	}
+	return r.Cost
 }
 
 // holds reports whether some rule keeps something of an allowed request until it ends.
@@ -114,7 +144,9 @@ func holds(d *diana.Decision) bool {
 
 // keeps reports whether a rule keeps something of a request until it ends: a slot, or a charge
 // that depends on the answer.
-func keeps(r *rule.Rule) bool { return r.Algorithm.Held || len(r.Charge) > 0 }
+func keeps(r *rule.Rule) bool {
+	return r.Algorithm.Held || len(r.Charge) > 0 || r.Cost.Answer != ""
+}
 
 // mostInside bounds the requests in flight, each of which takes a few hundred bytes.
 const mostInside = 1 << 16
@@ -123,7 +155,7 @@ const mostInside = 1 << 16
 type stay struct {
 	until    int64
 	decision diana.Decision
-	status   int
+	response Response
 }
 
 // stays is a heap whose root ends first.

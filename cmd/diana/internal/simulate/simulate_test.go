@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +131,7 @@ func TestInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.simulation.Leave(&d, lasts, 0)
+		defer c.simulation.Leave(&d, Response{Lasts: lasts})
 		return d.Allowed
 	}
 	for i, tc := range []struct {
@@ -239,5 +240,38 @@ func TestNoteOfDurations(t *testing.T) {
 		if notes := c.seen.logNotes(nil); len(notes) != want {
 			t.Errorf("%d µs: notes %q, want %d", duration, notes, want)
 		}
+	}
+}
+
+// A simulation charges what the lines of a log say that the answers have cost. A line without it keeps the
+// reservation, and a note says so.
+func TestCosts(t *testing.T) {
+	t.Parallel()
+	c := newCount(t, "{url: /, rules: ["+
+		"{name: tokens, algo: W, unit: day, rpu: 100, cost: {answer: openai, reserve: 10}}, "+
+		"{name: bytes, algo: W, unit: day, rpu: 1000, cost: {answer: bytes}}, "+
+		"{name: ms, algo: W, unit: day, rpu: 10000, cost: {answer: duration}}]}")
+	for i, r := range []Response{
+		{Lasts: 2_500_000, Bytes: 300, Cost: 40},
+		{Lasts: 1, Bytes: 0, Cost: 0},
+		{Bytes: accesslog.Unknown, Cost: accesslog.Unknown},
+	} {
+		d, err := c.simulation.Take(int64(i)*10_000_000, diana.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.simulation.Leave(&d, r)
+	}
+	d, err := c.simulation.Take(60_000_000, diana.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Done()
+	var left []int64
+	for i := range d.Verdicts {
+		left = append(left, d.Verdicts[i].Remaining)
+	}
+	if want := []int64{100 - 40 - 10 - 10, 1000 - 300 - 1 - 1, 10000 - 2500 - 1 - 0 - 1}; !slices.Equal(left, want) {
+		t.Errorf("%d left, want %d", left, want)
 	}
 }

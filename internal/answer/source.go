@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+
+package answer
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/diana-limiter/diana/internal/httptext"
+	"github.com/diana-limiter/diana/internal/jsonscan"
+)
+
+// Source is the place where a response says what it has cost. Sources that mean the same are equal.
+// The zero value is no source: its usage is never known. Make one with ParseSource.
+type Source struct {
+	kind kind
+	name string // a JSON pointer, or a header in canonical form
+}
+
+type kind string
+
+const (
+	openAI    kind = "openai"
+	anthropic kind = "anthropic"
+	gemini    kind = "gemini"
+	inBytes   kind = "bytes"
+	duration  kind = "duration"
+	pointer   kind = ""
+	inHeader  kind = "header:"
+	inTrailer kind = "trailer:"
+)
+
+// Duration is the source of rules that charge the time of a response. A Reader does not know it.
+var Duration = Source{kind: duration}
+
+// ParseSource reads the text of a source:
+//
+//   - openai, anthropic or gemini: the usage in responses of these APIs, streamed or not
+//   - a JSON pointer such as /usage/total_tokens: a number in a JSON response, or the last one in a
+//     stream of events with JSON
+//   - header:NAME or trailer:NAME: a number in a header or trailer of the response
+//   - bytes: the size of the body as it is sent
+//   - duration: the time of the response
+//
+// The error says what was expected.
+func ParseSource(text string) (Source, error) {
+	switch kind(text) {
+	case openAI, anthropic, gemini, inBytes, duration:
+		return Source{kind: kind(text)}, nil
+	}
+	for _, k := range []kind{inHeader, inTrailer} {
+		if name, ok := strings.CutPrefix(text, string(k)); ok {
+			if !httptext.IsToken(name) {
+				return Source{}, fmt.Errorf("%q is not a name of a header", name)
+			}
+			return Source{k, http.CanonicalHeaderKey(name)}, nil
+		}
+	}
+	if !strings.HasPrefix(text, "/") {
+		return Source{}, errors.New("expected openai, anthropic, gemini, header:NAME, trailer:NAME, bytes, duration or a JSON pointer such as /usage/total_tokens")
+	}
+	return Source{pointer, text}, jsonscan.CheckPointer(text)
+}
+
+// String returns a text that ParseSource reads.
+func (s Source) String() string { return string(s.kind) + s.name }
+
+// HasParts reports whether a Usage of the source has an Input and a Cached part.
+func (s Source) HasParts() bool { return s.kind == openAI || s.kind == anthropic || s.kind == gemini }
