@@ -18,6 +18,9 @@ func malformed(r *http.Request, keepHost bool) string {
 	if !httpguts.ValidHeaderFieldName(r.Method) { // HTTP has the same characters for both
 		return "The request's method is malformed."
 	}
+	if strings.Contains(r.URL.RawQuery, " ") { // only HTTP/2 can carry it
+		return "The request's query has a space."
+	}
 	for name := range r.Trailer {
 		if !httpguts.ValidHeaderFieldName(name) {
 			return "The request announces a trailer with a malformed name."

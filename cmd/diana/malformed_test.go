@@ -55,11 +55,11 @@ func TestClientSpoilsNoUpstream(t *testing.T) {
 			return g.raw(t, "POST / HTTP/1.1\r\nHost: here\r\n"+fields+"\r\n"+chunk)
 		}
 	}
-	overHTTP2 := func(method, host string, status int) func(*testing.T, *served) int {
+	overHTTP2 := func(method, host, path string, status int) func(*testing.T, *served) int {
 		return func(t *testing.T, g *served) int {
 			f := dialFrames(t, g.url)
 			f.authority = host
-			f.request(1, method, "/", true)
+			f.request(1, method, path, true)
 			f.await(1, fmt.Sprint(status))
 			return status
 		}
@@ -72,9 +72,10 @@ func TestClientSpoilsNoUpstream(t *testing.T) {
 	}{
 		"name of a trailer":    {false, false, post("Trailer: Fo o"), 400},
 		"trailer to HTTP/2":    {true, false, post("Trailer: Fo o"), 400},
-		"method":               {false, false, overHTTP2("GET /x", "here", 400), 400},
-		"method to HTTP/2":     {true, false, overHTTP2("GET /x", "here", 400), 400},
-		"host":                 {false, true, overHTTP2("GET", "xn--a\x80", 400), 400},
+		"method":               {false, false, overHTTP2("GET /x", "here", "/", 400), 400},
+		"method to HTTP/2":     {true, false, overHTTP2("GET /x", "here", "/", 400), 400},
+		"host":                 {false, true, overHTTP2("GET", "xn--a\x80", "/", 400), 400},
+		"space in the query":   {false, false, overHTTP2("GET", "here", "/?a b", 400), 400},
 		"upgrade":              {false, false, post("Connection: Upgrade\r\nUpgrade: \xff"), 400},
 		"upgrade to HTTP/2":    {true, false, post("Connection: Upgrade\r\nUpgrade: websocket"), 501},
 		"a long header":        {true, false, post("X-Long: " + strings.Repeat("x", 8<<10)), 431},
