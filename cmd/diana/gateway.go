@@ -215,6 +215,7 @@ func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func
 // gateway is not ready.
 func (g *gateway) drain(signals <-chan os.Signal) {
 	g.draining.Store(true)
+	g.handover.close() // a successor must not ask for sockets that are about to close
 	g.logger.Info("draining")
 	ctx, cancel := context.WithTimeout(context.Background(), g.timeouts.Drain)
 	defer cancel()

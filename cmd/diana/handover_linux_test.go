@@ -40,7 +40,7 @@ func openFolder(t *testing.T) (dir string, chmod func(os.FileMode)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	chmod = func(mode os.FileMode) {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)

@@ -81,12 +81,12 @@ func checkPlace(path string) error {
 // place moves the socket to its path. It replaces that of a predecessor in one step, so that there is always
 // one.
 func (o *offers) place() error {
-	err := checkPlace(o.path)
-	if err == nil {
-		err = os.Rename(o.beside, o.path)
-	}
-	if err != nil {
+	if err := checkPlace(o.path); err != nil {
 		return err
+	}
+	err := os.Rename(o.beside, o.path)
+	if err != nil {
+		return fmt.Errorf("--handover: %w", err)
 	}
 	o.beside = ""
 	o.file, err = os.Lstat(o.path)

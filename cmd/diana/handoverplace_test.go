@@ -298,3 +298,27 @@ func TestHandoverIsAbandonedLate(t *testing.T) {
 		t.Error("it says that it is ready")
 	}
 }
+
+// A process that drains hands nothing over, so that a new one does not fail.
+func TestHandoverWhileDraining(t *testing.T) {
+	t.Parallel()
+	handler, inside := blocking(t)
+	upstream := httptest.NewServer(handler)
+	t.Cleanup(upstream.Close)
+	path := filepath.Join(t.TempDir(), "s")
+	g := serve(t, "limits: []", upstream.URL, "--handover", path)
+	go func() {
+		if answer, err := http.Get(g.url); err == nil {
+			answer.Body.Close()
+		}
+	}()
+	<-inside
+	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	testproc.Eventually(t, func() bool { return strings.Contains(g.log.String(), "draining") })
+	next := serve(t, "limits: []", nothing(t), "--handover", path)
+	if status, _ := next.send(t, "GET", ""); status != 200 {
+		t.Error(status)
+	}
+}
