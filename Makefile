@@ -28,8 +28,12 @@ PROSE ?= .
 # The path of the linter, which "go tool" builds: in go.work, "go tool" accepts no -modfile.
 GOLANGCI = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 
-.PHONY: test check compat deps tools lint prose workflows tools-test tidy api build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page release release-test
+.PHONY: help test check compat deps tools lint prose workflows tools-test tidy api build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page release release-test
 .DEFAULT_GOAL := test
+
+## help: what each target does
+help:
+	@sed -nE -e 's/^## ([a-z0-9-]+: )/\1/p' -e t -e 's/^## /  /p' $(firstword $(MAKEFILE_LIST))
 
 ## test: all tests of all modules under the race detector; without it the tests that it would distort or slow
 ## down, and the store's tests on Valkey. REDIS_SERVER=valkey-server make test: all tests on Valkey

@@ -23,6 +23,9 @@ import (
 // otherwise a client could choose its actor by sending no credentials. Rules count such a request by
 // the client's address. Requests with an empty "ip" share one counter.
 //
+// A value from the program and the same value from a header field or a cookie have different counters. So
+// use one source for each actor.
+//
 // The context carries the actor. A request made with the context of r has it too.
 func WithActor(r *http.Request, kind, value string) *http.Request {
 	if name, ok := strings.CutPrefix(kind, "header:"); ok {

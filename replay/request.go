@@ -22,7 +22,7 @@ type Request struct {
 	Actors map[string]string // by their text, as in rule.Request
 	Lasts  time.Duration     // how long it runs after its wait
 	Answer int               // the status of its answer; 0 if the script has none
-	Costs  int64             // what its answer turns out to cost; -1 if the script has none
+	Costs  *int64            // what its answer turns out to cost; nil if the script has none
 }
 
 // Answer is the result of a Request.
@@ -45,7 +45,6 @@ func (l *line) request(r *row) {
 		At:     time.UnixMicro(r.at).UTC(),
 		IP:     netip.AddrFrom4([4]byte{127, 0, 0, 1}),
 		Actors: map[string]string{},
-		Costs:  -1,
 	}
 	method := l.next("a method such as GET")
 	if r.request.Method = method.text; method.text == "" || strings.ToUpper(method.text) != method.text {
@@ -83,7 +82,8 @@ func (l *line) client(r *Request, key string, value word) {
 	case key == "answer":
 		r.Answer = int(l.count(value, 100, 599))
 	case key == "costs":
-		r.Costs = l.count(value, 0, bounds.MaxSettled)
+		n := l.count(value, 0, bounds.MaxSettled)
+		r.Costs = &n
 	case kind == "header":
 		r.Header = append(r.Header, name+": "+value.text)
 	case kind == "cookie":

@@ -7,11 +7,13 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/diana-limiter/diana"
+
 	"github.com/diana-limiter/diana/adapters/adaptertest"
 )
 
@@ -67,4 +69,12 @@ func Example_route() {
 	// 200 user 2
 	// 429 application/problem+json
 	// 200 user 3
+}
+
+// The server of README.md listens on a fixed port, so the tests only compile this example.
+func Example_server() {
+	router := chi.NewRouter()
+
+	server := &http.Server{Addr: ":8080", Handler: router, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	log.Fatal(server.ListenAndServe())
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -51,6 +52,16 @@ func Example() {
 	// ann resource_exhausted
 	// refused by greetings
 	// bob ok
+}
+
+// The server of README.md listens on a fixed port, so the tests only compile this example.
+func Example_server() {
+	mux := http.NewServeMux()
+
+	server := &http.Server{Addr: ":8080", Handler: mux, ReadHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true) // for gRPC without TLS
+	log.Fatal(server.ListenAndServe())
 }
 
 func ExampleOptions() {

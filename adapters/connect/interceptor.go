@@ -114,7 +114,7 @@ func (i *interceptor) request(ctx context.Context, method string, spec connect.S
 // answer returns the RateLimit fields of a decision and the error of a call that may not proceed. err is
 // that of Take.
 func (i *interceptor) answer(ctx context.Context, d *diana.Decision, err error) (http.Header, error) {
-	if strange := (*rule.PathError)(nil); errors.As(err, &strange) {
+	if _, ok := errors.AsType[*rule.PathError](err); ok {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	} else if err != nil {
 		return nil, connect.NewError(codeOf(err), err)

@@ -18,12 +18,13 @@ var statuses = [...]int{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 4
 
 // codeOf returns the code that a handler sends for an error.
 func codeOf(err error) connect.Code {
-	var coded *connect.Error
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(err, &coded):
+	}
+	if coded, ok := errors.AsType[*connect.Error](err); ok {
 		return coded.Code()
+	}
+	switch {
 	case errors.Is(err, context.Canceled):
 		return connect.CodeCanceled
 	case errors.Is(err, context.DeadlineExceeded):

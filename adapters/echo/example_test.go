@@ -3,16 +3,20 @@
 package dianaecho_test
 
 import (
+	"fmt"
 	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/adapters/adaptertest"
 	dianaecho "github.com/diana-limiter/diana/adapters/echo"
+
+	"github.com/diana-limiter/diana/adapters/adaptertest"
 )
 
 func user(c *echo.Context) error { return c.String(http.StatusOK, "user "+c.Param("id")) }
@@ -59,7 +63,11 @@ func ExampleOptions() {
 			return "account", account
 		},
 		Refuse: func(_ *echo.Context, d *diana.Decision) error {
-			return echo.NewHTTPError(http.StatusTooManyRequests, "try again in "+d.RetryAfter.String())
+			text := "too many requests"
+			if d.RetryAfter > 0 { // 0: no wait helps
+				text = fmt.Sprintf("try again in %.0f s", math.Ceil(d.RetryAfter.Seconds()))
+			}
+			return echo.NewHTTPError(http.StatusTooManyRequests, text)
 		},
 	}.Middleware(limiter)
 	router.GET("/users/:id", user, limit)
@@ -74,4 +82,12 @@ func ExampleOptions() {
 	// 200 user 2
 	// 429 application/json
 	// 200 user 3
+}
+
+// The server of README.md listens on a fixed port, so the tests only compile this example.
+func Example_server() {
+	router := echo.New()
+
+	server := &http.Server{Addr: ":8080", Handler: router, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	log.Fatal(server.ListenAndServe())
 }

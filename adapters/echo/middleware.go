@@ -38,8 +38,10 @@ type Options struct {
 	Refuse func(c *echo.Context, d *diana.Decision) error
 }
 
-// Middleware returns a middleware that evaluates each request once. A refused request reaches no later
-// handler. The middleware works for a router, a group and a single route.
+// Middleware returns a middleware that evaluates the requests that reach it. A refused request reaches no
+// later handler. The middleware works for a router, a group and a single route. A request must meet it
+// only once: a second middleware of the same limiter charges the request again. Under algo C the request
+// then competes with itself for slots.
 //
 // A rule with charge counts the status that the client gets. So the middleware has echo's
 // HTTPErrorHandler answer an error of a later handler, as echo's RequestLogger does with HandleError. It

@@ -3,7 +3,9 @@
 package dianafiber_test
 
 import (
+	"fmt"
 	"log"
+	"math"
 	"net"
 	"net/http"
 
@@ -11,8 +13,9 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/recover"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/adapters/adaptertest"
 	dianafiber "github.com/diana-limiter/diana/adapters/fiber"
+
+	"github.com/diana-limiter/diana/adapters/adaptertest"
 )
 
 func user(c fiber.Ctx) error { return c.SendString("user " + c.Params("id")) }
@@ -55,7 +58,11 @@ func ExampleOptions() {
 			return "account", fiber.Locals[string](c, "account")
 		},
 		Refuse: func(_ fiber.Ctx, d *diana.Decision) error {
-			return fiber.NewError(http.StatusTooManyRequests, "try again in "+d.RetryAfter.String())
+			text := "too many requests"
+			if d.RetryAfter > 0 { // 0: no wait helps
+				text = fmt.Sprintf("try again in %.0f s", math.Ceil(d.RetryAfter.Seconds()))
+			}
+			return fiber.NewError(http.StatusTooManyRequests, text)
 		},
 	}.Middleware(limiter)
 	app.Get("/users/:id", limit, user)
@@ -69,6 +76,13 @@ func ExampleOptions() {
 	// 200 user 2
 	// 429 text/plain; charset=utf-8
 	// 200 user 3
+}
+
+// The server of README.md listens on a fixed port, so the tests only compile this example.
+func Example_server() {
+	app := fiber.New()
+
+	log.Fatal(app.Listen(":8080"))
 }
 
 // serve starts a server on a free port and returns its URL.

@@ -11,7 +11,7 @@
 //
 // Fiber has no net/http, so this package uses [diana.Limiter.Take]. It differs from [diana.Limiter.Handler]:
 //
-//   - The settings bandwidth and divert have no effect: a refused request gets the problem.
+//   - The settings bandwidth and divert have no effect: a refused request gets Diana's refusal.
 //   - Fiber does not notice that a client has disconnected. The request waits on, and holds its slots,
 //     until its context ends, its handler returns or writing its stream fails.
 //   - A stream holds its slots until it ends. A body in memory is written after they are released.
@@ -47,8 +47,10 @@ type Options struct {
 	Refuse func(c fiber.Ctx, d *diana.Decision) error
 }
 
-// Middleware returns a middleware that evaluates each request once. A refused request reaches no later
-// handler. The middleware works for an app, a group and a single route.
+// Middleware returns a middleware that evaluates the requests that reach it. A refused request reaches no
+// later handler. The middleware works for an app, a group and a single route. A request must meet it only
+// once: a second middleware of the same limiter charges the request again. Under algo C the request then
+// competes with itself for slots.
 //
 // A rule with charge counts the status that the client gets. So the middleware has fiber's ErrorHandler
 // answer an error of a later handler, as fiber's logger does. A request stays charged if a panic passes

@@ -3,15 +3,19 @@
 package dianagin_test
 
 import (
+	"fmt"
 	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/adapters/adaptertest"
 	dianagin "github.com/diana-limiter/diana/adapters/gin"
+
+	"github.com/diana-limiter/diana/adapters/adaptertest"
 )
 
 func user(c *gin.Context) { c.String(http.StatusOK, "user "+c.Param("id")) }
@@ -53,7 +57,11 @@ func ExampleOptions() {
 		Route: true,
 		Actor: func(c *gin.Context) (kind, value string) { return "account", c.GetString("account") },
 		Refuse: func(c *gin.Context, d *diana.Decision) {
-			c.JSON(http.StatusTooManyRequests, gin.H{"error": "try again in " + d.RetryAfter.String()})
+			text := "too many requests"
+			if d.RetryAfter > 0 { // 0: no wait helps
+				text = fmt.Sprintf("try again in %.0f s", math.Ceil(d.RetryAfter.Seconds()))
+			}
+			c.JSON(http.StatusTooManyRequests, gin.H{"error": text})
 		},
 	}.Middleware(limiter)
 	router.GET("/users/:id", limit, user)
@@ -68,4 +76,12 @@ func ExampleOptions() {
 	// 200 user 2
 	// 429 application/json; charset=utf-8
 	// 200 user 3
+}
+
+// The server of README.md listens on a fixed port, so the tests only compile this example.
+func Example_server() {
+	router := gin.New()
+
+	server := &http.Server{Addr: ":8080", Handler: router, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	log.Fatal(server.ListenAndServe())
 }

@@ -40,8 +40,10 @@ type Options struct {
 	Refuse func(c *gin.Context, d *diana.Decision)
 }
 
-// Middleware returns a middleware that evaluates each request once. A refused request reaches no later
-// handler. The middleware works for a router, a group and a single route.
+// Middleware returns a middleware that evaluates the requests that reach it. A refused request reaches no
+// later handler. The middleware works for a router, a group and a single route. A request must meet it
+// only once: a second middleware of the same limiter charges the request again. Under algo C the request
+// then competes with itself for slots.
 //
 // Middleware that decides about the response belongs behind this one, because a rule with charge counts
 // the status that is known when this middleware returns. That status is also known if no handler writes

@@ -63,6 +63,17 @@ func Example() {
 	// bob OK
 }
 
+// The server of README.md listens on a fixed port, so the tests only compile this example.
+func Example_server() {
+	server := grpc.NewServer()
+
+	listener, err := net.Listen("tcp", ":50051")
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(server.Serve(listener))
+}
+
 func ExampleOptions() {
 	limiter, err := diana.Open("limits.yaml")
 	if err != nil {

@@ -4,34 +4,40 @@ package dianahertz_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/middlewares/server/recovery"
 	"github.com/cloudwego/hertz/pkg/app/server"
-	"github.com/cloudwego/hertz/pkg/common/hlog"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/adapters/adaptertest"
 	dianahertz "github.com/diana-limiter/diana/adapters/hertz"
+
+	"github.com/cloudwego/hertz/pkg/common/hlog"
+	"github.com/diana-limiter/diana/adapters/adaptertest"
 )
 
 func user(_ context.Context, c *app.RequestContext) { c.String(http.StatusOK, "user "+c.Param("id")) }
 
-func Example() {
-	listener := listen()
+func route(h *server.Hertz, limiter *diana.Limiter) {
+	h.Use(dianahertz.Middleware(limiter), recovery.Recovery())
+	h.GET("/users/:id", user)
+}
 
+func Example() {
 	limiter, err := diana.Open("limits.yaml")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer limiter.Close()
+	listener := listen()
 	h := server.New(server.WithListener(listener), server.WithSenseClientDisconnection(true))
-	h.Use(dianahertz.Middleware(limiter), recovery.Recovery())
-	h.GET("/users/:id", user)
+	route(h, limiter)
 
 	url := serve(h, listener)
 	for _, path := range []string{"/users/1", "/users/2", "/users/3"} {
@@ -59,7 +65,11 @@ func ExampleOptions() {
 			return "account", c.GetString("account")
 		},
 		Refuse: func(_ context.Context, c *app.RequestContext, d *diana.Decision) {
-			c.JSON(http.StatusTooManyRequests, map[string]string{"error": "try again in " + d.RetryAfter.String()})
+			text := "too many requests"
+			if d.RetryAfter > 0 { // 0: no wait helps
+				text = fmt.Sprintf("try again in %.0f s", math.Ceil(d.RetryAfter.Seconds()))
+			}
+			c.JSON(http.StatusTooManyRequests, map[string]string{"error": text})
 		},
 	}.Middleware(limiter)
 	h.GET("/users/:id", limit, user)
@@ -73,6 +83,18 @@ func ExampleOptions() {
 	// 200 user 2
 	// 429 application/json; charset=utf-8
 	// 200 user 3
+}
+
+// The server of README.md listens on a fixed port, so the tests only compile this example.
+func Example_server() {
+	limiter, err := diana.Open("limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	h := server.New(server.WithHostPorts(":8080"), server.WithSenseClientDisconnection(true))
+	route(h, limiter)
+	h.Spin()
 }
 
 // listen returns a listener on a free port.

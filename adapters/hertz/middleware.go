@@ -11,7 +11,7 @@
 //
 // Hertz has no net/http, so this package uses [diana.Limiter.Take]. It differs from [diana.Limiter.Handler]:
 //
-//   - The settings bandwidth and divert have no effect: a refused request gets the problem.
+//   - The settings bandwidth and divert have no effect: a refused request gets Diana's refusal.
 //   - Hertz notices that a client has disconnected only if server.WithSenseClientDisconnection is set.
 //   - A stream holds its slots until it ends. A body in memory is written after they are released.
 package dianahertz
@@ -46,8 +46,10 @@ type Options struct {
 	Refuse func(ctx context.Context, c *app.RequestContext, d *diana.Decision)
 }
 
-// Middleware returns a middleware that evaluates each request once. A refused request reaches no later
-// handler. The middleware works for a server, a group and a single route.
+// Middleware returns a middleware that evaluates the requests that reach it. A refused request reaches no
+// later handler. The middleware works for a server, a group and a single route. A request must meet it
+// only once: a second middleware of the same limiter charges the request again. Under algo C the request
+// then competes with itself for slots.
 //
 // A rule with charge counts the status that is known when this middleware returns. A request stays
 // charged if a panic passes this middleware, or if an earlier middleware has still to answer an error
@@ -58,7 +60,7 @@ func Middleware(limiter *diana.Limiter) app.HandlerFunc { return Options{}.Middl
 func (o Options) Middleware(limiter *diana.Limiter) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
 		d, err := limiter.Take(ctx, o.request(ctx, c))
-		if strange := (*rule.PathError)(nil); errors.As(err, &strange) {
+		if strange, ok := errors.AsType[*rule.PathError](err); ok {
 			reject(c, strange)
 			return
 		}

@@ -5,6 +5,7 @@ package dianaotel
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -17,6 +18,26 @@ import (
 // scope is the name of the instrumentation scope.
 const scope = "github.com/diana-limiter/diana/adapters/otel"
 
+// meter returns the meter of the instrumentation scope, with the version of this module.
+func meter(provider metric.MeterProvider) metric.Meter {
+	info, _ := debug.ReadBuildInfo()
+	return provider.Meter(scope, metric.WithInstrumentationVersion(versionIn(info)))
+}
+
+// versionIn returns the version of this module in a program, such as 1.2.3. It is empty if the program does
+// not know the version, as in a test of this module.
+func versionIn(info *debug.BuildInfo) string {
+	if info == nil {
+		return ""
+	}
+	for _, m := range info.Deps {
+		if m.Path == scope {
+			return strings.TrimPrefix(m.Version, "v")
+		}
+	}
+	return ""
+}
+
 // instruments are the instruments of one limiter.
 type instruments struct {
 	requests, overflow, rejected, fallback, evictions, reloads, redisErrors metric.Int64ObservableCounter
@@ -27,10 +48,11 @@ type instruments struct {
 
 // Register exports the metrics of a limiter until Unregister of the result, or until the provider is shut
 // down. The provider reads the limiter at each collection, so Register adds nothing to the cost of a
-// request. A program with several limiters gives each an attribute of its own. The error is that of an
+// request. A program with several limiters gives each an attribute of its own, because the SDK adds counters
+// that have the same attributes. The error is that of an
 // instrument that the provider does not accept.
 func Register(limiter *diana.Limiter, provider metric.MeterProvider, own ...attribute.KeyValue) (metric.Registration, error) {
-	m := provider.Meter(scope)
+	m := meter(provider)
 	var errs error
 	i := instruments{
 		requests:    add(&errs, m.Int64ObservableCounter, "diana.requests", "{request}", "Requests that a rule evaluated, by decision. A request that several rules evaluate counts under each of them."),
@@ -140,7 +162,7 @@ type RedisCalls struct{ duration metric.Float64Histogram }
 // NewRedisCalls returns a RedisCalls. A program makes it before the limiter, because the limiter's Options
 // need it.
 func NewRedisCalls(provider metric.MeterProvider) (*RedisCalls, error) {
-	h, err := provider.Meter(scope).Float64Histogram("diana.redis.call.duration",
+	h, err := meter(provider).Float64Histogram("diana.redis.call.duration",
 		metric.WithUnit("s"), metric.WithDescription("The duration of calls to Redis. One call serves all requests of a batch."),
 		metric.WithExplicitBucketBoundaries(0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048))
 	return &RedisCalls{h}, err

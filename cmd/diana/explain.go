@@ -90,7 +90,7 @@ func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Requ
 	}
 	what := r.Method + " " + r.Path
 	explained, err := plan.Explain(set, r)
-	if strange := (*rule.PathError)(nil); errors.As(err, &strange) {
+	if strange, ok := errors.AsType[*rule.PathError](err); ok {
 		o.printf("%s is answered with %d, because %v.\n", what, strange.Status(), strange)
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/memstore"
@@ -94,7 +95,7 @@ func openGateway(o *output, name string) (replay.Gateway, error) {
 			return replay.Answer{}, err
 		}
 		d, err := t.Take(r.At.UnixMicro(), request)
-		defer t.Leave(&d, simulate.Response{Lasts: r.Lasts.Microseconds(), Status: r.Answer, Bytes: r.Costs, Cost: r.Costs})
+		defer t.Leave(&d, responseOf(r))
 		a := replay.Answer{Allowed: d.Allowed, Wait: d.Delayed, Retry: d.RetryAfter}
 		var divert *rule.Divert
 		for i := range d.Verdicts {
@@ -116,6 +117,15 @@ func openGateway(o *output, name string) (replay.Gateway, error) {
 		}
 		return a, err
 	}, nil
+}
+
+// responseOf returns the response of a row.
+func responseOf(r replay.Request) simulate.Response {
+	costs := int64(accesslog.Unknown)
+	if r.Costs != nil {
+		costs = *r.Costs
+	}
+	return simulate.Response{Lasts: r.Lasts.Microseconds(), Status: r.Answer, Bytes: costs, Cost: costs}
 }
 
 // requestOf returns the request of a row as a gateway would receive it.

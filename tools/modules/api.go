@@ -43,14 +43,15 @@ func (t *tree) compared() []*module {
 	})
 }
 
-// checkAPI compares each module that has a file with it. A module without one is new. An incompatible
-// change is an error, unless the changelog's first section has its name as code.
+// checkAPI compares each module that has a file with it, and prints how many agree. A module without a file
+// is new. An incompatible change is an error, unless the changelog's first section has its name as code.
 func checkAPI(t *tree) error {
 	section, err := comingSection(t.root)
 	if err != nil {
 		return err
 	}
 	var faults []error
+	agree := 0
 	for _, m := range t.compared() {
 		old, err := readAPI(apiFile(t, m))
 		if errors.Is(err, os.ErrNotExist) {
@@ -69,12 +70,15 @@ func checkAPI(t *tree) error {
 				faults = append(faults, fmt.Errorf("%s: %s", name, change))
 			}
 		}
+		agree++
 	}
 	if len(faults) > 0 {
 		faults = append(faults, errors.New("these changes are incompatible: undo them, or name each in the first "+
 			"section of CHANGELOG.md under Changed or Removed, as `package.Name`"))
+		return errors.Join(faults...)
 	}
-	return errors.Join(faults...)
+	fmt.Printf("%d modules agree with the API of the last release, but for what the changelog names\n", agree)
+	return nil
 }
 
 // changed splits a message of apidiff into the name that it is about and the change. The name begins

@@ -3,12 +3,13 @@
 // Modules keeps the modules of the repository in agreement, so that "go get" works for each of them.
 // The first argument is a command, and -C names the repository's folder:
 //
-//	modules list          prints the paths of the published modules
-//	modules check         fails if the go.mod files or go.work disagree
-//	modules set VERSION   writes VERSION into every go.mod file and into go.work
-//	modules tidy [-w]     fails if a go.mod or go.sum file is not tidy; -w tidies it
-//	modules proxy DIR     writes the published modules into DIR as a module proxy; prints their version
-//	modules api [-w]      fails if a published API changed incompatibly; -w records the API of today
+//	modules list             prints the paths of the published modules
+//	modules check [VERSION]  fails if the go.mod files or go.work disagree, or require another version
+//	modules set VERSION      writes VERSION into every go.mod file and into go.work
+//	modules tidy [-w]        fails if a go.mod or go.sum file is not tidy; -w tidies it
+//	modules proxy DIR        writes the published modules into DIR as a module proxy; prints their version
+//	modules api [-w]         fails if a published API changed incompatibly, or prints how many modules agree;
+//	                         -w records the API of today
 package main
 
 import (
@@ -25,7 +26,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: modules [-C DIR] list | check | set VERSION | tidy [-w] | proxy DIR | api [-w]")
+var errUsage = errors.New("usage: modules [-C DIR] list | check [VERSION] | set VERSION | tidy [-w] | proxy DIR | api [-w]")
 
 // run runs one command.
 func run(args []string) error {
@@ -46,7 +47,13 @@ func run(args []string) error {
 			fmt.Println(m.path())
 		}
 	case command == "check" && len(args) == 0:
-		return t.check()
+		version, err := t.version()
+		if err != nil {
+			return err
+		}
+		return t.check(version)
+	case command == "check" && len(args) == 1:
+		return t.check(args[0])
 	case command == "set" && len(args) == 1:
 		return t.set(args[0])
 	case command == "tidy" && (write || len(args) == 0):

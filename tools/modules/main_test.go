@@ -93,8 +93,10 @@ func TestVersions(t *testing.T) {
 	if now := read(t, root, "extra/go.mod"); now != good {
 		t.Errorf("extra/go.mod is\n%s, want\n%s", now, good)
 	}
+	modules(t, root, "check v1.2.3")
 	modules(t, root, "set v1.3.0-rc.1")
 	modules(t, root, "check")
+	modules(t, root, "check v1.2.3", "bench/go.mod requires example.com/lib@v1.3.0-rc.1, want v1.2.3")
 	if _, err := output(root, []string{"GOWORK=", "GOPROXY=off"}, "go", "build", "./extra", "./bench"); err != nil {
 		t.Error(err)
 	}

@@ -17,11 +17,11 @@ import (
 // printProxy writes the published modules of the commit, with the changes of the work tree that Git
 // knows, into a folder. It prints their version.
 func printProxy(t *tree, dir string) error {
-	if err := t.check(); err != nil {
-		return err
-	}
 	version, err := t.version()
 	if err != nil {
+		return err
+	}
+	if err := t.check(version); err != nil {
 		return err
 	}
 	commit, err := output(t.root, nil, "git", "stash", "create")

@@ -31,11 +31,7 @@ func (t *tree) version() (string, error) {
 }
 
 // check returns an error for each line that "set" would change.
-func (t *tree) check() error {
-	version, err := t.version()
-	if err != nil {
-		return err
-	}
+func (t *tree) check(version string) error {
 	var faults []error
 	for _, m := range t.modules {
 		for _, r := range m.file.Replace {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -36,24 +37,24 @@ func check(root, version string) error {
 	if err != nil {
 		return err
 	}
-	if s := firstSection.FindStringSubmatch(string(text)); s == nil || s[1] != version {
+	section := firstSection.FindStringSubmatch(string(text))
+	if section == nil || section[1] != version {
 		return fmt.Errorf("the first section of CHANGELOG.md is not %q", "## "+version)
-	}
-	tagged, err := output(root, nil, "git", "tag", "--list", version)
-	if err != nil {
-		return err
-	}
-	if tagged != "" {
-		at, err := output(root, nil, "git", "tag", "--list", version, "--points-at", "HEAD")
-		if err != nil {
-			return err
-		}
-		if at == "" {
-			return fmt.Errorf("the tag %s exists, and is not at this commit", version)
-		}
 	}
 	if _, err := output(root, nil, "scripts/modules", "check"); err != nil {
 		return err
+	}
+	exist, err := tagged(root, version)
+	if err != nil {
+		return err
+	}
+	if exist && section[2] == "" {
+		return fmt.Errorf("the tag %s exists, but the first section of CHANGELOG.md has no date", version)
+	}
+	if exist {
+		if _, err := output(root, nil, "scripts/modules", "check", version); err != nil {
+			return fmt.Errorf("the tag %s exists, but not all modules require it: %w", version, err)
+		}
 	}
 	_, err = output(root, nil, "scripts/modules", "api")
 	return err
@@ -139,15 +140,52 @@ func tagNames(clone, version string) (tags []string, err error) {
 	return tags, nil
 }
 
-// accept takes the commit and the tags from the clone, and prints the command that publishes them.
+// tagged reports whether this commit has all tags of a version. If it has not, none of them may exist.
+func tagged(root, version string) (bool, error) {
+	tags, err := tagNames(root, version)
+	if err != nil {
+		return false, err
+	}
+	list, err := output(root, nil, "git", "tag", "--list")
+	if err != nil {
+		return false, err
+	}
+	here, err := output(root, nil, "git", "tag", "--points-at", "HEAD")
+	if err != nil {
+		return false, err
+	}
+	exist, atHead := strings.Fields(list), strings.Fields(here)
+	var found, missing []string
+	for _, tag := range tags {
+		switch {
+		case slices.Contains(atHead, tag):
+			found = append(found, tag)
+		case slices.Contains(exist, tag):
+			return false, fmt.Errorf("the tag %s exists, and is not at this commit", tag)
+		default:
+			missing = append(missing, tag)
+		}
+	}
+	if len(found) > 0 && len(missing) > 0 {
+		return false, fmt.Errorf("the tag %s exists, but %s does not", found[0], strings.Join(missing, ", "))
+	}
+	return len(found) > 0, nil
+}
+
+// accept takes the commit and the tags from the clone, and prints the command that publishes them. It takes
+// nothing if the tags exist already.
 func accept(root, clone, version string) error {
 	tags, err := tagNames(clone, version)
 	if err != nil {
 		return err
 	}
-	existing, err := output(root, nil, "git", "tag", "--list", version)
-	if err != nil || existing != "" {
-		return err // this release has its tags already
+	exist, err := tagged(root, version)
+	if err != nil {
+		return err
+	}
+	if exist {
+		fmt.Println("release: the tags exist: no commit and no tag made")
+		return nil
 	}
 	args := []string{"fetch", "--quiet", "--no-tags", clone, "HEAD"}
 	for _, tag := range tags {

@@ -126,6 +126,48 @@ func TestCheckAndAccept(t *testing.T) {
 	}
 }
 
+// A release whose tags exist is made again only at the commit that a release would tag.
+func TestTagsThatExist(t *testing.T) {
+	root := repository(t)
+	git := func(args ...string) {
+		t.Helper()
+		if _, err := output(root, nil, "git", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wants := func(want string) {
+		t.Helper()
+		err := check(root, "v1.2.3")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	git("tag", "v1.2.3")
+	wants("the tag v1.2.3 exists, but extra/v1.2.3 does not")
+	git("tag", "extra/v1.2.3")
+	wants("the tag v1.2.3 exists, but the first section of CHANGELOG.md has no date")
+	if err := dateChangelog(root, "v1.2.3", "2026-01-02"); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, root)
+	wants("the tag v1.2.3 exists, and is not at this commit")
+	git("tag", "--delete", "v1.2.3")
+	wants("the tag extra/v1.2.3 exists, and is not at this commit")
+	git("tag", "--force", "extra/v1.2.3")
+	git("tag", "v1.2.3")
+	wants("the tag v1.2.3 exists, but not all modules require it")
+	wants("extra/go.mod requires " + library + "@v1.0.0, want v1.2.3")
+	if _, err := output(root, nil, "scripts/modules", "set", "v1.2.3"); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, root)
+	git("tag", "--force", "extra/v1.2.3")
+	git("tag", "--force", "v1.2.3")
+	if err := check(root, "v1.2.3"); err != nil {
+		t.Error(err)
+	}
+}
+
 // repository returns a small repository with the real scripts and tools for modules.
 func repository(t *testing.T) string {
 	t.Helper()
