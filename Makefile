@@ -16,7 +16,7 @@ PLATFORMS ?= linux/arm64 darwin/arm64 windows/amd64
 FUZZTIME ?= 30000x
 
 # package:target of every fuzz test
-FUZZ := rule:FuzzParseWho internal/plan:FuzzPath internal/plan:FuzzForwardedFor internal/actors:FuzzCookie internal/actors:FuzzQuery internal/plan:FuzzField config:FuzzParse config:FuzzParts replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead envoy:FuzzMessage source/zookeeper:FuzzAnswers internal/jsonscan:FuzzScan internal/answer:FuzzEvents internal/answer:FuzzReader
+FUZZ := rule:FuzzParseWho internal/plan:FuzzPath internal/plan:FuzzForwardedFor internal/actors:FuzzCookie internal/actors:FuzzQuery internal/plan:FuzzField config:FuzzParse config:FuzzParts replay:FuzzParse cmd/diana/internal/accesslog:FuzzLine redisstore:FuzzUnpack client:FuzzFields internal/fields:FuzzRead envoy:FuzzMessage source/zookeeper:FuzzAnswers internal/jsonscan:FuzzScan internal/answer:FuzzEvents internal/answer:FuzzReader internal/requestbody:FuzzRead internal/requestbody:FuzzIncludeUsage internal/respond:FuzzBody
 
 # The tests that also run on Valkey: of the servers, and of the store's exactness, faults and scripts. The
 # models need no server.

@@ -76,12 +76,13 @@ func (d *Decision) set(e *decide.Evaluation) {
 
 // Explanation says how one rule would evaluate a request.
 type Explanation struct {
-	Rule     *rule.Rule   // for this actor: with the Limit of an override, if there is one
+	Rule     *rule.Rule   // for this actor: with the Limit of an override or a class, if there is one
 	URL      rule.Pattern // of the rule's entry
 	Key      string       // of the actor; empty if the rule counts all clients together
 	Cost     int64        // of the request
 	Excepted bool         // whether the rule skips the request
 	By       rule.Who     // the member of Except or Overrides that matches; its zero value means none
+	Class    string       // the class of the client whose limit counts; empty means none
 }
 
 // observe calls Options.OnDecision. If that panics, the request releases what it holds.

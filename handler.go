@@ -39,9 +39,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		beforeWait = readBody
 	}
 	var d Decision
-	e, err := h.limiter.take(r.Context(), &q, beforeWait)
+	e, err := h.limiter.take(r.Context(), &q, beforeWait, h.limiter.readBody)
 	d.set(e)
 	defer d.Done()
+	if respond.IsHeld(r.Body) {
+		defer h.limiter.bodies.Release(r.Body)
+	}
 	if err == nil && h.limiter.options.OnDecision != nil {
 		observe(h.limiter.options.OnDecision, d)
 	}
@@ -69,6 +72,9 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *
 	}
 	if e.Settles() {
 		watch.Bill = h.limiter.bill(d.handle)
+		if e.IncludesUsage() {
+			h.limiter.bodies.IncludeUsage(r)
+		}
 	}
 	if watch.SetStatus == nil && watch.Paces == nil && watch.Bill == nil {
 		h.next.ServeHTTP(w, r)
@@ -109,6 +115,9 @@ func hasSmallBody(r *http.Request) bool {
 // readBody reads the body, so that net/http watches whether the client disconnects. A client that
 // sends it slowly holds up nobody else.
 func readBody(r *http.Request) error {
+	if respond.IsHeld(r.Body) {
+		return nil
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err

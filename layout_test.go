@@ -50,12 +50,12 @@ var layout = []struct {
 
 	// The limiter, and what it is made of.
 	{".", "config config/diff limit memstore redisstore rule source " +
-		"internal/answer internal/decide internal/fields internal/follow internal/plan internal/redisfault internal/refusals internal/respond"},
+		"internal/answer internal/decide internal/fields internal/follow internal/plan internal/redisfault internal/refusals internal/requestbody internal/respond"},
 	{"internal/follow", "config source internal/bounds internal/track"},
-	{"internal/respond", "internal/answer internal/fields internal/httptext internal/paths limit memstore rule"},
-	{"internal/decide", "internal/bounds internal/plan internal/refusals internal/waitqueue limit memstore redisstore rule"},
+	{"internal/respond", "internal/answer internal/fields internal/httptext internal/paths internal/requestbody limit memstore rule"},
+	{"internal/decide", "internal/bounds internal/plan internal/refusals internal/requestbody internal/waitqueue limit memstore redisstore rule"},
 	{"internal/refusals", "internal/plan internal/top rule"},
-	{"internal/plan", "internal/answer internal/bounds internal/httptext internal/names internal/paths limit rule"},
+	{"internal/plan", "internal/answer internal/bounds internal/httptext internal/names internal/paths internal/requestbody limit rule"},
 	{"internal/fields", "internal/httptext"},
 
 	// Stores, and other uses of stores.
@@ -68,7 +68,8 @@ var layout = []struct {
 	// Configurations.
 	{"internal/descriptors", "config internal/bounds internal/yamltext limit rule"},
 	{"config/diff", "config internal/bounds internal/names limit rule"},
-	{"config", "internal/actors internal/answer internal/bounds internal/httptext internal/names internal/paths internal/yamltext limit rule source"},
+	{"config", "internal/actors internal/answer internal/bounds internal/httptext internal/jsonscan internal/names internal/paths internal/yamltext limit rule source"},
+	{"internal/requestbody", "internal/actors internal/bounds internal/jsonscan rule"},
 	{"internal/actors", "internal/httptext rule"},
 	{"internal/names", "limit rule"},
 	{"internal/paths", "internal/httptext rule"},

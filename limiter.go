@@ -16,6 +16,7 @@ import (
 	"github.com/diana-limiter/diana/internal/follow"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/refusals"
+	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -28,6 +29,8 @@ type Limiter struct {
 	decider  *decide.Decider
 	redis    *redisLink
 	rejected rejected
+	bodies   respond.Bodies
+	readBody decide.BodyReader // of bodies; a field, because a method value allocates
 
 	file     string           // of Open; empty: none
 	follower *follow.Follower // nil: the program gives the configurations
@@ -102,6 +105,7 @@ func newLimiter(o Options, c *config.Config) (*Limiter, error) {
 	}
 	c = c.Filled(o.Vocabulary)
 	l := &Limiter{options: o, local: memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now})}
+	l.readBody = l.bodies.Read
 	l.redis = newRedisLink(o, l.local)
 	d := decide.Options{Local: l.local, Logger: o.Logger, Frozen: o.Now != nil, Failed: l.redis.countError}
 	if o.OnRefusal != nil {

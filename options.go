@@ -51,7 +51,8 @@ type Options struct {
 	// Retry-After and Cache-Control are already set; Refuse can change them, and must write a
 	// status. It is called for each request that Handler does not allow. A request whose context ended
 	// while it waited is one of these; it may have no Verdicts, and its RetryAfter is 0. Refuse is not
-	// called for a request that its entry diverts, or that is rejected with 400, 408 or 414. It runs on the request's goroutine and must not keep the Decision. If it panics, the request
+	// called for a request that its entry diverts, or that is rejected because of its path or its body. It
+	// runs on the request's goroutine and must not keep the Decision. If it panics, the request
 	// releases what it holds. Nil means the configured problem.
 	Refuse func(w http.ResponseWriter, r *http.Request, d *Decision)
 

@@ -62,6 +62,8 @@ type RuleStatus struct {
 	Except    int `json:"except,omitempty"`    // how many entries it has
 	Overrides int `json:"overrides,omitempty"` // the same
 
+	Classes map[string]int64 `json:"classes,omitempty"` // limit of each class
+
 	// Decisions by their kind. A request that one rule refuses counts as refused under that
 	// rule and under no other.
 	Allowed       int64 `json:"allowed"`
@@ -143,13 +145,25 @@ func newStatus(l *Limiter) Status {
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
 			Scope: r.Scope.String(), Mode: r.Mode(),
-			Limit: r.Limit.N, UnitSeconds: unitSeconds(r, l.local.Now()), Except: len(r.Except), Overrides: len(r.Overrides),
+			Limit: r.Limit.N, UnitSeconds: unitSeconds(r, l.local.Now()), Except: len(r.Except), Overrides: len(r.Overrides), Classes: classLimits(r),
 			Allowed: counts.Allowed, Refused: counts.Refused, ShadowRefused: counts.ShadowRefused, Delayed: counts.Delayed,
 			TopRefused: top, Overflow: overflow,
 			Answer: r.Cost.Answer, DebtSaturated: counts.Saturated, Unsettled: counts.Unsettled,
 		})
 	}
 	return s
+}
+
+// classLimits returns the limit of each class of a rule, by its name, or nil.
+func classLimits(r *plan.Rule) map[string]int64 {
+	if len(r.Classes) == 0 {
+		return nil
+	}
+	limits := make(map[string]int64, len(r.Classes))
+	for _, c := range r.Classes {
+		limits[c.Who.Value] = c.N
+	}
+	return limits
 }
 
 // unitSeconds returns the unit of a rule at a moment, or 0.

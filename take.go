@@ -41,6 +41,12 @@ import (
 // the http.Server allows. By default a server allows it forever: set ReadHeaderTimeout, ReadTimeout
 // and WriteTimeout. If a body that Handler reads does not arrive in time, the client gets 408.
 //
+// If a rule counts or reserves by the body of a request, Handler reads a JSON body of up to 1 MiB before it
+// calls next. Then next reads the same bytes. A larger body gets 413. A body that is not JSON, is
+// compressed, or has a key twice that a rule reads gets 400. Handler holds up to 64 MiB of bodies at once, until next
+// has read them or returned; without room a request gets 503. Local rules that do not need the body are
+// evaluated before it is read, so a request that they refuse costs no memory.
+//
 // A request with a path that no honest client sends gets 400, and one with a path of more than
 // 8 KiB gets 414. No rule counts these requests. rule.Paths has the setting under which such paths are
 // evaluated.
@@ -70,7 +76,7 @@ func (l *Limiter) Serve(w http.ResponseWriter, r *http.Request, q Request, next 
 // Under local rules Take does not allocate. There are three exceptions. The request waits. Its path
 // is spelled strangely. The value of a cookie, query parameter or host is not in its canonical form.
 func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
-	e, err := l.take(ctx, &r, nil)
+	e, err := l.take(ctx, &r, nil, nil)
 	if d.set(e); err != nil {
 		d.Done()
 		return Decision{}, err
@@ -82,10 +88,10 @@ func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
 }
 
 // take is Take without a Decision and Options.OnDecision. The Evaluation must be ended after an error
-// too. take calls beforeWait, if it is not nil, before the request waits.
-func (l *Limiter) take(ctx context.Context, r *Request, beforeWait func(*http.Request) error) (*decide.Evaluation, error) {
+// too. take calls beforeWait before the request waits, and read if rules need its body. Both may be nil.
+func (l *Limiter) take(ctx context.Context, r *Request, beforeWait func(*http.Request) error, read decide.BodyReader) (*decide.Evaluation, error) {
 	complete(r)
-	e, err := l.decider.Take(ctx, r, beforeWait)
+	e, err := l.decider.Take(ctx, r, beforeWait, read)
 	if err != nil {
 		err = l.rejected.count(err)
 	}
@@ -152,11 +158,16 @@ func (l *Limiter) Explain(r Request) ([]Explanation, error) {
 	list, err := plan.Explain(l.decider.Limits().Set, &r)
 	explained := make([]Explanation, len(list))
 	for i, e := range list {
-		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By}
+		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By, e.Class}
 	}
 	return explained, err
 }
 
-// Rejected returns how many requests were rejected because of their path, by reason: "path" for one
-// that no honest client sends, "path_length" for one that is too long. No rule counts them.
-func (l *Limiter) Rejected() map[string]int64 { return l.rejected.byReason() }
+// Rejected returns how many requests were rejected before any rule counted them, by reason: "path" for a
+// path that no honest client sends, "path_length" for one that is too long. If rules read bodies, there are
+// also "body" for one that is not JSON or has a key twice, and "body_length" for one of more than 1 MiB. The
+// others are "body_incomplete" and "body_timeout" for one that did not arrive as a whole or in time, and
+// "body_memory" while there is no room for bodies.
+func (l *Limiter) Rejected() map[string]int64 {
+	return l.rejected.byReason(l.decider.Limits().Set.ReadsBodies)
+}

@@ -17,11 +17,12 @@ import (
 // client's header fields say. The filter passes on the request that is returned.
 //
 // kind is the actor's text as in a configuration: "account", "device", "ip", or the text of any
-// other actor, such as "header:X-Device-Id". Other text has no effect.
+// other actor, such as "header:X-Device-Id". It is "class" for the class of the client, which picks the
+// limit of rules with classes. Other text has no effect.
 //
 // An empty value says that the filter has found none. Then the header fields are not asked either;
 // otherwise a client could choose its actor by sending no credentials. Rules count such a request by
-// the client's address. Requests with an empty "ip" share one counter.
+// the client's address. Requests with an empty "ip" share one counter. An empty "class" is none.
 //
 // A value from the program and the same value from a header field or a cookie have different counters. So
 // use one source for each actor.
@@ -43,11 +44,17 @@ func WithActor(r *http.Request, kind, value string) *http.Request {
 // "cost: header:NAME". It replaces what the client has sent. It is for filters in front of
 // [Limiter.Handler], which believes it. The filter passes on the request that is returned. n below 1
 // counts as 1, and n above 1,000,000 as 1,000,000.
+//
+// header can also be the Reserve of a cost, such as "body:/max_tokens". Then WithCost sets no header, and
+// Handler does not read the body for it.
 func WithCost(r *http.Request, header string, n int64) *http.Request {
 	header = http.CanonicalHeaderKey(header)
 	e := establishedOf(r)
 	e.costs = with(e.costs, header, n)
 	r = r.WithContext(context.WithValue(r.Context(), establishedKey{}, e))
+	if strings.HasPrefix(header, "body:") {
+		return r
+	}
 	r.Header = r.Header.Clone()
 	r.Header.Set(header, strconv.FormatInt(n, 10))
 	return r

@@ -100,6 +100,9 @@ func checkRule(r *rule.Rule) error {
 	} else if r.Cost.Header == "" && (r.Cost.N < 0 || r.Cost.N > mostCost(r.Algorithm)) {
 		errs = append(errs, fmt.Errorf("cost is %d, expected 1 to %d", r.Cost.N, mostCost(r.Algorithm)))
 	}
+	if c := &r.Cost; c.Answer == "" && (c.Reserve != "" || c.IncludeUsage) {
+		errs = append(errs, errors.New("cost has a Reserve or IncludeUsage and no Answer, expected one"))
+	}
 	for _, status := range r.Charge {
 		errs = append(errs, inRange("charge", int64(status), wholeForm{least: 100, most: 599}))
 	}

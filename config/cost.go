@@ -4,6 +4,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/httptext"
+	"github.com/diana-limiter/diana/internal/jsonscan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 	"go.yaml.in/yaml/v4"
@@ -45,7 +47,9 @@ func readCost(v value, most int64) rule.Cost {
 func readAnswer(v value) rule.Cost {
 	v.form = costKeys
 	m := v.mapping()
-	c := rule.Cost{N: m.get("reserve").whole()}
+	var c rule.Cost
+	readReserve(m, &c)
+	c.IncludeUsage = m.get("include_usage").truth()
 	from := m.get("answer")
 	text, ok := from.text()
 	if !ok {
@@ -57,6 +61,9 @@ func readAnswer(v value) rule.Cost {
 		return c
 	}
 	c.Answer = text
+	if c.IncludeUsage && text != openAI {
+		m.failKey("include_usage", "include_usage has no meaning for answer %s; it is for %s", text, openAI)
+	}
 	if w := m.get("weights"); w.given() {
 		if !source.HasParts() {
 			m.failKey("weights", "weights have no meaning for answer %s; they are for openai, anthropic and gemini", text)
@@ -64,6 +71,43 @@ func readAnswer(v value) rule.Cost {
 		readWeights(w, &c)
 	}
 	return c
+}
+
+// openAI is the answer of whose requests include_usage changes the body.
+const openAI = "openai"
+
+// readReserve reads what is reserved: a number, or its place in the body of the request.
+func readReserve(m mapping, c *rule.Cost) {
+	v := m.get("reserve")
+	if v.given() && v.scalar() && !strings.HasPrefix(v.node.Value, ofBody) || !v.given() {
+		v.form = reserveForm.wholeForm
+		c.N = v.whole()
+		if m.get("or").given() {
+			m.failKey("or", "or has no meaning for a reserve that is a number; it is for body:/POINTER")
+		}
+		return
+	}
+	c.N = m.get("or").whole()
+	text, ok := v.text()
+	if !ok {
+		return
+	}
+	if err := checkPointer(strings.TrimPrefix(text, ofBody)); err != nil {
+		v.fail("reserve: %v, found %s", err, v.found())
+		return
+	}
+	c.Reserve = text
+}
+
+// ofBody is in front of a JSON pointer to a value in the body of a request.
+const ofBody = "body:"
+
+// checkPointer returns an error unless a text is a JSON pointer to a part of a document.
+func checkPointer(text string) error {
+	if !strings.HasPrefix(text, "/") {
+		return errors.New("expected a JSON pointer such as body:/model")
+	}
+	return jsonscan.CheckPointer(text)
 }
 
 // readWeights reads what tokens cost. A kind of token without a weight costs 1.
@@ -83,7 +127,7 @@ func checkAnswer(r *rule.Rule) error {
 	if err != nil {
 		return fmt.Errorf("cost: answer: %w", err)
 	}
-	if err := inRange("cost: reserve", max(c.N, 1), reserveForm); err != nil {
+	if err := inRange("cost: reserve", max(c.N, 1), orForm); err != nil {
 		return err
 	}
 	for _, w := range []float64{c.Input, c.Output, c.Cached} {
@@ -93,6 +137,15 @@ func checkAnswer(r *rule.Rule) error {
 		if w != 0 && !source.HasParts() {
 			return fmt.Errorf("cost: weights have no meaning for answer %s", c.Answer)
 		}
+	}
+	if c.Reserve != "" {
+		pointer, ok := strings.CutPrefix(c.Reserve, ofBody)
+		if err := checkPointer(pointer); !ok || err != nil {
+			return fmt.Errorf("cost: reserve is %q, expected body: and a JSON pointer", c.Reserve)
+		}
+	}
+	if c.IncludeUsage && c.Answer != openAI {
+		return fmt.Errorf("cost: include_usage has no meaning for answer %s", c.Answer)
 	}
 	if c.Header != "" {
 		return fmt.Errorf("cost has a Header and an Answer, expected one of them")

@@ -205,6 +205,7 @@ func readRule(v value) rule.Rule {
 		Wait:    m.get("wait").duration(),
 	}
 	except, overrides := readExceptions(m, made.Actor, algo)
+	class, classes := readClasses(m, algo)
 	scope, scoped := readScope(m.get("scope"))
 	made.Scope = scope
 	if m.get("on_error").given() && scoped {
@@ -221,7 +222,7 @@ func readRule(v value) rule.Rule {
 	if made.Cost.Answer != "" && !algo.Uses("charge") {
 		m.failKey("cost", "cost: algo %s cannot change a charge when the answer is known; it is for algorithms with charge, such as TB and W", algo.Name())
 	}
-	for _, o := range overrides {
+	for _, o := range slices.Concat(overrides, classes) {
 		refuseOtherKeys(o.mapping, algo)
 	}
 	if !algo.Uses("unit") {
@@ -236,6 +237,7 @@ func readRule(v value) rule.Rule {
 		return made
 	}
 	made.Except, made.Overrides = except, kept(overrides, &made)
+	made.Class, made.Classes = class, kept(classes, &made)
 	if n := made.Cost.N; n > 1 && made.Limit.N > 0 && !meter.Peek(limit.State{}, someTime, n).Allowed {
 		m.get("cost").fail("cost: a limit of %[2]d never allows a request of cost %[1]d, expected a lower cost or a larger limit",
 			n, cmp.Or(made.Limit.Burst, made.Limit.N))

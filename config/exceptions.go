@@ -3,8 +3,11 @@
 package config
 
 import (
+	"net/http"
 	"strings"
+	"unicode"
 
+	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -14,7 +17,7 @@ import (
 // longestWho is the length of "=" and the longest value that keys hold unhashed.
 const longestWho = 257
 
-// An override is read before the limit of its rule is known.
+// An override, or a class, is read before the limit of its rule is known.
 type override struct {
 	mapping
 	who  rule.Who
@@ -35,10 +38,19 @@ func readExceptions(m mapping, actor []rule.Actor, algo limit.Algorithm) (except
 			}
 		}
 	}
-	v := m.get("overrides")
+	overrides = readVariants(m.get("overrides"), "values, addresses or networks", "override", algo, func(v value) (rule.Who, bool) {
+		v.form = whoForm
+		return readWho(v, actor, seen)
+	})
+	return except, overrides
+}
+
+// readVariants reads a mapping to other limits. of says what its keys are, and called what its values are
+// called. read reads a key.
+func readVariants(v value, of, called string, algo limit.Algorithm, read func(value) (rule.Who, bool)) (list []override) {
 	if v.given() && v.node.Kind != yaml.MappingNode {
-		v.expected("a mapping of values, addresses or networks to other limits")
-		return except, nil
+		v.expected("a mapping of " + of + " to other limits")
+		return nil
 	}
 	for i := 0; v.given() && i < len(v.node.Content); i += 2 {
 		name, item := v.node.Content[i], v.node.Content[i+1]
@@ -46,17 +58,53 @@ func readExceptions(m mapping, actor []rule.Actor, algo limit.Algorithm) (except
 			v.r.fail(name, noMerging)
 			continue
 		}
-		w, ok := readWho(value{r: v.r, key: v.key, form: whoForm, node: name}, actor, seen)
-		o := override{mapping: value{r: v.r, key: "override", form: overrideKeys, node: item}.mapping(), who: w}
+		w, ok := read(value{r: v.r, key: v.key, node: name})
+		o := override{mapping: value{r: v.r, key: called, form: overrideKeys, node: item}.mapping(), who: w}
 		o.says = limit.Limit{N: readN(o.get("rpu"), algo), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
 		if item.Kind == yaml.MappingNode && len(item.Content) == 0 {
-			o.fail("override: expected %s, found nothing", yamltext.Join(overrideKeys.names(), "or"))
+			o.fail("%s: expected %s, found nothing", called, yamltext.Join(overrideKeys.names(), "or"))
 		}
 		if ok {
-			overrides = append(overrides, o)
+			list = append(list, o)
 		}
 	}
-	return except, overrides
+	return list
+}
+
+// readClasses reads class and classes.
+func readClasses(m mapping, algo limit.Algorithm) (header rule.Actor, classes []override) {
+	v, list := m.get("class"), m.get("classes")
+	if !v.given() && !list.given() {
+		return rule.Actor{}, nil
+	}
+	if text, ok := v.text(); ok {
+		kind, name, _ := strings.Cut(text, ":")
+		if kind != "header" && kind != "client" {
+			v.expected("header:NAME or client:NAME")
+		} else if !httptext.IsToken(name) {
+			v.fail("class: %q is not a name of a header", name)
+		}
+		header = rule.Actor{Kind: kind, Name: http.CanonicalHeaderKey(name)}
+	}
+	if list.given() && list.node.Kind == yaml.MappingNode && len(list.node.Content) == 0 {
+		list.fail("classes: expected names of classes and their limits, found nothing")
+	}
+	seen := map[string]*yaml.Node{}
+	classes = readVariants(list, "names of classes", "class", algo, func(v value) (rule.Who, bool) {
+		v.form = classNameForm
+		name, ok := v.text()
+		switch {
+		case !ok:
+			return rule.Who{}, false
+		case strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }):
+			v.expected("characters that can be printed")
+		case seen[name] != nil:
+			v.fail("classes: this name is already in line %d", seen[name].Line)
+		}
+		seen[name] = v.node
+		return rule.Who{Value: name}, true
+	})
+	return header, classes
 }
 
 // readWho reads one exception of a rule for these actors. actor is nil if the rule's actors could not be
@@ -96,7 +144,7 @@ func (o *override) limit(l limit.Limit) limit.Limit {
 	return l
 }
 
-// kept returns the overrides of a rule. It reports those that the algorithm cannot keep.
+// kept returns the overrides or classes of a rule. It reports those that the algorithm cannot keep.
 func kept(overrides []override, r *rule.Rule) (list []rule.Override) {
 	good := map[limit.Limit]bool{}
 	for i := range overrides {
@@ -105,11 +153,11 @@ func kept(overrides []override, r *rule.Rule) (list []rule.Override) {
 		if !good[l] {
 			m, err := r.Algorithm.New(l)
 			if err != nil {
-				o.fail("algo %s cannot keep this override: %s", r.Algorithm.Name(), strings.TrimPrefix(err.Error(), "limit: "))
+				o.fail("algo %s cannot keep this %s: %s", r.Algorithm.Name(), o.key, strings.TrimPrefix(err.Error(), "limit: "))
 				continue
 			}
 			if n := r.Cost.N; n > 1 && l.N > 0 && !m.Peek(limit.State{}, someTime, n).Allowed {
-				o.fail("override: no request that costs %d is ever within this limit, expected a lower cost or a larger limit", n)
+				o.fail("%s: no request that costs %d is ever within this limit, expected a lower cost or a larger limit", o.key, n)
 				continue
 			}
 			good[l] = true

@@ -297,6 +297,8 @@ func (f actorForm) draw(d *drawing) object {
 			names = append(names, k.Kind)
 		case k.Kind == "header":
 			forms = append(forms, object{"type": "string", "pattern": "^header:[" + tokens + "]+$"})
+		case isBody(k):
+			forms = append(forms, object{"type": "string", "pattern": "^body:" + pointerPattern + "$"})
 		default:
 			forms = append(forms, object{"type": "string", "pattern": "^" + regexp.QuoteMeta(k.Kind) + ":."})
 		}
@@ -324,10 +326,28 @@ func (costForm) draw(d *drawing) object {
 	}}
 }
 
-// tokensWeighted says that only tokens have weights.
-func tokensWeighted(*drawing) object {
-	counted := object{"properties": object{"answer": object{"enum": []string{"openai", "anthropic", "gemini"}}}}
-	return object{"if": object{"required": []string{"weights"}}, "then": counted}
+// reservation is the form of what a request reserves: a number, or its place in the body.
+type reservation struct {
+	wholeForm
+	textForm
+}
+
+func (f reservation) draw(d *drawing) object {
+	return object{"default": f.wholeForm.otherwise, "anyOf": []object{f.wholeForm.draw(d), f.textForm.draw(d)}}
+}
+
+// costTogether says what costs only some answers have.
+func costTogether(*drawing) object {
+	only := func(key object, answers ...string) object {
+		return object{"if": key, "then": object{"properties": object{"answer": object{"enum": answers}}}}
+	}
+	usage := object{"required": []string{"include_usage"}, "properties": object{"include_usage": object{"const": true}}}
+	fromBody := object{"required": []string{"reserve"}, "properties": object{"reserve": object{"type": "string"}}}
+	return object{"allOf": []object{
+		only(object{"required": []string{"weights"}}, "openai", "anthropic", "gemini"),
+		only(usage, openAI),
+		{"if": object{"required": []string{"or"}}, "then": fromBody},
+	}}
 }
 
 // rateForm is the form of a number of bytes a second.
@@ -368,7 +388,8 @@ func meaningless(d *drawing) object {
 			unused["cost"] = object{"maximum": bounds.MaxCost}
 			others["rpu"] = unused["rpu"]
 		}
-		unused["overrides"] = object{"additionalProperties": object{"properties": others}}
+		variant := object{"additionalProperties": object{"properties": others}}
+		unused["overrides"], unused["classes"] = variant, variant
 		if calendars := d.words.calendars(); !a.Uses("zone") && a.Uses("unit") && len(calendars) > 0 {
 			unused["unit"] = object{"not": object{"enum": calendars}}
 		}

@@ -17,25 +17,29 @@ import (
 const (
 	capitals = "!#$%&'*+.^_`|~0-9A-Z\\-"
 	tokens   = "a-z" + capitals
+
+	pointerPattern = `(/([^/~]|~[01])*)+` // of JSON, not empty
 )
 
 // The forms of values that are not mappings.
 var (
-	nameForm     = textForm{longest: longestName, pattern: `^[^\x00-\x1f\x7f]+$`}
-	patternForm  = textForm{longest: longestURL, pattern: `^((/([^ /?#{}]*|\{[^ /?#{}]+\}))+|[` + capitals + `]+ +(/([^/?#{}]*|\{[^/?#{}]+\}))+)$`}
-	hostForm     = textForm{longest: longestAddress, pattern: `^(\[[^\] /@]+\]|[^\[\]: /@]+):[0-9]+$`}
-	redisURLForm = textForm{longest: longestAddress, pattern: `^[Rr][Ee][Dd][Ii][Ss][Ss]?://([^/?#]*@)?(\[[^/?#@]*\]|[^/?#@:\[\]]+)(:(0*[1-9][0-9]*)?)?(/*|/(0|[1-9][0-9]*))$`}
-	upstreamForm = textForm{longest: longestAddress, pattern: `^[Hh][Tt][Tt][Pp][Ss]?://(\[[^\[\]/?#@]+\]|[^/?#@:\[\]]+)(:[0-9]*)?(/[^?#]*)?$`}
-	mediaForm    = textForm{longest: longestName, pattern: `^[` + tokens + `]+/[` + tokens + `]+([ \t]*;[ -~\t]*)?$`}
-	answerForm   = textForm{longest: longestAnswer}
-	networkForm  = textForm{longest: longestAddress, pattern: `^[0-9A-Fa-f:.]+(/[0-9]+)?$`}
-	pathForm     = textForm{longest: longestPath}
-	pemForm      = textForm{longest: longestPath, not: `-----BEGIN|[\n\x00]`}
-	hostName     = textForm{longest: longestHost, pattern: `^([^ /:@*]+|[0-9A-Fa-f:.]+(%.+)?)$`}
-	userForm     = textForm{longest: longestUser, pattern: `^[^\s]+$`}
-	whoForm      = textForm{longest: longestWho}
-	zoneForm     = textForm{longest: longestZone, pattern: `^[0-9A-Za-z_+/-]+$`, otherwise: "UTC"}
-	prefixForm   = textForm{longest: longestPrefix, pattern: `^[!-z|~]+$`, otherwise: "diana"}
+	nameForm      = textForm{longest: longestName, pattern: `^[^\x00-\x1f\x7f]+$`}
+	patternForm   = textForm{longest: longestURL, pattern: `^((/([^ /?#{}]*|\{[^ /?#{}]+\}))+|[` + capitals + `]+ +(/([^/?#{}]*|\{[^/?#{}]+\}))+)$`}
+	hostForm      = textForm{longest: longestAddress, pattern: `^(\[[^\] /@]+\]|[^\[\]: /@]+):[0-9]+$`}
+	redisURLForm  = textForm{longest: longestAddress, pattern: `^[Rr][Ee][Dd][Ii][Ss][Ss]?://([^/?#]*@)?(\[[^/?#@]*\]|[^/?#@:\[\]]+)(:(0*[1-9][0-9]*)?)?(/*|/(0|[1-9][0-9]*))$`}
+	upstreamForm  = textForm{longest: longestAddress, pattern: `^[Hh][Tt][Tt][Pp][Ss]?://(\[[^\[\]/?#@]+\]|[^/?#@:\[\]]+)(:[0-9]*)?(/[^?#]*)?$`}
+	mediaForm     = textForm{longest: longestName, pattern: `^[` + tokens + `]+/[` + tokens + `]+([ \t]*;[ -~\t]*)?$`}
+	answerForm    = textForm{longest: longestAnswer}
+	networkForm   = textForm{longest: longestAddress, pattern: `^[0-9A-Fa-f:.]+(/[0-9]+)?$`}
+	pathForm      = textForm{longest: longestPath}
+	pemForm       = textForm{longest: longestPath, not: `-----BEGIN|[\n\x00]`}
+	hostName      = textForm{longest: longestHost, pattern: `^([^ /:@*]+|[0-9A-Fa-f:.]+(%.+)?)$`}
+	userForm      = textForm{longest: longestUser, pattern: `^[^\s]+$`}
+	whoForm       = textForm{longest: longestWho}
+	classForm     = textForm{longest: longestActor, pattern: `^(header|client):[` + tokens + `]+$`}
+	classNameForm = nameForm
+	zoneForm      = textForm{longest: longestZone, pattern: `^[0-9A-Za-z_+/-]+$`, otherwise: "UTC"}
+	prefixForm    = textForm{longest: longestPrefix, pattern: `^[!-z|~]+$`, otherwise: "diana"}
 
 	anyActor      = actorForm{textForm: textForm{longest: longestActor}, together: true}
 	actorTogether = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all"}}
@@ -48,7 +52,8 @@ var (
 	statusesForm  = listForm{of: "statuses", item: wholeForm{least: 100, most: 599}, nonempty: true, distinct: true}
 	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
 	headersForm   = truthForm{true}
-	reserveForm   = wholeForm{1, bounds.MaxN, 1}
+	reserveForm   = reservation{wholeForm{1, bounds.MaxN, 1}, textForm{longest: longestActor, pattern: `^body:` + pointerPattern + `$`}}
+	orForm        = wholeForm{1, bounds.MaxN, 1}
 	weightForm    = numberForm{mostWeight, 1}
 	waitForm      = durationForm{least: time.Millisecond, most: bounds.MaxWait}
 	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
@@ -82,11 +87,15 @@ var (
 		{name: "wait", form: waitForm, about: "TB, W, SW, SL, C: how long a request over the limit waits for its turn, or for a slot, before it is refused, 1ms to 10m. Default: not at all."},
 		{name: "except", form: listForm{of: "values, addresses and networks", item: whoForm, distinct: true}, about: "Whom the rule does not judge: values of its actor, and addresses or networks of clients."},
 		{name: "overrides", form: mapForm{whoForm, overrideKeys}, about: "Who has another limit: values of the rule's actor, and addresses or networks of clients."},
+		{name: "class", form: classForm, with: "classes", about: "Header that names the class of a client, such as its plan: header:NAME for one that a trusted proxy writes, client:NAME for one that anyone may write."},
+		{name: "classes", form: mapForm{classNameForm, overrideKeys}, with: "class", about: "The limits of classes, by their name. Who has another class, or none, has the rule's own."},
 	}}
 
-	costKeys = keys{of: "a cost", name: "cost", together: tokensWeighted, list: []key{
+	costKeys = keys{of: "a cost", name: "cost", together: costTogether, list: []key{
 		{name: "answer", form: textForm{longest: longestActor, pattern: `^(openai|anthropic|gemini|bytes|duration|/.*|(header|trailer):[` + tokens + `]+)$`}, required: true, about: "Where the true cost stands: openai, anthropic or gemini for the tokens that such an answer reports; a JSON pointer such as /usage/total_tokens; header:NAME or trailer:NAME; bytes; duration, in milliseconds."},
-		{name: "reserve", form: reserveForm, about: "What the request is charged until the true cost is known."},
+		{name: "reserve", form: reserveForm, about: "What the request is charged until the true cost is known: a number, or body:/POINTER for a whole number in the JSON body of the request."},
+		{name: "or", form: orForm, about: "What is reserved if the body has no such number."},
+		{name: "include_usage", form: truthForm{}, about: "openai: whether a request for a stream gets \"stream_options\": {\"include_usage\": true}. The client then receives one more event."},
 		{name: "weights", form: weightKeys, about: "What tokens cost, by their kind. Default: each 1."},
 	}}
 

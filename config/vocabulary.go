@@ -64,6 +64,10 @@ func (v Vocabulary) ParseActor(text string) (rule.Actor, error) {
 			continue
 		}
 		switch {
+		case isBody(k):
+			if err := checkPointer(name); err != nil {
+				return rule.Actor{}, fmt.Errorf("actor %q: %w", text, err)
+			}
 		case k.Named && name == "":
 			return rule.Actor{}, fmt.Errorf("actor %q lacks a name, expected %s:NAME", text, kind)
 		case !k.Named && named:
@@ -83,7 +87,9 @@ func (v Vocabulary) ParseActor(text string) (rule.Actor, error) {
 func (v Vocabulary) actorNames() string {
 	names := []string{"all", "account", "device", "ip"}
 	for _, k := range v.Actors {
-		if k.Named {
+		if isBody(k) {
+			names = append(names, "body:/POINTER")
+		} else if k.Named {
 			names = append(names, k.Kind+":NAME")
 		} else {
 			names = append(names, k.Kind)
@@ -91,6 +97,9 @@ func (v Vocabulary) actorNames() string {
 	}
 	return yamltext.Join(names, "or")
 }
+
+// isBody reports whether a kind of actors is that of Diana for bodies.
+func isBody(k rule.ActorKind) bool { return k.Kind == "body" && k.Find == nil }
 
 // algorithm returns the algorithm with a name.
 func (v Vocabulary) algorithm(name string) (limit.Algorithm, bool) {

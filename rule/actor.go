@@ -72,7 +72,7 @@ type Identity struct {
 }
 
 // Charge says that a request is to consume from what one actor may use under one rule. The actors,
-// exceptions, overrides and cost of the rule do not matter.
+// exceptions, overrides, classes and cost of the rule do not matter.
 type Charge struct {
 	Rule string // the name of the rule
 	Key  string // of the actor: any text, hashed if over 1,024 bytes; that of a rule for all clients is empty
@@ -88,6 +88,9 @@ type Charge struct {
 
 // Request is what a limiter evaluates. Its zero value is a request for "/" by an unknown
 // client.
+//
+// Only Handler reads the body of a request. Rules need it that count by it (actor "body:/model") or reserve
+// by it (cost with a Reserve). A program that calls Take or Peek gives such values by Actors and Costs.
 type Request struct {
 	Method string
 	Path   string // as the client sent it: escaped and not cleaned
@@ -98,11 +101,13 @@ type Request struct {
 	OtherPaths   []string
 
 	// Actors holds what the program knows about the client, by the text of an actor:
-	// "account", "device", "ip", "header:X-Device-Id". Diana believes it over HTTP.
+	// "account", "device", "ip", "header:X-Device-Id", "body:/model". Diana believes it over HTTP. The
+	// class of the client has the text "class", see [Rule].
 	Actors map[string]string
 
 	// Costs holds what the program knows about the cost of the request, by the canonical
-	// name of the header that a rule takes its cost from. Diana believes it over HTTP.
+	// name of the header that a rule takes its cost from. A reservation has the Reserve of the rule's cost
+	// as its name. Diana believes it over HTTP.
 	Costs map[string]int64
 
 	// Charges name the rules that evaluate the request, in place of its method and path. It is for

@@ -27,6 +27,9 @@ import (
 // charged N at once, like any cost, all or nothing with its other rules. When the true cost is known, the
 // difference is debited, into debt if need be, or refunded. A response without a readable cost keeps the
 // larger of N and what was read.
+//
+// With a Reserve, the number that it names in the body of the request is reserved in place of N, if it is
+// whole and at least 1. Above 1,000,000,000 it counts as that.
 type Cost struct {
 	N      int64  // 1 to 1,000,000, or to limit.Algorithm.MaxN; with an Answer to 1,000,000,000; 0 means 1; ignored if Header is set
 	Header string // in canonical form; empty means that N counts
@@ -40,6 +43,16 @@ type Cost struct {
 	//	bytes                           the length of the body, as it is sent
 	//	duration                        the milliseconds until the response ends
 	Answer string
+
+	// Reserve is the place of the reservation in the request: "body:" and a JSON pointer, such as
+	// body:/max_tokens. It needs an Answer. Diana takes the number from [Request.Costs] if Reserve is a key
+	// there. Otherwise only Handler reads it, see [Request]. Empty means that N is reserved.
+	Reserve string
+
+	// IncludeUsage has Handler ask for the usage in requests for a stream. It needs the Answer "openai". A
+	// JSON object with "stream": true gets "include_usage": true in its "stream_options". The client then
+	// receives one more event, with the usage. A rule in shadow mode changes no request.
+	IncludeUsage bool
 
 	// Input, Output and Cached are what a token of each kind costs: of the request, of the response,
 	// and of the request but cached by the provider. If all are 0, each token costs 1. The sum is
@@ -82,9 +95,16 @@ func (c Cost) String() string {
 
 // answerText returns a cost with an Answer as a configuration writes it.
 func (c Cost) answerText() string {
-	text := fmt.Sprintf("{answer: %s, reserve: %d", c.Answer, max(c.N, 1))
+	text := fmt.Sprintf("{answer: %s, reserve: ", c.Answer)
+	if c.Reserve != "" {
+		text += c.Reserve + ", or: "
+	}
+	text += strconv.FormatInt(max(c.N, 1), 10)
 	if c.Input != 0 || c.Output != 0 || c.Cached != 0 {
 		text += fmt.Sprintf(", weights: {input: %v, output: %v, cached: %v}", c.Input, c.Output, c.Cached)
+	}
+	if c.IncludeUsage {
+		text += ", include_usage: true"
 	}
 	return text + "}"
 }

@@ -52,8 +52,19 @@ type Rule struct {
 	Shadow    bool    // a refusal is counted and has no other effect
 	Except    []Who   // clients that the rule skips; goes before Overrides
 	Overrides []Override
-	Cost      Cost
-	Charge    []int // statuses of responses whose requests stay counted; if empty, all do
+
+	// Class is the header that names the class of a client, such as its plan. Its Kind is "header" if Diana
+	// believes it only from a trusted proxy, like a cost, or "client" if anyone may write it. A program
+	// names the class in [Request.Actors], under "class".
+	//
+	// Classes are the limits of classes, by the Value of Who. A client without a class, or of another one,
+	// has the rule's own limit. An override of an actor goes before its class. All classes use the same
+	// counters.
+	Class   Actor
+	Classes []Override
+
+	Cost   Cost
+	Charge []int // statuses of responses whose requests stay counted; if empty, all do
 
 	// Wait is the longest time that a request over the limit waits before the rule refuses
 	// it. It is at most 10 minutes, and 0 for algorithms without the key "wait".
@@ -71,7 +82,7 @@ func (r *Rule) Mode() string {
 // ActorText returns the text of the actors that count together: "all", "ip", or "account+ip".
 func (r *Rule) ActorText() string { return joinActors(r.Actor) }
 
-// Override is another limit for some clients.
+// Override is another limit for some clients: an actor, a network, or a class.
 type Override struct {
 	Who             Who
 	N, Burst, Queue int64 // replace those three of the rule's Limit

@@ -57,7 +57,7 @@ func Register(limiter *diana.Limiter, provider metric.MeterProvider, own ...attr
 	i := instruments{
 		requests:    add(&errs, m.Int64ObservableCounter, "diana.requests", "{request}", "Requests that a rule evaluated, by decision. A request that several rules evaluate counts under each of them."),
 		overflow:    add(&errs, m.Int64ObservableCounter, "diana.overflow", "{request}", "Requests that the overflow counter of a rule evaluated, because max_keys left no room for their actors."),
-		rejected:    add(&errs, m.Int64ObservableCounter, "diana.rejected", "{request}", "Requests that were answered before any rule, because their path cannot be evaluated (path) or is too long (path_length)."),
+		rejected:    add(&errs, m.Int64ObservableCounter, "diana.rejected", "{request}", "Requests that were answered before any rule, because their path cannot be evaluated (path) or is too long (path_length), or because of their body."),
 		fallback:    add(&errs, m.Int64ObservableCounter, "diana.fallback", "{request}", "Requests that the limiter evaluated without Redis."),
 		evictions:   add(&errs, m.Int64ObservableCounter, "diana.evictions", "{actor}", "Expired actors that the local store removed to make room for new ones."),
 		reloads:     add(&errs, m.Int64ObservableCounter, "diana.config.reloads", "{reload}", "Configurations that were read, by source and result."),

@@ -61,7 +61,7 @@ func dashed(field string) string {
 	return http.CanonicalHeaderKey(strings.ReplaceAll(field, "_", "-"))
 }
 
-// newBelievedOf returns the fields by which a configuration finds actors and costs, and those that can
+// newBelievedOf returns the fields by which a configuration finds actors, costs and classes, and those that can
 // change the method.
 func newBelievedOf(c *config.Config) *believedOf {
 	of := &believedOf{c, map[string]bool{}, map[string]bool{}}
@@ -92,6 +92,9 @@ func newBelievedOf(c *config.Config) *believedOf {
 			actors(entry.Rules[i].Actor)
 			if name := entry.Rules[i].Cost.Header; name != "" {
 				field(name)
+			}
+			if class := entry.Rules[i].Class; class.Name != "" {
+				field(class.Name)
 			}
 		}
 	}

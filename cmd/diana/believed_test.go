@@ -18,7 +18,7 @@ func TestTwinsAreDropped(t *testing.T) {
 	r := start(t, `
 identity: {account: [header:X-Account-Id], device: [header:x_device]}
 limits:
-- {url: /, rules: [{rpu: 1000, actor: header:X-Team, cost: header:X-Cost}]}
+- {url: /, rules: [{rpu: 1000, actor: header:X-Team, cost: header:X-Cost, class: header:X-Plan, classes: {pro: {rpu: 2000}}}]}
 `, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var names []string
 		for name := range r.Header {
@@ -29,7 +29,7 @@ limits:
 	}))
 	fields := ""
 	for _, field := range []string{
-		"X-Account-Id", "X_Account_Id", "X-Account_Id", "x_account-id", "X_Device", "X-Device", "X-Team", "X_Team", "X-Cost", "X_COST",
+		"X-Account-Id", "X_Account_Id", "X-Account_Id", "x_account-id", "X_Device", "X-Device", "X-Team", "X_Team", "X-Cost", "X_COST", "X-Plan", "X_Plan",
 		"X_Forwarded_For", "X_Real_IP", "X_HTTP_Method_Override", "X-HTTP-Method", "X_Other", "X-Other", "Under_Score",
 	} {
 		fields += field + ": 1\r\n"
@@ -40,7 +40,7 @@ limits:
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	want := []string{"Under_score", "X-Account-Id", "X-Cost", "X-Http-Method", "X-Other", "X-Team", "X_device", "X_other"}
+	want := []string{"Under_score", "X-Account-Id", "X-Cost", "X-Http-Method", "X-Other", "X-Plan", "X-Team", "X_device", "X_other"}
 	passed := slices.DeleteFunc(<-got, func(name string) bool {
 		return slices.Contains([]string{"Accept-Encoding", "User-Agent", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Request-Id"}, name)
 	})

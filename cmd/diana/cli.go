@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -64,6 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 80}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(o),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
 	)
 	if err != nil { // a mistake in the types above
 		panic(err)
@@ -74,6 +77,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if errors.As(err, &p) {
 			command = p.Context
 		}
+		return o.misused(command, err)
+	}
+	if err := noneEmpty(command); err != nil {
 		return o.misused(command, err)
 	}
 	if err = command.Run(); err == nil {

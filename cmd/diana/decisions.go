@@ -37,6 +37,9 @@ func (f *decisionFlags) valid() error {
 	if len(f.Descriptors) > 0 && !f.asked() {
 		return errors.New("--descriptors: expected --grpc or --check too, where Envoy asks")
 	}
+	if f.Merge && len(f.Descriptors) == 0 {
+		return errors.New("--descriptors-merge: expected --descriptors too, whose files it joins")
+	}
 	return named(f.Descriptors...)
 }
 

@@ -27,6 +27,7 @@ type explainCommand struct {
 	Config     string     `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
 	Method     string     `short:"X" default:"GET" placeholder:"METHOD" help:"Method of the request (${default})."`
 	Headers    []string   `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
+	Data       string     `short:"d" placeholder:"JSON" help:"Body of the request, for rules that read it."`
 	RemoteAddr netip.Addr `default:"127.0.0.1" placeholder:"IP" help:"Address that the request comes from (${default})."`
 	Peek       bool       `help:"Also show what is left now of global rules, as Redis counts them."`
 	URL        string     `arg:"" name:"url" help:"URL of the request, or only its path; with --descriptors the domain."`
@@ -68,27 +69,30 @@ func (c *explainCommand) Run(ctx context.Context, o *output) error {
 		if loaded.Remote != nil {
 			o.complainf("diana: the configuration centre of %s is not asked; these are the local limits\n", s)
 		}
-		return printExplanation(o, s, loaded, &what, nil)
+		return printExplanation(o, s, loaded, &what, c.Data, nil)
 	}
 	limiter, err := s.open(diana.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return o.faults(s, err)
 	}
 	defer func() { _ = limiter.Close() }() // it has counted nothing
-	return printExplanation(o, s, limiter.Config(), &what, func() (map[string]left, error) {
+	return printExplanation(o, s, limiter.Config(), &what, c.Data, func() (map[string]left, error) {
 		decision, err := limiter.Peek(ctx, what)
 		return leftOfRules(o, decision, err)
 	})
 }
 
-// printExplanation prints the rules that evaluate a request. peek returns what is left of their limits; nil:
+// printExplanation prints the rules that evaluate a request with a body. peek returns what is left of their limits; nil:
 // that is not printed.
-func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Request, peek func() (map[string]left, error)) error {
+func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Request, body string, peek func() (map[string]left, error)) error {
 	set, err := compile(loaded)
 	if err != nil {
 		return o.faults(s, err)
 	}
 	what := r.Method + " " + r.Path
+	if err := set.WithBody(r, []byte(body)); err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
 	explained, err := plan.Explain(set, r)
 	if strange, ok := errors.AsType[*rule.PathError](err); ok {
 		o.printf("%s is answered with %d, because %v.\n", what, strange.Status(), strange)
@@ -157,6 +161,9 @@ func table(explained []plan.Explanation, remaining map[string]left) string {
 		if e.By != (rule.Who{}) {
 			l += " for " + legible(e.By.String())
 		}
+		if e.Class != "" {
+			l += " for class " + legible(e.Class)
+		}
 		of, ok := remaining[r.Name]
 		if !ok {
 			of = unknownLeft
@@ -183,7 +190,7 @@ func limitText(e plan.Explanation) string {
 	if r.Wait > 0 {
 		text += ", wait " + r.Wait.String()
 	}
-	if e.Cost != 1 || r.Cost.Header != "" {
+	if e.Cost != 1 || r.Cost.Header != "" || r.Cost.Reserve != "" {
 		text += fmt.Sprintf(", costs %d", e.Cost)
 	}
 	if len(r.Charge) > 0 {

@@ -70,7 +70,7 @@ func TestExplainPeek(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		o := &output{out: &out, err: &errs}
-		err := printExplanation(o, settings{file: "diana.yaml"}, l.Config(), &r, func() (map[string]left, error) {
+		err := printExplanation(o, settings{file: "diana.yaml"}, l.Config(), &r, "", func() (map[string]left, error) {
 			return leftOfRules(o, test.decision, test.err)
 		})
 		if out.String() != test.out || errs.String() != test.errs || (err == nil) != (test.fails == "") || err != nil && err.Error() != test.fails {

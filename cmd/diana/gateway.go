@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -134,19 +135,20 @@ func (g *gateway) listen(at listenAt) error {
 		secure = "https://"
 	}
 	for _, s := range []struct {
-		name, address string
-		server        server
+		flag, name, address string
+		server              server
 	}{
-		{"serving on " + secure, at.requests, g.server},
-		{"admin on " + plain, at.admin, g.admin},
-		{"check on " + secure, at.check, g.check},
-		{"grpc on ", at.grpc, g.grpc},
+		{"--listen", "serving on " + secure, at.requests, g.server},
+		{"--admin", "admin on " + plain, at.admin, g.admin},
+		{"--check", "check on " + secure, at.check, g.check},
+		{"--grpc", "grpc on ", at.grpc, g.grpc},
 	} {
 		if s.address == "" {
 			continue
 		}
 		l, err := at.handover.listen(s.address)
 		if err != nil {
+			err = fmt.Errorf("%s: %w", s.flag, err)
 			for _, l := range g.open {
 				err = errors.Join(err, l.Close())
 			}
@@ -179,10 +181,13 @@ func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func
 		serving.Go(func() { failed <- l.server.Serve(l.Listener) })
 	}
 	if g.handover != nil {
+		defer g.handover.close()
+		if g.abandons(signals) {
+			return nil
+		}
 		if err := g.handover.ready(g.open); err != nil {
 			return err
 		}
-		defer g.handover.close()
 	}
 	for {
 		select {
@@ -210,6 +215,7 @@ func (g *gateway) run(ctx context.Context, signals <-chan os.Signal, reload func
 // gateway is not ready.
 func (g *gateway) drain(signals <-chan os.Signal) {
 	g.draining.Store(true)
+	g.handover.close() // a successor must not ask for sockets that are about to close
 	g.logger.Info("draining")
 	ctx, cancel := context.WithTimeout(context.Background(), g.timeouts.Drain)
 	defer cancel()

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -38,8 +40,10 @@ type handover struct {
 	predecessor net.Conn              // nil: there is none
 	inherited   map[string][]*os.File // sockets, by the address that the flags name
 
-	offers *net.UnixListener // for the successor
-	done   chan struct{}     // closed when a successor serves
+	mu     sync.Mutex // guards the rest, but not done
+	offers *offers    // for the successor
+	closed bool
+	done   chan struct{} // closed when a successor serves
 }
 
 // sockets names the sockets that a message passes.
@@ -58,32 +62,47 @@ const (
 // takeOver asks a process that listens at path for its sockets. Without such a process it returns a handover
 // without sockets.
 func takeOver(path string, logger *slog.Logger) (*handover, error) {
-	h := &handover{path: path, logger: logger, inherited: map[string][]*os.File{}, done: make(chan struct{})}
+	o, err := openOffers(path)
+	if err != nil {
+		return nil, err
+	}
+	h := &handover{path: path, logger: logger, inherited: map[string][]*os.File{}, offers: o, done: make(chan struct{})}
 	conn, err := net.Dial("unix", path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return h, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("--handover: %w, expected the socket of another diana serve, or no file", err)
-	}
-	_ = conn.SetDeadline(time.Now().Add(handoverTimeout))
-	text, files, err := receiveFiles(conn.(*net.UnixConn))
-	var s sockets
 	if err == nil {
-		err = json.Unmarshal(text, &s)
-	}
-	if err == nil && len(files) != len(s.Addresses) {
-		err = fmt.Errorf("%d sockets for %d addresses", len(files), len(s.Addresses))
+		h.predecessor = conn
+		err = h.inherit(conn.(*net.UnixConn))
 	}
 	if err != nil {
-		_ = conn.Close()
+		h.close()
 		return nil, fmt.Errorf("--handover: no sockets from the process at %s: %w", path, err)
 	}
-	h.predecessor = conn
+	return h, nil
+}
+
+// inherit gets the sockets of the predecessor.
+func (h *handover) inherit(conn *net.UnixConn) error {
+	if err := checkPeer(conn); err != nil {
+		return err
+	}
+	_ = conn.SetDeadline(time.Now().Add(handoverTimeout))
+	text, files, err := receiveFiles(conn)
+	if err != nil {
+		return err
+	}
+	var s sockets
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	if len(files) != len(s.Addresses) {
+		return fmt.Errorf("%d sockets for %d addresses", len(files), len(s.Addresses))
+	}
 	for i, address := range s.Addresses {
 		h.inherited[address] = append(h.inherited[address], files[i])
 	}
-	return h, nil
+	return nil
 }
 
 // listen opens a listener, with the socket of the predecessor if it has one at this address. A nil handover
@@ -95,7 +114,36 @@ func (h *handover) listen(address string) (net.Listener, error) {
 	file := h.inherited[address][0]
 	h.inherited[address] = h.inherited[address][1:]
 	defer file.Close()
-	return net.FileListener(file)
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil, fmt.Errorf("the process at %s passes no socket for %s: %w", h.path, address, err)
+	}
+	if !listensAt(l.Addr(), address) {
+		return nil, errors.Join(l.Close(), fmt.Errorf("the process at %s passes a socket of %s for the address %s", h.path, l.Addr(), address))
+	}
+	return l, nil
+}
+
+// listensAt reports whether a socket is one for an address of the flags. The port 0 stands for any port.
+func listensAt(socket net.Addr, address string) bool {
+	got, ok := socket.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if port, err := net.LookupPort("tcp", service); err != nil || port != 0 && port != got.Port {
+		return false
+	}
+	if host == "" {
+		return got.IP.IsUnspecified()
+	}
+	ips, err := net.LookupIP(host)
+	return err == nil && slices.ContainsFunc(ips, func(ip net.IP) bool {
+		return ip.Equal(got.IP) || ip.IsUnspecified() && got.IP.IsUnspecified() // Go listens at :: for 0.0.0.0
+	})
 }
 
 // ready lets the predecessor stop, and a successor begin. The process serves from now on.
@@ -105,8 +153,8 @@ func (h *handover) ready(open []listening) error {
 			_ = f.Close()
 		}
 	}
-	if err := h.offer(); err != nil {
-		return fmt.Errorf("--handover: %w", err)
+	if err := h.offers.place(); err != nil {
+		return err
 	}
 	go h.serve(open)
 	if h.predecessor == nil {
@@ -122,46 +170,78 @@ func (h *handover) ready(open []listening) error {
 	return nil
 }
 
-// offer listens at the path. It replaces the socket of a predecessor in one step, so that there is always one.
-// Only this user can connect.
-func (h *handover) offer() error {
-	next := fmt.Sprintf("%s.%d", h.path, os.Getpid())
-	_ = os.Remove(next) // of a process that was killed
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: next, Net: "unix"})
-	if err != nil {
-		return err
+const (
+	lookEvery   = time.Second // how often a process looks whether its socket is at the path
+	lookSeldom  = time.Minute // and while another one is there, because a look disturbs its process
+	lostMessage = "no other process can take over"
+)
+
+// serve passes the sockets to processes that ask for them, one after another, until one of them is ready. It
+// restores the socket at the path, which somebody can remove, and which a successor that fails can replace.
+func (h *handover) serve(open []listening) {
+	for pause, o := lookEvery, h.offers; ; {
+		_ = o.SetDeadline(time.Now().Add(pause))
+		conn, err := o.AcceptUnix()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+		case err != nil:
+			return
+		default:
+			err = pass(conn, open)
+			_ = conn.Close()
+			if err == nil {
+				h.close()
+				close(h.done)
+				return
+			}
+			h.logger.Warn("another process did not take over", "error", err)
+		}
+		if o, pause = h.restore(o, pause); o == nil {
+			return
+		}
 	}
-	l.SetUnlinkOnClose(false) // the path can be the successor's by then
-	if err = os.Chmod(next, 0o600); err == nil {
-		err = os.Rename(next, h.path)
-	}
-	if err != nil {
-		return errors.Join(err, l.Close(), os.Remove(next))
-	}
-	h.offers = l
-	return nil
 }
 
-// serve passes the sockets to processes that ask for them, one after another, until one of them is ready.
-func (h *handover) serve(open []listening) {
-	for {
-		conn, err := h.offers.AcceptUnix()
-		if err != nil {
-			return
-		}
-		err = pass(conn, open)
-		_ = conn.Close()
-		if err == nil {
-			_ = h.offers.Close()
-			close(h.done)
-			return
-		}
-		h.logger.Warn("another process did not take over", "error", err)
+// restore returns the offers at the path, and the pause until the next look: o, or others if it restores the
+// socket. It returns nil if the handover is closed.
+func (h *handover) restore(o *offers, pause time.Duration) (*offers, time.Duration) {
+	place := o.look()
+	if place == ours {
+		return o, lookEvery
 	}
+	if place == foreign {
+		if pause == lookEvery {
+			h.logger.Warn(lostMessage, "path", h.path, "reason", "another file or process is there")
+		}
+		return o, min(2*pause, lookSeldom)
+	}
+	restored, err := openOffers(h.path)
+	if err == nil {
+		err = restored.place()
+	}
+	if err != nil {
+		if pause == lookEvery {
+			h.logger.Warn(lostMessage, "path", h.path, "reason", err)
+		}
+		return o, min(2*pause, lookSeldom)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		restored.close()
+		return nil, 0
+	}
+	o.close()
+	h.offers = restored
+	h.logger.Warn("the socket of --handover was lost, and is restored", "path", h.path)
+	return restored, lookEvery
 }
 
 // pass passes the sockets to a process, and waits until it is ready.
 func pass(conn *net.UnixConn, open []listening) error {
+	if err := checkPeer(conn); err != nil {
+		return err
+	}
 	_ = conn.SetDeadline(time.Now().Add(handoverTimeout))
 	var s sockets
 	var files []*os.File
@@ -195,10 +275,18 @@ func pass(conn *net.UnixConn, open []listening) error {
 	return nil
 }
 
-// close stops offering the sockets. A nil handover offers none.
+// close stops offering the sockets, and leaves the predecessor as it is if the process is not ready yet. A nil
+// handover does nothing.
 func (h *handover) close() {
-	if h != nil && h.offers != nil {
-		_ = h.offers.Close()
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	h.offers.close()
+	if h.predecessor != nil {
+		_ = h.predecessor.Close()
 	}
 }
 
@@ -220,6 +308,25 @@ func (g *gateway) leaveConnections(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// abandons reports whether a signal has stopped the program before it took over. Then the process before this
+// one continues, and the gateway finishes what it has accepted.
+func (g *gateway) abandons(signals <-chan os.Signal) bool {
+	for {
+		select {
+		case s := <-signals:
+			if s == syscall.SIGHUP { // the configuration has just been read
+				continue
+			}
+			g.logger.Info("stopped at the start")
+			g.handover.close()
+			g.drain(signals)
+			return true
+		default:
+			return false
+		}
+	}
 }
 
 // linger is how long a process that has handed over waits for the next request of each connection.

@@ -12,6 +12,17 @@ import (
 	"syscall"
 )
 
+// shared returns why other users can write to a folder, or "".
+func shared(folder os.FileInfo) string {
+	if s, ok := folder.Sys().(*syscall.Stat_t); !ok || int(s.Uid) != os.Geteuid() {
+		return "belongs to another user"
+	}
+	if folder.Mode().Perm()&0o022 != 0 {
+		return "can be written to by other users"
+	}
+	return ""
+}
+
 // mostFiles is how many files a message may pass.
 const mostFiles = 16
 

@@ -50,10 +50,11 @@ func plainStatus(t *testing.T, url string, http2 bool, contentType string) (int,
 // frames is a client of HTTP/2 that sends and reads frames as a test says.
 type frames struct {
 	*http2.Framer
-	conn   net.Conn
-	t      *testing.T
-	header bytes.Buffer
-	hpack  *hpack.Encoder
+	conn      net.Conn
+	t         *testing.T
+	authority string // of the requests
+	header    bytes.Buffer
+	hpack     *hpack.Encoder
 
 	decoder *hpack.Decoder
 	events  map[uint32][]string // the statuses of a stream's answers, and "reset"
@@ -68,7 +69,7 @@ func dialFrames(t *testing.T, url string, settings ...http2.Setting) *frames {
 	}
 	t.Cleanup(func() { conn.Close() })
 	_, _ = io.WriteString(conn, http2.ClientPreface)
-	f := &frames{Framer: http2.NewFramer(conn, conn), conn: conn, t: t, decoder: hpack.NewDecoder(4096, nil), events: map[uint32][]string{}}
+	f := &frames{Framer: http2.NewFramer(conn, conn), conn: conn, t: t, authority: "here", decoder: hpack.NewDecoder(4096, nil), events: map[uint32][]string{}}
 	f.hpack = hpack.NewEncoder(&f.header)
 	if err := f.WriteSettings(settings...); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func dialFrames(t *testing.T, url string, settings ...http2.Setting) *frames {
 func (f *frames) request(stream uint32, method, path string, end bool) {
 	f.t.Helper()
 	f.header.Reset()
-	for _, field := range [][2]string{{":method", method}, {":scheme", "http"}, {":authority", "here"}, {":path", path}} {
+	for _, field := range [][2]string{{":method", method}, {":scheme", "http"}, {":authority", f.authority}, {":path", path}} {
 		_ = f.hpack.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]})
 	}
 	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: f.header.Bytes(), EndHeaders: true, EndStream: end}); err != nil {

@@ -6,10 +6,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -51,13 +54,31 @@ func openKeyPair(certFile, keyFile string, logger *slog.Logger) (*keyPair, error
 // sums reads both files.
 func (p *keyPair) sums() (s fileSums) {
 	for i, file := range []string{p.certFile, p.keyFile} {
-		text, err := os.ReadFile(file)
+		text, err := readRegular(file)
 		if err != nil {
 			text = []byte(err.Error())
 		}
 		s[i] = sha256.Sum256(text)
 	}
 	return s
+}
+
+// readRegular reads a regular file. Another one, such as a pipe, could block the start, and each look at a
+// certificate afterwards. It opens the file first, so that nobody can replace it in between.
+func readRegular(file string) ([]byte, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", file)
+	}
+	return io.ReadAll(f)
 }
 
 // follow uses new files until ctx ends.

@@ -83,7 +83,6 @@ func (p *pool) pick(except *member, now time.Time) (m *member, probe bool) {
 			m = candidate
 		}
 	}
-	m.requests++
 	probe = m.pause > 0 && !now.Before(m.until)
 	if probe {
 		m.until = now.Add(m.pause) // until the result is known, others do not try it
@@ -91,23 +90,25 @@ func (p *pool) pick(except *member, now time.Time) (m *member, probe bool) {
 	return m, probe
 }
 
-// learn notes how an attempt ended. An attempt that the client has ended says nothing about the upstream.
+// learn notes how an attempt ended.
 func (p *pool) learn(m *member, probe bool, r *http.Request, answer *http.Response, err error) {
-	var reason any
-	switch {
-	case err == nil && !unavailable(answer.StatusCode):
-	case err == nil:
-		reason = answer.Status
-	case bodyFailed(r.Context()), r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errUpstreamLate):
+	if isUnsent(err) {
+		if probe {
+			p.mu.Lock()
+			m.until = time.Now() // the next request is the probe
+			p.mu.Unlock()
+		}
 		return
-	default:
-		reason = err
 	}
+	reason, known := verdict(r, answer, err)
 	p.mu.Lock()
+	m.requests++
 	var changed bool
-	if reason != nil {
+	switch {
+	case !known:
+	case reason != nil:
 		changed = m.fail(probe, time.Now())
-	} else {
+	default:
 		changed = m.succeed()
 	}
 	pause := m.pause
@@ -120,6 +121,30 @@ func (p *pool) learn(m *member, probe bool, r *http.Request, answer *http.Respon
 	}
 }
 
+// verdict returns why an attempt is a failure of the upstream, or nil. It is not known if the client has ended
+// the attempt. An upstream that does not answer a request to upgrade may speak HTTP/2 alone, so that says
+// nothing about other requests.
+func verdict(r *http.Request, answer *http.Response, err error) (reason any, known bool) {
+	if err == nil {
+		if err := answerable(answer); err != nil {
+			return err, true
+		}
+		if unavailable(answer.StatusCode) {
+			return answer.Status, true
+		}
+		return nil, true
+	}
+	switch {
+	case bodyFailed(r.Context()):
+		return nil, false
+	case r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errUpstreamLate):
+		return nil, false
+	case r.Header.Get("Upgrade") != "" && !unconnected(err) && !timedOut(err):
+		return nil, false
+	}
+	return err, true
+}
+
 // unavailable reports whether an answer of this status counts as a failure of the upstream.
 func unavailable(status int) bool {
 	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
@@ -128,11 +153,13 @@ func unavailable(status int) bool {
 // mayRetry reports whether a request that failed with err may go to another upstream, as far as its body
 // allows that.
 func mayRetry(r *http.Request, err error) bool {
-	if unconnected(err) {
-		return true
-	}
+	return unconnected(err) || idempotent(r) && !timedOut(err) && !isUnsent(err)
+}
+
+// timedOut reports whether err says that the upstream was too slow.
+func timedOut(err error) bool {
 	var timeout net.Error
-	return idempotent(r) && (!errors.As(err, &timeout) || !timeout.Timeout())
+	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // unconnected reports whether err says that no connection could be made, so that the upstream has nothing of

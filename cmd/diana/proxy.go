@@ -74,6 +74,10 @@ func newProxy(upstream *url.URL, keepHost bool, transport http.RoundTripper, tim
 			problem(w, http.StatusMethodNotAllowed, "The gateway does not pass on this method.")
 			return
 		}
+		if why := malformed(r, keepHost); why != "" {
+			problem(w, http.StatusBadRequest, why)
+			return
+		}
 		if r.Body != nil && r.Body != http.NoBody {
 			var stop func()
 			r, stop = withSentBody(withBody(r), timeout)

@@ -24,6 +24,7 @@ const statusClientGone = 499
 func proxyErrors(logger *slog.Logger) func(http.ResponseWriter, *http.Request, error) {
 	return func(w http.ResponseWriter, r *http.Request, err error) {
 		var timeout net.Error
+		status, detail := unsent(err)
 		switch {
 		case bodyLate(r.Context()):
 			problem(w, http.StatusRequestTimeout, "The request's body did not arrive in time.")
@@ -36,6 +37,9 @@ func proxyErrors(logger *slog.Logger) func(http.ResponseWriter, *http.Request, e
 			panic(http.ErrAbortHandler) // net/http closes the connection without an answer
 		case bodyFailed(r.Context()):
 			problem(w, http.StatusBadRequest, "The request's body could not be read.")
+			return
+		case status != 0:
+			problem(w, status, detail)
 			return
 		case errors.As(err, &timeout) && timeout.Timeout():
 			problem(w, http.StatusGatewayTimeout, "The upstream server did not answer in time.")

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +24,7 @@ type serveCommand struct {
 	Config   string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
 	Listen   string   `placeholder:"ADDR" help:"Address to receive requests at. Port 0 picks a free port. Default: 127.0.0.1:8080, or none with --check or --grpc and without --upstream."`
 	Admin    string   `default:"127.0.0.1:9090" placeholder:"ADDR" help:"Address of the administrators' listener, with /metrics, /healthz, /readyz and /status (${default})."`
-	Handover string   `placeholder:"SOCKET" help:"Socket of the file system by which a later diana serve takes over all listeners, without a lost request: start it with the same flag. The folder must belong to the user of the gateway."`
+	Handover string   `placeholder:"SOCKET" help:"Socket of the file system by which a later diana serve takes over all listeners, without a lost request: start it with the same flag. The folder must belong to the user of the gateway, and no other user may write to it."`
 	Timeouts timeouts `embed:""`
 
 	upstreamFlags
@@ -37,7 +38,7 @@ type serveCommand struct {
 func (serveCommand) Help() string {
 	return `The gateway notices changes of the configuration file; SIGHUP lets it read the file at once. At SIGTERM and SIGINT the gateway finishes the requests in flight, for at most --drain-timeout, and ends. A second such signal closes their connections without an answer.
 
-A TIME is a number and a unit, such as 500ms, 60s or 2m, above 0. --read-timeout and --write-timeout start again with each progress, and do not apply to upgraded connections such as WebSockets.
+A TIME is a number and a unit, such as 500ms, 60s or 2m, of at least 1ms. --read-timeout and --write-timeout start again with each progress, and do not apply to upgraded connections such as WebSockets.
 
 The administrators' listener changes something only with --admin-token: a client sends the token as Authorization: Bearer TOKEN. The gateway reads the token again at each use. A proxy on this machine makes every request look local, so it must check the token itself.`
 }
@@ -120,7 +121,12 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	}
 	g.serveDecisions(&c.decisionFlags, limiter, limits, rejected)
 	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
-	if err := c.listen(g, logger); err != nil {
+	err = c.listen(ctx, signals, g, logger)
+	switch {
+	case errors.Is(err, errStopped):
+		logger.Info("stopped at the start")
+		return nil
+	case err != nil:
 		return err
 	}
 	for _, l := range g.open {
@@ -160,35 +166,48 @@ func (c *serveCommand) gateway(limiter *diana.Limiter, certificate *keyPair, reg
 }
 
 // listen opens the listeners of the flags, with the sockets of an earlier process if there is one.
-func (c *serveCommand) listen(g *gateway, logger *slog.Logger) (err error) {
+func (c *serveCommand) listen(ctx context.Context, signals <-chan os.Signal, g *gateway, logger *slog.Logger) error {
 	at := listenAt{requests: c.Listen, admin: c.Admin, check: c.Check, grpc: c.GRPC}
-	if c.Handover != "" {
-		if at.handover, err = takeOver(c.Handover, logger); err != nil {
-			return err
-		}
+	if c.Handover == "" {
+		return g.listen(at)
 	}
-	return g.listen(at)
+	h, err := unlessStopped(ctx, signals, func() (*handover, error) { return takeOver(c.Handover, logger) })
+	if errors.Is(err, errStopped) {
+		return errors.Join(err, os.Remove(besideOf(c.Handover))) // which takeOver would do if it did not hang
+	}
+	if err != nil {
+		return err
+	}
+	at.handover = h
+	if err = g.listen(at); err == nil {
+		return nil
+	}
+	h.close()
+	if errors.Is(err, syscall.EADDRINUSE) && h.predecessor == nil {
+		return fmt.Errorf("%w, and no process hands over at %s, expected one that runs with the same --handover", err, c.Handover)
+	}
+	return err
 }
 
 // errStopped is the error of a start that a signal stopped.
 var errStopped = errors.New("stopped")
 
-// unlessStopped opens a limiter. That takes a while if a configuration centre hangs, so unlessStopped
-// returns errStopped as soon as ctx ends or a signal stops the program.
-func unlessStopped(ctx context.Context, signals <-chan os.Signal, open func() (*diana.Limiter, error)) (*diana.Limiter, error) {
+// unlessStopped opens something. That takes a while if a configuration centre or an earlier process hangs, so
+// unlessStopped returns errStopped as soon as ctx ends or a signal stops the program.
+func unlessStopped[T any](ctx context.Context, signals <-chan os.Signal, open func() (*T, error)) (*T, error) {
 	type opened struct {
-		limiter *diana.Limiter
-		err     error
+		thing *T
+		err   error
 	}
 	done := make(chan opened, 1)
 	go func() {
-		l, err := open()
-		done <- opened{l, err}
+		t, err := open()
+		done <- opened{t, err}
 	}()
 	for {
 		select {
 		case o := <-done:
-			return o.limiter, o.err
+			return o.thing, o.err
 		case <-ctx.Done():
 			return nil, errStopped
 		case s := <-signals:
@@ -201,12 +220,22 @@ func unlessStopped(ctx context.Context, signals <-chan os.Signal, open func() (*
 
 // valid returns an error if a flag is wrong.
 func (c *serveCommand) valid() error {
+	taken := map[string]string{} // names of flags, by address
 	for _, flag := range []struct{ name, address string }{{"--listen", c.Listen}, {"--admin", c.Admin}, {"--check", c.Check}, {"--grpc", c.GRPC}} {
 		if flag.address == "" && flag.name != "--admin" {
 			continue
 		}
 		if err := validAddress(flag.name, flag.address); err != nil {
 			return err
+		}
+		if other := taken[flag.address]; other != "" && !strings.HasSuffix(flag.address, ":0") {
+			return fmt.Errorf("%s: %s is the address of %s too, expected another one", flag.name, flag.address, other)
+		}
+		taken[flag.address] = flag.name
+		for _, u := range c.Upstream {
+			if flag.name == "--listen" && leadsTo(u, flag.address) {
+				return fmt.Errorf("--upstream: %q is the address of --listen, expected another server", u)
+			}
 		}
 	}
 	return errors.Join(c.Timeouts.valid(), c.upstreamFlags.valid(), c.tlsFlags.valid(), c.decisionFlags.valid(), c.adminFlags.valid())

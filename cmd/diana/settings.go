@@ -5,9 +5,13 @@ package main
 import (
 	_ "embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"slices"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
@@ -55,6 +59,24 @@ func chosen(name string) settings {
 func named(files ...string) error {
 	if slices.Contains(files, "") {
 		return usagef("the name of a file is empty")
+	}
+	return nil
+}
+
+// noneEmpty returns an error if a flag of the command line has no file or address, such as one from a variable
+// that is not set. The flag's default would be a surprise.
+func noneEmpty(command *kong.Context) error {
+	for _, p := range command.Path {
+		f := p.Flag
+		if f == nil || f.Target.Kind() != reflect.String || f.Target.String() != "" {
+			continue
+		}
+		switch f.PlaceHolder {
+		case "FILE", "SOCKET":
+			return fmt.Errorf("--%s: expected the name of a file, found an empty one", f.Name)
+		case "ADDR":
+			return fmt.Errorf("--%s: expected an address, found an empty one", f.Name)
+		}
 	}
 	return nil
 }

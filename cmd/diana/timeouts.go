@@ -4,10 +4,14 @@ package main
 
 import (
 	"fmt"
+	"reflect"
+	"regexp"
 	"time"
+
+	"github.com/alecthomas/kong"
 )
 
-// timeouts are how long the gateway waits for clients and for the upstream. Each is above 0.
+// timeouts are how long the gateway waits for clients and for the upstream. Each is at least 1 ms.
 type timeouts struct {
 	Header   time.Duration `name:"header-timeout" default:"10s" placeholder:"TIME" help:"Longest time for a request's header to arrive (${default})."`
 	Read     time.Duration `name:"read-timeout" default:"60s" placeholder:"TIME" help:"Longest pause without progress while a request's body is read, until the answer begins (${default}). Then 408."`
@@ -20,7 +24,7 @@ type timeouts struct {
 	Drain    time.Duration `name:"drain-timeout" default:"30s" placeholder:"TIME" help:"Longest time that requests in flight may take when the gateway stops (${default})."`
 }
 
-// valid returns an error that names the first flag whose duration is not above 0. Servers differ
+// valid returns an error that names the first flag whose duration is too short. Servers differ
 // in what 0 means: no limit, the default, or at once. So it is not accepted.
 func (t *timeouts) valid() error {
 	for _, flag := range []struct {
@@ -37,9 +41,31 @@ func (t *timeouts) valid() error {
 		{"upstream-idle", t.Unused},
 		{"drain", t.Drain},
 	} {
+		if flag.value > 0 && flag.value < time.Millisecond {
+			return fmt.Errorf("--%s-timeout: %v, expected at least 1ms", flag.name, flag.value)
+		}
 		if flag.value <= 0 {
 			return fmt.Errorf("--%s-timeout: %v, expected a duration above 0, such as 60s; for no limit a long one, such as 8760h", flag.name, flag.value)
 		}
 	}
 	return nil
+}
+
+var durations = regexp.MustCompile(`^[-+]?([0-9.]+(ns|us|µs|ms|s|m|h))+$`)
+
+// readDuration reads a duration of the command line. kong would not say that one is too long.
+func readDuration(ctx *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case err == nil:
+		target.SetInt(int64(d))
+		return nil
+	case durations.MatchString(text):
+		return fmt.Errorf("expected a duration of at most 2562047h but got %q", text)
+	}
+	return fmt.Errorf("expected duration but got %q, such as 500ms or 60s", text)
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -57,18 +56,18 @@ func (p *keyPair) config(protocols ...string) *tls.Config {
 // loadKeyPair returns the certificate with its key that two files have. Errors name the file, what it has,
 // and what it should have.
 func loadKeyPair(certFile, keyFile string) (*tls.Certificate, error) {
-	cert, err := os.ReadFile(certFile)
+	cert, err := readRegular(certFile)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert: %w, expected a file with a certificate in PEM", err)
 	}
-	key, err := os.ReadFile(keyFile)
+	key, err := readRegular(keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-key: %w, expected a file with a private key in PEM", err)
 	}
 	if !hasBlock(cert, "CERTIFICATE") {
 		return nil, fmt.Errorf("--tls-cert: %s has no certificate, expected a PEM block CERTIFICATE", certFile)
 	}
-	if hasBlock(key, "ENCRYPTED PRIVATE KEY") {
+	if isEncrypted(key) {
 		return nil, fmt.Errorf("--tls-key: the key in %s is encrypted, expected one without a passphrase", keyFile)
 	}
 	if !hasBlock(key, "PRIVATE KEY") {
@@ -88,6 +87,17 @@ func loadKeyPair(certFile, keyFile string) (*tls.Certificate, error) {
 func hasBlock(text []byte, kind string) bool {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if strings.HasSuffix(block.Type, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// isEncrypted reports whether a text has a private key with a passphrase, in PKCS #8 or in the older form of
+// OpenSSL.
+func isEncrypted(text []byte) bool {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
 			return true
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -303,4 +304,32 @@ func TestServeCutsSlowClientsOverTLS(t *testing.T) {
 	if answer.StatusCode != http.StatusRequestTimeout {
 		t.Error("a client that sends half a body gets", answer.StatusCode)
 	}
+}
+
+// A pipe in place of a file ends the start. In place of a file that was used it changes nothing, and the gateway
+// still uses the next files.
+func TestServeTLSPipe(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files := writePair(t, dir, "first", inAnHour())
+	pipe := filepath.Join(dir, "pipe")
+	if err := exec.Command("mkfifo", pipe).Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{{"--tls-cert", pipe, "--tls-key", files.key}, {"--tls-cert", files.cert, "--tls-key", pipe}} {
+		if _, stderr := fails(t, flags...); !strings.Contains(stderr, pipe+" is no regular file, expected a file with a ") {
+			t.Errorf("%q", stderr)
+		}
+	}
+	g := serve(t, "limits: []", nothing(t), "--tls-cert", files.cert, "--tls-key", files.key)
+	if err := os.Rename(pipe, files.cert); err != nil {
+		t.Fatal(err)
+	}
+	testproc.Eventually(t, func() bool { return strings.Contains(g.log.String(), "is no regular file") })
+	if err := os.Remove(files.cert); err != nil {
+		t.Fatal(err)
+	}
+	writePair(t, dir, "second", inAnHour())
+	address := strings.TrimPrefix(g.url, "https://")
+	testproc.Eventually(t, func() bool { return shownName(address) == "second" })
 }

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/diana-limiter/diana/config"
@@ -24,7 +27,9 @@ func (f *upstreamFlags) valid() error {
 	for _, u := range f.Upstream {
 		switch {
 		case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != schemeH2C, u.Hostname() == "":
-			return fmt.Errorf("--upstream: %q, expected http://HOST, https://HOST or h2c://HOST", u)
+			return fmt.Errorf("--upstream: %q, expected http://HOST, https://HOST or h2c://HOST", asWritten(u))
+		case !validPort(u.Port()):
+			return fmt.Errorf("--upstream: %q, expected a port of 1 to 65535", u)
 		case u.User != nil:
 			return errors.New("--upstream: a user name is not supported")
 		case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
@@ -41,6 +46,48 @@ func (f *upstreamFlags) valid() error {
 		}
 	}
 	return nil
+}
+
+// asWritten returns the text of a URL, also of one without a host.
+func asWritten(u *url.URL) string {
+	if text := u.String(); text != u.Scheme+":" {
+		return text
+	}
+	return u.Scheme + "://"
+}
+
+// validPort reports whether a client can connect to a port of a URL, which may have none.
+func validPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil && n > 0
+}
+
+// leadsTo reports whether an upstream is what listens at an address, so that requests would never end.
+func leadsTo(u *url.URL, address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	to := u.Port()
+	switch {
+	case to == "" && u.Scheme == "https":
+		to = "443"
+	case to == "":
+		to = "80"
+	}
+	if port != to {
+		return false
+	}
+	at, _ := netip.ParseAddr(host)
+	upstream, _ := netip.ParseAddr(u.Hostname())
+	local := upstream.IsLoopback() || u.Hostname() == "localhost"
+	switch {
+	case host == "", at.IsValid() && at.IsUnspecified():
+		return local || upstream.IsValid() && upstream.IsUnspecified()
+	case at.IsLoopback() && u.Hostname() == "localhost":
+		return true
+	}
+	return host == u.Hostname()
 }
 
 // proxy returns the handler that sends requests to the upstreams, and the pool of several. The pool is nil

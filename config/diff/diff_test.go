@@ -237,6 +237,8 @@ func everything() *config.Config {
 				Limit:     limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2},
 				Except:    []rule.Who{{Value: "e", Network: netip.MustParsePrefix("10.0.0.0/8")}},
 				Overrides: []rule.Override{{Who: rule.Who{Value: "o", Network: netip.MustParsePrefix("10.0.0.0/8")}, N: 1, Burst: 1, Queue: 1}},
+				Class:     rule.Actor{Kind: "header", Name: "X"},
+				Classes:   []rule.Override{{Who: rule.Who{Value: "c", Network: netip.MustParsePrefix("10.0.0.0/8")}, N: 1, Burst: 1, Queue: 1}},
 				Charge:    []int{401},
 			}},
 		}},
@@ -281,7 +283,7 @@ func TestDiffKnowsAllFields(t *testing.T) {
 			try(name, at, func(v reflect.Value) { v.Set(reflect.ValueOf(netip.MustParsePrefix("11.0.0.0/8"))) })
 			return
 		case reflect.TypeFor[rule.Cost](): // whose fields mean nothing to one another
-			for _, cost := range []rule.Cost{{N: 2}, {Header: "X"}, {Header: "X", Client: true}} {
+			for _, cost := range []rule.Cost{{N: 2}, {Header: "X"}, {Header: "X", Client: true}, {Answer: "openai"}} {
 				try(name, at, func(v reflect.Value) { v.Set(reflect.ValueOf(cost)) })
 			}
 			return

@@ -14,16 +14,22 @@ import (
 
 // A treatment is what a rule does for one of its exceptions.
 type treatment struct {
-	who rule.Who
+	who treated
 	how string
+}
+
+// treated is a client or a class.
+type treated struct {
+	rule.Who
+	class bool
 }
 
 // treatments returns the treatments of a rule in the order of the configuration.
 func treatments(r *rule.Rule) (list []treatment) {
 	for _, w := range r.Except {
-		list = append(list, treatment{w, "excepted"})
+		list = append(list, treatment{treated{Who: w}, "excepted"})
 	}
-	for _, o := range r.Overrides {
+	for i, o := range slices.Concat(r.Overrides, r.Classes) {
 		how := fmt.Sprint("rpu ", o.N)
 		if o.Burst != 0 {
 			how += ", burst " + orRPU(o.Burst)
@@ -31,7 +37,7 @@ func treatments(r *rule.Rule) (list []treatment) {
 		if o.Queue != 0 {
 			how += ", queue " + orRPU(o.Queue)
 		}
-		list = append(list, treatment{o.Who, how})
+		list = append(list, treatment{treated{o.Who, i >= len(r.Overrides)}, how})
 	}
 	return list
 }
@@ -39,13 +45,15 @@ func treatments(r *rule.Rule) (list []treatment) {
 // treatedSince returns the treatments that differ from those of was: the first ten, and the number of
 // the others.
 func treatedSince(r, was *rule.Rule) (changes []string) {
-	if len(r.Except)+len(r.Overrides)+len(was.Except)+len(was.Overrides) == 0 {
+	list := treatments(r)
+	current := len(list)
+	list = append(list, treatments(was)...)
+	if len(list) == 0 {
 		return nil
 	}
-	old, now := map[rule.Who]string{}, map[rule.Who]string{}
-	list := slices.Concat(treatments(r), treatments(was))
+	old, now := map[treated]string{}, map[treated]string{}
 	for i, t := range list {
-		if i < len(r.Except)+len(r.Overrides) {
+		if i < current {
 			now[t.who] = t.how
 		} else {
 			old[t.who] = t.how
@@ -70,10 +78,13 @@ func treatedSince(r, was *rule.Rule) (changes []string) {
 }
 
 // masked returns a client in a form that can be logged. A value can be a secret, such as an API key,
-// so masked shows only the end of a long value.
-func masked(w rule.Who) string {
+// so masked shows only the end of a long value. The name of a class is none.
+func masked(w treated) string {
 	const most, end = 10, 4
 	text := w.String()
+	if w.class {
+		return "class " + legible(w.Value)
+	}
 	if w.Value != "" && utf8.RuneCountInString(text) > most {
 		runes := []rune(text)
 		text = "..." + string(runes[len(runes)-end:])
@@ -85,7 +96,7 @@ func masked(w rule.Who) string {
 func treats(r *rule.Rule) string {
 	var lines []string
 	for _, t := range treatments(r) {
-		lines = append(lines, fmt.Sprintf("%q %s", t.who.String(), t.how))
+		lines = append(lines, fmt.Sprintf("%v %q %s", t.who.class, t.who.String(), t.how))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

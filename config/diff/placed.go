@@ -110,6 +110,7 @@ func (r *placedRule) fields() []setting {
 		plainSetting("on_error", r.OnError.String()),
 		plainSetting("mode", r.Mode()),
 		plainSetting("cost", r.Cost.String()),
+		plainSetting("class", classText(r.Class)),
 		plainSetting("charge", strings.Join(numbers(r.Charge), ", ")),
 		plainSetting("wait", waitText(r.Wait)),
 		setting{key: "divert", shown: legible(r.divert.String()), is: divertText(r.divert)},
@@ -156,6 +157,14 @@ func numbers(list []int) (texts []string) {
 	return texts
 }
 
+// classText returns the header of a class, or "".
+func classText(a rule.Actor) string {
+	if a == (rule.Actor{}) {
+		return ""
+	}
+	return a.String()
+}
+
 func waitText(wait time.Duration) string {
 	if wait == 0 {
 		return ""
@@ -188,8 +197,8 @@ func (r *placedRule) says() saying {
 		scope: r.Scope.String(), onError: r.OnError.String(), cost: r.Cost.String(), shadow: r.Shadow, wait: r.Wait,
 	}
 	s.limit.Slices = cmp.Or(s.limit.Slices, bounds.DefaultSlices)
-	if len(r.Charge) > 0 || r.divert != nil || len(r.Except) > 0 || len(r.Overrides) > 0 {
-		s.others = strings.Join([]string{strings.Join(numbers(r.Charge), ", "), divertText(r.divert), treats(&r.Rule)}, "\x00")
+	if len(r.Charge) > 0 || r.divert != nil || len(r.Except) > 0 || len(r.Overrides) > 0 || len(r.Classes) > 0 {
+		s.others = strings.Join([]string{strings.Join(numbers(r.Charge), ", "), divertText(r.divert), classText(r.Class), treats(&r.Rule)}, "\x00")
 	}
 	return s
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 
-// Package actors finds the actor of a request in a header, a cookie, the query or the host. Each
+// Package actors finds the actor of a request in a header, a cookie, the query or the host, and names the
+// kind that Handler finds in the body. Each
 // kind has one canonical form for all spellings that servers take for the same actor.
 package actors
 
@@ -33,6 +34,7 @@ func Kinds() []rule.ActorKind {
 		{Kind: "header", Named: true, Find: headerValue, Canonical: canonicalField},
 		{Kind: "cookie", Named: true, Find: cookieValue, Canonical: canonicalPair},
 		{Kind: "query", Named: true, Find: queryValue, Canonical: canonicalPair},
+		{Kind: "body", Named: true}, // read by Handler, which names the value in Request.Actors
 		{Kind: "host", Find: hostValue, Canonical: canonicalHost},
 	}
 }

@@ -68,9 +68,10 @@ func New(o Options) *Decider {
 func (d *Decider) Close() { d.refusals.Close() }
 
 // Take evaluates a request and charges it under all its rules or, if one refuses, under none. It
-// calls beforeWait, which may be nil, before the request waits. On an error the request is charged
+// calls beforeWait before the request waits, and read if rules need the body of the request. Both may be
+// nil: then rules find no body. On an error the request is charged
 // nowhere, and not allowed. The Evaluation must be ended by its Handle in any case.
-func (d *Decider) Take(ctx context.Context, r *rule.Request, beforeWait func(*http.Request) error) (*Evaluation, error) {
+func (d *Decider) Take(ctx context.Context, r *rule.Request, beforeWait func(*http.Request) error, read BodyReader) (*Evaluation, error) {
 	e := d.begin(r)
 	e.beforeWait = beforeWait
 	if strange := e.find(); strange != nil {
@@ -81,6 +82,13 @@ func (d *Decider) Take(ctx context.Context, r *rule.Request, beforeWait func(*ht
 		return e, nil
 	}
 	now := d.local.Now()
+	if read != nil && e.needsBody() {
+		if refused, err := e.readBody(ctx, now, read); refused || err != nil {
+			e.Allowed = false
+			return e, err
+		}
+		now = d.local.Now()
+	}
 	if plain, err := e.plain.take(ctx, e, now); plain {
 		return e, err
 	}

@@ -49,6 +49,7 @@ type Evaluation struct {
 
 	rules      []*plan.Rule // of each verdict
 	namedRules []*plan.Rule // memory for match.Rules
+	bodiless   []*plan.Rule // the same, see refuseBefore
 
 	held       bool // some charges are released at the end
 	refundable bool // some charges may be refunded when the status is known
@@ -171,7 +172,7 @@ func (e *Evaluation) cost(i int, r *plan.Rule) int64 {
 	switch {
 	case e.named:
 		return e.request.Charges[i].Cost
-	case r.Cost.Header != "":
+	case r.Cost.Header != "" || r.Cost.Reserve != "":
 		return e.limits.Set.CostOf(r, &e.request)
 	}
 	return r.Cost.N

@@ -32,6 +32,12 @@ func (e *Evaluation) Bandwidths() []*plan.Bandwidth { return e.match.Bandwidths 
 // NeedsStatus reports whether the status of the response decides what the request is charged.
 func (e *Evaluation) NeedsStatus() bool { return e.refundable }
 
+// IncludesUsage reports whether a rule wants the response to include the usage. A rule in shadow mode does
+// not, because it changes no response.
+func (e *Evaluation) IncludesUsage() bool {
+	return slices.ContainsFunc(e.rules, func(r *plan.Rule) bool { return r.Cost.IncludeUsage && !r.Shadow })
+}
+
 // wait holds the request until its scheduled times. If no more requests may wait, it refuses the
 // request.
 func (e *Evaluation) wait(ctx context.Context, now int64) (err error) {

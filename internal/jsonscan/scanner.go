@@ -80,8 +80,16 @@ const (
 
 // New returns a Scanner for the values at some pointers, which CheckPointer must accept. A value
 // whose text has more than limit bytes is cut.
-func New(limit int, pointers ...string) *Scanner {
-	s := &Scanner{tree: newTree(pointers), objects: make([]uint64, 0, 2)}
+func New(limit int, pointers ...string) *Scanner { return newScanner(limit, newTree(pointers, false)) }
+
+// NewFolding is like New, but keys match in any letter case. Many servers read JSON like this, such as
+// those that use encoding/json. Then an object has a key twice also if the cases differ.
+func NewFolding(limit int, pointers ...string) *Scanner {
+	return newScanner(limit, newTree(pointers, true))
+}
+
+func newScanner(limit int, t tree) *Scanner {
+	s := &Scanner{tree: t, objects: make([]uint64, 0, 2)}
 	s.text.limit = limit
 	s.path = make([]place, 0, s.levels)
 	s.Reset()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Value is what a document has at a pointer. The zero value means that it has nothing there.
@@ -58,6 +59,7 @@ type tree struct {
 	asked   []int32 // the node of each pointer
 	longest int     // bytes of the longest key
 	levels  int     // parts of the longest pointer
+	fold    bool    // keys match in any letter case
 }
 
 type node struct {
@@ -70,12 +72,12 @@ type node struct {
 	value Value
 }
 
-func newTree(pointers []string) tree {
+func newTree(pointers []string, fold bool) tree {
 	size := 1
 	for _, p := range pointers {
 		size += strings.Count(p, "/")
 	}
-	t := tree{nodes: make([]node, 1, size), asked: make([]int32, len(pointers))}
+	t := tree{nodes: make([]node, 1, size), asked: make([]int32, len(pointers)), fold: fold}
 	for i, p := range pointers {
 		at := int32(0)
 		if p != "" {
@@ -85,6 +87,9 @@ func newTree(pointers []string) tree {
 		}
 		t.asked[i], t.levels = at, max(t.levels, strings.Count(p, "/"))
 		t.nodes[at].asked = true
+	}
+	if fold {
+		t.longest *= utf8.UTFMax // another case of a letter may have more bytes
 	}
 	return t
 }
@@ -116,7 +121,7 @@ func parseIndex(name string) int64 {
 // member returns the child of a node for a key of an object, or -1.
 func (t *tree) member(parent int32, name []byte) int32 {
 	for i := t.nodes[parent].child; i > 0; i = t.nodes[i].next {
-		if t.nodes[i].name == string(name) {
+		if t.nodes[i].name == string(name) || t.fold && strings.EqualFold(t.nodes[i].name, string(name)) {
 			return i
 		}
 	}

@@ -17,7 +17,8 @@ type Bandwidth struct {
 	URL      rule.Pattern // of the entry
 	Counters string       // name of the counters: equal in two Sets if the counts mean the same
 
-	who []chain
+	who  []chain
+	body *bodyNeeds // nil: none
 }
 
 // newBandwidth returns the compiled bandwidth of an entry.
@@ -34,7 +35,7 @@ func newBandwidth(v *compiler, e *rule.Entry) (*Bandwidth, error) {
 	if len(actor) == 0 {
 		actor = []rule.Actor{rule.All}
 	}
-	return &Bandwidth{Bandwidth: &b, URL: e.URL, Counters: fmt.Sprintf("bandwidth %q %q", actor, e.URL), who: who}, nil
+	return &Bandwidth{Bandwidth: &b, URL: e.URL, Counters: fmt.Sprintf("bandwidth %q %q", actor, e.URL), who: who, body: bodyNeedsOf(who, rule.Cost{})}, nil
 }
 
 // AppendKey appends the key of the actor that shares the bandwidth. It is like that of a Rule.

@@ -16,6 +16,12 @@ const mostLines = 32
 
 // costOf returns the cost of a request under a rule, see [rule.Cost].
 func costOf(c rule.Cost, identity *rule.Identity, req *rule.Request) int64 {
+	if c.Reserve != "" {
+		if n := req.Costs[c.Reserve]; n > 0 {
+			return min(n, bounds.MaxN)
+		}
+		return c.N
+	}
 	name := c.Header
 	if name == "" {
 		return c.N

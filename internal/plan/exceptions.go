@@ -9,16 +9,17 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// exceptions are the compiled Except and Overrides of a rule. They never change.
+// exceptions are the compiled Except, Overrides and Classes of a rule. They never change.
 //
-// A variant keeps an override: it is a copy of the rule with the other limit. If the states of the
+// A variant keeps an override or a class: it is a copy of the rule with the other limit. If the states of the
 // rule and the variant have the same version, both use the same counters. So the use of an actor
 // still counts after an override is added or removed. Overrides with the same limit share one
 // variant, so each of thousands of overrides costs only its place in the directory.
 type exceptions struct {
 	except    directory
 	overrides directory
-	variants  []*Rule // of each override
+	variants  []*Rule          // of each override
+	classes   map[string]*Rule // by name of the class; nil: there are none
 }
 
 // choose returns the rule for an actor: r, a variant, or nil.
@@ -29,12 +30,17 @@ func (e *exceptions) choose(r *Rule, value string, client *Client) *Rule {
 	if i := e.overrides.find(value, client); i >= 0 {
 		return e.variants[i]
 	}
+	if len(e.classes) > 0 {
+		if v := e.classes[classOf(r.Class, client)]; v != nil {
+			return v
+		}
+	}
 	return r
 }
 
 // addExceptions compiles the exceptions of a rule, and adds its variants to the Set.
 func addExceptions(s *Set, r *Rule) error {
-	if len(r.Except) == 0 && len(r.Overrides) == 0 {
+	if len(r.Except) == 0 && len(r.Overrides) == 0 && len(r.Classes) == 0 {
 		return nil
 	}
 	var e exceptions
@@ -62,19 +68,33 @@ func addExceptions(s *Set, r *Rule) error {
 				return fmt.Errorf("overrides: %v is in except", o.Who)
 			}
 		}
-		l := overridden(r.Limit, &o)
-		v := known[l]
-		if v == nil {
-			if v, err = r.variant(l); err != nil {
-				return fmt.Errorf("overrides: %v: %w", o.Who, err)
-			}
-			known[l] = v
-			s.Variants = append(s.Variants, v)
+		v, err := variantFor(s, r, &o, known)
+		if err != nil {
+			return fmt.Errorf("overrides: %v: %w", o.Who, err)
 		}
 		e.variants = append(e.variants, v)
 	}
+	if e.classes, err = newClasses(s, r, known); err != nil {
+		return err
+	}
 	r.exceptions = &e
 	return nil
+}
+
+// variantFor returns the variant of a rule for an override. It takes it from known, by its limit, or makes
+// it and adds it to known and to the Set.
+func variantFor(s *Set, r *Rule, o *rule.Override, known map[limit.Limit]*Rule) (*Rule, error) {
+	l := overridden(r.Limit, o)
+	if v := known[l]; v != nil {
+		return v, nil
+	}
+	v, err := r.variant(l)
+	if err != nil {
+		return nil, err
+	}
+	known[l] = v
+	s.Variants = append(s.Variants, v)
+	return v, nil
 }
 
 // overridden returns the limit of a rule with an override.

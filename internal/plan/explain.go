@@ -11,6 +11,7 @@ type Explanation struct {
 	Cost     int64    // of the request
 	Excepted bool     // whether the rule skips the request
 	By       rule.Who // the member of Except or Overrides that matches; its zero value means none
+	Class    string   // of the client, if the rule has a limit for it and no override goes before; else empty
 }
 
 // Explain returns the rules that would evaluate the request, in order. It consumes nothing. The
@@ -38,6 +39,11 @@ func (x *Explanation) except(value string, client *Client) {
 		x.Excepted, x.By = true, r.Except[i]
 	} else if i := e.overrides.find(value, client); i >= 0 {
 		x.Rule, x.By = e.variants[i], r.Overrides[i].Who
+	} else if len(e.classes) > 0 {
+		class := classOf(r.Class, client)
+		if v := e.classes[class]; v != nil {
+			x.Rule, x.Class = v, class
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Rule is a compiled rule. A variant of a rule has the limit of some of its overrides: its
+// Rule is a compiled rule. A variant of a rule has the limit of some of its overrides or classes: its
 // declaration is a copy with that limit and without exceptions.
 type Rule struct {
 	*rule.Rule
@@ -29,6 +29,7 @@ type Rule struct {
 	identity   string // Counters without the version of the states
 	who        []chain
 	exceptions *exceptions // nil: none
+	body       *bodyNeeds  // nil: none
 }
 
 // newRule returns the compiled form of a rule, except for its exceptions. The rule has its final
@@ -59,14 +60,17 @@ func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 	}
 	c.Counters = names.CountersOf(identity, c.Meter)
 	c.identity = c.Counters[:len(identity)] // the same text in the same memory
-	c.who, err = v.chainsOf(r.Actor)
-	return c, err
+	if c.who, err = v.chainsOf(r.Actor); err != nil {
+		return nil, err
+	}
+	c.body = bodyNeedsOf(c.who, r.Cost)
+	return c, checkReserve(r.Cost)
 }
 
 // variant returns the rule with another limit.
 func (r *Rule) variant(l limit.Limit) (*Rule, error) {
 	declared, v := *r.Rule, *r
-	declared.Limit, declared.Except, declared.Overrides = l, nil, nil
+	declared.Limit, declared.Except, declared.Overrides, declared.Classes = l, nil, nil, nil
 	v.Rule = &declared
 	var err error
 	if v.Meter, err = v.Algorithm.New(l); err != nil {
@@ -83,8 +87,8 @@ func (r *Rule) CountsAll() bool { return len(r.who) == 0 && r.exceptions == nil 
 // clients together is empty. Different actors have different keys, because each part of a key names
 // its source and its length.
 //
-// AppendKey also returns the rule for this actor: r itself, one of Set.Variants if the actor has
-// an override, or nil if the rule excepts the actor.
+// AppendKey also returns the rule for this actor. That is nil if the rule excepts the actor, one of
+// Set.Variants if the actor has an override or the client a class, and otherwise r itself.
 func (r *Rule) AppendKey(key []byte, client *Client) ([]byte, *Rule) {
 	key, value := appendKey(key, r.who, client)
 	if r.exceptions != nil {

@@ -27,15 +27,18 @@ type Set struct {
 	Rules      []*Rule      // by Index
 	Variants   []*Rule      // of the rules, for their Overrides; by Slot, which continues that of Rules
 	Bandwidths []*Bandwidth // by Index
-	identity   rule.Identity
-	kinds      []rule.ActorKind
-	paths      rule.Paths
-	account    chain
-	device     chain
-	root       node
-	entries    []*entry // all, sorted
-	methods    bool     // whether any entry has a method
-	longest    int      // bytes of the longest name of a node
+
+	ReadsBodies bool // a rule or a bandwidth needs the body of a request
+
+	identity rule.Identity
+	kinds    []rule.ActorKind
+	paths    rule.Paths
+	account  chain
+	device   chain
+	root     node
+	entries  []*entry // all, sorted
+	methods  bool     // whether any entry has a method
+	longest  int      // bytes of the longest name of a node
 
 	index sync.Once
 	named map[string]*Rule // by name; made by index
@@ -182,7 +185,7 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
 				continue
 			}
-			s.Rules = append(s.Rules, c)
+			s.Rules, s.ReadsBodies = append(s.Rules, c), s.ReadsBodies || c.body != nil
 			compiled.rules = append(compiled.rules, c)
 		}
 		if e.Bandwidth != nil {
@@ -192,7 +195,7 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 				continue
 			}
 			b.Index, compiled.bandwidth = len(s.Bandwidths), b
-			s.Bandwidths = append(s.Bandwidths, b)
+			s.Bandwidths, s.ReadsBodies = append(s.Bandwidths, b), s.ReadsBodies || b.body != nil
 		}
 		s.insert(compiled)
 	}

@@ -26,14 +26,20 @@ func Path(r *http.Request) (string, *rule.PathError) {
 	return path, nil
 }
 
-// Reject answers a request that cannot be evaluated because of a mistake of the client. The status is
-// 400 or 414 if err is a *rule.PathError, and 408 if a body did not arrive in time. With another
-// error Reject writes nothing and returns false.
+// Reject answers a request that cannot be evaluated, mostly because of a mistake of the client. The status is
+// 400 or 414 if err is a *rule.PathError, that of a *BodyError, and 408 if a body did not arrive in time.
+// With another error Reject writes nothing and returns false.
 func Reject(w http.ResponseWriter, err error) bool {
 	var strange *rule.PathError
+	var body *BodyError
 	switch {
 	case errors.As(err, &strange):
 		RejectPath(w, strange, strange.Status())
+	case errors.As(err, &body):
+		if body == errBodySpace {
+			w.Header().Set("Retry-After", "1")
+		}
+		Problem(w, body.Status, body.detail)
 	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection; a context has another error
 		Problem(w, http.StatusRequestTimeout, "The request's body did not arrive in time.")
 	default:

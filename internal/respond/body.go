@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT
+
+package respond
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/diana-limiter/diana/internal/requestbody"
+)
+
+// MaxBodies is the size of all bodies that Bodies holds at once, in bytes.
+const MaxBodies = 64 << 20
+
+// Bodies reads the bodies of requests into memory, so that rules can count by them. The zero value is ready
+// to use. It is safe for concurrent use.
+//
+// Memory grows with the bytes that clients have sent, and not with what they announce. So a flood of
+// requests needs a flood of bytes to reach MaxBodies, and then other requests with such bodies are rejected
+// until there is room. A request cannot wait for room: clients that send slowly could hold all of it.
+type Bodies struct{ held atomic.Int64 }
+
+// BodyError is why a request is rejected because of its body.
+type BodyError struct {
+	Reason string // of the metric
+	Status int
+	detail string
+}
+
+func (e *BodyError) Error() string { return e.detail }
+
+func invalidBody(detail string) *BodyError {
+	return &BodyError{"body", http.StatusBadRequest, detail}
+}
+
+// Mistakes of a body that do not depend on its text.
+var (
+	errCoding    = invalidBody("The request's body is compressed, and a rule reads it. It is expected without Content-Encoding.")
+	errBroken    = &BodyError{"body_incomplete", http.StatusBadRequest, "The request's body is not complete."}
+	errBodySize  = &BodyError{"body_length", http.StatusRequestEntityTooLarge, fmt.Sprintf("The request's body has more than %d bytes, and a rule reads it.", requestbody.MaxSize)}
+	errBodyTime  = &BodyError{"body_timeout", http.StatusRequestTimeout, "The request's body did not arrive in time."}
+	errBodySpace = &BodyError{"body_memory", http.StatusServiceUnavailable, "There are too many requests whose bodies are read."}
+)
+
+// BodyReasons are the reasons of all BodyErrors.
+var BodyReasons = [5]string{errCoding.Reason, errBroken.Reason, errBodySize.Reason, errBodyTime.Reason, errBodySpace.Reason}
+
+// Read returns the values of a request's body at JSON pointers. It returns none for a request without a
+// body. The first call for a request reads the body, and puts one into its place that has the same bytes.
+// The error is a BodyError. The request can be answered after an error, too: what has not been read is
+// then read from the connection.
+func (b *Bodies) Read(r *http.Request, pointers []string) ([]requestbody.Value, error) {
+	body := b.hold(r)
+	switch {
+	case body == nil:
+		return nil, nil
+	case body.mistake != nil:
+		return nil, body.mistake
+	case len(body.data) == 0:
+		return nil, nil
+	}
+	values, err := requestbody.Read(body.data, pointers)
+	if err != nil {
+		return nil, invalidBody("The request was refused because " + err.Error() + ".")
+	}
+	return values, nil
+}
+
+// IncludeUsage changes the body of a request that Read has read, see requestbody.IncludeUsage.
+func (b *Bodies) IncludeUsage(r *http.Request) {
+	body := b.of(r)
+	if body == nil || body.mistake != nil || body.begun() || len(body.data) == 0 {
+		return
+	}
+	before := len(body.data)
+	body.replace(requestbody.IncludeUsage(body.data))
+	if len(body.data) == before || r.ContentLength < 0 {
+		return
+	}
+	r.ContentLength = int64(len(body.data))
+	if len(r.Header["Content-Length"]) > 0 {
+		r.Header.Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
+	}
+}
+
+// Release frees the memory of a body that Read has put into a request. The body cannot be read any more.
+// It does nothing for another body.
+func (b *Bodies) Release(held io.ReadCloser) {
+	if body, ok := held.(*body); ok && body.of == b {
+		body.end()
+	}
+}
+
+// IsHeld reports whether a body is one that is in memory.
+func IsHeld(of io.ReadCloser) bool {
+	_, held := of.(*body)
+	return held
+}
+
+// of returns the body of a request that b has read, or nil.
+func (b *Bodies) of(r *http.Request) *body {
+	held, _ := r.Body.(*body)
+	if held == nil || held.of != b {
+		return nil
+	}
+	return held
+}
+
+// hold reads the body of a request, unless it is held already. It returns nil if there is none.
+func (b *Bodies) hold(r *http.Request) *body {
+	if held := b.of(r); held != nil && !held.begun() {
+		return held
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	held := &body{of: b, rest: r.Body}
+	held.mistake = held.fill(r)
+	r.Body = held
+	return held
+}
+
+// body is the body of a request that is in memory as a whole, or up to where a mistake was found.
+type body struct {
+	of      *Bodies
+	rest    io.ReadCloser
+	mistake *BodyError
+
+	mu    sync.Mutex // because a transport may read on after the handler has returned
+	data  []byte     // not yet released
+	at    int        // of data, what is read next
+	ended error      // what follows data; nil: rest
+}
+
+// firstSize is how much memory is reserved for a body before it arrives.
+const firstSize = 16 << 10
+
+// fill reads the body. It returns why it cannot be read.
+func (b *body) fill(r *http.Request) *BodyError {
+	for _, coding := range r.Header["Content-Encoding"] {
+		if coding != "" && !strings.EqualFold(coding, "identity") {
+			return errCoding
+		}
+	}
+	if r.ContentLength > requestbody.MaxSize {
+		return errBodySize
+	}
+	size := firstSize
+	if r.ContentLength >= 0 {
+		size = min(int(r.ContentLength)+1, size) // so that the end is found without growing
+	}
+	for {
+		if len(b.data) == cap(b.data) {
+			if !b.grow(size) {
+				return errBodySpace
+			}
+			size *= 2
+		}
+		n, err := b.rest.Read(b.data[len(b.data):cap(b.data)])
+		b.data = b.data[:len(b.data)+n]
+		if len(b.data) > requestbody.MaxSize {
+			if err != nil {
+				b.ended = err
+			}
+			return errBodySize
+		}
+		if err != nil {
+			b.ended = err
+			return mistakeOf(err)
+		}
+	}
+}
+
+// mistakeOf returns the mistake that an error of Read means, or nil at the end.
+func mistakeOf(err error) *BodyError {
+	var tooLarge *http.MaxBytesError // of a filter in front
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection; a context has another error
+		return errBodyTime
+	case errors.As(err, &tooLarge):
+		return errBodySize
+	}
+	return errBroken
+}
+
+// grow makes room for size bytes, or for the largest body and one more byte. It reports whether there is
+// memory for that.
+func (b *body) grow(size int) bool {
+	size = min(max(size, 2*cap(b.data)), requestbody.MaxSize+1)
+	more := int64(size - cap(b.data))
+	if b.of.held.Add(more) > MaxBodies {
+		b.of.held.Add(-more)
+		return false
+	}
+	b.data = append(make([]byte, 0, size), b.data...)
+	return true
+}
+
+// replace replaces the data by a text that is hardly longer.
+func (b *body) replace(data []byte) {
+	b.of.held.Add(int64(cap(data) - cap(b.data)))
+	b.data = data
+}
+
+// begun reports whether the next handler has begun to read.
+func (b *body) begun() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.at > 0
+}
+
+// Read returns the bytes that are held, and then what follows them.
+func (b *body) Read(p []byte) (n int, err error) {
+	b.mu.Lock()
+	if len(b.data) > 0 {
+		n = copy(p, b.data[b.at:])
+		b.at += n
+		if b.at == len(b.data) {
+			b.releaseLocked()
+		}
+	} else {
+		err = b.ended
+	}
+	direct := b.rest != nil && n == 0 && err == nil && len(p) > 0
+	b.mu.Unlock()
+	if direct {
+		return b.rest.Read(p)
+	}
+	return n, err
+}
+
+// Close frees the memory, and closes the body that was read.
+func (b *body) Close() error {
+	b.end()
+	return b.rest.Close()
+}
+
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = http.ErrBodyReadAfterClose
+	b.releaseLocked()
+}
+
+func (b *body) releaseLocked() {
+	b.of.held.Add(-int64(cap(b.data)))
+	b.data = nil
+}
