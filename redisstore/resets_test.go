@@ -46,14 +46,15 @@ func TestClusterReset(t *testing.T) {
 }
 
 func testReset(t *testing.T, o Options) {
-	const name = "TB {2 24h0m0s 0 0 0 false 0s}"
+	l := limit.Limit{N: 2, Unit: 24 * time.Hour}
+	name := fmt.Sprintf("TB %v", l)
 	var told [2]calls
 	var stores [2]*Store
 	var counters [2]any
 	for i := range stores {
 		o.Reset = told[i].note
 		stores[i] = openBy(t, o)
-		counters[i] = stores[i].at(t, limit.TokenBucket(), limit.Limit{N: 2, Unit: 24 * time.Hour})
+		counters[i] = stores[i].at(t, limit.TokenBucket(), l)
 	}
 	take := func(i int, key string) bool {
 		ok, err := stores[i].Take(context.Background(), 0, []limit.Charge{{Counters: counters[i], Key: []byte(key), Cost: 1}})

@@ -123,6 +123,9 @@ func (b *Bodies) hold(r *http.Request) *body {
 	}
 	held := &body{of: b, rest: r.Body}
 	held.mistake = held.fill(r)
+	if len(held.data) == 0 {
+		held.releaseLocked() // nobody will read it
+	}
 	r.Body = held
 	return held
 }
