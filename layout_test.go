@@ -56,7 +56,7 @@ var layout = []struct {
 	{"internal/decide", "internal/bounds internal/plan internal/refusals internal/requestbody internal/waitqueue limit memstore redisstore rule"},
 	{"internal/refusals", "internal/plan internal/top rule"},
 	{"internal/plan", "internal/answer internal/bounds internal/httptext internal/names internal/paths internal/requestbody limit rule"},
-	{"internal/fields", "internal/httptext"},
+	{"internal/fields", "internal/bounds internal/httptext"},
 
 	// Stores, and other uses of stores.
 	{"rate", "internal/bounds internal/waitqueue limit memstore"},
@@ -83,7 +83,7 @@ var layout = []struct {
 
 	// Packages at the bottom.
 	{"limit", "internal/bounds"},
-	{"internal/answer", "internal/httptext internal/jsonscan"},
+	{"internal/answer", "internal/bounds internal/httptext internal/jsonscan"},
 	{"internal/bounds", ""},
 	{"internal/hosts", ""},
 	{"internal/httptext", ""},

@@ -40,9 +40,7 @@ func TestDebtorsUsed(t *testing.T) {
 						t.Fatalf("%d used, and %d later", before, used)
 					}
 					n := rapid.OneOf(rapid.Int64Range(1, 2*l.N), rapid.Int64Range(1, 1e9)).Draw(t, "n")
-					if more := m.Cells(state, n) - len(state.Cells); more > 0 {
-						state.Cells = append(state.Cells, make([]uint64, more)...)
-					}
+					state = withRoom(m, state, n, 0)
 					var cut int64
 					state.Head, cut = m.Debit(state, now, n)
 					if cut < 0 || cut > n {
@@ -84,9 +82,7 @@ func TestDebtorsUsedWithoutDebt(t *testing.T) {
 					if out := m.Peek(state, now, n); !out.Allowed {
 						continue
 					}
-					if more := m.Cells(state, n) - len(state.Cells); more > 0 {
-						state.Cells = append(state.Cells, make([]uint64, more)...)
-					}
+					state = withRoom(m, state, n, 0)
 					state.Head = m.Take(state, now, n)
 					if used, left := m.Used(state, now), m.Peek(state, now, l.N).Remaining; used != l.N-left {
 						t.Fatalf("%d used, and %d remaining of %d", used, left, l.N)

@@ -184,7 +184,7 @@ type Debtor interface {
 	// has the cells that Cells asks for.
 	Debit(s State, now, n int64) (head uint64, cut int64)
 
-	// Used returns how much of what was charged to s still counts at the moment now, debt
+	// Used returns how much of the charges to s still counts at the moment now, debt
 	// included. It rounds up.
 	Used(s State, now int64) int64
 }

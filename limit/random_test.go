@@ -158,9 +158,15 @@ func (s *sequence) charge(t *rapid.T, n int64) {
 
 // room gives the state at least the cells that it needs for n more.
 func (s *sequence) room(n int64, more int) {
-	if need := s.meter.Cells(s.state, n); need > len(s.state.Cells) {
-		s.state.Cells = slices.Clip(append(s.state.Cells, make([]uint64, need+more-len(s.state.Cells))...))
+	s.state = withRoom(s.meter, s.state, n, more)
+}
+
+// withRoom returns a state with the cells that it needs for n more. If it must grow, it gets more beside them.
+func withRoom(m Meter, s State, n int64, more int) State {
+	if need := m.Cells(s, n); need > len(s.Cells) {
+		s.Cells = slices.Clip(append(s.Cells, make([]uint64, need+more-len(s.Cells))...))
 	}
+	return s
 }
 
 // checkWait checks the wait of a refusal.

@@ -148,7 +148,7 @@ func (b *batch) moment() int64 {
 	if b.now != 0 {
 		return b.now
 	}
-	return time.Now().UnixMicro() + b.batcher.store.ahead.Load()
+	return b.batcher.store.now()
 }
 
 // outcomeSize is how many numbers an outcome has.

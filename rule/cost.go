@@ -26,7 +26,7 @@ import (
 // With an Answer, the true cost is known when the response is. Until then N is reserved: the request is
 // charged N at once, like any cost, all or nothing with its other rules. When the true cost is known, the
 // difference is debited, into debt if need be, or refunded. A response without a readable cost keeps the
-// larger of N and what was read.
+// larger of N and the cost that was read.
 //
 // With a Reserve, the number that it names in the body of the request is reserved in place of N, if it is
 // whole and at least 1. Above 1,000,000,000 it counts as that.

@@ -7,11 +7,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/jsonscan"
 )
 
-// MaxCount is the largest count, fifteen digits as in structured fields. Larger ones count as it.
-const MaxCount = 999_999_999_999_999
+// MaxCount is the largest count. Larger ones count as it.
+const MaxCount = bounds.MaxSettled
 
 // maxFields is the largest number of counts that a format has.
 const maxFields = 5

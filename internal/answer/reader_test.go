@@ -266,7 +266,7 @@ func TestSeveralSources(t *testing.T) {
 	}
 }
 
-// A program can ask at any time, and what has arrived is known.
+// A program can ask at any time for the usage that has arrived.
 func TestUsageBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	of := sources(t, "anthropic")

@@ -6,6 +6,10 @@ package bounds
 
 import "time"
 
+// MaxInteger is the largest whole number of a structured field of HTTP (RFC 9651): fifteen digits. A double
+// holds it exactly.
+const MaxInteger = 999_999_999_999_999
+
 // Bounds of a limit.
 const (
 	MaxN = 1_000_000_000 // requests in a unit, a burst, a queue, or a cost
@@ -14,8 +18,8 @@ const (
 	MaxUnit = 744 * time.Hour // 31 days
 
 	// MaxWindowN is the bound of a fixed window. It holds more than the other algorithms, because its state
-	// is a plain count. A number in a structured field of HTTP can be as large.
-	MaxWindowN    = 999_999_999_999_999
+	// is a plain count.
+	MaxWindowN    = MaxInteger
 	MaxWindowUnit = 366 * 24 * time.Hour
 
 	MaxWarmup    = 10 * time.Minute
@@ -37,11 +41,9 @@ const (
 
 // Bounds of a rule.
 const (
-	MaxActors = 3 // that a rule combines
-	MaxCost   = 1_000_000
-	// MaxSettled is the largest cost that becomes known with a response. A structured field can say it, and
-	// a double holds it exactly.
-	MaxSettled = 999_999_999_999_999
+	MaxActors  = 3 // that a rule combines
+	MaxCost    = 1_000_000
+	MaxSettled = MaxInteger       // a cost that becomes known with a response
 	MaxWait    = 10 * time.Minute // of a request that waits; in a leaky bucket MaxQueueWait counts
 
 	MinBandwidth = 1_000 // bytes a second

@@ -133,7 +133,7 @@ func (e *Evaluation) released(c *charges, refunded func(*plan.Rule) bool) {
 	}
 	for i := range c.list {
 		r := c.of[i].rule
-		if !c.of[i].silent && (c.list[i].Outcome.Allowed || c.of[i].debit) && refunded(r) {
+		if !c.of[i].silent && c.made(i) && refunded(r) {
 			q.wake(r.Counters, c.list[i].Key)
 		}
 	}

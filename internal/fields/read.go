@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // Limit is the state of one limit in the header of a response.
@@ -19,7 +21,7 @@ type Limit struct {
 
 // Bounds of the values that are read.
 const (
-	MaxNumber = 999_999_999_999_999 // fifteen digits, as in structured fields
+	MaxNumber = bounds.MaxInteger
 	MaxReset  = 31 * 24 * time.Hour
 )
 

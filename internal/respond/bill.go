@@ -39,7 +39,7 @@ func (b *billing) begin(h http.Header, bodiless bool) {
 	if n, ok := httptext.Whole(h.Get("Content-Length")); ok {
 		b.left = n
 	}
-	if b.none = bodiless; bodiless {
+	if b.none = b.none || bodiless; b.none {
 		b.left = 0
 	}
 	if b.left == 0 {

@@ -54,8 +54,8 @@ var BodyReasons = [5]string{errCoding.Reason, errBroken.Reason, errBodySize.Reas
 
 // Read returns the values of a request's body at JSON pointers. It returns none for a request without a
 // body. The first call for a request reads the body, and puts one into its place that has the same bytes.
-// The error is a BodyError. The request can be answered after an error, too: what has not been read is
-// then read from the connection.
+// The error is a BodyError. The request can be answered after an error, too: the next
+// handler then reads the rest from the connection.
 func (b *Bodies) Read(r *http.Request, pointers []string) ([]requestbody.Value, error) {
 	body := b.hold(r)
 	switch {
@@ -138,7 +138,7 @@ type body struct {
 
 	mu    sync.Mutex // because a transport may read on after the handler has returned
 	data  []byte     // not yet released
-	at    int        // of data, what is read next
+	at    int        // the index in data of the next byte to read
 	ended error      // what follows data; nil: rest
 }
 

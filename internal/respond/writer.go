@@ -42,8 +42,7 @@ func (x Watch) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 		a.buffer = bufio.NewWriterSize(a.paced, bufferSize)
 	}
 	if x.Bill != nil {
-		a.bill = &billing{Bill: x.Bill, left: -1}
-		a.head = r.Method == http.MethodHead
+		a.bill = &billing{Bill: x.Bill, none: r.Method == http.MethodHead, left: -1}
 	}
 	returned := false
 	defer func() { a.end(returned) }()
@@ -61,7 +60,6 @@ type writer struct {
 	paced     *paced          // nil: the response has no bandwidth
 	buffer    *bufio.Writer   // in front of paced
 	bill      *billing        // nil: the response does not say what it costs
-	head      bool            // the request's method is HEAD
 	flushed   bool            // the client may wait for each piece
 }
 
@@ -127,7 +125,7 @@ func (a *writer) WriteHeader(status int) {
 	if a.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		a.answered(status)
 		if a.bill != nil {
-			a.bill.begin(a.Header(), a.head || status == http.StatusNoContent || status == http.StatusNotModified)
+			a.bill.begin(a.Header(), status == http.StatusNoContent || status == http.StatusNotModified)
 		}
 	}
 }

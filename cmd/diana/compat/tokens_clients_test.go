@@ -36,7 +36,7 @@ type tally struct {
 
 // TestTokens: requests of the SDKs of OpenAI and Anthropic, through diana serve, are charged exactly what the
 // provider reports to the client. A tenth of the clients leaves early and keeps the larger of the reservation
-// and what was counted.
+// and the cost that was counted.
 func TestTokens(t *testing.T) {
 	requests := 400
 	if *allServers {
