@@ -40,7 +40,7 @@ help:
 test: deps
 	@command -v consul >/dev/null || echo "consul is not on PATH: only the fake of it is tested"
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
-	go test -timeout 20m -run 'Alloc|BytesPerKey|Flood|Model' . ./limit ./memstore ./rate ./redisstore ./internal/plan
+	go test -timeout 20m -run 'Alloc|BytesPerKey|Flood|Hostile|Model|TooMany' . ./config ./limit ./memstore ./rate ./redisstore ./internal/plan
 	go test -run 'AllSpellings|PlainPaths' ./internal/plan -length 6
 	@if command -v valkey-server >/dev/null; then echo "== on Valkey"; REDIS_SERVER=valkey-server go test $(VALKEY); \
 	else echo "valkey-server is not on PATH: only Redis is tested"; fi

@@ -17,21 +17,18 @@ import (
 // idle cores. A text whose time grows with the square of its size would need far more than most.
 const most = time.Minute
 
-// hostileSize is the size of the texts; smaller under the race detector.
-var hostileSize = bounds.MaxConfig
-
 // Texts of the largest size that were made to hurt are refused, or read, in time.
 func TestHostileTexts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
+	if testing.Short() || raceEnabled {
+		t.Skip("takes half a minute, and several under the race detector")
 	}
 	fill := func(before, s, after string) string {
-		return before + strings.Repeat(s, (hostileSize-len(before)-len(after))/len(s)) + after
+		return before + strings.Repeat(s, (bounds.MaxConfig-len(before)-len(after))/len(s)) + after
 	}
 	count := func(before, s, after string) string { // # in s is a number
 		var b strings.Builder
 		b.WriteString(before)
-		for i := 100_000; b.Len()+len(s)+5+len(after) < hostileSize; i++ {
+		for i := 100_000; b.Len()+len(s)+5+len(after) < bounds.MaxConfig; i++ {
 			b.WriteString(strings.Replace(s, "#", strconv.Itoa(i), 1))
 		}
 		return b.String() + after
@@ -94,7 +91,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, alphabet := range []string{" \n\t-:?[]{},#&*!|>'\"%@`ab01", "\n -:ar", ""} {
-		b := make([]byte, hostileSize)
+		b := make([]byte, bounds.MaxConfig)
 		for i := range b {
 			if b[i] = byte(random.IntN(256)); alphabet != "" {
 				b[i] = alphabet[int(b[i])%len(alphabet)]

@@ -92,6 +92,9 @@ func TestTooLarge(t *testing.T) {
 
 // A configuration of the largest size can have 100,000 entries, and no more.
 func TestTooManyEntries(t *testing.T) {
+	if raceEnabled {
+		t.Skip("reads megabytes in one goroutine: slow under the race detector")
+	}
 	t.Parallel()
 	const most = 100_000
 	text := manyEntries(most)
@@ -113,6 +116,9 @@ func TestTooManyEntries(t *testing.T) {
 
 // All entries together can have 131,072 rules.
 func TestTooManyRules(t *testing.T) {
+	if raceEnabled {
+		t.Skip("reads megabytes in one goroutine: slow under the race detector")
+	}
 	t.Parallel()
 	const most = 1 << 17
 	text := "url: /\nrules:\n" + strings.Repeat("- {rpu: 1}\n", most)

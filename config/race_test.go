@@ -4,4 +4,4 @@
 
 package config
 
-func init() { hostileSize /= 8 }
+const raceEnabled = true
