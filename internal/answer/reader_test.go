@@ -133,6 +133,10 @@ func TestFormats(t *testing.T) {
 		end          string
 	}{
 		{"OpenAI, chat", "openai", isJSON, `{"id":"chatcmpl-1","choices":[{"message":{"content":"\"usage\":{}"}}],"usage":{"prompt_tokens":12,"completion_tokens":345,"total_tokens":357}}`, "12/345/0", ""},
+		{"OpenAI, total alone", "openai", isJSON, `{"usage":{"total_tokens":150}}`, "150/0/0", ""},
+		{"OpenAI, thoughts in the total", "openai", isJSON, `{"usage":{"prompt_tokens":12,"completion_tokens":3,"total_tokens":100}}`, "12/88/0", ""},
+		{"OpenAI, total of embeddings", "openai", isJSON, `{"usage":{"prompt_tokens":8,"total_tokens":8}}`, "8/0/0", ""},
+		{"OpenAI, total too small", "openai", isJSON, `{"usage":{"prompt_tokens":8,"completion_tokens":3,"total_tokens":1}}`, "8/3/0", ""},
 		{"OpenAI, cached", "openai", isJSON, `{"usage":{"prompt_tokens":12,"prompt_tokens_details":{"cached_tokens":10},"completion_tokens":3}}`, "2/3/10", ""},
 		{"OpenAI, embeddings", "openai", isJSON, `{"object":"list","data":[{"embedding":[0.1,-2e-3]}],"usage":{"prompt_tokens":8,"total_tokens":8}}`, "8/0/0", ""},
 		{"OpenAI, Responses", "openai", isJSON, `{"id":"resp_1","object":"response","output":[],` + responseUsage + `}`, "150/60/50", ""},
