@@ -28,8 +28,8 @@ func TestParseSource(t *testing.T) {
 		{"OpenAI", "", expected, false},
 		{"header", "", expected, false},
 		{"usage/total_tokens", "", expected, false},
-		{"header:", "", `"" is not a name of a header`, false},
-		{"trailer:a b", "", `"a b" is not a name of a header`, false},
+		{"header:", "", `expected the name of a header after header:`, false},
+		{"trailer:a b", "", `expected the name of a header after trailer:`, false},
 	} {
 		s, err := ParseSource(tc.text)
 		if err != nil {
