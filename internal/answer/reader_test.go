@@ -96,8 +96,8 @@ const (
 	geminiLast  = `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":50,"cachedContentTokenCount":20,"candidatesTokenCount":7,"thoughtsTokenCount":100,"toolUsePromptTokenCount":9,"totalTokenCount":166,"promptTokensDetails":[{"modality":"TEXT","tokenCount":50}]}}`
 )
 
-// A client can read lines without waiting for the empty line behind an event, so nothing of the event that ends
-// a stream is passed on before the end is known.
+// A client can read lines without waiting for the empty line behind an event. So nothing of the event that
+// ends a stream is passed on before the end is known.
 func TestBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ source, before, last string }{

@@ -9,11 +9,12 @@ import (
 )
 
 // UsagePointers are the JSON pointers that IncludeUsage reads. A body that has one of them twice is a
-// mistake, because servers differ in which one counts. So is another letter case, which some servers read.
+// mistake, because servers differ in which one counts. Another letter case is one too, because some servers
+// read it.
 var UsagePointers = []string{"/stream", "/stream_options", "/stream_options/include_usage"}
 
-// IncludeUsage returns the body of a request to OpenAI's API, changed so that a stream ends with its usage:
-// an object that asks for a stream gets "include_usage": true in its "stream_options". A "stream" of 1 or
+// IncludeUsage returns the body of a request to OpenAI's API, changed so that a stream ends with its usage.
+// An object that asks for a stream gets "include_usage": true in its "stream_options". A "stream" of 1 or
 // "true" asks for one too, because lenient servers read it so. All other bytes stay as they are. The
 // result is the body itself if there is nothing to change. Read must accept the body with the UsagePointers.
 //
