@@ -131,6 +131,10 @@ func (b *Bodies) hold(r *http.Request) *body {
 		return nil
 	}
 	held := &body{of: b, rest: r.Body}
+	if held.mistake = mistakeBefore(r); held.mistake != nil {
+		// net/http must still know the body: it does not wait for one that the client sends on demand (Expect).
+		return held
+	}
 	held.mistake = held.fill(r)
 	if len(held.data) == 0 {
 		held.releaseLocked() // nobody will read it
@@ -154,8 +158,8 @@ type body struct {
 // firstSize is how much memory is reserved for a body before it arrives.
 const firstSize = 16 << 10
 
-// fill reads the body. It returns why it cannot be read.
-func (b *body) fill(r *http.Request) *BodyError {
+// mistakeBefore returns why a body cannot be read, as far as its header tells.
+func mistakeBefore(r *http.Request) *BodyError {
 	for _, coding := range r.Header["Content-Encoding"] {
 		if coding != "" && !strings.EqualFold(coding, "identity") {
 			return errCoding
@@ -167,6 +171,11 @@ func (b *body) fill(r *http.Request) *BodyError {
 	if r.ContentLength > requestbody.MaxSize {
 		return errBodySize
 	}
+	return nil
+}
+
+// fill reads the body. It returns why it cannot be read.
+func (b *body) fill(r *http.Request) *BodyError {
 	size := firstSize
 	if r.ContentLength >= 0 {
 		size = min(int(r.ContentLength)+1, size) // so that the end is found without growing
