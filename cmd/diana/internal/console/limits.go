@@ -60,10 +60,11 @@ func (l limits) guess(w http.ResponseWriter, r *http.Request, right bool) bool {
 		refuse(w, &d)
 		return false
 	}
-	d.SetStatus(http.StatusUnauthorized)
+	status := http.StatusUnauthorized
 	if right {
-		d.SetStatus(http.StatusOK)
+		status = http.StatusOK
 	}
+	d.SetStatus(status)
 	return true
 }
 

@@ -50,10 +50,10 @@ type view struct {
 	Lang    string
 	T       map[string]string
 	Query   string
-	Known   bool   // the client may read
-	Failed  bool   // there is no state
-	Live    live   // empty if Known is false
-	Next    string // the query of the next rules; "" if there are none
+	Known   bool         // the client may read
+	Failed  bool         // there is no state
+	Live    live         // empty if Known is false
+	Next    template.URL // the query of the next rules; "" if there are none
 	Chinese bool
 }
 
@@ -120,7 +120,7 @@ func (p *page) load(r *http.Request, v *view) bool {
 		return false
 	}
 	if next := max(offset, 0) + rulesShown; len(v.Live.Rules) == rulesShown && next < v.Live.RulesTotal {
-		v.Next = url.Values{"q": {v.Query}, "offset": {fmt.Sprint(next)}, "lang": {v.Lang}}.Encode()
+		v.Next = template.URL(url.Values{"q": {v.Query}, "offset": {fmt.Sprint(next)}, "lang": {v.Lang}}.Encode()) //nolint:gosec // Encode escapes the values
 	}
 	return true
 }

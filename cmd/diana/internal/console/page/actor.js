@@ -2,7 +2,7 @@
 
 // The view Actor: the counters of one actor in every rule, to reset them, and to exempt the actor for a while.
 
-import { el, panel, table } from './dom.js';
+import { el, panel, stacked } from './dom.js';
 import { t, time, whole } from './words.js';
 import { mayChange } from './session.js';
 import { sure } from './change.js';
@@ -52,17 +52,17 @@ export function actorView(node, { notice, failed, parameters }) {
   });
   const row = (c) => {
     const period = el('select', { 'aria-label': t('exempt_for') }, periods.map(([seconds, word]) => el('option', { value: seconds }, t(word))));
-    return el('tr', {}, el('th', { scope: 'row', class: 'name' }, c.rule), el('td', { class: 'name code wide' }, c.key),
+    return el('tr', {}, el('th', { scope: 'row', class: 'name' }, c.rule), el('td', { class: 'name code' }, c.key),
       el('td', { class: c.allowed ? 'good' : 'bad' }, c.allowed ? t('allowed_word') : t('refused_word')),
       el('td', { class: 'number' }, `${c.remaining === null || c.remaining === undefined ? '–' : whole(c.remaining)} / ${whole(c.limit)}`),
-      el('td', { class: 'number wide' }, c.reset_seconds === null || c.reset_seconds === undefined ? '' : t('seconds', { n: whole(Math.ceil(c.reset_seconds)) })),
+      el('td', { class: 'number' }, c.reset_seconds === null || c.reset_seconds === undefined ? '' : t('seconds', { n: whole(Math.ceil(c.reset_seconds)) })),
       el('td', { class: 'name' }, stateOf(c)),
       el('td', { class: 'actions' },
         sure(t('reset'), t('sure'), () => reset(c.rule), { class: 'small', 'aria-label': t('reset_of', { actor: shown, rule: c.rule }) }), ' ', period, ' ',
         sure(t('exempt'), t('sure'), () => exempt(c.rule, Number(period.value)), { class: 'small', 'aria-label': t('exempt_of', { actor: shown, rule: c.rule }) })));
   };
-  const counters = (rules) => table(t('actor'), [
-    { text: t('rule') }, { text: t('key'), class: 'wide' }, { text: t('state') }, { text: t('left'), class: 'number' }, { text: t('resets'), class: 'number wide' },
+  const counters = (rules) => stacked(t('actor'), [
+    { text: t('rule') }, { text: t('key') }, { text: t('state') }, { text: t('left'), class: 'number' }, { text: t('resets'), class: 'number' },
     { text: t('override') }, { text: t('action') }], el('tbody', {}, rules.map(row)));
 
   node.append(panel(t('actor'), el('p', {}, t('actor_lead')),

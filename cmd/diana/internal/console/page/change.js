@@ -2,7 +2,7 @@
 
 // The view Change: push a text, roll back to an earlier one, and see who changed what.
 
-import { el, panel, setText, table } from './dom.js';
+import { el, panel, setText, stacked } from './dom.js';
 import { t, time, whole } from './words.js';
 import { draft, editor, open, opener } from './editor.js';
 import { mayChange } from './session.js';
@@ -36,12 +36,12 @@ function versionsTable(versions, show, rollBack) {
     el('td', { class: 'actions' },
       el('button', { type: 'button', class: 'small', onclick: () => show(v.number) }, t('open')), ' ',
       v.active ? null : sure(t('rollback'), t('sure'), () => rollBack(v.number), { class: 'small', 'aria-label': t('rollback_to', { number: v.number }) })));
-  return table(t('versions'), [
-    { text: t('number'), class: 'number' }, { text: t('version') }, { text: t('at') }, { text: t('by') }, { text: t('comment') }, { text: t('action') }],
+  return stacked(t('versions'), [
+    { text: t('number'), class: 'number' }, { text: t('version') }, { text: t('at') }, { text: t('by_whom') }, { text: t('comment') }, { text: t('action') }],
   el('tbody', {}, versions.map(row)));
 }
 
-const auditTable = (lines) => table(t('audit'), [{ text: t('at') }, { text: t('action') }, { text: t('detail') }, { text: t('by') }, { text: t('from') }],
+const auditTable = (lines) => stacked(t('audit'), [{ text: t('at') }, { text: t('action') }, { text: t('detail') }, { text: t('by_whom') }, { text: t('from') }],
   el('tbody', {}, lines.map((l) => el('tr', {}, el('td', {}, el('time', { datetime: l.at }, time(l.at))), el('td', {}, l.action), el('td', { class: 'name' }, l.detail),
     el('td', { class: 'name' }, l.by || ''), el('td', { class: 'name' }, l.from)))));
 

@@ -36,9 +36,9 @@ export function setAttribute(node, name, value) {
 export const panel = (heading, ...children) => el('section', { class: 'panel' }, el('h2', {}, heading), ...children);
 
 // table returns a table that scrolls within its own width. A column is {text, class}.
-export function table(caption, columns, body) {
+export function table(caption, columns, body, attributes = {}) {
   const head = el('tr', {}, columns.map((c) => el('th', { scope: 'col', class: c.class }, c.text)));
-  return el('div', { class: 'scroll', role: 'region', 'aria-label': caption, tabindex: 0 }, el('table', {}, el('thead', {}, head), body));
+  return el('div', { class: 'scroll', role: 'region', 'aria-label': caption, tabindex: 0 }, el('table', attributes, el('thead', {}, head), body));
 }
 
 // rows keeps the rows of a table body: one for each key, in order. make returns a row with its function
@@ -57,4 +57,11 @@ export function rows(body, make) {
     while (body.children.length > next.size) body.lastElementChild.remove();
     known = next;
   };
+}
+
+// stacked returns a table whose cells are below each other on a narrow screen, each with the name of its
+// column. Its rows do not change later.
+export function stacked(caption, columns, body) {
+  for (const row of body.rows) [...row.cells].forEach((cell, i) => cell.setAttribute('data-label', columns[i].text));
+  return table(caption, columns, body, { class: 'stack' });
 }

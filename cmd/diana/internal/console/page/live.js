@@ -20,9 +20,9 @@ function topPanel() {
   const none = el('p', {}, t('top_none'));
   const about = el('p', { class: 'dim' }, t('about_note'));
   const update = rows(body, () => {
-    const cells = { actor: el('a', {}), rule: el('td', { class: 'name' }), per: el('td', { class: 'number' }), count: el('td', { class: 'number' }) };
+    const cells = { actor: el('a', {}), rule: el('td', { class: 'name' }), per: el('td', { class: 'number wide' }), count: el('td', { class: 'number' }) };
     return {
-      node: el('tr', {}, el('th', { scope: 'row', class: 'name' }, cells.actor), cells.rule, cells.per, cells.count),
+      node: el('tr', {}, el('th', { scope: 'row', class: 'name' }, cells.actor), cells.rule, cells.count, cells.per),
       update(item) {
         setText(cells.actor, item.actor || t('all_actors'));
         cells.actor.href = actorLink(item.rule, item.actor || 'all');
@@ -33,7 +33,7 @@ function topPanel() {
     };
   });
   const list = table(t('top'), [
-    { text: t('who') }, { text: t('rule') }, { text: t('per_second'), class: 'number' }, { text: t('refused_count'), class: 'number' }], body);
+    { text: t('who') }, { text: t('rule') }, { text: t('refused_count'), class: 'number' }, { text: t('per_second'), class: 'number wide' }], body);
   const node = panel(t('top'), list, none, about);
   node.classList.add('top');
   return {

@@ -23,8 +23,8 @@ export function onChange(f) { changed = f; }
 
 // controls returns the words and the button about the session.
 export function controls() {
-  if (!state.token_set) return [el('span', { class: 'dim', title: t('no_token') }, t('reading'))];
-  const mode = el('span', { class: 'dim' }, state.mode === 'write' ? t('writing') : t('reading'));
+  if (!state.token_set) return [el('span', { class: 'dim wide', title: t('no_token') }, t('reading'))];
+  const mode = el('span', { class: 'dim wide' }, state.mode === 'write' ? t('writing') : t('reading'));
   if (!state.session) return [mode, el('button', { type: 'button', id: 'sign-in', onclick: () => signIn() }, t('sign_in'))];
   const out = el('button', { type: 'button', id: 'sign-out', onclick: signOut }, t('sign_out'));
   return state.mode === 'write' ? [mode, out] : [mode, el('button', { type: 'button', id: 'sign-in', onclick: () => signIn() }, t('sign_in')), out];
