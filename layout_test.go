@@ -29,6 +29,7 @@ var layout = []struct {
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
 	{"cmd/diana/internal/accesslog", "internal/httptext"},
 	{"cmd/diana/compat", ""},
+	{"cmd/diana/consoletest", ""},
 	{"examples/extension", ". config limit rule source"},
 	{"examples/llm", ""},
 	{"bench", ". adapters/echo adapters/fiber adapters/gin adapters/grpc config limit memstore redisstore rule internal/actors internal/paths internal/plan internal/redistest internal/testproc"},
