@@ -80,7 +80,7 @@ func serveConsole(t *testing.T, yaml string) (*served, operator) {
 	return g, operator{T: t, admin: g.admin}
 }
 
-// A page of another site reads nothing by a name that resolves to the listener, and changes nothing with the
+// A page of another site reads nothing by a name that resolves to the listener. It changes nothing with the
 // cookie of the operator's session, even if it knows the CSRF token.
 func TestConsoleOtherSites(t *testing.T) {
 	t.Parallel()

@@ -230,7 +230,7 @@ func TestStolenReadOnlySession(t *testing.T) {
 }
 
 // An address that has sent too many wrong tokens learns nothing more, not even about the right one. Sessions
-// and other addresses go on.
+// and other addresses continue.
 func TestGuessing(t *testing.T) {
 	t.Parallel()
 	s := newSite("s3cret")
