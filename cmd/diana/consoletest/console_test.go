@@ -25,7 +25,7 @@ import (
 
 var (
 	browser  = flag.String("browser", "", "the Chromium to use; without it the test is skipped")
-	pictures = flag.String("pictures", "", "the folder for new pictures; without it they are thrown away")
+	pictures = flag.String("pictures", "", "the folder for new pictures; without it they are not kept")
 	step     = flag.String("step", "", "run only the steps of drive.mjs whose names contain this")
 )
 
@@ -204,9 +204,10 @@ func TestConsole(t *testing.T) {
 	if *step == "" || strings.Contains("ten thousand rules", *step) {
 		loadMany(t, many)
 	}
+	folder := t.TempDir()
 	setting, err := json.Marshal(map[string]string{
 		"a": a.admin, "b": b.admin, "requests": a.url, "many": many.admin, "token": token, "browser": *browser, "hostile": hostile,
-		"pictures": *pictures, "step": *step, "strangers": strangers(t, a.admin),
+		"pictures": folder, "step": *step, "strangers": strangers(t, a.admin),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -218,4 +219,5 @@ func TestConsole(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	shrink(t, folder, *pictures)
 }

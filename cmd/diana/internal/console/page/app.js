@@ -32,11 +32,11 @@ function theme(next) {
   return next;
 }
 
-function frame(current) {
+function frame(shown) {
   document.querySelector('.skip').textContent = t('skip');
   const nav = document.getElementById('nav');
   nav.setAttribute('aria-label', t('nav'));
-  nav.replaceChildren(...Object.keys(views).map((name) => el('a', { href: `#${name}`, 'aria-current': name === current ? 'page' : undefined }, t(name))));
+  nav.replaceChildren(...Object.keys(views).map((name) => el('a', { href: `#${name}`, 'aria-current': name === shown ? 'page' : undefined }, t(name))));
   const other = words.language() === 'zh' ? 'en' : 'zh';
   const chosen = el('select', { id: 'theme', 'aria-label': t('theme'), onchange: (event) => theme(event.target.value) },
     [['', 'theme_auto'], ['dark', 'theme_dark'], ['light', 'theme_light']].map(([value, name]) => el('option', { value }, t(name))));
@@ -49,21 +49,27 @@ function frame(current) {
     chosen, ...controls());
 }
 
+// current returns the name of the view that the address names.
+function current() {
+  const [name] = location.hash.slice(1).split('?');
+  return Object.hasOwn(views, name) ? name : 'live';
+}
+
 // show shows the view of the address.
 async function show(focus = false) {
-  const [name, parameters] = location.hash.slice(1).split('?');
-  const current = name in views ? name : 'live';
+  const name = current();
+  const [, parameters] = location.hash.split('?');
   leave();
   leave = () => {};
   notice('');
-  frame(current);
-  const node = el('div', { class: `view ${current}` });
+  frame(name);
+  const node = el('div', { class: `view ${name}` });
   main.replaceChildren(node);
   if (!session().may_read) {
     node.append(el('p', { class: 'note' }, t('need_session')));
     return;
   }
-  leave = views[current](node, { notice, parameters: new URLSearchParams(parameters), failed }) || (() => {});
+  leave = views[name](node, { notice, parameters: new URLSearchParams(parameters), failed }) || (() => {});
   if (focus) main.focus();
 }
 
@@ -71,14 +77,19 @@ async function show(focus = false) {
 function failed(failure) {
   if (failure.name === 'AbortError') return;
   notice(failure.problem ? failure.message : t('failed', { why: failure.message }), true);
-  if (failure.status === 401) refresh().then(() => frame(location.hash.slice(1).split('?')[0] || 'live'), () => {});
+  if (failure.status === 401) refresh().then(() => frame(current()), () => {});
 }
 
 async function begin() {
   theme();
   await words.load();
   await refresh();
-  onChange(() => show());
+  let readable = session().may_read;
+  onChange(() => { // a view keeps what the operator has typed into it
+    if (session().may_read !== readable) show();
+    else frame(current());
+    readable = session().may_read;
+  });
   addEventListener('hashchange', () => show(true));
   await show();
 }

@@ -75,6 +75,8 @@ export function editor(failed) {
   const typed = () => {
     draft.text = area.value;
     accepted = false;
+    state.className = '';
+    setText(state, t('checking'));
     number(new Set());
     clearTimeout(timer);
     timer = setTimeout(validate, 300);
@@ -109,7 +111,7 @@ async function complete(box, area, typed) {
   if (keys.length === 0) return;
   const list = el('select', { size: Math.min(Math.max(keys.length, 2), 10), 'aria-label': t('complete') },
     keys.map((k) => el('option', { value: k.name, title: k.description }, k.name)));
-  const close = () => { list.remove(); area.focus(); };
+  const close = () => area.focus(); // the list goes when it loses the focus
   const choose = () => {
     const at = area.selectionStart;
     area.setRangeText(`${list.value}: `, at - word.length, at, 'end');

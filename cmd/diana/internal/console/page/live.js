@@ -189,14 +189,17 @@ export function liveView(node, { notice, failed }) {
   let turn = 0; // of asking: an answer to an earlier question is late
   let latest = null;
   let drawing = false;
-  const draw = () => {
-    drawing = false;
-    if (latest) for (const part of parts) part.update(latest);
+  // Each part has a frame of its own, so that no frame takes long.
+  const draw = (i = 0) => {
+    drawing = i < parts.length;
+    if (!drawing) return;
+    parts[i].update(latest);
+    requestAnimationFrame(() => draw(i + 1));
   };
   const seen = (live) => {
     latest = live;
     notice('');
-    if (!drawing && !document.hidden) { drawing = true; requestAnimationFrame(draw); }
+    if (!drawing && !document.hidden) { drawing = true; requestAnimationFrame(() => draw()); }
   };
   // A stream has the first rules. The others are asked for once a second.
   const ask = () => {
@@ -217,7 +220,7 @@ export function liveView(node, { notice, failed }) {
   const parts = [topPanel(), trafficPanel(), rulesPanel(wanted, ask), healthPanel(), eventsPanel()];
   const [top, traffic, rules, health, events] = parts;
   node.append(top.node, traffic.node, rules.node, fleet.node, health.node, events.node);
-  const visible = () => { if (!document.hidden) requestAnimationFrame(draw); };
+  const visible = () => { if (latest && !drawing && !document.hidden) seen(latest); };
   document.addEventListener('visibilitychange', visible);
   ask();
   return () => { turn += 1; stop(); fleet.stop(); document.removeEventListener('visibilitychange', visible); };

@@ -36,11 +36,20 @@ export function t(name, values = {}) {
 
 const locale = () => (lang === 'zh' ? 'zh-CN' : 'en-GB');
 
+// Making a format costs far more than using it.
+const formats = new Map();
+
+function format(n, digits) {
+  const key = `${lang} ${digits}`;
+  if (!formats.has(key)) formats.set(key, new Intl.NumberFormat(locale(), { maximumFractionDigits: digits }));
+  return formats.get(key).format(n);
+}
+
 // whole writes a count.
-export const whole = (n) => new Intl.NumberFormat(locale()).format(Math.round(n));
+export const whole = (n) => format(n, 0);
 
 // rate writes a number of requests a second.
-export const rate = (n) => new Intl.NumberFormat(locale(), { maximumFractionDigits: n !== 0 && n < 10 ? 1 : 0 }).format(n);
+export const rate = (n) => format(n, n !== 0 && n < 10 ? 1 : 0);
 
 // bytes writes a size.
 export function bytes(n) {
