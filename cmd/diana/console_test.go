@@ -35,8 +35,8 @@ type operator struct {
 	token string
 }
 
-// send sends a request with a body of JSON, unless body is "". Fields are pairs of a name and a value.
-func (o operator) send(method, path, body string, fields ...string) *http.Response {
+// request returns a request with a body of JSON, unless body is "". Fields are pairs of a name and a value.
+func (o operator) request(method, path, body string, fields ...string) *http.Request {
 	o.Helper()
 	r, err := http.NewRequestWithContext(o.Context(), method, o.admin+path, strings.NewReader(body))
 	if err != nil {
@@ -54,22 +54,12 @@ func (o operator) send(method, path, body string, fields ...string) *http.Respon
 		}
 		r.Header.Set(fields[i], fields[i+1])
 	}
-	w, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		o.Fatal(method, path, err)
-	}
-	o.Cleanup(func() { _ = w.Body.Close() })
-	return w
+	return r
 }
 
-// read returns the body of an answer.
-func (o operator) read(w *http.Response) []byte {
+func (o operator) send(method, path, body string, fields ...string) answer {
 	o.Helper()
-	body, err := io.ReadAll(w.Body)
-	if err != nil {
-		o.Fatal(err)
-	}
-	return body
+	return roundTrip(o.T, o.request(method, path, body, fields...))
 }
 
 // serveConsole starts a gateway with a token, and returns its operator without the token.
@@ -87,18 +77,18 @@ func TestConsoleOtherSites(t *testing.T) {
 	g, o := serveConsole(t, generous)
 	w := o.send("POST", "/api/v1/session", `{"token": "s3cret"}`)
 	var session struct{ CSRF string }
-	if err := json.Unmarshal(o.read(w), &session); err != nil || session.CSRF == "" {
-		t.Fatal(w.Status, err)
+	if err := json.Unmarshal([]byte(w.body), &session); err != nil || session.CSRF == "" {
+		t.Fatal(w.status, err)
 	}
-	cookie := []string{"Cookie", w.Header.Get("Set-Cookie"), "X-Diana-Csrf", session.CSRF}
+	cookie := []string{"Cookie", w.header.Get("Set-Cookie"), "X-Diana-Csrf", session.CSRF}
 	for _, host := range []string{"evil.example", "evil.example:9090", "127.0.0.1.evil.example"} {
 		for _, path := range []string{"/", "/console/app.js", "/api/v1/live", "/api/v1/session", "/api/v1/openapi.json", "/api/v1/config"} {
-			if w := o.send("GET", path, "", append(cookie, "Host", host)...); w.StatusCode != http.StatusMisdirectedRequest {
-				t.Errorf("GET %s for %s: %d", path, host, w.StatusCode)
+			if w := o.send("GET", path, "", append(cookie, "Host", host)...); w.status != http.StatusMisdirectedRequest {
+				t.Errorf("GET %s for %s: %d", path, host, w.status)
 			}
 		}
-		if w := o.send("POST", "/api/v1/session", `{"token": "s3cret"}`, "Host", host); w.StatusCode != http.StatusMisdirectedRequest || w.Header.Get("Set-Cookie") != "" {
-			t.Errorf("a session for %s: %d", host, w.StatusCode)
+		if w := o.send("POST", "/api/v1/session", `{"token": "s3cret"}`, "Host", host); w.status != http.StatusMisdirectedRequest || w.header.Get("Set-Cookie") != "" {
+			t.Errorf("a session for %s: %d", host, w.status)
 		}
 	}
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(g.admin, "http://"))
@@ -107,8 +97,8 @@ func TestConsoleOtherSites(t *testing.T) {
 		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
 	} {
 		for _, path := range []string{"/api/v1/session", "/api/v1/push", "/api/v1/reset", "/api/v1/whatif", "/reset"} {
-			if w := o.send("POST", path, `{"rule": "generous", "actor": "all"}`, append(cookie, from...)...); w.StatusCode != http.StatusForbidden {
-				t.Errorf("POST %s with %q: %d", path, from, w.StatusCode)
+			if w := o.send("POST", path, `{"rule": "generous", "actor": "all"}`, append(cookie, from...)...); w.status != http.StatusForbidden {
+				t.Errorf("POST %s with %q: %d", path, from, w.status)
 			}
 		}
 	}
@@ -152,15 +142,15 @@ func TestConsoleSlowAndLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if w := o.send("GET", "/", ""); w.StatusCode != http.StatusOK {
-		t.Error("beside slow clients:", w.Status)
+	if w := o.send("GET", "/", ""); w.status != http.StatusOK {
+		t.Error("beside slow clients:", w.status)
 	}
-	if w := o.send("GET", "/", "", "X-Large", strings.Repeat("x", 64<<10)); w.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Error("large fields:", w.Status)
+	if w := o.send("GET", "/", "", "X-Large", strings.Repeat("x", 64<<10)); w.status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Error("large fields:", w.status)
 	}
 	for _, path := range []string{"/api/v1/session", "/api/v1/validate", "/api/v1/whatif"} {
-		if w := o.send("POST", path, `{"text": "`+strings.Repeat("x", 3<<20)+`"}`); w.StatusCode < 400 || w.StatusCode >= 500 {
-			t.Errorf("%s with a large body: %s", path, w.Status)
+		if w := o.send("POST", path, `{"text": "`+strings.Repeat("x", 3<<20)+`"}`); w.status < 400 || w.status >= 500 {
+			t.Errorf("%s with a large body: %d", path, w.status)
 		}
 	}
 }
@@ -227,7 +217,11 @@ func TestOpenAPI(t *testing.T) {
 	g, o := serveConsole(t, fmt.Sprintf("{redis: {url: %q}, remote: {url: %q}}", redistest.Start(t).URL(), c.url))
 	testproc.Eventually(t, func() bool { return len(g.status(t).Rules) == 1 })
 	for range 5 {
-		_, _ = http.Get(g.url + "/?who=ann")
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.url+"/?who=ann", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		roundTrip(t, r)
 	}
 	o.token = "s3cret"
 	api := newContract(o)
@@ -281,7 +275,7 @@ type contract struct {
 
 func newContract(o operator) *contract {
 	o.Helper()
-	text := o.read(o.send("GET", "/api/v1/openapi.json", ""))
+	text := []byte(o.send("GET", "/api/v1/openapi.json", "").body)
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil || d.OpenAPI != "3.1.0" {
 		o.Fatal(err, d.OpenAPI)
@@ -332,17 +326,17 @@ func (c *contract) call(method, path, target, body string) map[string]any {
 	c.Helper()
 	c.called = append(c.called, method+" "+path)
 	w := c.send(strings.ToUpper(method), "/api/v1"+target, body)
-	text := c.read(w)
-	expected, ok := c.operations[method+" "+path][strconv.Itoa(w.StatusCode)]
+	text := []byte(w.body)
+	expected, ok := c.operations[method+" "+path][strconv.Itoa(w.status)]
 	if !ok {
-		c.Errorf("%s %s %s: the document does not have the status %s: %s", method, target, body, w.Status, text)
+		c.Errorf("%s %s %s: the document does not have the status %d: %s", method, target, body, w.status, text)
 		return nil
 	}
 	if expected == "" {
 		return nil
 	}
 	kind, schema, _ := strings.Cut(expected, " ")
-	if got, _, _ := strings.Cut(w.Header.Get("Content-Type"), ";"); got != kind {
+	if got, _, _ := strings.Cut(w.header.Get("Content-Type"), ";"); got != kind {
 		c.Errorf("%s %s: Content-Type %q, want %s", method, target, got, kind)
 	}
 	return c.matches(method+" "+target, schema, text)
@@ -370,7 +364,11 @@ func (c *contract) matches(what, schema string, text []byte) map[string]any {
 func (c *contract) stream(path string) {
 	c.Helper()
 	c.called = append(c.called, "get "+path)
-	w := c.send("GET", "/api/v1"+path, "")
+	w, err := http.DefaultTransport.RoundTrip(c.request("GET", "/api/v1"+path, ""))
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer w.Body.Close()
 	if w.StatusCode != http.StatusOK || !strings.HasPrefix(w.Header.Get("Content-Type"), "text/event-stream") {
 		c.Errorf("%s: %s %v", path, w.Status, w.Header)
 		return

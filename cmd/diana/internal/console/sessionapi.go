@@ -110,15 +110,18 @@ func (a *Access) endSession(w http.ResponseWriter, r *http.Request) {
 
 // session returns the session of a request, or nil. It returns an error if the token cannot be read.
 func (a *Access) session(r *http.Request) (*session, error) {
-	c, err := r.Cookie(cookieName)
-	if err != nil || a.options.Token == nil {
+	id := ""
+	for _, c := range r.CookiesNamed(cookieName) {
+		id = c.Value
+	}
+	if id == "" || a.options.Token == nil {
 		return nil, nil
 	}
 	token, err := a.options.Token()
 	if err != nil {
 		return nil, err
 	}
-	return a.sessions.find(c.Value, token), nil
+	return a.sessions.find(id, token), nil
 }
 
 // cookie returns the cookie of a session. No script can read it, and no request that another site causes has
