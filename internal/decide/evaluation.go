@@ -46,6 +46,7 @@ type Evaluation struct {
 	RetryAfter time.Duration
 	Delayed    time.Duration
 	Verdicts   []rule.Verdict
+	Moments    Moments // see diana.Decision.Moments
 
 	rules      []*plan.Rule // of each verdict
 	namedRules []*plan.Rule // memory for match.Rules
@@ -81,7 +82,7 @@ func (e *Evaluation) find() error {
 func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 	e.fill(now)
 	if list := e.sets[0].list; len(list) > 0 && e.limits.local && !e.waits && !e.queues && !e.named {
-		e.Allowed, err = e.decider.local.Take(ctx, now, list) // what ask and wait would do
+		e.Allowed, err = e.decider.order.take(ctx, e, now, list) // what ask and wait would do
 		return cause(ctx, err)
 	}
 	if e.queues {
@@ -229,7 +230,7 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 		if s > 0 {
 			e.useOverflow(&e.sets[s])
 		}
-		if e.Allowed, err = e.limits.stores[s].Take(ctx, now, e.sets[s].list); err == nil && e.Allowed {
+		if e.Allowed, err = e.takeFrom(ctx, s, now); err == nil && e.Allowed {
 			continue
 		}
 		for before := range e.sets[:s] {
@@ -245,6 +246,14 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 	}
 	e.debit(now)
 	return nil
+}
+
+// takeFrom makes the charges to one store.
+func (e *Evaluation) takeFrom(ctx context.Context, s int, now int64) (bool, error) {
+	if s == 0 {
+		return e.decider.order.take(ctx, e, now, e.sets[0].list)
+	}
+	return e.limits.stores[s].Take(ctx, now, e.sets[s].list)
 }
 
 // unavailable reports whether a store could not be asked, and not only ctx has ended.
