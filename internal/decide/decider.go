@@ -41,6 +41,7 @@ type Options struct {
 type Decider struct {
 	options     Options
 	local       *memstore.Store
+	order       *order // nil: without Options.Ordered
 	limits      atomic.Pointer[Limits]
 	pool        sync.Pool
 	evaluations atomic.Uint32 // made so far
@@ -48,7 +49,6 @@ type Decider struct {
 	queues      waitQueues
 	room        waitRoom // of the wait queues, and of requests that wait for a leaky bucket
 	refusals    *refusals.Log
-	order       *order // nil: without Options.Ordered
 
 	mu      sync.Mutex         // guards records, and changes of limits
 	records map[string]*record // by name of the rule

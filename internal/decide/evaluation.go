@@ -46,7 +46,6 @@ type Evaluation struct {
 	RetryAfter time.Duration
 	Delayed    time.Duration
 	Verdicts   []rule.Verdict
-	Moments    Moments // see diana.Decision.Moments
 
 	rules      []*plan.Rule // of each verdict
 	namedRules []*plan.Rule // memory for match.Rules
@@ -64,6 +63,8 @@ type Evaluation struct {
 	sampler    refusals.Sampler
 	turn       turn
 	waited     string // Counters of the rule in whose wait queue the request was last; empty: in none
+
+	Moments Moments // see diana.Decision.Moments
 }
 
 // find finds the rules of the request.
@@ -82,7 +83,7 @@ func (e *Evaluation) find() error {
 func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 	e.fill(now)
 	if list := e.sets[0].list; len(list) > 0 && e.limits.local && !e.waits && !e.queues && !e.named {
-		e.Allowed, err = e.decider.order.take(ctx, e, now, list) // what ask and wait would do
+		e.Allowed, err = e.takeFrom(ctx, 0, now) // what ask and wait would do
 		return cause(ctx, err)
 	}
 	if e.queues {
@@ -250,8 +251,8 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 
 // takeFrom makes the charges to one store.
 func (e *Evaluation) takeFrom(ctx context.Context, s int, now int64) (bool, error) {
-	if s == 0 {
-		return e.decider.order.take(ctx, e, now, e.sets[0].list)
+	if o := e.decider.order; o != nil && s == 0 {
+		return o.take(ctx, e, e.sets[0].list)
 	}
 	return e.limits.stores[s].Take(ctx, now, e.sets[s].list)
 }

@@ -32,16 +32,12 @@ func (o *order) lock(now int64) int64 {
 
 func (o *order) unlock() { o.mu.Unlock() }
 
-// take makes the charges of a request to the local store. o may be nil.
-func (o *order) take(ctx context.Context, e *Evaluation, now int64, list []limit.Charge) (bool, error) {
-	local := e.decider.local
-	if o == nil {
-		return local.Take(ctx, now, list)
-	}
-	now = o.lock(local.Now())
+// take makes the charges of a request to the local store.
+func (o *order) take(ctx context.Context, e *Evaluation, list []limit.Charge) (bool, error) {
+	now := o.lock(e.decider.local.Now())
 	defer o.unlock()
 	e.Moments.Charged = now
-	return local.Take(ctx, now, list)
+	return e.decider.local.Take(ctx, now, list)
 }
 
 // change makes a later change of a request's charges, and sets at to its moment. o may be nil.
