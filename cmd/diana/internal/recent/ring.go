@@ -55,6 +55,7 @@ type Ring struct {
 
 	mu        sync.Mutex // guards the rest, and all chunks
 	chunks    []*chunk   // the oldest first
+	spare     *chunk // was dropped
 	count     int
 	wrapped   bool // requests were dropped
 	oversized int64
@@ -199,16 +200,18 @@ func (r *Ring) add(e *encoder) Ticket {
 func (r *Ring) room(size int, at int64) *chunk {
 	n := len(r.chunks)
 	if n > 0 {
-		if last := r.chunks[n-1]; len(last.data)+size <= chunkSize && last.n <= r.options.Requests/8 {
+		last := r.chunks[n-1]
+		quiet := r.halved.Load() > 0 && time.Duration(at-last.first)*time.Microsecond > 4*covered
+		if !quiet && len(last.data)+size <= chunkSize && last.n <= r.options.Requests/8 {
 			return last
 		}
 		r.fit(at)
 	}
-	var c *chunk
 	if n >= mostBytes/chunkSize {
-		c = r.drop()
+		r.drop()
 	}
-	if c == nil {
+	c := r.spare
+	if r.spare = nil; c == nil {
 		c = &chunk{data: make([]byte, 0, chunkSize)}
 	}
 	c.first = at
@@ -216,10 +219,10 @@ func (r *Ring) room(size int, at int64) *chunk {
 	return c
 }
 
-// drop drops the oldest chunk, which can be used again, unless it is the only one.
-func (r *Ring) drop() *chunk {
+// drop drops the oldest chunk, unless it is the only one.
+func (r *Ring) drop() {
 	if len(r.chunks) < 2 {
-		return nil
+		return
 	}
 	c := r.chunks[0]
 	r.chunks = append(r.chunks[:0], r.chunks[1:]...)
@@ -230,7 +233,7 @@ func (r *Ring) drop() *chunk {
 	for len(r.known) > 1 && r.known[0].id < oldest {
 		r.known = r.known[1:]
 	}
-	return c
+	r.spare = c
 }
 
 // fit changes the share of the clients when a chunk is full, so that the ring covers the time it should.
@@ -251,7 +254,7 @@ func (r *Ring) fit(at int64) {
 	switch {
 	case covers < covered && halved < mostHalved:
 		halved++
-	case covers > 4*covered && halved > 0 && n >= 4:
+	case covers > 4*covered && halved > 0:
 		halved--
 	default:
 		return
