@@ -51,7 +51,8 @@ func newReads(c *config.Config, v config.Vocabulary) *reads {
 		actors = append(actors, p.Actor...)
 		if !p.CountsAll() {
 			text := p.ActorText()
-			if uses[text]++; r.client == nil || uses[text] > uses[r.client.ActorText()] {
+			if uses[text]++; r.client == nil || uses[text] > uses[r.client.ActorText()] ||
+				uses[text] == uses[r.client.ActorText()] && r.client.ActorText() == "ip" { // many clients can share an address
 				r.client = p
 			}
 		}

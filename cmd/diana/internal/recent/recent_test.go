@@ -240,6 +240,26 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// A share without any client becomes larger after a while.
+func TestShareWithoutClients(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, Options{Requests: 400}, "url: /\nrules: [{actor: account, rpu: 1000000}]")
+	send := func(n int, every time.Duration) {
+		for range n {
+			g.now = g.now.Add(every)
+			g.send("/", "192.0.2.1:1", "X-Account-Id: ann")
+		}
+	}
+	send(20_000, time.Millisecond)
+	if s := g.ring.Status(); s.Sampled == 1 {
+		t.Fatalf("the share is %v", s.Sampled)
+	}
+	send(20_000, 10*time.Second)
+	if s := g.ring.Snapshot(); s.Share != 1 || s.Len() < 300 {
+		t.Errorf("the share is %v, with %d requests", s.Share, s.Len())
+	}
+}
+
 // Whatever a client sends is remembered within bounds, or not at all.
 func TestHostile(t *testing.T) {
 	t.Parallel()

@@ -87,12 +87,13 @@ func (e *encoder) encode(d *diana.Decision) bool {
 	e.key = of.appendClient(e.key[:0], &client)
 	hash := maphash.Bytes(e.ring.seed, e.key)
 	halved := e.ring.halved.Load()
-	if hash&(1<<halved-1) != 0 {
-		return false
-	}
 	charged, _, _, _ := d.Moments()
 	if charged == 0 {
 		charged = e.ring.options.Now().UnixMicro()
+	}
+	if hash&(1<<halved-1) != 0 {
+		e.ring.passed(charged)
+		return false
 	}
 	e.text = append(e.text[:0], make([]byte, fixed)...)
 	r := record(e.text)

@@ -51,6 +51,7 @@ type Ring struct {
 	started int64
 	reads   atomic.Pointer[reads] // of the configuration in force
 	halved  atomic.Uint32         // the share of the clients is 1/2^halved
+	latest  atomic.Int64          // moment of the latest request
 	scratch sync.Pool
 
 	mu        sync.Mutex // guards the rest, and all chunks
@@ -187,6 +188,7 @@ func (r *Ring) add(e *encoder) Ticket {
 		return Ticket{}
 	}
 	c := r.room(len(e.text), record(e.text).at())
+	r.latest.Store(record(e.text).at())
 	offset := len(c.data)
 	c.data = append(c.data, e.text...)
 	c.n++
@@ -201,7 +203,7 @@ func (r *Ring) room(size int, at int64) *chunk {
 	n := len(r.chunks)
 	if n > 0 {
 		last := r.chunks[n-1]
-		quiet := r.halved.Load() > 0 && time.Duration(at-last.first)*time.Microsecond > 4*covered
+		quiet := r.halved.Load() > 0 && at-last.first > tooQuiet
 		if !quiet && len(last.data)+size <= chunkSize && last.n <= r.options.Requests/8 {
 			return last
 		}
@@ -214,7 +216,7 @@ func (r *Ring) room(size int, at int64) *chunk {
 	if r.spare = nil; c == nil {
 		c = &chunk{data: make([]byte, 0, chunkSize)}
 	}
-	c.first = at
+	c.first = at // a chunk that is quiet for long ends early, so that fit can take a larger share
 	r.chunks = append(r.chunks, c)
 	return c
 }
@@ -234,6 +236,24 @@ func (r *Ring) drop() {
 		r.known = r.known[1:]
 	}
 	r.spare = c
+}
+
+// tooQuiet is how long a share is kept that has no requests or few, in microseconds.
+var tooQuiet = 4 * covered.Microseconds()
+
+// passed takes a larger share of the clients if none of the share has come for long. at is the moment of a
+// request that does not belong to it.
+func (r *Ring) passed(at int64) {
+	last := r.latest.Load()
+	if at-last < tooQuiet || !r.latest.CompareAndSwap(last, at) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if halved := r.halved.Load(); halved > 0 {
+		r.halved.Store(halved - 1)
+		r.steady = 0
+	}
 }
 
 // fit changes the share of the clients when a chunk is full, so that the ring covers the time it should.

@@ -5,6 +5,7 @@
 package whatif
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,14 +21,15 @@ import (
 	"github.com/diana-limiter/diana/config/diff"
 )
 
-// Options configure a WhatIf. All are needed, except Accept.
+// Options configure a WhatIf. Ring may be nil.
 type Options struct {
-	Ring       *recent.Ring // nil: no request is remembered
+	Ring       *recent.Ring // nil: the gateway remembers no request
 	Vocabulary config.Vocabulary
 	Config     func() *config.Config // in force
 	Status     func() diana.Status
 	Rejected   func() map[string]int64    // of the limiter
 	Accept     func(*config.Config) error // of the limiter; may be nil
+	Longest    time.Duration              // of a replay; 0: 10 s
 }
 
 // WhatIf evaluates proposed configurations. It is safe for concurrent use, and evaluates one at a time.
@@ -38,7 +40,10 @@ type WhatIf struct {
 }
 
 // New returns a WhatIf.
-func New(o Options) *WhatIf { return &WhatIf{options: o} }
+func New(o Options) *WhatIf {
+	o.Longest = cmp.Or(o.Longest, longest)
+	return &WhatIf{options: o}
+}
 
 // Register adds the routes of the API to mux.
 func (w *WhatIf) Register(mux *http.ServeMux) {
@@ -66,7 +71,7 @@ var (
 type unfinished struct{ done, of int }
 
 func (u unfinished) Error() string {
-	return fmt.Sprintf("the replay took longer than %v, and came to request %d of %d", longest, u.done, u.of)
+	return fmt.Sprintf("the replay took too long, and came to request %d of %d", u.done, u.of)
 }
 
 const (
@@ -86,7 +91,7 @@ func (w *WhatIf) Compute(ctx context.Context, proposed *config.Config) (*Result,
 		return nil, errBusy
 	}
 	defer w.running.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, longest)
+	ctx, cancel := context.WithTimeout(ctx, w.options.Longest)
 	defer cancel()
 	now := w.options.Config()
 	r, err := w.newReplay(now, proposed)
@@ -134,7 +139,7 @@ func (w *WhatIf) newReplay(now, proposed *config.Config) (*replay, error) {
 func (r *replay) run(ctx context.Context) error {
 	began := time.Now()
 	for i := range r.requests.Len() {
-		if i%64 == 0 && time.Since(began) > work {
+		if i%64 == 0 && (i == 0 || time.Since(began) > work) {
 			select {
 			case <-ctx.Done():
 				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
