@@ -32,7 +32,7 @@ const mostRecent = 10_000_000
 // memory has a gateway remember its requests. A nil memory remembers none.
 type memory struct {
 	ring  *recent.Ring
-	pool  sync.Pool // of *visit
+	pool  sync.Pool             // of *visit
 	inUse func() *config.Config // set before the first request
 }
 

@@ -56,7 +56,7 @@ type Ring struct {
 
 	mu        sync.Mutex // guards the rest, and all chunks
 	chunks    []*chunk   // the oldest first
-	spare     *chunk // was dropped
+	spare     *chunk     // was dropped
 	count     int
 	wrapped   bool // requests were dropped
 	oversized int64

@@ -149,6 +149,9 @@ func (s *Snapshot) Len() int { return len(s.records) }
 // Allowed reports whether the gateway has allowed the request with that number.
 func (s *Snapshot) Allowed(i int) bool { return s.records[i].has(allowed) }
 
+// Config returns the configuration that the request with that number was decided by.
+func (s *Snapshot) Config(i int) *config.Config { return s.known[s.records[i].reads()].config }
+
 // Entry returns the request with that number. It is valid until the next call.
 func (s *Snapshot) Entry(i int) *accesslog.Entry {
 	one := s.records[i]

@@ -112,11 +112,12 @@ type replay struct {
 	comparison *simulate.Comparison
 	compared   int // decisions of the gateway by the configuration in force
 	same       int // of those, how many the replay makes too
-	since      int64
+	inForce    *config.Config
+	since      int64 // the last change of the configuration
 }
 
 func (w *WhatIf) newReplay(now, proposed *config.Config) (*replay, error) {
-	r := &replay{requests: w.options.Ring.Snapshot()}
+	r := &replay{requests: w.options.Ring.Snapshot(), inForce: now}
 	r.requests.Label(w.options.Ring, proposed)
 	first, err := simulate.NewCount(now, w.options.Vocabulary)
 	if err != nil {
@@ -151,12 +152,11 @@ func (r *replay) run(ctx context.Context) error {
 			began = time.Now()
 		}
 		e := r.requests.Entry(i)
-		at := e.Start
 		outcomes, err := r.comparison.Play(e)
 		if err != nil {
 			return err
 		}
-		if at > r.since && outcomes[0].Evaluated {
+		if r.requests.Config(i) == r.inForce && outcomes[0].Evaluated {
 			if r.compared++; outcomes[0].Allowed == r.requests.Allowed(i) {
 				r.same++
 			}
