@@ -82,7 +82,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
 		return Decision{}, err
 	}
 	if l.options.OnDecision != nil {
-		observe(l.options.OnDecision, d)
+		observe(l.options.OnDecision, &d)
 	}
 	return d, nil
 }

@@ -21,7 +21,7 @@ func accessLog(logger *slog.Logger, names func(*http.Request) []slog.Attr) filte
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
-			rec := &recorder{ResponseWriter: w}
+			rec := recorderOf(w)
 			aborted := true // by a panic, which continues after the line is written
 			defer func() {
 				if !log.Enabled(r.Context(), slog.LevelInfo) {
@@ -49,6 +49,15 @@ func accessLog(logger *slog.Logger, names func(*http.Request) []slog.Attr) filte
 			rec.finish()
 		})
 	}
+}
+
+// recorderOf returns a recorder of what is written to w: that of the filter in front of the limiter, if w
+// is its ResponseWriter, and otherwise a new one.
+func recorderOf(w http.ResponseWriter) *recorder {
+	if v, ok := w.(*visit); ok {
+		return &v.recorder
+	}
+	return &recorder{ResponseWriter: w}
 }
 
 // recorder is a ResponseWriter that remembers the status and the size of an answer. It supports

@@ -31,7 +31,12 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 	if len(charges) == 0 {
 		return true, nil // all rules skip the request
 	}
-	if e.Allowed, err = e.decider.local.Take(ctx, now, charges); err != nil {
+	if o := e.decider.order; o != nil {
+		e.Allowed, err = o.take(ctx, e, charges)
+	} else {
+		e.Allowed, err = e.decider.local.Take(ctx, now, charges)
+	}
+	if err != nil {
 		e.Allowed = false
 		return true, cause(ctx, err)
 	}
