@@ -68,6 +68,10 @@ export function editor(failed) {
       mistakes.replaceChildren(...errors.slice(0, 50).map(entry('bad')), ...(found.warnings || []).slice(0, 50).map(entry('')));
       number(new Set(errors.map((m) => m.line)));
     } catch (failure) {
+      if (failure.status === 429) { // the gateway checks another text at the moment
+        timer = setTimeout(validate, 1000);
+        return;
+      }
       if (failure.name !== 'AbortError') { accepted = false; state.className = 'bad'; setText(state, failure.message); }
       failed(failure);
     }
