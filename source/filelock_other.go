@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+
+//go:build !unix || solaris || aix
+
+package source
+
+import (
+	"context"
+	"errors"
+)
+
+// lock returns an error, because this system has no locks that end with their program.
+func lock(context.Context, string) (unlock func(), err error) {
+	return nil, errors.New("files cannot be locked on this system, so a change of another writer could be lost")
+}
