@@ -23,9 +23,10 @@ var layout = []struct {
 }{
 	// Programs.
 	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd source/zookeeper " +
-		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond internal/track cmd/diana/internal/accesslog cmd/diana/internal/forwardauth cmd/diana/internal/simulate envoy prometheus"},
+		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond internal/track cmd/diana/internal/accesslog cmd/diana/internal/forwardauth cmd/diana/internal/simulate cmd/diana/internal/versions envoy prometheus"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
+	{"cmd/diana/internal/versions", "config internal/bounds internal/track source"},
 	{"cmd/diana/internal/accesslog", "internal/httptext"},
 	{"cmd/diana/compat", ""},
 	{"examples/extension", ". config limit rule source"},

@@ -5,6 +5,7 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -117,7 +118,7 @@ func (p *page) Swap(ctx context.Context, old Document, text []byte) (bool, error
 		return false, nil
 	}
 	if d.Exists && !strings.HasPrefix(header.Get("If-Match"), `"`) {
-		return false, errors.New("the server sends no strong ETag, so a change of another writer could be lost")
+		return false, fmt.Errorf("the server sends no strong ETag, so a change of another writer could be lost: %w", errors.ErrUnsupported)
 	}
 	a, err := p.ask(ctx, http.MethodPut, p.url, header, text)
 	if err != nil || a.status == http.StatusPreconditionFailed {

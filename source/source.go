@@ -38,8 +38,9 @@ type Document struct {
 // reports whether it did. Of several writers that know the same document, Swap reports true to one.
 // It compares the texts, so a document that was changed and changed back is still old. After an
 // error, the document is either of the two. The methods of a Source of this module compare and
-// replace in one step of the configuration centre. A Source without this method, and one whose
-// configuration centre cannot do so, is changed by Put alone.
+// replace in one step of the configuration centre. If a configuration centre cannot do so, the error
+// is errors.ErrUnsupported and the document is unchanged. Such a Source, and one without the method,
+// is changed by Put alone.
 type Source interface {
 	// Get returns the document as it is now.
 	Get(ctx context.Context) (Document, error)

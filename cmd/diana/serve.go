@@ -120,7 +120,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 		go certificate.follow(following)
 	}
 	g.serveDecisions(&c.decisionFlags, limiter, limits, rejected)
-	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
+	g.admin.Handler = c.guard(c.changes(s, limiter, g.admin.Handler, logger), newReset(limiter.Config, limiter.Reset, logger), logger)
 	err = c.listen(ctx, signals, g, logger)
 	switch {
 	case errors.Is(err, errStopped):
