@@ -28,15 +28,15 @@ import (
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
-// operator sends requests to the console of a gateway.
-type operator struct {
+// visitor sends requests to the console of a gateway.
+type visitor struct {
 	*testing.T
 	admin string // the address of the listener
 	token string
 }
 
 // request returns a request with a body of JSON, unless body is "". Fields are pairs of a name and a value.
-func (o operator) request(method, path, body string, fields ...string) *http.Request {
+func (o visitor) request(method, path, body string, fields ...string) *http.Request {
 	o.Helper()
 	r, err := http.NewRequestWithContext(o.Context(), method, o.admin+path, strings.NewReader(body))
 	if err != nil {
@@ -57,17 +57,17 @@ func (o operator) request(method, path, body string, fields ...string) *http.Req
 	return r
 }
 
-func (o operator) send(method, path, body string, fields ...string) answer {
+func (o visitor) send(method, path, body string, fields ...string) answer {
 	o.Helper()
 	return roundTrip(o.T, o.request(method, path, body, fields...))
 }
 
-// serveConsole starts a gateway with a token, and returns its operator without the token.
-func serveConsole(t *testing.T, yaml string) (*served, operator) {
+// serveConsole starts a gateway with a token, and returns its visitor without the token.
+func serveConsole(t *testing.T, yaml string) (*served, visitor) {
 	t.Helper()
 	s := newSite(t, nil)
 	g := serve(t, yaml, s.upstream.URL, "--admin-token", newToken(t, "s3cret", 0o600).secret.String())
-	return g, operator{T: t, admin: g.admin}
+	return g, visitor{T: t, admin: g.admin}
 }
 
 // A page of another site reads nothing by a name that resolves to the listener. It changes nothing with the
@@ -155,8 +155,8 @@ func TestConsoleSlowAndLarge(t *testing.T) {
 	}
 }
 
-// document is the OpenAPI document of a gateway.
-type document struct {
+// openAPI is the OpenAPI document of a gateway.
+type openAPI struct {
 	OpenAPI string
 	Paths   map[string]map[string]struct {
 		RequestBody any
@@ -267,16 +267,16 @@ func TestOpenAPI(t *testing.T) {
 
 // contract compares the answers of a gateway with its OpenAPI document.
 type contract struct {
-	operator
+	visitor
 	compiler   *jsonschema.Compiler
 	operations map[string]map[string]string // the content type and schema by status, of "get /live"
 	called     []string
 }
 
-func newContract(o operator) *contract {
+func newContract(o visitor) *contract {
 	o.Helper()
 	text := []byte(o.send("GET", "/api/v1/openapi.json", "").body)
-	var d document
+	var d openAPI
 	if err := json.Unmarshal(text, &d); err != nil || d.OpenAPI != "3.1.0" {
 		o.Fatal(err, d.OpenAPI)
 	}
@@ -284,7 +284,7 @@ func newContract(o operator) *contract {
 	if err != nil {
 		o.Fatal(err)
 	}
-	c := &contract{operator: o, compiler: jsonschema.NewCompiler(), operations: map[string]map[string]string{}}
+	c := &contract{visitor: o, compiler: jsonschema.NewCompiler(), operations: map[string]map[string]string{}}
 	c.compiler.AssertFormat()
 	if err := c.compiler.AddResource("mem:openapi", whole); err != nil {
 		o.Fatal(err)

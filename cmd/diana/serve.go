@@ -124,7 +124,8 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	}
 	g.serveDecisions(&c.decisionFlags, limiter, limits, rejected)
 	g.server.Handler = memory.filter(g.server.Handler)
-	g.admin.Handler = c.guard(withAPI(g.admin.Handler, memory.whatIf(limiter, c.accept).Register), newReset(limiter.Config, memory.resetter(limiter.Reset), logger), logger)
+	api := c.changes(s, limiter, withAPI(g.admin.Handler, memory.whatIf(limiter, c.accept).Register), logger)
+	g.admin.Handler = c.guard(api, newReset(limiter.Config, memory.resetter(limiter.Reset), logger), logger)
 	err = c.listen(ctx, signals, g, logger)
 	switch {
 	case errors.Is(err, errStopped):
