@@ -2,9 +2,10 @@
 
 // The view Live: who is refused most, the traffic, the rules, the fleet and the health of the gateway.
 
-import { el, panel, rows, setText, table } from './dom.js';
+import { el, panel, rows, setAttribute, setText, table } from './dom.js';
 import { bytes, limit, rate, t, time, whole } from './words.js';
 import { chart, spark } from './chart.js';
+import { kindOf, nameOf } from './actorname.js';
 import * as api from './api.js';
 
 const pageSize = 50;
@@ -20,12 +21,13 @@ function topPanel() {
   const none = el('p', {}, t('top_none'));
   const about = el('p', { class: 'dim' }, t('about_note'));
   const update = rows(body, () => {
-    const cells = { actor: el('a', {}), rule: el('td', { class: 'name' }), per: el('td', { class: 'number wide' }), count: el('td', { class: 'number' }) };
+    const cells = { actor: el('a', {}), kind: el('span', { class: 'kind' }), rule: el('td', { class: 'name' }), per: el('td', { class: 'number wide' }), count: el('td', { class: 'number' }) };
     return {
-      node: el('tr', {}, el('th', { scope: 'row', class: 'name' }, cells.actor), cells.rule, cells.count, cells.per),
+      node: el('tr', {}, el('th', { scope: 'row', class: 'name' }, cells.actor, ' ', cells.kind), cells.rule, cells.count, cells.per),
       update(item) {
-        setText(cells.actor, item.actor || t('all_actors'));
-        cells.actor.href = actorLink(item.rule, item.actor || 'all');
+        setText(cells.actor, nameOf(item.actor) || t('all_actors'));
+        setText(cells.kind, kindOf(item.actor));
+        setAttribute(cells.actor, 'href', actorLink(item.rule, nameOf(item.actor) || 'all'));
         setText(cells.rule, item.rule);
         setText(cells.per, rate(item.per_second));
         setText(cells.count, item.exact ? whole(item.count) : t('about', { n: whole(item.count) }));
@@ -79,7 +81,7 @@ function ruleRow() {
       setText(cells.allowed, rate(rule.allowed_per_second));
       setText(cells.refused, rate(rule.refused_per_second || rule.shadow_per_second || 0));
       setText(cells.delayed, rate(rule.delayed_per_second));
-      setText(cells.tightest, rule.remaining === null || rule.remaining === undefined ? '' : t('tightest_note', { actor: rule.remaining_actor || t('all_actors'), n: whole(rule.remaining) }));
+      setText(cells.tightest, rule.remaining === null || rule.remaining === undefined ? '' : t('tightest_note', { actor: nameOf(rule.remaining_actor || '') || t('all_actors'), n: whole(rule.remaining) }));
       picture.update(rule.history, `${t('history')}: ${whole(sum(rule.history || []))}`);
     },
   };
@@ -219,7 +221,7 @@ export function liveView(node, { notice, failed }) {
   const fleet = fleetPanel(failed);
   const parts = [topPanel(), trafficPanel(), rulesPanel(wanted, ask), healthPanel(), eventsPanel()];
   const [top, traffic, rules, health, events] = parts;
-  node.append(top.node, traffic.node, rules.node, fleet.node, health.node, events.node);
+  node.append(top.node, traffic.node, fleet.node, rules.node, health.node, events.node);
   const visible = () => { if (latest && !drawing && !document.hidden) seen(latest); };
   document.addEventListener('visibilitychange', visible);
   ask();

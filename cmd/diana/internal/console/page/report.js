@@ -5,6 +5,7 @@
 import { el, panel, table } from './dom.js';
 import { t, time, whole } from './words.js';
 import { chart } from './chart.js';
+import { nameOf } from './actorname.js';
 
 const kind = (line) => ({ '+': 'plus', '-': 'minus' }[line.trim()[0]] || '');
 
@@ -20,7 +21,7 @@ function affected(heading, difference) {
     const most = (rule.most || []).slice(0, 10);
     return (most.length ? most : [{ actor: '', refused: rule.refused }]).map((actor) => el('tr', {},
       el('th', { scope: 'row', class: 'name' }, rule.name),
-      el('td', { class: 'name' }, actor.actor || t('all_actors')),
+      el('td', { class: 'name' }, nameOf(actor.actor) || t('all_actors')),
       el('td', { class: 'number' }, actor.over ? t('about', { n: whole(actor.refused) }) : whole(actor.refused))));
   }));
   return [
