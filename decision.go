@@ -87,10 +87,11 @@ func (d *Decision) Writer() http.ResponseWriter {
 	return nil
 }
 
-// Moments returns when local rules have charged or refused the request, and when they have changed that:
-// because of the status of the response, by what the response has cost, and by releasing slots. They are in
-// microseconds since the Unix epoch by the clock of the Limiter, and 0 for what has not happened. No two
-// are equal below a million changes a second. Without Options.OnDone, and after Done, all are 0.
+// Moments returns when local rules have charged or refused the request, and when they have changed their
+// charges. They refund it because of the status of the response, settle its cost, and release its slots. A
+// moment is in microseconds since the Unix epoch, by the clock of the Limiter. It is 0 if the change has not
+// happened. Below a million changes a second no two moments are equal. Without Options.OnDone, and after
+// Done, all are 0.
 func (d *Decision) Moments() (charged, status, settled, released int64) {
 	if e := d.handle.Evaluation(); e != nil {
 		m := &e.Moments
