@@ -78,6 +78,15 @@ func (d *Decision) Request() *Request {
 	return nil
 }
 
+// Key returns the key of the actor by which the rule with that name has counted the request. It must not
+// be changed or kept. ok is false if the Limiter does not have it at hand, and without Options.OnDone.
+func (d *Decision) Key(rule string) (key []byte, ok bool) {
+	if e := d.handle.Evaluation(); e != nil {
+		return e.Key(rule)
+	}
+	return nil, false
+}
+
 // Writer returns the ResponseWriter that Handler has got. It is nil for a Decision of Take, without
 // Options.OnDone, and after Done.
 func (d *Decision) Writer() http.ResponseWriter {

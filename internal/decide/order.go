@@ -33,8 +33,8 @@ func (o *order) lock(now int64) int64 {
 func (o *order) unlock() { o.mu.Unlock() }
 
 // take makes the charges of a request to the local store.
-func (o *order) take(ctx context.Context, e *Evaluation, list []limit.Charge) (bool, error) {
-	now := o.lock(e.decider.local.Now())
+func (o *order) take(ctx context.Context, e *Evaluation, now int64, list []limit.Charge) (bool, error) {
+	now = o.lock(now)
 	defer o.unlock()
 	e.Moments.Charged = now
 	return e.decider.local.Take(ctx, now, list)
