@@ -25,7 +25,7 @@ const mostAhead = 1000
 // mostSpins is how often lock tries before it lets other goroutines run.
 //
 // Rejected: a sync.Mutex. When its holder loses the processor for a millisecond, it is handed from waiter to
-// waiter, each of which the scheduler must wake. On a busy machine that took a tenth of the requests.
+// waiter, each of which the scheduler must wake.
 const mostSpins = 30
 
 // lock starts a change and returns its moment.
