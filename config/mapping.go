@@ -47,7 +47,7 @@ func (v value) mapping() mapping {
 		if other := m.known.list[m.known.index(k.with)]; other.with == "" {
 			alone = "the " + k.with + " alone"
 		}
-		m.failKey(k.name, "%s has a %s and no %s, expected both or %s", m.known.of, k.name, k.with, alone)
+		m.failKey(k.name, "%s has %s but no %s, expected both or %s", m.known.of, k.name, k.with, alone)
 	}
 	return m
 }

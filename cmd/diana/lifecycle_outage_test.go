@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ type room struct {
 	most   int     // the most that were inside at once
 	limit  int     // if above 0: requests that find so many inside are counted in excess
 	excess int
+	closed bool // requests leave at once
 }
 
 // guest is a request in the room.
@@ -36,6 +38,10 @@ func (r *room) hold(_ http.ResponseWriter, req *http.Request) {
 	}
 	g := guest{req.URL.Query().Get("gateway"), make(chan struct{})}
 	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return
+	}
 	if r.limit > 0 && len(r.guests) >= r.limit {
 		r.excess++
 	}
@@ -67,6 +73,14 @@ func (r *room) seen() (most, excess int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.most, r.excess
+}
+
+// close ends all requests, also those that arrive later: a client may still be on its way.
+func (r *room) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.release("", math.MaxInt)
 }
 
 // release ends up to n requests of a gateway, or of all gateways if it is empty.
@@ -268,7 +282,7 @@ func newSlots(t *testing.T, r *redistest.Server) *slotsFleet {
 
 // leave ends all requests and waits for their answers.
 func (s *slotsFleet) leave() {
-	s.room.release("", s.room.inside())
+	s.room.close()
 	s.done.Wait()
 }
 

@@ -43,19 +43,22 @@ type answer struct {
 }
 
 // post sends a request with the key of an account, and reads the whole response, or its first line if it is
-// streamed by a slow model. ctx ends the request.
-func post(ctx context.Context, t *testing.T, url, body string) answer {
+// streamed by the slow model. ctx ends the request.
+func post(ctx context.Context, t *testing.T, url, body string, fields ...string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer of-acme")
+	for i := 0; i+1 < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(url, "/slow/") && strings.Contains(body, "stream") {
+	if strings.Contains(body, `"slow"`) && strings.Contains(body, "stream") {
 		_, err = bufio.NewReader(response.Body).ReadString('\n')
 		context.AfterFunc(ctx, func() { _ = response.Body.Close() })
 	} else {
@@ -96,12 +99,13 @@ func TestLimits(t *testing.T) {
 		want                   int
 	}{
 		{"chat", "/v1/chat/completions", `{"model": "m", "max_tokens": 700` + inList, "chat-day", 715},
-		{"chat in a stream", "/v1/chat/completions", `{"model": "m", "max_completion_tokens": 7` + inList + usage, "chat-minute", 22},
-		{"no usage", "/v1/chat/completions", `{"model": "m", "stream": true` + inList, "chat-day", 500},
+		{"chat in a stream", "/v1/chat/completions", `{"model": "m", "max_completion_tokens": 7` + inList + usage, "chat-day", 22},
+		{"money", "/v1/chat/completions", `{"model": "m", "max_tokens": 7` + inList, "chat-month", 17}, // 10/4 + 5/40 + 14
+		{"no usage asked for", "/v1/chat/completions", `{"model": "m", "stream": true` + inList, "chat-day", 31},
+		{"model", "/v1/chat/completions", `{"model": "m", "max_tokens": 7` + inList, "model-minute", 22},
 		{"message", "/v1/messages", `{"model": "m", "max_tokens": 200` + beside, "messages-day", 10 + 1000 + 1},
 		{"message in a stream", "/v1/messages", `{"model": "m", "max_tokens": 20, "stream": true` + beside, "messages-day", 10 + 100 + 1},
 		{"azure", "/openai/deployments/fast/chat/completions", `{"max_tokens": 600` + inList, "azure-day", 615},
-		{"slow model", "/openai/deployments/slow/chat/completions", `{"max_tokens": 1` + inList, "slow-minute", 16},
 		{"not valid", "/v1/messages", `{"model": "m"`, "messages-day", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -115,11 +119,31 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A model has one limit for all accounts, and a plan has a quota of its own.
+func TestModelsAndPlans(t *testing.T) {
+	t.Parallel()
+	url := start(t, 0) + "/v1/chat/completions"
+	ask := func(account, plan, model string) answer {
+		body := `{"model": "` + model + `", "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]}`
+		return post(t.Context(), t, url, body, "Authorization", account, "X-Plan", plan)
+	}
+	ask("ann", "", "m")
+	if got := left(t, ask("bob", "", "m"), "model-minute"); got != 200_000-6-500 {
+		t.Errorf("the model has %d left for another account, want 199,494", got)
+	}
+	if got := left(t, ask("bob", "", "n"), "model-minute"); got != 200_000-500 {
+		t.Errorf("another model has %d left, want 199,500", got)
+	}
+	if got := left(t, ask("carl", "pro", "m"), "chat-day"); got != 20_000_000-500 {
+		t.Errorf("the plan has %d left, want 19,999,500", got)
+	}
+}
+
 // The slow model answers four requests at a time, and the next one when one of them has ended.
 func TestSlowModel(t *testing.T) {
 	t.Parallel()
-	url := start(t, time.Hour) + "/openai/deployments/slow/chat/completions"
-	const body = `{"stream": true, "messages": [{"role": "user", "content": "Hello"}]}`
+	url := start(t, time.Hour) + "/v1/chat/completions"
+	const body = `{"model": "slow", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}`
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 5 {

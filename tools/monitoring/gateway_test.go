@@ -27,14 +27,17 @@ import (
 // exposed are the time series of a running gateway, by metric.
 type exposed map[string][]labels.Labels
 
-// The gateway has every feature with metrics of its own: Redis, a remote configuration, descriptors, TLS and
-// several upstreams.
+// The gateway has every feature with metrics of its own: Redis, a remote configuration, descriptors, TLS,
+// several upstreams and a rule that reads bodies.
 const limits = `
 limits:
   - url: /
     rules:
       - {name: local, rpu: 100, unit: minute}
       - {name: global, rpu: 100, unit: minute, scope: global}
+  - url: POST /v1
+    rules:
+      - {name: body, actor: "body:/model", rpu: 100}
 `
 
 const descriptors = `
