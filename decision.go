@@ -78,6 +78,15 @@ func (d *Decision) Request() *Request {
 	return nil
 }
 
+// Key returns the key of the actor by which the rule with that name has counted the request. It must not
+// be changed or kept. ok is false if the Limiter does not have it at hand, and without Options.OnDone.
+func (d *Decision) Key(rule string) (key []byte, ok bool) {
+	if e := d.handle.Evaluation(); e != nil {
+		return e.Key(rule)
+	}
+	return nil, false
+}
+
 // Writer returns the ResponseWriter that Handler has got. It is nil for a Decision of Take, without
 // Options.OnDone, and after Done.
 func (d *Decision) Writer() http.ResponseWriter {
@@ -87,10 +96,11 @@ func (d *Decision) Writer() http.ResponseWriter {
 	return nil
 }
 
-// Moments returns when local rules have charged or refused the request, and when they have changed that:
-// because of the status of the response, by what the response has cost, and by releasing slots. They are in
-// microseconds since the Unix epoch by the clock of the Limiter, and 0 for what has not happened. No two
-// are equal below a million changes a second. Without Options.OnDone, and after Done, all are 0.
+// Moments returns when local rules have charged or refused the request, and when they have changed their
+// charges. They refund it because of the status of the response, settle its cost, and release its slots. A
+// moment is in microseconds since the Unix epoch, by the clock of the Limiter. It is 0 if the change has not
+// happened. Below a million changes a second no two moments are equal. Without Options.OnDone, and after
+// Done, all are 0.
 func (d *Decision) Moments() (charged, status, settled, released int64) {
 	if e := d.handle.Evaluation(); e != nil {
 		m := &e.Moments

@@ -86,6 +86,14 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// WriteString is Write without a copy of the text.
+func (w *recorder) WriteString(s string) (int, error) {
+	w.finish()
+	n, err := io.WriteString(w.ResponseWriter, s)
+	w.bytes += int64(n)
+	return n, err
+}
+
 // ReadFrom lets the operating system send a file without a copy in this program.
 func (w *recorder) ReadFrom(from io.Reader) (int64, error) {
 	w.finish()

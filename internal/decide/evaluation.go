@@ -64,6 +64,7 @@ type Evaluation struct {
 	turn       turn
 	waited     string // Counters of the rule in whose wait queue the request was last; empty: in none
 
+	plainly bool    // plain has evaluated the request
 	Moments Moments // see diana.Decision.Moments
 }
 
@@ -252,7 +253,7 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 // takeFrom makes the charges to one store.
 func (e *Evaluation) takeFrom(ctx context.Context, s int, now int64) (bool, error) {
 	if o := e.decider.order; o != nil && s == 0 {
-		return o.take(ctx, e, e.sets[0].list)
+		return o.take(ctx, e, now, e.sets[0].list)
 	}
 	return e.limits.stores[s].Take(ctx, now, e.sets[s].list)
 }

@@ -20,6 +20,17 @@ func (e *Evaluation) Handle() Handle { return Handle{e, e.use.Load()} }
 // Limits returns the Limits that the request was evaluated by.
 func (e *Evaluation) Limits() *Limits { return e.limits }
 
+// Key returns the key of the actor that a rule has counted, if it is still known and the Decider is
+// Ordered.
+func (e *Evaluation) Key(name string) (key []byte, ok bool) {
+	for i := 0; e.plainly && i < len(e.rules); i++ {
+		if e.rules[i].Name == name {
+			return e.plain[i].Key, true
+		}
+	}
+	return nil, false
+}
+
 // Request returns the request.
 func (e *Evaluation) Request() *rule.Request { return &e.request }
 

@@ -32,7 +32,7 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 		return true, nil // all rules skip the request
 	}
 	if o := e.decider.order; o != nil {
-		e.Allowed, err = o.take(ctx, e, charges)
+		e.Allowed, err = o.take(ctx, e, now, charges)
 	} else {
 		e.Allowed, err = e.decider.local.Take(ctx, now, charges)
 	}
@@ -40,7 +40,7 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 		e.Allowed = false
 		return true, cause(ctx, err)
 	}
-	e.Verdicts = e.Verdicts[:len(charges)]
+	e.Verdicts, e.plainly = e.Verdicts[:len(charges)], true
 	never := false
 	for i, r := range e.rules {
 		ch, v := &charges[i], &e.Verdicts[i]

@@ -44,7 +44,7 @@ type Entry struct {
 	// Headers holds the request's headers, by Names.Headers; "" for those that the line lacks.
 	Headers []string
 
-	// What the gateway remembers of a request, and no log has.
+	// The gateway remembers these of a request. No log has them.
 	Actors       map[string]string // as diana.Request.Actors; nil: unknown
 	Costs        map[string]int64  // as diana.Request.Costs
 	StatusAfter  int64             // microseconds from the end of the wait until the status was known; 0: unknown

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
@@ -150,6 +151,14 @@ func (r *reads) appendClient(key []byte, client *plan.Client) []byte {
 		return key
 	}
 	return client.IP().AppendTo(key)
+}
+
+// keyOf returns the key of the actor by which shares of the clients are chosen, if d has it at hand.
+func (r *reads) keyOf(d *diana.Decision) (key []byte, ok bool) {
+	if r.client == nil {
+		return nil, false
+	}
+	return d.Key(r.client.Name)
 }
 
 // value returns the part of the identity in a request; "" if there is none.

@@ -81,27 +81,21 @@ type encoder struct {
 }
 
 // encode encodes a request. It reports false if the request does not belong to the share.
-func (e *encoder) encode(d *diana.Decision) bool {
-	req, of := d.Request(), e.ring.inForce()
+func (e *encoder) encode(d *diana.Decision, of *reads) bool {
+	req := d.Request()
 	client := of.set.Client(req)
 	e.key = of.appendClient(e.key[:0], &client)
 	hash := maphash.Bytes(e.ring.seed, e.key)
-	halved := e.ring.halved.Load()
-	charged, _, _, _ := d.Moments()
-	if charged == 0 {
-		charged = e.ring.options.Now().UnixMicro()
-	}
-	if hash&(1<<halved-1) != 0 {
-		e.ring.passed(charged)
+	if e.ring.outside(hash, d) {
 		return false
 	}
 	e.text = append(e.text[:0], make([]byte, fixed)...)
 	r := record(e.text)
-	r.set(atCharged, charged)
+	r.set(atCharged, e.ring.moment(d))
 	r.set(atDelayed, d.Delayed.Microseconds())
 	r.set(atHash, int64(hash)) //nolint:gosec // bits
 	r.set(atReads, int64(of.id))
-	r[atHalved] = byte(halved)
+	r[atHalved] = byte(e.ring.halved.Load())
 	if d.Allowed {
 		r[atFlags] |= allowed
 	}

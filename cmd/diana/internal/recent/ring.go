@@ -112,12 +112,33 @@ func (r *Ring) Decided(d *diana.Decision) Ticket {
 	if r == nil || d.Request() == nil {
 		return Ticket{}
 	}
+	of := r.inForce()
+	if key, ok := of.keyOf(d); ok && r.outside(maphash.Bytes(r.seed, key), d) { // without any memory
+		return Ticket{}
+	}
 	e := r.scratch.Get().(*encoder)
 	defer r.scratch.Put(e)
-	if !e.encode(d) {
+	if !e.encode(d, of) {
 		return Ticket{}
 	}
 	return r.add(e)
+}
+
+// outside reports whether the client with that hash does not belong to the share.
+func (r *Ring) outside(hash uint64, d *diana.Decision) bool {
+	if hash&(1<<r.halved.Load()-1) == 0 {
+		return false
+	}
+	r.passed(r.moment(d))
+	return true
+}
+
+// moment returns when a request was decided.
+func (r *Ring) moment(d *diana.Decision) int64 {
+	if charged, _, _, _ := d.Moments(); charged != 0 {
+		return charged
+	}
+	return r.options.Now().UnixMicro()
 }
 
 // Ended completes what the ring has of a request. It is for diana.Options.OnDone.

@@ -195,8 +195,7 @@ func (s *Snapshot) Entry(i int) *accesslog.Entry {
 	return e
 }
 
-// response adds how the request has ended. What is known of a refusal says nothing about the response
-// that the upstream would have sent.
+// response adds how an allowed request has ended. A refused request has no response of the upstream.
 func (s *Snapshot) response(one record) {
 	e := &s.entry
 	began := one.at() + one.number(atDelayed)

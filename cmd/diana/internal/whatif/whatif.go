@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 
-// Package whatif tells what a proposed configuration would change: whether it is valid, how it differs from
-// the one in force, and what it would have decided on the latest requests.
+// Package whatif evaluates a proposed configuration. It reports whether the configuration is valid, and how
+// it differs from the one in force. It also replays the latest requests under both.
 package whatif
 
 import (
