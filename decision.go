@@ -133,6 +133,7 @@ type Explanation struct {
 	Excepted bool         // whether the rule skips the request
 	By       rule.Who     // the member of Except or Overrides that matches; its zero value means none
 	Class    string       // the class of the client whose limit counts; empty means none
+	Until    time.Time    // when the override of By ends; its zero value means never
 }
 
 // observe calls Options.OnDecision with a copy of d, which the evaluation has memory for. If that panics,

@@ -59,8 +59,9 @@ type RuleStatus struct {
 	// of the calendar, or one with a time zone, has the length of its present window.
 	UnitSeconds float64 `json:"unit_seconds,omitempty"`
 
-	Except    int `json:"except,omitempty"`    // how many entries it has
-	Overrides int `json:"overrides,omitempty"` // the same
+	Except    int `json:"except,omitempty"`          // how many entries it has
+	Overrides int `json:"overrides,omitempty"`       // the same
+	Ended     int `json:"overrides_ended,omitempty"` // how many of the overrides have ended
 
 	Classes map[string]int64 `json:"classes,omitempty"` // limit of each class
 
@@ -145,7 +146,7 @@ func newStatus(l *Limiter) Status {
 		s.Rules = append(s.Rules, RuleStatus{
 			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
 			Scope: r.Scope.String(), Mode: r.Mode(),
-			Limit: r.Limit.N, UnitSeconds: unitSeconds(r, l.local.Now()), Except: len(r.Except), Overrides: len(r.Overrides), Classes: classLimits(r),
+			Limit: r.Limit.N, UnitSeconds: unitSeconds(r, l.local.Now()), Except: len(r.Except), Overrides: len(r.Overrides), Ended: ended(r, l.local.Now()), Classes: classLimits(r),
 			Allowed: counts.Allowed, Refused: counts.Refused, ShadowRefused: counts.ShadowRefused, Delayed: counts.Delayed,
 			TopRefused: top, Overflow: overflow,
 			Answer: r.Cost.Answer, DebtSaturated: counts.Saturated, Unsettled: counts.Unsettled,
@@ -183,4 +184,14 @@ func newConfigStatus(follower *follow.Follower, a *active) ConfigStatus {
 	s.Reason, s.LastReloadSuccessful, s.LastReloadSuccess = f.Reason, f.Valid, f.Loaded
 	s.Remote = (*RemoteStatus)(f.Remote)
 	return s
+}
+
+// ended returns how many overrides of a rule have ended at a moment, in microseconds since 1970.
+func ended(r *plan.Rule, now int64) (n int) {
+	for _, o := range r.Overrides {
+		if !o.Until.IsZero() && o.Until.UnixMicro() <= now {
+			n++
+		}
+	}
+	return n
 }

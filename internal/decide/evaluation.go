@@ -71,6 +71,9 @@ type Evaluation struct {
 // find finds the rules of the request.
 func (e *Evaluation) find() error {
 	e.client = e.limits.Set.Client(&e.request)
+	if e.limits.Set.Ends {
+		e.client.At = e.decider.local.Now()
+	}
 	if len(e.request.Charges) > 0 {
 		return e.findNamed()
 	}
