@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/memstore"
 )
 
 // order makes the changes of local counters one after the other, each at a moment of its own. Then the
@@ -29,11 +30,14 @@ const mostAhead = 1000
 const mostSpins = 30
 
 // lock starts a change and returns its moment.
-func (o *order) lock(now int64) int64 {
+func (o *order) lock(now int64, local *memstore.Store) int64 {
 	for spin := 0; !o.held.CompareAndSwap(false, true); spin++ {
 		if spin > mostSpins { // the holder has lost its processor
 			runtime.Gosched()
 		}
+	}
+	if o.last >= now+mostAhead { // or now is old, because the goroutine had to wait
+		now = local.Now()
 	}
 	if o.last++; o.last < now || o.last > now+mostAhead {
 		o.last = max(now, o.last-1)
@@ -45,7 +49,7 @@ func (o *order) unlock() { o.held.Store(false) }
 
 // take makes the charges of a request to the local store.
 func (o *order) take(ctx context.Context, e *Evaluation, now int64, list []limit.Charge) (bool, error) {
-	now = o.lock(now)
+	now = o.lock(now, e.decider.local)
 	defer o.unlock()
 	e.Moments.Charged = now
 	return e.decider.local.Take(ctx, now, list)
@@ -57,7 +61,7 @@ func (o *order) change(e *Evaluation, at *int64, do func()) {
 		do()
 		return
 	}
-	*at = o.lock(e.decider.local.Now())
+	*at = o.lock(e.decider.local.Now(), e.decider.local)
 	defer o.unlock()
 	do()
 }
