@@ -46,6 +46,7 @@ var forAnyHost = []string{"/healthz", "/readyz", "/metrics"}
 func (f adminFlags) guard(admin, reset http.Handler, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", admin)
+	mux.Handle("POST /api/v1/reset", f.AdminToken.forChanging(reset, logger))
 	mux.Handle("POST /api/v1/", f.AdminToken.forChanging(admin, logger))
 	mux.Handle("POST /reset", f.AdminToken.forChanging(reset, logger))
 	if f.Debug {
