@@ -20,6 +20,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 const byModel = "{url: /, rules: [{name: models, unit: day, algo: W, rpu: 2, actor: 'body:/model'}]}"
@@ -104,6 +105,23 @@ func TestBodyActor(t *testing.T) {
 	resets := l.Reset(t.Context(), "models", "a")
 	if status, _ := post(`{"model":"a"}`, true); status != 200 || resets != nil {
 		t.Errorf("after Reset: %d, %v", status, resets)
+	}
+}
+
+// A client that sends its body on demand gets the refusal of a large one at once.
+func TestLargeBodyOnDemand(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(limiter(t, byModel).Handler(http.NotFoundHandler()))
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(testproc.Patience))
+	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\nExpect: 100-continue\r\n\r\n")
+	if text, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 413 ") {
+		t.Errorf("%.300s, %v", text, err)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestParseActor(t *testing.T) {
 		"Device":     "unknown actor",
 		"header":     "lacks a name, expected header:NAME",
 		"header:":    "lacks a name",
-		"header:a b": "not a name of a header",
+		"header:a b": "expected the name of a header",
 		"tenant:x":   "has a name, expected tenant",
 	} {
 		if _, err := v.ParseActor(text); err == nil || !strings.Contains(err.Error(), want) {

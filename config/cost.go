@@ -81,6 +81,10 @@ func readReserve(m mapping, c *rule.Cost) {
 	v := m.get("reserve")
 	if v.given() && v.scalar() && !strings.HasPrefix(v.node.Value, ofBody) || !v.given() {
 		v.form = reserveForm.wholeForm
+		if v.given() && strings.ContainsFunc(v.node.Value, func(r rune) bool { return r == '/' || r == ':' }) {
+			v.expected("1 to " + strconv.FormatInt(bounds.MaxN, 10) + ", or body: and a JSON pointer such as body:/max_tokens")
+			return
+		}
 		c.N = v.whole()
 		if m.get("or").given() {
 			m.failKey("or", "or has no meaning for a reserve that is a number; it is for body:/POINTER")

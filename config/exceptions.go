@@ -91,7 +91,7 @@ func readClasses(m mapping, algo limit.Algorithm) (header rule.Actor, classes []
 		if kind != "header" && kind != "client" {
 			v.expected("header:NAME or client:NAME")
 		} else if !httptext.IsToken(name) {
-			v.fail("class: %q is not a name of a header", name)
+			v.fail("class: expected the name of a header, found %q", name)
 		}
 		header = rule.Actor{Kind: kind, Name: http.CanonicalHeaderKey(name)}
 	}

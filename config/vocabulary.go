@@ -74,7 +74,7 @@ func (v Vocabulary) ParseActor(text string) (rule.Actor, error) {
 			return rule.Actor{}, fmt.Errorf("actor %q has a name, expected %s", text, kind)
 		case k.Kind == "header":
 			if !httptext.IsToken(name) {
-				return rule.Actor{}, fmt.Errorf("%q is not a name of a header", name)
+				return rule.Actor{}, fmt.Errorf("expected the name of a header, found %q", name)
 			}
 			name = http.CanonicalHeaderKey(name)
 		}

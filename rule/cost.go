@@ -74,7 +74,7 @@ func (c *Cost) UnmarshalText(data []byte) error {
 		return nil
 	}
 	if !httptext.IsToken(name) {
-		return fmt.Errorf("%q is not a name of a header", name)
+		return fmt.Errorf("expected the name of a header, found %q", name)
 	}
 	*c = Cost{Header: http.CanonicalHeaderKey(name), Client: kind == "client"}
 	return nil

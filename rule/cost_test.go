@@ -33,9 +33,9 @@ func TestCost(t *testing.T) {
 		"1.5":        "expected 1 to 1000000",
 		"":           "expected 1 to 1000000",
 		"cookie:x":   "expected 1 to 1000000",
-		"header:":    "not a name of a header",
-		"header:a b": "not a name of a header",
-		"client":     "not a name of a header",
+		"header:":    "expected the name of a header",
+		"header:a b": "expected the name of a header",
+		"client":     "expected the name of a header",
 	} {
 		if err := new(Cost).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", text, err, want)

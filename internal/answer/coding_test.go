@@ -65,7 +65,7 @@ func TestGzipPieces(t *testing.T) {
 	written := 0
 	for i := range texts {
 		end := flushed(t, texts[:i+1])
-		if ends := r.Write(whole[written:end]); ends != (i == len(texts)-1) {
+		if _, ends := r.Write(whole[written:end]); ends != (i == len(texts)-1) {
 			t.Errorf("piece %d ends: %v", i, ends)
 		}
 		written = end
@@ -175,7 +175,7 @@ func TestEndClosesTheDecoder(t *testing.T) {
 	}
 	r := NewReader(sources(t, "/n"), withCoding(isJSON, "gzip"), nil)
 	r.End(nil) // before any byte
-	if r.Write(zip(t, `{"n":5}`)); result(r, 1) != "none" {
+	if _, _ = r.Write(zip(t, `{"n":5}`)); result(r, 1) != "none" {
 		t.Error("a Write behind End has been read")
 	}
 }

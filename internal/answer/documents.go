@@ -104,6 +104,9 @@ func (p *part) latest() [maxFields]count {
 			said[k] = said[k].or(countOf(p.from.scan.Value(i)))
 			i++
 		}
+		if k > 0 && k == p.format.spare && said[k].state == unreadable {
+			said[k] = count{}
+		}
 	}
 	if said == [maxFields]count{} {
 		return p.counts

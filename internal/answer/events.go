@@ -14,6 +14,7 @@ type events struct {
 	name    int  // bytes of "data" that the name of the field has
 	hasData bool // the event has had a line of data
 	afterCR bool // the last byte was a carriage return
+	begin   int  // where in the bytes of this write the present event begins; 0: in them or before
 }
 
 // eventState is the part of a line that a byte belongs to.
@@ -31,11 +32,12 @@ const dataName = "data"
 var newline = []byte{'\n'}
 
 func (e *events) write(p []byte) {
-	for len(p) > 0 {
+	e.begin = 0
+	for size := len(p); len(p) > 0; {
 		c := p[0]
 		if secondOfCRLF := e.afterCR && c == '\n'; secondOfCRLF || c == '\n' || c == '\r' {
-			if !secondOfCRLF {
-				e.endLine()
+			if !secondOfCRLF && e.endLine() {
+				e.begin = size - len(p) + 1
 			}
 			e.afterCR = c == '\r'
 			p = p[1:]
@@ -81,7 +83,8 @@ func (e *events) beginData() {
 	e.hasData = true
 }
 
-func (e *events) endLine() {
+// endLine ends a line, and reports whether it was the empty one that ends an event.
+func (e *events) endLine() (last bool) {
 	switch {
 	case e.state == inName && e.name == len(dataName): // a field without a colon has an empty value
 		e.beginData()
@@ -89,9 +92,10 @@ func (e *events) endLine() {
 		if e.hasData {
 			e.end()
 		}
-		e.hasData = false
+		e.hasData, last = false, true
 	}
 	e.state, e.name = inName, 0
+	return last
 }
 
 // lineLength returns the number of bytes before the end of the line.

@@ -26,6 +26,9 @@ type format struct {
 	// does not have. Otherwise each count stays until a later one.
 	replaces bool
 
+	// spare is the index of a count that repeats others. It is ignored if it is unreadable. 0 means none.
+	spare int
+
 	usage func(n [maxFields]int64) Usage
 
 	// ends has the types of events that end a stream. All of their counts are in them or earlier.
@@ -33,17 +36,28 @@ type format struct {
 }
 
 // openAIFormat reads chat completions, completions, embeddings, images and Responses. Their input
-// includes the cached part. The events of Responses contain the whole response.
+// includes the cached part. The events of Responses contain the whole response. Some compatible servers count
+// more in the total than in its parts, such as thoughts, or have the total alone. The rest is then output, or
+// input if there is no input.
 var openAIFormat = &format{
 	fields: [][]string{
 		{"/usage/prompt_tokens", "/usage/input_tokens", "/response/usage/input_tokens"},
 		{"/usage/completion_tokens", "/usage/output_tokens", "/response/usage/output_tokens"},
 		{"/usage/prompt_tokens_details/cached_tokens", "/usage/input_tokens_details/cached_tokens", "/response/usage/input_tokens_details/cached_tokens"},
+		{"/usage/total_tokens", "/response/usage/total_tokens"},
 	},
 	replaces: true,
+	spare:    3,
 	usage: func(n [maxFields]int64) Usage {
 		cached := min(n[2], n[0])
-		return Usage{Input: n[0] - cached, Output: n[1], Cached: cached}
+		u := Usage{Input: n[0] - cached, Output: n[1], Cached: cached}
+		rest := max(n[3]-min(n[0]+n[1], MaxCount), 0)
+		if n[0] > 0 {
+			u.Output += rest
+		} else {
+			u.Input = rest
+		}
+		return u
 	},
 	ends: []string{"response.completed", "response.incomplete", "response.failed", "error"},
 }
@@ -128,10 +142,23 @@ func parseCount(text string) count {
 		return count{state: unreadable} // ParseFloat accepts more, such as Inf and 0x1p4
 	}
 	f, err := strconv.ParseFloat(text, 64) // exact for all whole numbers up to MaxCount
-	if err != nil && !math.IsInf(f, 0) || f < 0 || f != math.Trunc(f) {
+	if err != nil && !math.IsInf(f, 0) || f < 0 || f != math.Trunc(f) || f == 0 && !isZero(text) {
 		return count{state: unreadable}
 	}
 	return count{int64(min(f, MaxCount)), known}
+}
+
+// isZero reports whether a number is 0. A tiny one such as 1e-999 is not, although ParseFloat rounds it to 0.
+func isZero(number string) bool {
+	for i := range len(number) {
+		switch c := number[i]; {
+		case c == 'e', c == 'E':
+			return true
+		case '1' <= c && c <= '9':
+			return false
+		}
+	}
+	return true
 }
 
 // countOf returns the count that a JSON value says. A string may contain a number, because Google's

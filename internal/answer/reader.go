@@ -37,6 +37,7 @@ type Reader struct {
 	mark   int  // bytes of the byte order mark that have arrived; the number of all of them behind it
 	done   int  // bytes of [DONE] at the beginning of an event; -1: it has others
 	isLast bool // the stream ends within the bytes of this Write
+	before int  // the bytes of this Write before the event that ends the stream
 	over   bool // the stream has ended
 }
 
@@ -82,14 +83,15 @@ func NewReader(of []Source, h http.Header, decoders map[string]Decoder) *Reader 
 }
 
 // Write reads the next bytes of the body, as they are sent. It never fails. In a stream whose format
-// says where it ends, it reports whether the stream ends within p, at the earliest byte where a client
-// can notice. Write allocates only while it decodes or finds a cost.
-func (r *Reader) Write(p []byte) (ends bool) {
+// says where it ends, it reports whether the stream ends within p, and how many bytes of p are before the event
+// that ends it. A client can notice the end as soon as it has a part of that event. If the body is decoded, before
+// is 0. Write allocates only while it decodes or finds a cost.
+func (r *Reader) Write(p []byte) (before int, ends bool) {
 	if r.ended {
-		return false
+		return len(p), false
 	}
 	r.bytes += int64(len(p))
-	r.isLast = false
+	r.isLast, r.before = false, 0
 	switch {
 	case r.unreadable:
 	case r.decoding == nil:
@@ -100,7 +102,10 @@ func (r *Reader) Write(p []byte) (ends bool) {
 		r.decoding.over, r.in.rest = !more, nil
 	}
 	r.over = r.over || r.isLast
-	return r.isLast
+	if !r.isLast {
+		return len(p), false
+	}
+	return r.before, true
 }
 
 // End reads the trailer and frees the decoder. Later calls of Write and End do nothing. trailer is nil
@@ -153,7 +158,8 @@ var byteOrderMark = []byte("\ufeff")
 
 // read reads the next bytes of the decoded body.
 func (r *Reader) read(p []byte) {
-	for r.mark < len(byteOrderMark) && len(p) > 0 {
+	mark := 0
+	for ; r.mark < len(byteOrderMark) && len(p) > 0; mark++ {
 		if p[0] != byteOrderMark[r.mark] {
 			begin := byteOrderMark[:r.mark]
 			r.mark = len(byteOrderMark)
@@ -164,6 +170,9 @@ func (r *Reader) read(p []byte) {
 		p = p[1:]
 	}
 	r.readText(p)
+	if r.stream != nil && r.decoding == nil && r.isLast {
+		r.before += mark
+	}
 }
 
 func (r *Reader) readText(p []byte) {
@@ -183,7 +192,7 @@ const lastData = "[DONE]"
 func (r *Reader) readData(p []byte) {
 	for _, d := range r.texts {
 		if d.write(p) {
-			r.isLast = true
+			r.endHere()
 		}
 	}
 	if r.done < 0 || r.done == len(lastData) {
@@ -196,8 +205,16 @@ func (r *Reader) readData(p []byte) {
 		return
 	}
 	if r.done += n; r.done == len(lastData) {
-		r.isLast = true
+		r.endHere()
 	}
+}
+
+// endHere notes that the present event ends the stream.
+func (r *Reader) endHere() {
+	if !r.isLast && r.decoding == nil {
+		r.before = r.stream.begin
+	}
+	r.isLast = true
 }
 
 func (r *Reader) endEvent() {

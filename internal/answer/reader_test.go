@@ -62,8 +62,8 @@ func result(r *Reader, n int) string {
 func readSplit(of []Source, h http.Header, body string, at int) (usage string, first, second bool) {
 	r := NewReader(of, h, nil)
 	defer r.End(nil)
-	first = r.Write([]byte(body[:at]))
-	second = r.Write([]byte(body[at:]))
+	_, first = r.Write([]byte(body[:at]))
+	_, second = r.Write([]byte(body[at:]))
 	return result(r, len(of)), first, second
 }
 
@@ -96,6 +96,32 @@ const (
 	geminiLast  = `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":50,"cachedContentTokenCount":20,"candidatesTokenCount":7,"thoughtsTokenCount":100,"toolUsePromptTokenCount":9,"totalTokenCount":166,"promptTokensDetails":[{"modality":"TEXT","tokenCount":50}]}}`
 )
 
+// A client can read lines without waiting for the empty line behind an event. So nothing of the event that
+// ends a stream is passed on before the end is known.
+func TestBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ source, before, last string }{
+		{"openai", sse(chatChunk, chatUsage), event("[DONE]")},
+		{"openai", "\ufeff" + sse(chatUsage), event("[DONE]") + "\n\n"},
+		{"openai", strings.ReplaceAll(sse(chatUsage), "\n", "\r\n"), "data: [DONE]\r\n\r\n"},
+		{"openai", strings.ReplaceAll(sse(chatUsage), "\n", "\r"), "data: [DONE]\r\r"},
+		{"openai", sse(chatUsage), "data: [DONE]"},
+		{"anthropic", messageStart + messagePing + messageDelta, messageStop},
+		{"openai", "", event(`{"type":"response.completed","response":{` + responseUsage + `}}`)},
+	} {
+		whole := tc.before + tc.last
+		for at := range len(whole) {
+			r := NewReader(sources(t, tc.source), isStream, nil)
+			_, ended := r.Write([]byte(whole[:at]))
+			before, ends := r.Write([]byte(whole[at:]))
+			r.End(nil)
+			if want := max(len(tc.before)-at, 0); !ended && (!ends || before > want || before < want-1) {
+				t.Errorf("%q and %q: %d bytes, ends: %v, want %d", whole[:at], whole[at:], before, ends, want)
+			}
+		}
+	}
+}
+
 // Each response is read in two pieces, for every split. The stream ends within its text up to end, with
 // the last byte of it; no end means that the stream does not say where it ends.
 func TestFormats(t *testing.T) {
@@ -107,6 +133,10 @@ func TestFormats(t *testing.T) {
 		end          string
 	}{
 		{"OpenAI, chat", "openai", isJSON, `{"id":"chatcmpl-1","choices":[{"message":{"content":"\"usage\":{}"}}],"usage":{"prompt_tokens":12,"completion_tokens":345,"total_tokens":357}}`, "12/345/0", ""},
+		{"OpenAI, total alone", "openai", isJSON, `{"usage":{"total_tokens":150}}`, "150/0/0", ""},
+		{"OpenAI, thoughts in the total", "openai", isJSON, `{"usage":{"prompt_tokens":12,"completion_tokens":3,"total_tokens":100}}`, "12/88/0", ""},
+		{"OpenAI, total of embeddings", "openai", isJSON, `{"usage":{"prompt_tokens":8,"total_tokens":8}}`, "8/0/0", ""},
+		{"OpenAI, total too small", "openai", isJSON, `{"usage":{"prompt_tokens":8,"completion_tokens":3,"total_tokens":1}}`, "8/3/0", ""},
 		{"OpenAI, cached", "openai", isJSON, `{"usage":{"prompt_tokens":12,"prompt_tokens_details":{"cached_tokens":10},"completion_tokens":3}}`, "2/3/10", ""},
 		{"OpenAI, embeddings", "openai", isJSON, `{"object":"list","data":[{"embedding":[0.1,-2e-3]}],"usage":{"prompt_tokens":8,"total_tokens":8}}`, "8/0/0", ""},
 		{"OpenAI, Responses", "openai", isJSON, `{"id":"resp_1","object":"response","output":[],` + responseUsage + `}`, "150/60/50", ""},

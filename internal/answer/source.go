@@ -53,7 +53,7 @@ func ParseSource(text string) (Source, error) {
 	for _, k := range []kind{inHeader, inTrailer} {
 		if name, ok := strings.CutPrefix(text, string(k)); ok {
 			if !httptext.IsToken(name) {
-				return Source{}, fmt.Errorf("%q is not a name of a header", name)
+				return Source{}, fmt.Errorf("expected the name of a header after %s", text[:len(k)])
 			}
 			return Source{k, http.CanonicalHeaderKey(name)}, nil
 		}

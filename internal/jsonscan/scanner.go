@@ -287,7 +287,8 @@ func (s *Scanner) endKey() {
 	if s.at = s.member(s.path[len(s.path)-1].node, name); s.at >= 0 {
 		s.twice = s.twice || s.nodes[s.at].seen
 		s.clear(s.at)
-		s.nodes[s.at].seen = true
+		n := &s.nodes[s.at]
+		n.seen, n.value.Folded = true, n.name != string(name)
 	}
 }
 

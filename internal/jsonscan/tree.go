@@ -14,6 +14,8 @@ type Value struct {
 	Kind Kind
 	Text []byte // the content of a String; a Number, a Bool or Null as the document writes it
 	Cut  bool   // Text would be longer than the limit of the scanner, and is empty
+
+	Folded bool // the key of the value matches only in another letter case; of NewFolding
 }
 
 // Kind is the type of a value.

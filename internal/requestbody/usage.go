@@ -9,30 +9,29 @@ import (
 )
 
 // UsagePointers are the JSON pointers that IncludeUsage reads. A body that has one of them twice is a
-// mistake, because servers differ in which one counts.
-var UsagePointers = []string{"/stream", "/stream_options/include_usage"}
+// mistake, because servers differ in which one counts. Another letter case is one too, because some servers
+// read it.
+var UsagePointers = []string{"/stream", "/stream_options", "/stream_options/include_usage"}
 
-// IncludeUsage returns the body of a request to OpenAI's API, changed so that a stream ends with its usage:
-// an object with "stream": true gets "include_usage": true in its "stream_options". All other bytes stay as
-// they are. It returns the body itself if there is nothing to change, or if "stream_options" is no object.
-// The body must be JSON, with each of the UsagePointers at most once.
+// IncludeUsage returns the body of a request to OpenAI's API, changed so that a stream ends with its usage.
+// An object that asks for a stream gets "include_usage": true in its "stream_options". A "stream" of 1 or
+// "true" asks for one too, because lenient servers read it so. All other bytes stay as they are. The
+// result is the body itself if there is nothing to change. Read must accept the body with the UsagePointers.
 //
 // The change is made in the text, because a decoded and encoded body would have other bytes.
 func IncludeUsage(body []byte) []byte {
 	const option = `"include_usage":true`
 	root := members(body, 0)
-	if stream, ok := root["stream"]; !ok || stream.in(body) != "true" {
+	stream, ok := root["stream"]
+	if text := stream.in(body); !ok || text == "false" || text == "null" {
 		return body
 	}
 	options, ok := root["stream_options"]
-	if !ok {
+	switch {
+	case !ok:
 		return insert(body, bytes.IndexByte(body, '{')+1, `"stream_options":{`+option+`},`)
-	}
-	switch text := options.in(body); {
-	case text == "null":
+	case options.in(body)[0] != '{':
 		return replace(body, options, "{"+option+"}")
-	case text[0] != '{':
-		return body
 	}
 	inside := members(body[options.from:options.to], options.from)
 	switch usage, ok := inside["include_usage"]; {
@@ -40,7 +39,7 @@ func IncludeUsage(body []byte) []byte {
 		return insert(body, options.from+1, option)
 	case !ok:
 		return insert(body, options.from+1, option+",")
-	case usage.in(body) == "false" || usage.in(body) == "null":
+	case usage.in(body) != "true":
 		return replace(body, usage, "true")
 	}
 	return body

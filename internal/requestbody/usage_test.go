@@ -5,7 +5,9 @@ package requestbody
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -22,12 +24,15 @@ func TestIncludeUsage(t *testing.T) {
 		`{"stream_options":{"include_usage": false },"stream":true}`: `{"stream_options":{"include_usage": true },"stream":true}`,
 		`{"stream":true,"stream_options":{"include_usage":null}}`:    `{"stream":true,"stream_options":{"include_usage":true}}`,
 		`{"\u0073tream":true}`:                                       `{` + want + `,"\u0073tream":true}`,
+		`{"stream":"true"}`:                                          `{` + want + `,"stream":"true"}`,
+		`{"stream":1}`:                                               `{` + want + `,"stream":1}`,
+		`{"stream":true,"stream_options":{"include_usage":"x"}}`:     `{"stream":true,"stream_options":{"include_usage":true}}`,
+		`{"stream":true,"stream_options":{"include_usage": 0}}`:      `{"stream":true,"stream_options":{"include_usage": true}}`,
+		`{"stream":true,"stream_options":5}`:                         `{"stream":true,"stream_options":{"include_usage":true}}`,
+		`{"stream":true,"stream_options":[]}`:                        `{"stream":true,"stream_options":{"include_usage":true}}`,
 		// These stay as they are.
 		`{"stream":true,"stream_options":{"include_usage":true}}`: "",
-		`{"stream":true,"stream_options":{"include_usage":"x"}}`:  "",
-		`{"stream":true,"stream_options":5}`:                      "",
-		`{"stream":true,"stream_options":[]}`:                     "",
-		`{"stream":false}`:                                        "", `{"stream":null}`: "", `{"stream":"true"}`: "", `{"stream":1}`: "", `{"Stream":true}`: "",
+		`{"stream":false}`: "", `{"stream":null}`: "",
 		`{}`: "", `{"messages":[{"stream":true}]}`: "", `[{"stream":true}]`: "", `true`: "", `1`: "",
 	} {
 		if changed == "" {
@@ -35,6 +40,24 @@ func TestIncludeUsage(t *testing.T) {
 		}
 		if got := string(IncludeUsage([]byte(body))); got != changed {
 			t.Errorf("%s\ngot  %s\nwant %s", body, got, changed)
+		}
+	}
+}
+
+// A body whose usage a server could read in another way than Diana is a mistake.
+func TestUsageInOtherLetters(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]error{
+		`{"Stream":true}`: Folded,
+		`{"stream":true,"Stream_Options":{"Include_Usage":false}}`: Folded,
+		`{"stream":true,"Stream_Options":{}}`:                      Folded,
+		`{"stream":true,"stream_options":{"Include_Usage":false}}`: Folded,
+		`{"stream":true,"stream_options":{},"stream_options":{}}`:  Twice,
+		`{"stream":true,"STREAM":true}`:                            Twice,
+		`{"\u0073tream":true,"Model":"m"}`:                         nil,
+	} {
+		if _, err := Read([]byte(body), append([]string{"/model"}, UsagePointers...)); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", body, err, want)
 		}
 	}
 }
@@ -79,7 +102,9 @@ func checkBytes(t *testing.T, body, got []byte) {
 	switch removed {
 	case "", "fals", "null", "ull", "nul", "n", "null}":
 	default:
-		t.Errorf("%q is %q: %q was removed for %q", body, got, removed, added)
+		if added != "" && !strings.Contains("{\"include_usage\":true}", added) {
+			t.Errorf("%q is %q: %q was removed for %q", body, got, removed, added)
+		}
 	}
 	if len(added) > len(`"stream_options":{"include_usage":true},`) {
 		t.Errorf("%q is %q: %q was added", body, got, added)
@@ -102,16 +127,14 @@ func includeUsageSlowly(t *testing.T, body []byte) any {
 	t.Helper()
 	all := decode(t, body)
 	object, ok := all.(map[string]any)
-	if !ok || object["stream"] != true {
+	if !ok || object["stream"] == nil || object["stream"] == false {
 		return all
 	}
 	options, ok := object["stream_options"].(map[string]any)
-	if object["stream_options"] == nil {
-		options, ok = map[string]any{}, true
+	if !ok {
+		options = map[string]any{}
 		object["stream_options"] = options
 	}
-	if usage := options["include_usage"]; ok && (usage == nil || usage == false) {
-		options["include_usage"] = true
-	}
+	options["include_usage"] = true
 	return all
 }

@@ -5,6 +5,7 @@
 package requestbody
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,7 @@ type Mistake string
 const (
 	NotJSON Mistake = "is not JSON"
 	Twice   Mistake = "has a key twice that a rule reads"
+	Folded  Mistake = "spells stream, stream_options or include_usage in other letters"
 )
 
 func (m Mistake) Error() string { return "the request's body " + string(m) }
@@ -52,7 +54,11 @@ func Read(body []byte, pointers []string) ([]Value, error) {
 	}
 	values := make([]Value, len(pointers))
 	for i := range values {
-		values[i] = newValue(s.Value(i))
+		v := s.Value(i)
+		if v.Folded && slices.Contains(UsagePointers, pointers[i]) {
+			return nil, Folded
+		}
+		values[i] = newValue(v)
 	}
 	return values, nil
 }

@@ -15,7 +15,7 @@ type Bill struct {
 	Sources  []answer.Source
 	Decoders map[string]answer.Decoder // of content codings beside gzip, by name
 
-	// Settle gets what has been read of the cost. It is called before the byte that ends the response is
+	// Settle gets what has been read of the cost. It is called before the byte or event that ends the response is
 	// sent, and with last at the end. The last call is left out if all costs were known, and nothing has
 	// followed. The Reader is nil if the response has not begun. complete says that the response is
 	// whole, and its cost the true one. Settle reports whether all costs are known.
@@ -47,18 +47,20 @@ func (b *billing) begin(h http.Header, bodiless bool) {
 	}
 }
 
-// read reads the next bytes of the body, and reports whether the response ends with them.
-func (b *billing) read(p []byte) (ends bool) {
-	if b.none {
-		return false
+// read reads the next bytes of the body, and returns how many of them the client may have before the response is
+// settled: all, unless the response ends with them.
+func (b *billing) read(p []byte) (before int) {
+	if b.none || len(p) == 0 {
+		return len(p)
 	}
 	b.settled = false
-	ends = b.reader.Write(p)
+	before, _ = b.reader.Write(p)
 	if b.left >= 0 {
-		b.left = max(b.left-int64(len(p)), 0)
-		ends = ends || b.left == 0
+		if b.left = max(b.left-int64(len(p)), 0); b.left == 0 {
+			before = min(before, len(p)-1)
+		}
 	}
-	return ends && len(p) > 0
+	return before
 }
 
 // settle settles a response that is whole, but for its trailer.

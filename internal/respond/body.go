@@ -3,16 +3,20 @@
 package respond
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/requestbody"
 )
 
@@ -42,6 +46,8 @@ func invalidBody(detail string) *BodyError {
 
 // Mistakes of a body that do not depend on its text.
 var (
+	errForm      = invalidBody("The request's body can be read as a form, and a rule reads it as JSON. The Content-Type is expected to be application/json.")
+	errCharset   = invalidBody("The request's body has another charset than UTF-8, and a rule reads it as JSON.")
 	errCoding    = invalidBody("The request's body is compressed, and a rule reads it. It is expected without Content-Encoding.")
 	errBroken    = &BodyError{"body_incomplete", http.StatusBadRequest, "The request's body is not complete."}
 	errBodySize  = &BodyError{"body_length", http.StatusRequestEntityTooLarge, fmt.Sprintf("The request's body has more than %d bytes, and a rule reads it.", requestbody.MaxSize)}
@@ -65,6 +71,9 @@ func (b *Bodies) Read(r *http.Request, pointers []string) ([]requestbody.Value, 
 		return nil, body.mistake
 	case len(body.data) == 0:
 		return nil, nil
+	}
+	if isForm(r.Header["Content-Type"], body.data) {
+		return nil, errForm
 	}
 	values, err := requestbody.Read(body.data, pointers)
 	if err != nil {
@@ -122,6 +131,10 @@ func (b *Bodies) hold(r *http.Request) *body {
 		return nil
 	}
 	held := &body{of: b, rest: r.Body}
+	if held.mistake = mistakeBefore(r); held.mistake != nil {
+		// net/http must still know the body: it does not wait for one that the client sends on demand (Expect).
+		return held
+	}
 	held.mistake = held.fill(r)
 	if len(held.data) == 0 {
 		held.releaseLocked() // nobody will read it
@@ -145,16 +158,24 @@ type body struct {
 // firstSize is how much memory is reserved for a body before it arrives.
 const firstSize = 16 << 10
 
-// fill reads the body. It returns why it cannot be read.
-func (b *body) fill(r *http.Request) *BodyError {
+// mistakeBefore returns why a body cannot be read, as far as its header tells.
+func mistakeBefore(r *http.Request) *BodyError {
 	for _, coding := range r.Header["Content-Encoding"] {
 		if coding != "" && !strings.EqualFold(coding, "identity") {
 			return errCoding
 		}
 	}
+	if slices.ContainsFunc(r.Header["Content-Type"], hasOtherCharset) {
+		return errCharset
+	}
 	if r.ContentLength > requestbody.MaxSize {
 		return errBodySize
 	}
+	return nil
+}
+
+// fill reads the body. It returns why it cannot be read.
+func (b *body) fill(r *http.Request) *BodyError {
 	size := firstSize
 	if r.ContentLength >= 0 {
 		size = min(int(r.ContentLength)+1, size) // so that the end is found without growing
@@ -179,6 +200,26 @@ func (b *body) fill(r *http.Request) *BodyError {
 			return mistakeOf(err)
 		}
 	}
+}
+
+// hasOtherCharset reports whether a Content-Type names another charset than UTF-8, in which a server could read
+// another text. JSON is UTF-8, but some servers decode what the client names.
+func hasOtherCharset(contentType string) bool {
+	if !strings.Contains(strings.ToLower(contentType), "charset") {
+		return false
+	}
+	_, values, err := mime.ParseMediaType(contentType)
+	charset := strings.ToLower(values["charset"])
+	return err != nil || charset != "utf-8" && charset != "utf8" && charset != "us-ascii"
+}
+
+// isForm reports whether a server could read a JSON text as a form with values, because its Content-Type says so:
+// {"model":"cheap","x":"&model=dear&"} is both. A JSON text without these marks is one name without a value.
+func isForm(contentTypes []string, text []byte) bool {
+	return slices.ContainsFunc(contentTypes, func(s string) bool {
+		name, _, _ := strings.Cut(s, ";")
+		return strings.EqualFold(httptext.Trim(name), "application/x-www-form-urlencoded")
+	}) && bytes.ContainsAny(text, "&;") && bytes.IndexByte(text, '=') >= 0
 }
 
 // mistakeOf returns the mistake that an error of Read means, or nil at the end.

@@ -170,6 +170,39 @@ func TestBodyMistakes(t *testing.T) {
 	}
 }
 
+// TestBodyTypes rejects bodies that a server could read as another text than JSON.
+func TestBodyTypes(t *testing.T) {
+	t.Parallel()
+	const form, both = "application/x-www-form-urlencoded", `{"m":"cheap","x":"&m=dear&"}`
+	for _, tc := range []struct {
+		text  string
+		types []string
+		ok    bool
+	}{
+		{both, nil, true},
+		{both, []string{"application/json"}, true},
+		{both, []string{"text/plain; charset=UTF-8"}, true},
+		{both, []string{form}, false},
+		{both, []string{" Application/X-WWW-Form-Urlencoded ;a=b"}, false},
+		{both, []string{"application/json", form}, false},
+		{`{"m":"=","x":";"}`, []string{form}, false},
+		{`{"m":"x"}`, []string{form}, true}, // curl -d
+		{`{"m":"x"}`, []string{`application/json;charset="utf-8"`}, true},
+		{`{"m":"x"}`, []string{"application/json; charset=utf-7"}, false},
+		{`{"m":"x"}`, []string{"application/json; Charset=ibm037"}, false},
+		{`{"m":"x"}`, []string{"application/json; charset"}, false},
+		{`{"m":"x"}`, []string{"application/json; charset=utf-8; charset=utf-7"}, false},
+		{`{"m":"x"}`, []string{"application/json", "application/json; charset=utf-16"}, false},
+	} {
+		var b Bodies
+		r := post(&pieces{rest: []byte(tc.text), random: rand.New(rand.NewPCG(1, 1)), ends: io.EOF}, int64(len(tc.text)))
+		r.Header["Content-Type"] = tc.types
+		if _, err := b.Read(r, []string{"/m"}); (err == nil) != tc.ok {
+			t.Errorf("%s with %q: %v", tc.text, tc.types, err)
+		}
+	}
+}
+
 // TestBodiesMemory holds no more than MaxBodies, whatever clients announce.
 func TestBodiesMemory(t *testing.T) {
 	t.Parallel()

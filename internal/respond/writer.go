@@ -150,15 +150,17 @@ func (a *writer) Write(b []byte) (n int, err error) {
 	if a.bill == nil {
 		return a.write(b)
 	}
-	if !a.bill.read(b) {
-		n, err = a.write(b)
-	} else if n, err = a.write(b[:len(b)-1]); err == nil { // the client does not get the last byte before it is charged
-		if a.flushed {
+	before := a.bill.read(b)
+	if before > 0 || len(b) == 0 {
+		n, err = a.write(b[:before])
+	}
+	if before < len(b) && err == nil { // the client does not get the rest before it is charged
+		if a.flushed && before > 0 {
 			_ = a.flush()
 		}
 		a.bill.settle()
 		var last int
-		last, err = a.write(b[len(b)-1:])
+		last, err = a.write(b[before:])
 		n += last
 	}
 	a.bill.failed = a.bill.failed || err != nil
