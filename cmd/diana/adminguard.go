@@ -48,6 +48,7 @@ func (f adminFlags) guard(admin, reset http.Handler, logger *slog.Logger) http.H
 	mux := http.NewServeMux()
 	mux.Handle("/", admin)
 	mux.Handle("POST /reset", reset)
+	mux.Handle("POST /api/v1/reset", reset)
 	if f.Debug {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)

@@ -240,3 +240,20 @@ func TestPushWithoutRemote(t *testing.T) {
 		t.Errorf("found %d", status)
 	}
 }
+
+// The API resets an actor as POST /reset does.
+func TestResetByAPI(t *testing.T) {
+	t.Parallel()
+	token := newToken(t, "s3cret\n", 0o600).secret.String()
+	s := newSite(t, nil)
+	g := &operated{serve(t, `{url: /, rules: [{name: few, actor: "query:who", algo: W, unit: day, align: first, rpu: 3}]}`, s.upstream.URL, "--admin-token", token)}
+	if n := useUp(t, s, g.url+"/?who=ann"); n != 3 {
+		t.Errorf("%d requests are allowed, want 3", n)
+	}
+	if status, answer := g.call(t, "POST", "/api/v1/reset", map[string]any{"rule": "few", "actor": "ann"}); status != http.StatusOK {
+		t.Errorf("found %d %v", status, answer)
+	}
+	if n := s.allowed(t, g.url+"/?who=ann", 5); n != 3 {
+		t.Errorf("%d requests are allowed after the reset, want 3", n)
+	}
+}
