@@ -22,6 +22,7 @@ type cli struct {
 	Explain  explainCommand  `cmd:"" help:"Show which rules evaluate a request, and under which keys they count it."`
 	Replay   replayCommand   `cmd:"" help:"Show what rules would have decided on the requests of access logs."`
 	Test     testCommand     `cmd:"" help:"Test rules by scripts of requests and expected decisions."`
+	Top      topCommand      `cmd:"" help:"Show the most refused actors and the busiest rules of a gateway, each second."`
 	Reset    resetCommand    `cmd:"" help:"Forget what a rule has counted of an actor."`
 	Schema   schemaCommand   `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
 	Push     pushCommand     `cmd:"" help:"Validate a file and write it to the configuration centre."`

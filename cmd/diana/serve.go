@@ -124,8 +124,13 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	}
 	g.serveDecisions(&c.decisionFlags, limiter, limits, rejected)
 	g.server.Handler = memory.filter(g.server.Handler)
-	api := c.changes(s, limiter, withAPI(g.admin.Handler, memory.whatIf(limiter, c.accept).Register), logger)
-	g.admin.Handler = c.guard(api, newReset(limiter.Config, memory.resetter(limiter.Reset), logger), logger)
+	view := newLive(limiter, memory)
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	g.admin.RegisterOnShutdown(stopWatching) // because it waits for the streams
+	go view.Run(watching)
+	api := c.changes(s, limiter, withAPI(g.admin.Handler, view.Register, memory.whatIf(limiter, c.accept).Register), logger)
+	g.admin.Handler = c.guard(api, newReset(limiter.Config, noteResets(view, memory.resetter(limiter.Reset)), logger), logger)
 	err = c.listen(ctx, signals, g, logger)
 	switch {
 	case errors.Is(err, errStopped):

@@ -216,6 +216,9 @@ func (d *Decider) Counts(l *Limits, index int) (c Counts, overflow int64, top []
 	return r.tally.counts(), r.tally.overflow(), d.refusals.Top(&r.refused)
 }
 
+// Tally returns the counts of a rule of l, by its index, without the rest of what Counts returns.
+func (d *Decider) Tally(l *Limits, index int) Counts { return l.bound[index].record.tally.counts() }
+
 // Idle reports whether no request waits in a queue. A request that waits for a leaky bucket does
 // not count.
 func (d *Decider) Idle() bool {
