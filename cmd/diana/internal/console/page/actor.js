@@ -26,11 +26,18 @@ export function actorView(node, { notice, failed, parameters }) {
   const comment = el('input', { type: 'text', maxlength: 500, placeholder: t('comment_help') });
   const by = el('input', { type: 'text', maxlength: 100, autocomplete: 'name' });
   let shown = '';
+  let mayExempt = false;
 
   const look = async () => {
     shown = name.value.trim();
     if (!shown) return;
-    const { rules } = await api.get(`/actor?${api.query({ actor: shown, rule: only.value.trim() })}`);
+    mayExempt = await api.knows('/exempt');
+    const rule = only.value.trim();
+    if (!await api.knows('/actor')) { // the gateway cannot look, but it can reset
+      found.replaceChildren(rule ? counters([{ rule }]) : el('p', {}, t('actor_rule')));
+      return;
+    }
+    const { rules } = await api.get(`/actor?${api.query({ actor: shown, rule })}`);
     found.replaceChildren(rules && rules.length ? counters(rules) : el('p', {}, t('actor_none')));
   };
   const change = async (act) => {
@@ -53,13 +60,13 @@ export function actorView(node, { notice, failed, parameters }) {
   const row = (c) => {
     const period = el('select', { 'aria-label': t('exempt_for') }, periods.map(([seconds, word]) => el('option', { value: seconds }, t(word))));
     return el('tr', {}, el('th', { scope: 'row', class: 'name' }, c.rule), el('td', { class: 'name code' }, c.key),
-      el('td', { class: c.allowed ? 'good' : 'bad' }, c.allowed ? t('allowed_word') : t('refused_word')),
-      el('td', { class: 'number' }, `${c.remaining === null || c.remaining === undefined ? '–' : whole(c.remaining)} / ${whole(c.limit)}`),
+      el('td', { class: c.allowed ? 'good' : 'bad' }, c.allowed === undefined ? '' : t(c.allowed ? 'allowed_word' : 'refused_word')),
+      el('td', { class: 'number' }, c.limit === undefined ? '' : `${c.remaining === null || c.remaining === undefined ? '–' : whole(c.remaining)} / ${whole(c.limit)}`),
       el('td', { class: 'number' }, c.reset_seconds === null || c.reset_seconds === undefined ? '' : t('seconds', { n: whole(Math.ceil(c.reset_seconds)) })),
       el('td', { class: 'name' }, stateOf(c)),
       el('td', { class: 'actions' },
-        sure(t('reset'), t('sure'), () => reset(c.rule), { class: 'small', 'aria-label': t('reset_of', { actor: shown, rule: c.rule }) }), ' ', period, ' ',
-        sure(t('exempt'), t('sure'), () => exempt(c.rule, Number(period.value)), { class: 'small', 'aria-label': t('exempt_of', { actor: shown, rule: c.rule }) })));
+        sure(t('reset'), t('sure'), () => reset(c.rule), { class: 'small', 'aria-label': t('reset_of', { actor: shown, rule: c.rule }) }),
+        ...mayExempt ? [' ', period, ' ', sure(t('exempt'), t('sure'), () => exempt(c.rule, Number(period.value)), { class: 'small', 'aria-label': t('exempt_of', { actor: shown, rule: c.rule }) })] : []));
   };
   const counters = (rules) => stacked(t('actor'), [
     { text: t('rule') }, { text: t('key') }, { text: t('state') }, { text: t('left'), class: 'number' }, { text: t('resets'), class: 'number' },
