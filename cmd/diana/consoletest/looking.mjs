@@ -38,7 +38,7 @@ export const looking = {
 
   async 'minutes of the fleet, or of this gateway'() {
     await visit({}, async (page) => {
-      const panel = page.locator('section', { has: page.getByRole('heading', { name: 'Whole fleet' }) });
+      const panel = page.locator('section', { has: page.getByRole('heading', { name: 'By minute' }) });
       await becomes('a minute of the fleet', async () => / allowed, /.test(await panel.textContent()), 130_000);
       const { body: fleet } = await ask(setting.a, 'GET', '/fleet');
       assert.equal(/This gateway alone/.test(await panel.textContent()), !fleet.available);

@@ -2,7 +2,7 @@
 
 // The view Actor: the counters of one actor in every rule, to reset them, and to exempt the actor for a while.
 
-import { el, panel, stacked } from './dom.js';
+import { el, panel, setText, stacked } from './dom.js';
 import { t, time, whole } from './words.js';
 import { mayChange } from './session.js';
 import { sure } from './change.js';
@@ -25,6 +25,7 @@ export function actorView(node, { notice, failed, parameters }) {
   const found = el('div', { id: 'counters' });
   const comment = el('input', { type: 'text', maxlength: 500, placeholder: t('comment_help') });
   const by = el('input', { type: 'text', maxlength: 100, autocomplete: 'name' });
+  const lead = el('p', {});
   let shown = '';
   let mayExempt = false;
 
@@ -72,10 +73,11 @@ export function actorView(node, { notice, failed, parameters }) {
     { text: t('rule') }, { text: t('key') }, { text: t('state') }, { text: t('left'), class: 'number' }, { text: t('resets'), class: 'number' },
     { text: t('override') }, { text: t('action') }], el('tbody', {}, rules.map(row)));
 
-  node.append(panel(t('actor'), el('p', {}, t('actor_lead')),
+  node.append(panel(t('actor'), lead,
     el('form', { class: 'row', onsubmit: (event) => { event.preventDefault(); notice(''); look().catch(failed); } },
       el('label', { class: 'grow' }, t('actor_name'), name), el('label', {}, t('rule'), only), el('button', { class: 'first' }, t('look'))),
     el('div', { class: 'row' }, el('label', { class: 'grow' }, t('comment'), comment), el('label', {}, t('by'), by)), found));
+  api.knows('/actor').then((looks) => setText(lead, t(looks ? 'actor_lead' : 'actor_reset')), failed);
   if (name.value) look().catch(failed);
   return () => {};
 }

@@ -33,7 +33,7 @@ function affected(heading, difference) {
 function byRule(config, against) {
   const names = [...new Set([...config.rules, ...against.rules].map((r) => r.name))];
   const refused = (result, name) => { const rule = result.rules.find((r) => r.name === name); return rule ? rule.refused : null; };
-  const rows = names.map((name) => ({ name, now: refused(config, name), then: refused(against, name) }))
+  const rows = names.map((name) => ({ name, now: refused(config, name), then: refused(against, name) })).filter((r) => r.now || r.then)
     .sort((a, b) => Math.abs((b.then || 0) - (b.now || 0)) - Math.abs((a.then || 0) - (a.now || 0))).slice(0, 200);
   const count = (n) => el('td', { class: 'number' }, n === null ? '–' : whole(n));
   return table(t('by_rule'), [{ text: t('rule') }, { text: t('now_refused'), class: 'number' }, { text: t('then_refused'), class: 'number' }],
