@@ -58,16 +58,6 @@ func newAdmin(now func() state, draining func() bool, metrics prometheus.Gathere
 	return mux
 }
 
-// withAPI returns admin with the routes that each of register adds.
-func withAPI(admin http.Handler, register ...func(*http.ServeMux)) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", admin)
-	for _, add := range register {
-		add(mux)
-	}
-	return mux
-}
-
 // sayHealth answers with the word well, or with degraded. A degraded limiter is healthy, because it
 // still decides. To take it out of service would do more harm.
 func sayHealth(w http.ResponseWriter, s state, code int, well string) {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"log/slog"
-	"net/http"
 	"os"
 
 	"github.com/diana-limiter/diana"
@@ -12,12 +11,9 @@ import (
 	"github.com/diana-limiter/diana/config"
 )
 
-// changes returns a handler with the routes that change the remote configuration, and next for all others. s are
-// the settings of the limiter.
-func (c *serveCommand) changes(s settings, limiter *diana.Limiter, next http.Handler, logger *slog.Logger) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", next)
-	api := &versions.API{
+// changes returns the routes that change the remote configuration. s are the settings of the limiter.
+func (c *serveCommand) changes(s settings, limiter *diana.Limiter, logger *slog.Logger) *versions.API {
+	return &versions.API{
 		Words:  vocabulary(),
 		Config: limiter.Config,
 		Local:  s.text,
@@ -29,8 +25,6 @@ func (c *serveCommand) changes(s settings, limiter *diana.Limiter, next http.Han
 		},
 		Audit: versions.NewAudit(logger),
 	}
-	api.Register(mux)
-	return mux
 }
 
 // text returns the text of the settings.

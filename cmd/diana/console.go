@@ -4,6 +4,7 @@ package main
 
 import (
 	"log/slog"
+	"net/http"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/console"
 )
@@ -15,4 +16,14 @@ func (f adminFlags) access(logger *slog.Logger) *console.Access {
 		o.Token = f.AdminToken.value
 	}
 	return console.NewAccess(o)
+}
+
+// withAPI returns admin with the routes that each of register adds.
+func withAPI(admin http.Handler, register ...func(*http.ServeMux)) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", admin)
+	for _, add := range register {
+		add(mux)
+	}
+	return mux
 }

@@ -129,7 +129,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	defer stopWatching()
 	g.admin.RegisterOnShutdown(stopWatching) // because it waits for the streams
 	go view.Run(watching)
-	api := c.changes(s, limiter, withAPI(g.admin.Handler, view.Register, memory.whatIf(limiter, c.accept).Register), logger)
+	api := withAPI(g.admin.Handler, view.Register, memory.whatIf(limiter, c.accept).Register, c.changes(s, limiter, logger).Register)
 	g.admin.Handler = c.guard(api, newReset(limiter.Config, noteResets(view, memory.resetter(limiter.Reset)), logger), logger)
 	err = c.listen(ctx, signals, g, logger)
 	switch {
