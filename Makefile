@@ -57,7 +57,7 @@ compat:
 	cd cmd/diana/compat/testdata/anthropic && npm ci --no-audit --no-fund
 	gateways=$$(scripts/gateways) && cd cmd/diana && PATH="$$PATH:$$gateways" go test ./compat -count=1 -timeout 60m -v -all -one-in 1
 	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
-	@set -e; for m in $(SLOW); do echo "== $$m"; scripts/modules alone $$m go vet ./...; scripts/modules alone $$m go test -count=1 ./...; done
+	@set -e; for m in $(SLOW); do echo "== $$m"; scripts/alone $$m vet ./...; scripts/alone $$m test -count=1 ./...; done
 
 ## console: an operator and an attacker use the console of two gateways in Chromium; PICTURES=../../../docs/console
 ## takes the pictures of docs/console.md again; STEP='roll back' runs only the steps with such names
