@@ -28,7 +28,7 @@ PROSE ?= .
 # The path of the linter, which "go tool" builds: in go.work, "go tool" accepts no -modfile.
 GOLANGCI = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
 
-.PHONY: help test check compat deps tools lint prose workflows tools-test tidy api build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page release release-test
+.PHONY: help test check compat console deps tools lint prose workflows tools-test tidy api build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page release release-test
 .DEFAULT_GOAL := test
 
 ## help: what each target does
@@ -58,6 +58,12 @@ compat:
 	gateways=$$(scripts/gateways) && cd cmd/diana && PATH="$$PATH:$$gateways" go test ./compat -count=1 -timeout 60m -v -all -one-in 1
 	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
 	@set -e; for m in $(SLOW); do echo "== $$m"; scripts/alone $$m vet ./...; scripts/alone $$m test -count=1 ./...; done
+
+## console: an operator and an attacker use the console of two gateways in Chromium; PICTURES=../../../docs/console
+## takes the pictures of docs/console.md again; STEP='roll back' runs only the steps with such names
+console:
+	@scripts/deps console
+	cd cmd/diana/consoletest && npm ci --no-audit --no-fund && go test . -count=1 -timeout 15m -v -browser "$$(command -v chromium)" -pictures "$(PICTURES)" -step "$(STEP)"
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:

@@ -3,6 +3,7 @@
 package diana
 
 import (
+	"net/http"
 	"slices"
 	"time"
 
@@ -68,6 +69,55 @@ func (d *Decision) Settle(n int64, rules ...string) {
 	}, true)
 }
 
+// Request returns the request that was evaluated, with what filters have established about it. It must
+// not be changed or kept. After Done, and for a Decision of Peek, it is nil.
+func (d *Decision) Request() *Request {
+	if e := d.handle.Evaluation(); e != nil {
+		return e.Request()
+	}
+	return nil
+}
+
+// Key returns the key of the actor by which the rule with that name has counted the request. It must not
+// be changed or kept. ok is false if the Limiter does not have it at hand, and without Options.OnDone.
+func (d *Decision) Key(rule string) (key []byte, ok bool) {
+	if e := d.handle.Evaluation(); e != nil {
+		return e.Key(rule)
+	}
+	return nil, false
+}
+
+// Writer returns the ResponseWriter that Handler has got. It is nil for a Decision of Take, without
+// Options.OnDone, and after Done.
+func (d *Decision) Writer() http.ResponseWriter {
+	if e := d.handle.Evaluation(); e != nil {
+		return memoryOf(e).writer
+	}
+	return nil
+}
+
+// Moments returns when local rules have charged or refused the request, and when they have changed their
+// charges. They refund it because of the status of the response, settle its cost, and release its slots. A
+// moment is in microseconds since the Unix epoch, by the clock of the Limiter. It is 0 if the change has not
+// happened. Below a million changes a second no two moments are equal. Without Options.OnDone, and after
+// Done, all are 0.
+func (d *Decision) Moments() (charged, status, settled, released int64) {
+	if e := d.handle.Evaluation(); e != nil {
+		m := &e.Moments
+		return m.Charged, m.Status, m.Settled, m.Released
+	}
+	return 0, 0, 0, 0
+}
+
+// Settled returns what the first rule whose cost has an Answer was charged by. known is false before
+// that, and if the response did not say it.
+func (d *Decision) Settled() (n int64, known bool) {
+	if e := d.handle.Evaluation(); e != nil {
+		return e.Moments.Cost, e.Moments.Known
+	}
+	return 0, false
+}
+
 // set makes d the Decision of an evaluation.
 func (d *Decision) set(e *decide.Evaluation) {
 	d.Allowed, d.RetryAfter, d.Delayed, d.Degraded, d.Verdicts = e.Allowed, e.RetryAfter, e.Delayed, e.Degraded, e.Verdicts
@@ -83,16 +133,38 @@ type Explanation struct {
 	Excepted bool         // whether the rule skips the request
 	By       rule.Who     // the member of Except or Overrides that matches; its zero value means none
 	Class    string       // the class of the client whose limit counts; empty means none
+	Until    time.Time    // when the override of By ends; its zero value means never
 }
 
-// observe calls Options.OnDecision. If that panics, the request releases what it holds.
-func observe(on func(*Decision), d Decision) {
+// observe calls Options.OnDecision with a copy of d, which the evaluation has memory for. If that panics,
+// the request releases what it holds.
+func observe(on func(*Decision), d *Decision) {
 	returned := false
 	defer func() {
 		if !returned {
 			d.Done()
 		}
 	}()
-	on(&d)
+	on(d.copied())
 	returned = true
+}
+
+// finish ends the request of Handler, and calls Options.OnDone in between.
+func finish(on func(*Decision), d *Decision) {
+	defer d.Done()
+	e := d.handle.Evaluation()
+	if e == nil {
+		return
+	}
+	e.Release()
+	on(d.copied())
+	memory := memoryOf(e)
+	memory.writer, memory.decision = nil, Decision{}
+}
+
+// copied returns a copy of d in the memory of its evaluation.
+func (d *Decision) copied() *Decision {
+	memory := memoryOf(d.handle.Evaluation())
+	memory.decision = *d
+	return &memory.decision
 }

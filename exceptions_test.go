@@ -326,3 +326,41 @@ func TestExceptionsDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// An override and an exemption end at their moment, by the limiter's clock and without a new configuration.
+// Then the rule counts by its own limit, and knows what was counted before.
+func TestOverridesEndByThemselves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		end := time.Now().Add(time.Minute)
+		l := limiter(t, fmt.Sprintf(`
+url: /
+rules: [{name: each, actor: account, unit: day, rpu: 2, algo: W, overrides: {ann: {rpu: 5, until: %[1]s}, eve: {exempt: true, until: %[1]s}, 10.0.0.0/8: {exempt: true}}}]
+`, end.UTC().Format(time.RFC3339)))
+		explained := func(r diana.Request, want string) {
+			t.Helper()
+			x, err := l.Explain(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(x[0].Excepted, " ", x[0].Rule.Limit.N, " ", x[0].Until.Equal(end), " ", l.Status().Rules[0].Ended); got != want {
+				t.Errorf("%v: explained %s, want %s", r.Actors, got, want)
+			}
+		}
+		time.Sleep(time.Until(end) - time.Nanosecond)
+		explained(account("ann"), "false 5 true 0")
+		explained(account("eve"), "true 2 true 0")
+		if ann, eve := count(t, l, 4, account("ann")), count(t, l, 20, account("eve")); ann != 4 || eve != 20 {
+			t.Errorf("before the end %d and %d are allowed, want 4 and 20", ann, eve)
+		}
+		time.Sleep(time.Nanosecond)
+		explained(account("ann"), "false 2 false 2")
+		explained(account("eve"), "false 2 false 2")
+		if ann, eve := count(t, l, 4, account("ann")), count(t, l, 20, account("eve")); ann != 0 || eve != 2 {
+			t.Errorf("after the end %d and %d are allowed, want 0 and 2", ann, eve)
+		}
+		if n := count(t, l, 10, from("joe", "10.0.0.1")); n != 10 {
+			t.Errorf("an exemption without an end allows %d of 10", n)
+		}
+	})
+}

@@ -41,12 +41,17 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var d Decision
 	e, err := h.limiter.take(r.Context(), &q, beforeWait, h.limiter.readBody)
 	d.set(e)
-	defer d.Done()
+	if done := h.limiter.options.OnDone; done == nil {
+		defer d.Done()
+	} else {
+		defer finish(done, &d)
+		memoryOf(e).writer = w
+	}
 	if respond.IsHeld(r.Body) {
 		defer h.limiter.bodies.Release(r.Body)
 	}
 	if err == nil && h.limiter.options.OnDecision != nil {
-		observe(h.limiter.options.OnDecision, d)
+		observe(h.limiter.options.OnDecision, &d)
 	}
 	a := d.handle.Evaluation().Limits().Attached.(*active)
 	d.setRateLimit(w.Header())

@@ -3,6 +3,7 @@
 package diana_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -251,5 +253,41 @@ func TestTakeReadsNoBody(t *testing.T) {
 				}
 			})).ServeHTTP(httptest.NewRecorder(), r)
 		})
+	}
+}
+
+// TestOnDone has parallel requests charge one counter. Their moments are in the order of the charges.
+func TestOnDone(t *testing.T) {
+	t.Parallel()
+	type moments struct{ charged, status, released, remaining int64 }
+	var mu sync.Mutex
+	var all []moments
+	l := limiterOf(t, diana.Options{OnDone: func(d *diana.Decision) {
+		charged, status, _, released := d.Moments()
+		if d.Writer() == nil || d.Request().Path != "/" || len(d.Verdicts) != 2 {
+			t.Errorf("decision of %v by %d rules", d.Request(), len(d.Verdicts))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, moments{charged, status, released, d.Verdicts[0].Remaining})
+	}}, "url: /\nrules: [{name: day, algo: W, unit: day, rpu: 100000}, {name: slots, algo: C, rpu: 100}]")
+	h := l.Handler(http.NotFoundHandler())
+	var running sync.WaitGroup
+	for range 8 {
+		running.Go(func() {
+			for range 300 {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+			}
+		})
+	}
+	running.Wait()
+	slices.SortFunc(all, func(a, b moments) int { return cmp.Compare(a.charged, b.charged) })
+	for i, m := range all {
+		if m.remaining != int64(100000-i-1) || m.charged == 0 || m.status != 0 || m.released <= m.charged {
+			t.Fatalf("decision %d: %+v", i, m)
+		}
+	}
+	if len(all) != 8*300 {
+		t.Errorf("%d decisions", len(all))
 	}
 }

@@ -61,9 +61,14 @@ type Options struct {
 	// request's goroutine, concurrently for different requests. It must return soon, must not call
 	// Done or SetStatus, and must not keep the Decision. It is not called when Take returns an error, or
 	// for the same reasons in Handler: the path is rejected, or the context ended while the request
-	// waited. If it panics, the request releases what it holds. Each call costs one
-	// allocation. Nil costs nothing.
+	// waited. If it panics, the request releases what it holds. Nil costs nothing.
 	OnDecision func(d *Decision)
+
+	// OnDone is called with each decision of Handler when the request has ended: when its slots are
+	// released, and before Handler returns. For the rest the terms of OnDecision apply. With OnDone the
+	// Limiter changes local counters one after the other, each at a moment of its own, so that a program
+	// can play the decisions back exactly: see [Decision.Moments]. Nil costs nothing.
+	OnDone func(d *Decision)
 
 	// Accept returns an error for a configuration that the program cannot keep, such as one with a word
 	// that means nothing there. The configuration is then rejected, as one with a mistake is. One

@@ -46,6 +46,9 @@ func (d *Decision) Refuse(w http.ResponseWriter, status int) {
 type responseMemory struct {
 	fields  fields.Writer
 	refusal respond.Refusal
+
+	decision Decision            // for Options.OnDecision and OnDone, so that it costs no allocation
+	writer   http.ResponseWriter // of Handler, with Options.OnDone
 }
 
 // memoryOf returns the memory for the response to an evaluated request.

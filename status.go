@@ -5,6 +5,7 @@ package diana
 import (
 	"time"
 
+	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/follow"
 	"github.com/diana-limiter/diana/internal/plan"
 )
@@ -59,8 +60,9 @@ type RuleStatus struct {
 	// of the calendar, or one with a time zone, has the length of its present window.
 	UnitSeconds float64 `json:"unit_seconds,omitempty"`
 
-	Except    int `json:"except,omitempty"`    // how many entries it has
-	Overrides int `json:"overrides,omitempty"` // the same
+	Except    int `json:"except,omitempty"`          // how many entries it has
+	Overrides int `json:"overrides,omitempty"`       // the same
+	Ended     int `json:"overrides_ended,omitempty"` // how many of the overrides have ended
 
 	Classes map[string]int64 `json:"classes,omitempty"` // limit of each class
 
@@ -121,11 +123,44 @@ type Refusal struct {
 	LeftOut int64
 }
 
+// Summary returns the Status without its Rules. It costs little, however many rules there are.
+func (l *Limiter) Summary() Status { return summary(l, l.decider.Limits()) }
+
+// EachRule calls f for each rule, in the order of the configuration, with what RuleStatus counts since the
+// program started. It costs far less than Status.
+func (l *Limiter) EachRule(f func(name string, allowed, refused, shadowRefused, delayed int64)) {
+	limits := l.decider.Limits()
+	for i, r := range limits.Set.Rules {
+		c := l.decider.Tally(limits, i)
+		f(r.Name, c.Allowed, c.Refused, c.ShadowRefused, c.Delayed)
+	}
+}
+
+// RuleStatus returns the state of the rule with that name. ok is false if there is none.
+func (l *Limiter) RuleStatus(name string) (s RuleStatus, ok bool) {
+	limits := l.decider.Limits()
+	r, err := limits.Set.Named(name)
+	if err != nil {
+		return s, false
+	}
+	return newRuleStatus(l, limits, r.Index), true
+}
+
 // newStatus returns the state of a Limiter.
 func newStatus(l *Limiter) Status {
 	limits := l.decider.Limits()
+	s := summary(l, limits)
+	s.Rules = []RuleStatus{}
+	for i := range limits.Set.Rules {
+		s.Rules = append(s.Rules, newRuleStatus(l, limits, i))
+	}
+	return s
+}
+
+// summary returns the state of a Limiter without its rules.
+func summary(l *Limiter, limits *decide.Limits) Status {
 	a := limits.Attached.(*active)
-	s := Status{
+	return Status{
 		Config:        newConfigStatus(l.follower, a),
 		Degraded:      limits.DegradedSince != nil,
 		DegradedSince: limits.DegradedSince,
@@ -134,24 +169,25 @@ func newStatus(l *Limiter) Status {
 		Keys:          l.local.Keys(),
 		MaxKeys:       a.config.MaxKeys,
 		Evictions:     l.local.Evictions(),
-		Rules:         []RuleStatus{},
 	}
-	for i, r := range limits.Set.Rules {
-		counts, overflow, most := l.decider.Counts(limits, i)
-		top := make([]TopRefused, len(most))
-		for i, t := range most {
-			top[i] = TopRefused(t)
-		}
-		s.Rules = append(s.Rules, RuleStatus{
-			Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
-			Scope: r.Scope.String(), Mode: r.Mode(),
-			Limit: r.Limit.N, UnitSeconds: unitSeconds(r, l.local.Now()), Except: len(r.Except), Overrides: len(r.Overrides), Classes: classLimits(r),
-			Allowed: counts.Allowed, Refused: counts.Refused, ShadowRefused: counts.ShadowRefused, Delayed: counts.Delayed,
-			TopRefused: top, Overflow: overflow,
-			Answer: r.Cost.Answer, DebtSaturated: counts.Saturated, Unsettled: counts.Unsettled,
-		})
+}
+
+// newRuleStatus returns the state of one rule.
+func newRuleStatus(l *Limiter, limits *decide.Limits, index int) RuleStatus {
+	r := limits.Set.Rules[index]
+	counts, overflow, most := l.decider.Counts(limits, index)
+	top := make([]TopRefused, len(most))
+	for i, t := range most {
+		top[i] = TopRefused(t)
 	}
-	return s
+	return RuleStatus{
+		Name: r.Name, URL: r.URL.String(), Algorithm: r.Algorithm.Name(),
+		Scope: r.Scope.String(), Mode: r.Mode(),
+		Limit: r.Limit.N, UnitSeconds: unitSeconds(r, l.local.Now()), Except: len(r.Except), Overrides: len(r.Overrides), Ended: ended(r, l.local.Now()), Classes: classLimits(r),
+		Allowed: counts.Allowed, Refused: counts.Refused, ShadowRefused: counts.ShadowRefused, Delayed: counts.Delayed,
+		TopRefused: top, Overflow: overflow,
+		Answer: r.Cost.Answer, DebtSaturated: counts.Saturated, Unsettled: counts.Unsettled,
+	}
 }
 
 // classLimits returns the limit of each class of a rule, by its name, or nil.
@@ -183,4 +219,14 @@ func newConfigStatus(follower *follow.Follower, a *active) ConfigStatus {
 	s.Reason, s.LastReloadSuccessful, s.LastReloadSuccess = f.Reason, f.Valid, f.Loaded
 	s.Remote = (*RemoteStatus)(f.Remote)
 	return s
+}
+
+// ended returns how many overrides of a rule have ended at a moment, in microseconds since 1970.
+func ended(r *plan.Rule, now int64) (n int) {
+	for _, o := range r.Overrides {
+		if !o.Until.IsZero() && o.Until.UnixMicro() <= now {
+			n++
+		}
+	}
+	return n
 }

@@ -82,7 +82,7 @@ func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
 		return Decision{}, err
 	}
 	if l.options.OnDecision != nil {
-		observe(l.options.OnDecision, d)
+		observe(l.options.OnDecision, &d)
 	}
 	return d, nil
 }
@@ -155,10 +155,10 @@ func (l *Limiter) Reset(ctx context.Context, rule string, actor ...string) error
 // It consumes nothing. The error is a rule.PathError.
 func (l *Limiter) Explain(r Request) ([]Explanation, error) {
 	complete(&r)
-	list, err := plan.Explain(l.decider.Limits().Set, &r)
+	list, err := plan.ExplainAt(l.decider.Limits().Set, &r, l.local.Now())
 	explained := make([]Explanation, len(list))
 	for i, e := range list {
-		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By, e.Class}
+		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By, e.Class, e.Until}
 	}
 	return explained, err
 }

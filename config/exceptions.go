@@ -5,6 +5,7 @@ package config
 import (
 	"net/http"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/diana-limiter/diana/internal/httptext"
@@ -17,11 +18,17 @@ import (
 // longestWho is the length of "=" and the longest value that keys hold unhashed.
 const longestWho = 257
 
+// longestMoment is the length of a moment with nanoseconds.
+const longestMoment = 35
+
 // An override, or a class, is read before the limit of its rule is known.
 type override struct {
 	mapping
 	who  rule.Who
 	says limit.Limit // the keys that are given
+
+	exempt bool
+	until  time.Time
 }
 
 // readExceptions reads except and overrides. To name a client twice is an error.
@@ -38,7 +45,7 @@ func readExceptions(m mapping, actor []rule.Actor, algo limit.Algorithm) (except
 			}
 		}
 	}
-	overrides = readVariants(m.get("overrides"), "values, addresses or networks", "override", algo, func(v value) (rule.Who, bool) {
+	overrides = readVariants(m.get("overrides"), "values, addresses or networks", "override", overrideKeys, algo, func(v value) (rule.Who, bool) {
 		v.form = whoForm
 		return readWho(v, actor, seen)
 	})
@@ -46,8 +53,8 @@ func readExceptions(m mapping, actor []rule.Actor, algo limit.Algorithm) (except
 }
 
 // readVariants reads a mapping to other limits. of says what its keys are, and called what its values are
-// called. read reads a key.
-func readVariants(v value, of, called string, algo limit.Algorithm, read func(value) (rule.Who, bool)) (list []override) {
+// called, with which keys. read reads a key.
+func readVariants(v value, of, called string, form keys, algo limit.Algorithm, read func(value) (rule.Who, bool)) (list []override) {
 	if v.given() && v.node.Kind != yaml.MappingNode {
 		v.expected("a mapping of " + of + " to other limits")
 		return nil
@@ -59,10 +66,12 @@ func readVariants(v value, of, called string, algo limit.Algorithm, read func(va
 			continue
 		}
 		w, ok := read(value{r: v.r, key: v.key, node: name})
-		o := override{mapping: value{r: v.r, key: called, form: overrideKeys, node: item}.mapping(), who: w}
+		o := override{mapping: value{r: v.r, key: called, form: form, node: item}.mapping(), who: w}
 		o.says = limit.Limit{N: readN(o.get("rpu"), algo), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
 		if item.Kind == yaml.MappingNode && len(item.Content) == 0 {
-			o.fail("%s: expected %s, found nothing", called, yamltext.Join(overrideKeys.names(), "or"))
+			o.fail("%s: expected %s, found nothing", called, yamltext.Join(form.names(), "or"))
+		} else if item.Kind == yaml.MappingNode && called == "override" {
+			o.readEnd()
 		}
 		if ok {
 			list = append(list, o)
@@ -90,7 +99,7 @@ func readClasses(m mapping, algo limit.Algorithm) (header rule.Actor, classes []
 		list.fail("classes: expected names of classes and their limits, found nothing")
 	}
 	seen := map[string]*yaml.Node{}
-	classes = readVariants(list, "names of classes", "class", algo, func(v value) (rule.Who, bool) {
+	classes = readVariants(list, "names of classes", "class", classKeys, algo, func(v value) (rule.Who, bool) {
 		v.form = classNameForm
 		name, ok := v.text()
 		switch {
@@ -130,6 +139,34 @@ func readWho(v value, actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Wh
 	return w, true
 }
 
+// readEnd reads what an override has and a class does not: exempt and until.
+func (o *override) readEnd() {
+	o.exempt = o.get("exempt").truth()
+	limited := o.get("rpu").given() || o.get("burst").given() || o.get("queue").given()
+	switch {
+	case o.get("exempt").given() && limited:
+		o.failKey("exempt", "exempt: expected either an exemption, or rpu, burst or queue")
+	case o.get("exempt").given() && !o.exempt:
+		o.failKey("exempt", "exempt: expected true, or another limit and no exempt")
+	case !o.get("exempt").given() && !limited && o.get("until").given():
+		o.fail("override: expected rpu, burst, queue or exempt beside until")
+	}
+	v := o.get("until")
+	text, ok := v.text()
+	if !ok {
+		return
+	}
+	end, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		v.expected("a moment such as 2026-12-01T00:00:00Z")
+		return
+	}
+	o.until = end.UTC()
+	if o.until.Before(time.Now()) {
+		o.r.warn(v.node, "until: this moment is in the past, so the override has no effect; remove it")
+	}
+}
+
 // limit returns the limit l of a rule, changed by the keys of the override.
 func (o *override) limit(l limit.Limit) limit.Limit {
 	if o.get("rpu").given() {
@@ -149,6 +186,10 @@ func kept(overrides []override, r *rule.Rule) (list []rule.Override) {
 	good := map[limit.Limit]bool{}
 	for i := range overrides {
 		o := &overrides[i]
+		if o.exempt {
+			list = append(list, rule.Override{Who: o.who, Exempt: true, Until: o.until})
+			continue
+		}
 		l := o.limit(r.Limit)
 		if !good[l] {
 			m, err := r.Algorithm.New(l)
@@ -162,7 +203,7 @@ func kept(overrides []override, r *rule.Rule) (list []rule.Override) {
 			}
 			good[l] = true
 		}
-		list = append(list, rule.Override{Who: o.who, N: l.N, Burst: l.Burst, Queue: l.Queue})
+		list = append(list, rule.Override{Who: o.who, N: l.N, Burst: l.Burst, Queue: l.Queue, Until: o.until})
 	}
 	return list
 }

@@ -39,6 +39,45 @@ func TestExceptionRows(t *testing.T) {
 	}
 }
 
+// An override can end, and can be an exemption.
+func TestOverridesEnd(t *testing.T) {
+	t.Parallel()
+	r := oneRule(t, `rpu: 5, actor: account, overrides: {ann: {rpu: 7, until: 2999-12-01T00:00:00Z}, bob: {exempt: true, until: "2999-12-01T01:00:00+01:00"}, joe: {exempt: true}}`)
+	end := time.Date(2999, 12, 1, 0, 0, 0, 0, time.UTC)
+	for i, want := range []rule.Override{
+		{N: 7, Until: end}, {Exempt: true, Until: end}, {Exempt: true},
+	} {
+		want.Who = r.Overrides[i].Who
+		if r.Overrides[i] != want {
+			t.Errorf("found %+v, want %+v", r.Overrides[i], want)
+		}
+	}
+	for fields, want := range map[string]string{
+		`{rpu: 7, until: 2001-02-03T04:05:06Z}`: "warning: until: this moment is in the past",
+		`{until: 2999-12-01T00:00:00Z}`:         "expected rpu, burst, queue or exempt beside until",
+		`{rpu: 7, exempt: true}`:                "exempt: expected either an exemption, or rpu, burst or queue",
+		`{exempt: false}`:                       "exempt: expected true",
+		`{exempt: maybe}`:                       "exempt: expected true or false",
+		`{rpu: 7, until: 2999-12-01}`:           "until: expected a moment such as",
+		`{rpu: 7, until: 2999-02-30T00:00:00Z}`: "until: expected a moment such as",
+		`{rpu: 7, until: tomorrow}`:             "until: expected a moment such as",
+		`{rpu: 7, until: 5}`:                    "until: expected text",
+	} {
+		text := "url: /\nrules: [{rpu: 5, actor: account, overrides: {ann: " + fields + "}}]"
+		c, err := words().Parse("x", []byte(text))
+		got := fmt.Sprint(err)
+		if err == nil && len(c.Warnings) == 1 {
+			got = "warning: " + c.Warnings[0].Message
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: found %s, want %s", fields, got, want)
+		}
+	}
+	if _, err := words().Parse("x", []byte("url: /\nrules: [{rpu: 5, class: 'client:plan', classes: {pro: {exempt: true}}}]")); err == nil || !strings.Contains(err.Error(), `unknown key "exempt"`) {
+		t.Errorf("a class is exempt: %v", err)
+	}
+}
+
 // Ten thousand fit into a configuration, and are compiled to as many limits as there are.
 func TestTenThousandExceptions(t *testing.T) {
 	t.Parallel()

@@ -372,6 +372,16 @@ func rulesOrBandwidth(*drawing) object {
 	return object{"anyOf": []object{{"required": []string{"rules"}}, {"required": []string{"bandwidth"}}}}
 }
 
+// overrideTogether says that an override is another limit or an exemption, and not both.
+func overrideTogether(*drawing) object {
+	var limits []object
+	for _, key := range []string{"rpu", "burst", "queue"} {
+		limits = append(limits, object{"required": []string{key}})
+	}
+	exempt := object{"required": []string{"exempt"}, "properties": object{"exempt": object{"const": true}}}
+	return object{"oneOf": []object{{"anyOf": limits, "not": object{"required": []string{"exempt"}}}, {"allOf": []object{exempt, {"not": object{"anyOf": limits}}}}}}
+}
+
 // meaningless says which keys of a rule, and of its overrides, mean nothing to its algorithm.
 func meaningless(d *drawing) object {
 	var all []object

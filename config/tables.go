@@ -41,6 +41,7 @@ var (
 	zoneForm      = textForm{longest: longestZone, pattern: `^[0-9A-Za-z_+/-]+$`, otherwise: "UTC"}
 	prefixForm    = textForm{longest: longestPrefix, pattern: `^[!-z|~]+$`, otherwise: "diana"}
 
+	momentForm    = textForm{longest: longestMoment, pattern: `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`}
 	anyActor      = actorForm{textForm: textForm{longest: longestActor}, together: true}
 	actorTogether = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all"}}
 	actorSource   = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all", "account", "device"}}
@@ -88,7 +89,7 @@ var (
 		{name: "except", form: listForm{of: "values, addresses and networks", item: whoForm, distinct: true}, about: "Whom the rule does not judge: values of its actor, and addresses or networks of clients."},
 		{name: "overrides", form: mapForm{whoForm, overrideKeys}, about: "Who has another limit: values of the rule's actor, and addresses or networks of clients."},
 		{name: "class", form: classForm, with: "classes", about: "Header that names the class of a client, such as its plan: header:NAME for one that a trusted proxy writes, client:NAME for one that anyone may write."},
-		{name: "classes", form: mapForm{classNameForm, overrideKeys}, with: "class", about: "The limits of classes, by their name. Who has another class, or none, has the rule's own."},
+		{name: "classes", form: mapForm{classNameForm, classKeys}, with: "class", about: "The limits of classes, by their name. Who has another class, or none, has the rule's own."},
 	}}
 
 	costKeys = keys{of: "a cost", name: "cost", together: costTogether, list: []key{
@@ -113,7 +114,15 @@ var (
 		{name: "upstream", form: upstreamForm, about: "http:// or https:// URL of a server that is asked instead. Not in a configuration centre."},
 	}}
 
-	overrideKeys = keys{of: "an override", name: "override", together: something, list: []key{
+	overrideKeys = keys{of: "an override", name: "override", together: overrideTogether, list: []key{
+		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxWindowN}, about: "Requests per unit; 0 refuses all. Default: the rule's."},
+		{name: "burst", form: wholeForm{least: 1, most: bounds.MaxN}, about: "TB: the capacity. Default: the rule's, or rpu if that says none."},
+		{name: "queue", form: wholeForm{least: 0, most: bounds.MaxN}, about: "LB: most requests that wait at once. Default: the rule's, or rpu if that says none."},
+		{name: "exempt", form: truthForm{}, about: "true: the rule skips the client, and has no limit beside it."},
+		{name: "until", form: momentForm, about: "When the override ends, such as 2026-12-01T00:00:00Z. Default: never."},
+	}}
+
+	classKeys = keys{of: "an override", name: "class", together: something, list: []key{
 		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxWindowN}, about: "Requests per unit; 0 refuses all. Default: the rule's."},
 		{name: "burst", form: wholeForm{least: 1, most: bounds.MaxN}, about: "TB: the capacity. Default: the rule's, or rpu if that says none."},
 		{name: "queue", form: wholeForm{least: 0, most: bounds.MaxN}, about: "LB: most requests that wait at once. Default: the rule's, or rpu if that says none."},

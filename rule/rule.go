@@ -86,6 +86,14 @@ func (r *Rule) ActorText() string { return joinActors(r.Actor) }
 type Override struct {
 	Who             Who
 	N, Burst, Queue int64 // replace those three of the rule's Limit
+
+	// Exempt says that the rule skips the client, as for a member of Except. Then N, Burst and Queue do not
+	// matter. A class cannot be exempt.
+	Exempt bool
+
+	// Until is when the override ends; the zero time means never. From then on the rule counts the client by
+	// its own limit, or that of its class, even if a larger network has an override too.
+	Until time.Time
 }
 
 // Entry is a URL with its rules and the bandwidth of its responses.

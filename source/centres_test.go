@@ -87,6 +87,7 @@ func webCentre(t *testing.T, secure bool, d *document, o source.Options) sourcet
 		Delete:  func() { d.set(source.Document{}) },
 		Stop:    s.stop,
 		Start:   s.start,
+		Blind:   !d.tags,
 	}
 }
 

@@ -5,6 +5,7 @@ package source
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -60,6 +61,10 @@ const (
 	// spreads the gateways that learn of a change at the same moment.
 	shortestConsulPause = 20 * time.Millisecond
 	longestConsulPause  = 120 * time.Millisecond
+
+	// largestEntry is the size of the largest key with its ModifyIndex: a document in base64, and
+	// what Consul adds to it.
+	largestEntry = (MaxSize+3)/3*4 + 16<<10
 )
 
 // consulKey is a key in Consul. The Version of its documents is Consul's index.
@@ -112,15 +117,54 @@ func (k *consulKey) Wait(ctx context.Context, d Document) error {
 }
 
 func (k *consulKey) Put(ctx context.Context, text []byte) error {
-	a, err := k.ask(ctx, http.MethodPut, k.url, http.Header{}, text)
-	if err != nil {
-		return err
+	written, err := k.write(ctx, text, url.Values{})
+	if err == nil && !written {
+		err = errors.New("the key was not written")
 	}
-	if err := a.done(); err != nil {
-		return err
+	return err
+}
+
+// write writes the key and returns what Consul reports.
+func (k *consulKey) write(ctx context.Context, text []byte, options url.Values) (bool, error) {
+	u := *k.url
+	u.RawQuery = options.Encode()
+	a, err := k.ask(ctx, http.MethodPut, &u, http.Header{}, text)
+	if err == nil {
+		err = a.done()
 	}
-	if !bytes.Equal(bytes.TrimSpace(a.text), []byte("true")) {
-		return errors.New("the key was not written")
+	return err == nil && bytes.Equal(bytes.TrimSpace(a.text), []byte("true")), err
+}
+
+// Swap reads the key and its ModifyIndex, and writes it if it still has this ModifyIndex. The
+// Version of old does not serve: the index of an answer may exceed that of the key. For a key that
+// must be absent, Consul expects an index of 0.
+func (k *consulKey) Swap(ctx context.Context, old Document, text []byte) (bool, error) {
+	now, index, err := k.entry(ctx)
+	if err != nil || !same(now, old) {
+		return false, err
 	}
-	return nil
+	return k.write(ctx, text, url.Values{"cas": {strconv.FormatUint(index, 10)}})
+}
+
+// entry returns the key with its ModifyIndex, which is 0 if the key is absent.
+func (k *consulKey) entry(ctx context.Context) (d Document, index uint64, err error) {
+	a, err := k.askFor(ctx, largestEntry, http.MethodGet, k.url, http.Header{}, nil)
+	switch {
+	case err != nil:
+		return d, 0, err
+	case a.header.Get("X-Consul-Index") == "": // see query
+		return d, 0, errors.New("the answer has no X-Consul-Index: expected the address of a Consul agent")
+	case a.status == http.StatusNotFound:
+		return d, 0, nil
+	case a.status != http.StatusOK:
+		return d, 0, a.unexpected()
+	}
+	var entries []struct {
+		Value       []byte
+		ModifyIndex uint64
+	}
+	if json.Unmarshal(a.text, &entries) != nil || len(entries) != 1 || entries[0].ModifyIndex == 0 {
+		return d, 0, errors.New("the answer is not one key of Consul, or its document is too large")
+	}
+	return Document{Text: entries[0].Value, Exists: true}, entries[0].ModifyIndex, nil
 }

@@ -3,6 +3,7 @@
 package source_test
 
 import (
+	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -22,6 +23,7 @@ type fakeConsul struct {
 
 	mu      sync.Mutex // guards the rest
 	now     source.Document
+	entry   uint64        // ModifyIndex of the key
 	index   uint64        // of the whole store
 	changed chan struct{} // closed at the next change
 	queries []string      // of all requests
@@ -36,17 +38,34 @@ func newFakeConsul(token string) *fakeConsul {
 func (c *fakeConsul) change(d source.Document) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.set(d)
+}
+
+// set changes the key while the lock is held. Then another key changes.
+func (c *fakeConsul) set(d source.Document) {
 	c.now = d
-	c.index++
+	c.entry = c.index + 1
+	c.index += 2
 	close(c.changed)
 	c.changed = make(chan struct{})
+}
+
+// swap writes the key if its ModifyIndex is cas, and if it is absent for 0. It reports whether.
+func (c *fakeConsul) swap(cas string, text []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now.Exists && cas != strconv.FormatUint(c.entry, 10) || !c.now.Exists && cas != "0" {
+		return false
+	}
+	c.set(source.Document{Text: text, Exists: true})
+	return true
 }
 
 // restart sets the index and the document, as a restart without data does.
 func (c *fakeConsul) restart(d source.Document, index uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.now, c.index = d, index
+	c.now, c.index, c.entry = d, index, index
 }
 
 func (c *fakeConsul) asked() []string {
@@ -67,10 +86,13 @@ func (c *fakeConsul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	if r.Method == http.MethodPut {
 		text, err := io.ReadAll(r.Body)
-		if err == nil {
+		written := err == nil
+		if written && query.Has("cas") {
+			written = c.swap(query.Get("cas"), text)
+		} else if written {
 			c.change(source.Document{Text: text, Exists: true})
 		}
-		_, _ = io.WriteString(w, strconv.FormatBool(err == nil)+"\n") // the client may have disconnected
+		_, _ = io.WriteString(w, strconv.FormatBool(written)+"\n") // the client may have disconnected
 		return
 	}
 	c.mu.Lock()
@@ -99,7 +121,7 @@ func (c *fakeConsul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	c.mu.Lock()
-	now, index := c.now, c.index
+	now, index, entry := c.now, c.index, c.entry
 	c.mu.Unlock()
 	w.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
 	if !now.Exists {
@@ -107,7 +129,10 @@ func (c *fakeConsul) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !query.Has("raw") {
-		http.Error(w, "the fake knows only raw", http.StatusNotImplemented)
+		_ = json.NewEncoder(w).Encode([]map[string]any{{ // the client may disconnect before the end
+			"LockIndex": 0, "Key": "diana/limits of all", "Flags": 0, "Value": now.Text,
+			"CreateIndex": 1, "ModifyIndex": entry,
+		}})
 		return
 	}
 	_, _ = w.Write(now.Text) // the client may disconnect before the end

@@ -164,6 +164,27 @@ func (f file) Put(ctx context.Context, text []byte) error {
 	return err
 }
 
+// Swap compares and replaces the file while it holds a lock: it locks the file NAME.lock, which
+// stays. The lock excludes other calls of Swap, on this machine. It does not exclude programs that
+// write the file without the lock, such as editors.
+func (f file) Swap(ctx context.Context, old Document, text []byte) (bool, error) {
+	name := f.name
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
+	}
+	unlock, err := lock(ctx, name+".lock")
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	now, err := f.read()
+	if err != nil || !same(now, old) {
+		return false, err
+	}
+	err = f.Put(ctx, text)
+	return err == nil, err
+}
+
 func (f file) Close() error { return nil }
 
 func same(a, b Document) bool { return a.Exists == b.Exists && bytes.Equal(a.Text, b.Text) }

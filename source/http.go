@@ -5,8 +5,10 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -93,6 +95,38 @@ func condition(header http.Header) http.Header {
 }
 
 func (p *page) Wait(ctx context.Context, _ Document) error { return Poll(ctx) }
+
+// Swap reads the document and its ETag, and writes it under the condition that the ETag is still the
+// same. This needs a server that checks the condition of a PUT, as RFC 9110 demands. A server that
+// ignores it replaces any document. A weak ETag cannot be such a condition.
+func (p *page) Swap(ctx context.Context, old Document, text []byte) (bool, error) {
+	now, err := p.ask(ctx, http.MethodGet, p.url, http.Header{"Cache-Control": {"no-cache"}}, nil)
+	if err != nil {
+		return false, err
+	}
+	d, header := Document{}, http.Header{"Content-Type": {"application/yaml"}}
+	switch now.status {
+	case http.StatusOK, http.StatusNoContent:
+		d = Document{Text: now.text, Exists: true}
+		header.Set("If-Match", now.header.Get("ETag"))
+	case http.StatusNotFound, http.StatusGone:
+		header.Set("If-None-Match", "*")
+	default:
+		return false, now.unexpected()
+	}
+	if !same(d, old) {
+		return false, nil
+	}
+	if d.Exists && !strings.HasPrefix(header.Get("If-Match"), `"`) {
+		return false, fmt.Errorf("the server sends no strong ETag, so a change of another writer could be lost: %w", errors.ErrUnsupported)
+	}
+	a, err := p.ask(ctx, http.MethodPut, p.url, header, text)
+	if err != nil || a.status == http.StatusPreconditionFailed {
+		return false, err
+	}
+	err = a.done()
+	return err == nil, err
+}
 
 func (p *page) Put(ctx context.Context, text []byte) error {
 	a, err := p.ask(ctx, http.MethodPut, p.url, http.Header{"Content-Type": {"application/yaml"}}, text)

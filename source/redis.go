@@ -132,6 +132,47 @@ func (k *redisKey) Put(ctx context.Context, text []byte) error {
 	})
 }
 
+// redisSwapScript replaces a string.
+//
+//	KEYS[1] -> the key
+//	ARGV[1] -> the SHA-1 of the string that the key must have; empty: the key must not exist
+//	ARGV[2] -> the new string
+//	ARGV[3] -> the index of the last byte that counts for ARGV[1]
+//
+// Returns 1 if it has replaced the string, and 0 otherwise.
+const redisSwapScript = `
+local text = redis.call('GETRANGE', KEYS[1], 0, ARGV[3])
+local sum = redis.sha1hex(text)
+if text == '' and redis.call('EXISTS', KEYS[1]) == 0 then
+  sum = ''
+end
+if sum ~= ARGV[1] then
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1`
+
+// Swap uses a script. For a user without permission for scripts it uses a transaction.
+func (k *redisKey) Swap(ctx context.Context, old Document, text []byte) (swapped bool, err error) {
+	err = k.use(ctx, func(c *redisConn) (err error) {
+		if k.scripts {
+			sum := ""
+			if old.Exists {
+				of := sha1.Sum(old.Text)
+				sum = hex.EncodeToString(of[:])
+			}
+			reply, err := c.do("EVAL", redisSwapScript, "1", k.name, sum, string(text), strconv.Itoa(MaxSize))
+			if _, refused := errors.AsType[redisError](err); !refused {
+				swapped = reply.kind == ':' && reply.number == 1
+				return err
+			}
+		}
+		swapped, err = c.swap(k.name, old, text)
+		return err
+	})
+	return swapped && err == nil, err
+}
+
 func (k *redisKey) Close() error {
 	k.leave()
 	return nil
@@ -233,9 +274,9 @@ var errNotRedis = errors.New("the answer is not one of Redis")
 
 // redisReply is a reply of one of the kinds that our commands have.
 type redisReply struct {
-	kind   byte   // '+', ':' or '$'
+	kind   byte   // '+', ':', '$' or '*'
 	text   []byte // of '$'; nil: the key does not exist
-	number int64  // of ':'
+	number int64  // of ':'; of '*' how many replies follow, or -1 for nil
 }
 
 // until makes reads and writes fail when ctx ends. stop ends this, and returns false if ctx
@@ -256,6 +297,39 @@ func (c *redisConn) read(key string) (redisReply, error) {
 	return c.do("GET", key)
 }
 
+// swap replaces a string in a transaction. Redis does not execute it if the key has changed since
+// WATCH. An error ends the connection, and with it the transaction.
+func (c *redisConn) swap(key string, old Document, text []byte) (bool, error) {
+	if _, err := c.do("WATCH", key); err != nil {
+		return false, err
+	}
+	now, err := c.read(key)
+	if err != nil {
+		return false, err
+	}
+	if now.kind != '$' {
+		return false, errNotRedis
+	}
+	if !same(Document{Text: now.text, Exists: now.text != nil}, old) {
+		_, err := c.do("UNWATCH")
+		return false, err
+	}
+	for _, command := range [][]string{{"MULTI"}, {"SET", key, string(text)}} {
+		if _, err := c.do(command...); err != nil {
+			return false, err
+		}
+	}
+	done, err := c.do("EXEC")
+	switch {
+	case err != nil || done.kind == '*' && done.number == -1:
+		return false, err
+	case done.kind != '*' || done.number != 1:
+		return false, errNotRedis
+	}
+	_, err = c.receive() // the reply to SET
+	return err == nil, err
+}
+
 // do sends a command and reads the reply.
 func (c *redisConn) do(args ...string) (redisReply, error) {
 	command := fmt.Appendf(nil, "*%d\r\n", len(args))
@@ -265,6 +339,11 @@ func (c *redisConn) do(args ...string) (redisReply, error) {
 	if _, err := c.Write(command); err != nil {
 		return redisReply{}, err
 	}
+	return c.receive()
+}
+
+// receive reads a reply, and of a list of replies its length.
+func (c *redisConn) receive() (redisReply, error) {
 	line, err := c.answers.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) || err == nil && len(line) < 3 {
 		return redisReply{}, errNotRedis
@@ -278,7 +357,7 @@ func (c *redisConn) do(args ...string) (redisReply, error) {
 		return reply, nil
 	case '-':
 		return redisReply{}, redisError(rest)
-	case ':', '$':
+	case ':', '$', '*':
 	default:
 		return redisReply{}, errNotRedis
 	}

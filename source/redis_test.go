@@ -3,9 +3,12 @@
 package source_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/diana-limiter/diana/internal/redistest"
@@ -135,5 +138,45 @@ func TestRedisIsAnother(t *testing.T) {
 		}
 		must(t, l.Close())
 		<-done
+	}
+}
+
+// A user without permission for scripts swaps by a transaction.
+func TestRedisSwapWithoutScripts(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	r.Must("ACL", "SETUSER", "plain", "on", ">hidden", "~diana*", "+@read", "+set", "+@transaction", "-eval")
+	o := source.Options{URL: parseURL(t, r.URL()+"/0/diana"), Credentials: who("plain", "hidden")}
+	type swapper interface {
+		Swap(ctx context.Context, old source.Document, text []byte) (bool, error)
+	}
+	first, second := open(t, source.Redis(), o), open(t, source.Redis(), o)
+	var old source.Document
+	for round := range 100 {
+		var swapped [2]bool
+		var running sync.WaitGroup
+		for i, src := range []source.Source{first, second} {
+			running.Go(func() {
+				var err error
+				swapped[i], err = src.(swapper).Swap(t.Context(), old, []byte{byte(round), byte(i)})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		running.Wait()
+		if swapped[0] == swapped[1] {
+			t.Fatalf("round %d: found %v, expected one of two", round, swapped)
+		}
+		d, err := first.Get(t.Context())
+		must(t, err)
+		if want := []byte{byte(round), 0}; swapped[0] != bytes.Equal(d.Text, want) {
+			t.Fatalf("round %d: found %v after %v", round, d.Text, swapped)
+		}
+		old = d
+	}
+	r.Must("DEL", "diana")
+	if swapped, err := first.(swapper).Swap(t.Context(), old, nil); swapped || err != nil {
+		t.Errorf("a deleted document: found %v, %v", swapped, err)
 	}
 }

@@ -104,20 +104,14 @@ func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !d.allowed(r):
 		status = http.StatusUnauthorized
 	case r.Method == http.MethodPut:
-		text, err := io.ReadAll(r.Body)
-		if err != nil {
-			status = http.StatusBadRequest
-			break
-		}
-		d.set(source.Document{Text: text, Exists: true})
-		status = http.StatusNoContent
+		status = d.put(r)
 	}
 	d.mu.Lock()
 	now, modified := d.now, d.modified
 	if status == http.StatusOK && !now.Exists {
 		status = http.StatusNotFound
 	}
-	tag := fmt.Sprintf("%q", fmt.Sprintf("%x", sha256.Sum256(now.Text)))
+	tag := tagOf(now.Text)
 	if status == http.StatusOK && d.tags && r.Header.Get("If-None-Match") == tag ||
 		status == http.StatusOK && !d.tags && r.Header.Get("If-Modified-Since") == modified.UTC().Format(http.TimeFormat) {
 		status = http.StatusNotModified
@@ -136,6 +130,25 @@ func (d *document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if status == http.StatusOK {
 		_, _ = w.Write(now.Text) // the client may disconnect before the end
 	}
+}
+
+func tagOf(text []byte) string { return fmt.Sprintf("%q", fmt.Sprintf("%x", sha256.Sum256(text))) }
+
+// put replaces the document if the conditions of a request allow it. It returns the status.
+func (d *document) put(r *http.Request) int {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return http.StatusBadRequest
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	match := r.Header.Get("If-Match")
+	if match != "" && (!d.now.Exists || match != tagOf(d.now.Text)) ||
+		r.Header.Get("If-None-Match") == "*" && d.now.Exists {
+		return http.StatusPreconditionFailed
+	}
+	d.now, d.modified = source.Document{Text: text, Exists: true}, time.Now()
+	return http.StatusNoContent
 }
 
 // parseURL returns the URL that text is.

@@ -29,6 +29,18 @@ type Document struct {
 
 // Source is a document in a configuration centre. One goroutine at a time calls its methods. They
 // return soon after ctx ends, with the error of ctx.
+//
+// A Source may also have the method
+//
+//	Swap(ctx context.Context, old Document, text []byte) (swapped bool, err error)
+//
+// It replaces the document by text if the document is still old, which Get has returned, and
+// reports whether it did. Of several writers that know the same document, Swap reports true to one.
+// It compares the texts, so a document that was changed and changed back is still old. After an
+// error, the document is either of the two. The methods of a Source of this module compare and
+// replace in one step of the configuration centre. If a configuration centre cannot do so, the error
+// is errors.ErrUnsupported and the document is unchanged. Such a Source, and one without the method,
+// is changed by Put alone.
 type Source interface {
 	// Get returns the document as it is now.
 	Get(ctx context.Context) (Document, error)

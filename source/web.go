@@ -23,7 +23,7 @@ type web struct {
 	authorize func(*http.Request) error // adds the credentials; nil: there are none
 }
 
-// answer is the response of a configuration centre. Its text has at most MaxSize+1 bytes.
+// answer is the response of a configuration centre.
 type answer struct {
 	status int
 	header http.Header
@@ -84,8 +84,14 @@ func (w *web) redirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// ask sends a request and returns the answer, whatever its status.
+// ask sends a request and returns the answer, whatever its status. The text of the answer has at
+// most MaxSize+1 bytes.
 func (w *web) ask(ctx context.Context, method string, u *url.URL, header http.Header, text []byte) (*answer, error) {
+	return w.askFor(ctx, MaxSize+1, method, u, header, text)
+}
+
+// askFor is ask for an answer whose text has at most so many bytes.
+func (w *web) askFor(ctx context.Context, most int64, method string, u *url.URL, header http.Header, text []byte) (*answer, error) {
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(text))
 	if err != nil {
 		return nil, anonymous(ctx, err)
@@ -102,7 +108,7 @@ func (w *web) ask(ctx context.Context, method string, u *url.URL, header http.He
 	}
 	defer func() { _ = reply.Body.Close() }() // nothing more is read
 	a := &answer{status: reply.StatusCode, header: reply.Header}
-	if a.text, err = io.ReadAll(io.LimitReader(reply.Body, MaxSize+1)); err != nil {
+	if a.text, err = io.ReadAll(io.LimitReader(reply.Body, most)); err != nil {
 		return nil, anonymous(ctx, err)
 	}
 	return a, nil

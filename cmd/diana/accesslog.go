@@ -21,7 +21,7 @@ func accessLog(logger *slog.Logger, names func(*http.Request) []slog.Attr) filte
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			start := time.Now()
-			rec := &recorder{ResponseWriter: w}
+			rec := recorderOf(w)
 			aborted := true // by a panic, which continues after the line is written
 			defer func() {
 				if !log.Enabled(r.Context(), slog.LevelInfo) {
@@ -51,6 +51,15 @@ func accessLog(logger *slog.Logger, names func(*http.Request) []slog.Attr) filte
 	}
 }
 
+// recorderOf returns a recorder of what is written to w: that of the filter in front of the limiter, if w
+// is its ResponseWriter, and otherwise a new one.
+func recorderOf(w http.ResponseWriter) *recorder {
+	if v, ok := w.(*visit); ok {
+		return &v.recorder
+	}
+	return &recorder{ResponseWriter: w}
+}
+
 // recorder is a ResponseWriter that remembers the status and the size of an answer. It supports
 // Flush, without which answers would not stream, and Hijack, which WebSockets need.
 type recorder struct {
@@ -73,6 +82,14 @@ func (w *recorder) WriteHeader(status int) {
 func (w *recorder) Write(b []byte) (int, error) {
 	w.finish()
 	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// WriteString is Write without a copy of the text.
+func (w *recorder) WriteString(s string) (int, error) {
+	w.finish()
+	n, err := io.WriteString(w.ResponseWriter, s)
 	w.bytes += int64(n)
 	return n, err
 }

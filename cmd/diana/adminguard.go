@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +11,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/console"
 )
 
 // adminFlags are the flags of serve for access to the administrators' listener.
@@ -35,7 +36,7 @@ func (f adminFlags) valid() error {
 // identity.
 var forAnyHost = []string{"/healthz", "/readyz", "/metrics"}
 
-// guard returns the handler of the administrators' listener: the pages of admin, POST /reset, and
+// guard returns the handler of the administrators' listener: the console, the pages of admin, POST /reset, and
 // profiles with --debug.
 //
 // It answers for known hosts only. Otherwise a web page could read the listener by DNS rebinding: the
@@ -46,7 +47,8 @@ var forAnyHost = []string{"/healthz", "/readyz", "/metrics"}
 func (f adminFlags) guard(admin, reset http.Handler, logger *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", admin)
-	mux.Handle("POST /reset", f.AdminToken.forChanging(reset, logger))
+	mux.Handle("POST /reset", reset)
+	mux.Handle("POST /api/v1/reset", reset)
 	if f.Debug {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -56,12 +58,12 @@ func (f adminFlags) guard(admin, reset http.Handler, logger *slog.Logger) http.H
 	}
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		adminProblem(w, http.StatusForbidden, "The request comes from a page of another site. Send it from a page of this address, or from a program.")
+		console.Problem(w, http.StatusForbidden, "The request comes from a page of another site. Send it from a page of this address, or from a program.")
 	}))
-	guarded := origin.Handler(f.AdminToken.forReading(mux, logger))
+	guarded := origin.Handler(console.New(f.access(logger), mux))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(forAnyHost, r.URL.Path) && !f.known(r.Host) {
-			adminProblem(w, http.StatusMisdirectedRequest,
+			console.Problem(w, http.StatusMisdirectedRequest,
 				"This listener does not answer for the host of the request, because a web page could read it by a name that resolves to it (DNS rebinding). Use an address or localhost, or start diana serve with --admin-host and the name.")
 			return
 		}
@@ -82,12 +84,4 @@ func (f adminFlags) known(host string) bool {
 		return strings.EqualFold(strings.TrimSuffix(name, "."), strings.TrimSuffix(host, "."))
 	}
 	return same("localhost") || slices.ContainsFunc(f.AdminHosts, same)
-}
-
-// adminProblem answers with a problem of RFC 9457.
-func adminProblem(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail})
 }

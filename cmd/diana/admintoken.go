@@ -3,15 +3,10 @@
 package main
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/diana-limiter/diana/config"
@@ -71,72 +66,4 @@ func (t adminToken) readableByOthers() bool {
 	}
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().Perm()&0o004 != 0
-}
-
-// forReading returns a handler that answers only requests with the token, because the pages of next
-// can show identities. Without a token it answers all. It also answers requests that only read and
-// come from this machine, and those for paths of forAnyHost, which show no identity.
-func (t adminToken) forReading(next http.Handler, logger *slog.Logger) http.Handler {
-	if !t.isSet() {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-		if reads && (slices.Contains(forAnyHost, r.URL.Path) || fromLoopback(r)) || t.admits(w, r, logger) {
-			next.ServeHTTP(w, r)
-		}
-	})
-}
-
-// forChanging returns a handler that answers only requests with the token. Without a token it answers
-// none.
-func (t adminToken) forChanging(next http.Handler, logger *slog.Logger) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if t.admits(w, r, logger) {
-			next.ServeHTTP(w, r)
-		}
-	})
-}
-
-// admits reports whether a request has the token. If not it answers the request.
-func (t adminToken) admits(w http.ResponseWriter, r *http.Request, logger *slog.Logger) bool {
-	detail := "Send the token of --admin-token in the field Authorization: Bearer TOKEN."
-	if t.isSet() {
-		token, err := t.value()
-		if err != nil {
-			logger.Error("admin token", "error", err)
-			adminProblem(w, http.StatusInternalServerError, "The gateway cannot read its token. Its log says why.")
-			return false
-		}
-		if sameSecret(bearer(r), token) {
-			return true
-		}
-	} else {
-		detail = "This listener changes nothing, because diana serve was started without --admin-token."
-	}
-	w.Header().Set("WWW-Authenticate", `Bearer realm="diana"`)
-	adminProblem(w, http.StatusUnauthorized, detail)
-	return false
-}
-
-// sameSecret compares in a time that depends on neither text.
-func sameSecret(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
-}
-
-// bearer returns the token that a request has, or "".
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimLeft(token, " ")
-}
-
-// fromLoopback reports whether a request comes from this machine. A proxy on this machine makes
-// every request one.
-func fromLoopback(r *http.Request) bool {
-	p, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && p.Addr().Unmap().IsLoopback()
 }

@@ -112,9 +112,10 @@ func TestAdminTokenIsReadAnew(t *testing.T) {
 	token := newToken(t, "old", 0o600)
 	page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	var log lockedBuffer
-	h := token.forChanging(page, slog.New(slog.NewTextHandler(&log, nil)))
+	h := adminFlags{AdminToken: token}.guard(page, page, slog.New(slog.NewTextHandler(&log, nil)))
 	status := func(text string) int {
 		r := httptest.NewRequest(http.MethodPost, "/reset", nil)
+		r.Host = "localhost:9090"
 		r.Header.Set("Authorization", "Bearer "+text)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

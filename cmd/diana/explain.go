@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 
 	"github.com/diana-limiter/diana"
@@ -125,7 +126,7 @@ func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Requ
 		if i == 0 {
 			o.printf("\n")
 		}
-		o.printf("%s excepts %s.\n", legible(e.Rule.Name), legible(e.By.String()))
+		o.printf("%s excepts %s%s.\n", legible(e.Rule.Name), legible(e.By.String()), untilText(e))
 	}
 	for i, e := range applied {
 		if e.Rule.Divert != nil && (i == 0 || applied[i-1].Rule.Divert != e.Rule.Divert) {
@@ -133,6 +134,14 @@ func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Requ
 		}
 	}
 	return nil
+}
+
+// untilText says when the override of an explanation ends.
+func untilText(e plan.Explanation) string {
+	if e.Until.IsZero() {
+		return ""
+	}
+	return " until " + e.Until.Format(time.RFC3339)
 }
 
 // bandwidthText says how an answer is slowed.
@@ -159,7 +168,7 @@ func table(explained []plan.Explanation, remaining map[string]left) string {
 		r := e.Rule
 		l := limitText(e)
 		if e.By != (rule.Who{}) {
-			l += " for " + legible(e.By.String())
+			l += " for " + legible(e.By.String()) + untilText(e)
 		}
 		if e.Class != "" {
 			l += " for class " + legible(e.Class)

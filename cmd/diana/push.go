@@ -4,21 +4,28 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
+	"os/user"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/versions"
 	"github.com/diana-limiter/diana/internal/bounds"
 )
 
 // pushCommand writes a file to the configuration centre.
 type pushCommand struct {
-	Config string `placeholder:"FILE" help:"Configuration file that names the configuration centre. Default: diana.yaml."`
-	File   string `arg:"" name:"file" help:"New document of the configuration centre: entries, or limits alone."`
+	Config  string `placeholder:"FILE" help:"Configuration file that names the configuration centre. Default: diana.yaml."`
+	Comment string `placeholder:"TEXT" help:"Why, for the list of versions, see diana rollback --list."`
+	Expect  string `placeholder:"VERSION" help:"Write only if the document has this version, as /status and diana rollback --list show it."`
+	File    string `arg:"" name:"file" help:"New document of the configuration centre: entries, or limits alone."`
 }
 
 // Help is the end of what --help prints.
 func (pushCommand) Help() string {
-	return `Diana does not write a file that is not valid. It prints the differences from the previous document.`
+	return `Diana does not write a file that is not valid. It prints the differences from the previous document. If another writer changes the document at the same time, Diana writes nothing and the exit status is 1.
+
+The configuration centre keeps the last 20 versions, see diana rollback.`
 }
 
 // Run validates the file and writes it.
@@ -26,42 +33,78 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	if err := named(c.File); err != nil {
 		return err
 	}
-	s := chosen(c.Config)
-	if s.builtIn() {
-		return usagef("no %s here, expected --config with a file that names a configuration centre", usualFile)
-	}
-	local, err := s.load(o)
+	to, err := openVersions(o, c.Config)
 	if err != nil {
 		return err
 	}
-	to, err := openRemote(local)
-	if err != nil {
-		return o.faults(s, err)
-	}
-	defer to.close()
+	defer to.Close()
 	text, err := readDocument(c.File)
 	if err != nil {
 		return o.faults(settings{file: c.File}, err)
 	}
-	next, n, err := to.compose(c.File, text)
+	change := versions.Change{Text: text, Comment: c.Comment, By: operator()}
+	if c.Expect != "" {
+		change.Expect = &c.Expect
+	}
+	return push(ctx, o, to, c.File, change)
+}
+
+// openVersions returns the configuration centre that a configuration names.
+func openVersions(o *output, file string) (*versions.Remote, error) {
+	s := chosen(file)
+	if s.builtIn() {
+		return nil, usagef("no %s here, expected --config with a file that names a configuration centre", usualFile)
+	}
+	local, err := s.load(o)
 	if err != nil {
-		return o.faults(settings{file: c.File}, err)
+		return nil, err
+	}
+	to, err := versions.Open(vocabulary(), local)
+	if err != nil {
+		return nil, o.faults(s, err)
+	}
+	return to, nil
+}
+
+// push validates a text, which errors call by name, and writes it to the configuration centre.
+func push(ctx context.Context, o *output, to *versions.Remote, name string, c versions.Change) error {
+	next, err := to.Compose(name, c.Text)
+	if err != nil {
+		return o.faults(settings{file: name}, err)
+	}
+	set, err := compile(next)
+	if err != nil {
+		return o.faults(settings{file: name}, err)
 	}
 	for _, w := range next.Warnings {
 		o.fault(w, "warning: ")
 	}
-	held, err := to.get(ctx)
+	held, err := to.Get(ctx)
 	if err != nil {
 		return err
 	}
-	if err := to.put(ctx, text); err != nil {
+	_, err = to.Push(ctx, c)
+	if errors.Is(err, errors.ErrUnsupported) && c.Expect == nil {
+		o.complainf("diana: warning: no version is kept: %v\n", err)
+		err = to.Overwrite(ctx, c.Text)
+	}
+	if err != nil {
 		return err
 	}
-	o.printf("%s: %s, version %s\n", to.where, rules(n), next.Version)
-	if before, _, err := to.compose(to.where, held.Text); held.Exists && err == nil {
+	o.printf("%s: %s, version %s\n", to.Where, rules(len(set.Rules)), next.Version)
+	if before, err := to.Compose(to.Where, held.Text); held.Exists && err == nil {
 		printDifferences(o, before, next)
 	}
 	return nil
+}
+
+// operator returns the name of the user who runs the program; empty if it is unknown.
+func operator() string {
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.Username
 }
 
 // readDocument returns the text of a file. Of a file that is too large it returns enough for the

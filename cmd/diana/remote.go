@@ -50,16 +50,6 @@ func (r *remote) get(ctx context.Context) (source.Document, error) {
 	return d, nil
 }
 
-// put replaces the document of the configuration centre.
-func (r *remote) put(ctx context.Context, text []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
-	defer cancel()
-	if err := r.source.Put(ctx, text); err != nil {
-		return fmt.Errorf("%s: %w", r.where, err)
-	}
-	return nil
-}
-
 // compose returns the local configuration with the limits of a document of the configuration centre,
 // and its number of rules. Errors call the document by name.
 func (r *remote) compose(name string, text []byte) (*config.Config, int, error) {

@@ -50,9 +50,9 @@ limits:
   rules: [{name: pictures, rpu: 0}]
 `
 
-// live answers requests by the chain of diana serve, at their times under fake time. It returns the
+// answered answers requests by the chain of diana serve, at their times under fake time. It returns the
 // outcome of each request and the counts of each rule.
-func live(t *testing.T, yaml string, requests []madeRequest) (outcomes []simulate.Outcome, counts []diana.RuleStatus) {
+func answered(t *testing.T, yaml string, requests []madeRequest) (outcomes []simulate.Outcome, counts []diana.RuleStatus) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		loaded, err := vocabulary().Parse("live.yaml", []byte(yaml))
@@ -172,7 +172,7 @@ func TestReplayIsLive(t *testing.T) {
 				requests = append(requests, r)
 				log.WriteString(form.write(&r))
 			}
-			want, counts := live(t, liveRules, requests)
+			want, counts := answered(t, liveRules, requests)
 			got, report := replayed(t, liveRules, log.String())
 			if len(got) != len(want) {
 				t.Fatalf("%d requests, want %d", len(got), len(want))

@@ -126,12 +126,14 @@ func TestResetLocalRule(t *testing.T) {
 	if status, out, errs := command(wrong, a, b); status != statusBad || out != "" || strings.Count(errs, "401 Unauthorized") != 2 {
 		t.Errorf("with a wrong token reset ends with %d and prints\n%s%s", status, out, errs)
 	}
-	answer, err := s.client.Post(a.admin+"/reset", "application/json", strings.NewReader(`{"rule": "few", "actor": "ann"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _ = answer.Body.Close(); answer.StatusCode != http.StatusUnauthorized {
-		t.Errorf("a request without a token is answered with %s", answer.Status)
+	for _, path := range []string{"/reset", "/api/v1/reset"} {
+		answer, err := s.client.Post(a.admin+path, "application/json", strings.NewReader(`{"rule": "few", "actor": "ann"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = answer.Body.Close(); answer.StatusCode != http.StatusUnauthorized {
+			t.Errorf("a request without a token is answered with %s", answer.Status)
+		}
 	}
 	if ok := s.allowed(t, a.url+"/?who=ann", 1); ok != 0 {
 		t.Error("the actor is free without the token")

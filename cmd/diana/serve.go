@@ -32,6 +32,7 @@ type serveCommand struct {
 	decisionFlags
 	logFlags
 	adminFlags
+	recentFlags
 }
 
 // Help is the end of what --help prints.
@@ -72,16 +73,17 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	}
 	redis := dianaprom.NewRedisCalls()
 	diverted := newDiverted(c.Timeouts, logger)
-	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) {
-		return s.open(diana.Options{
-			Accept:        c.accept,
-			Decoders:      decoders(),
-			Logger:        logger,
-			OnRefusal:     logRefusal(logger),
-			RedisObserved: redis.Observe,
-			Upstream:      diverted.to,
-		})
-	})
+	memory := c.newMemory()
+	options := diana.Options{
+		Accept:        c.accept,
+		Decoders:      decoders(),
+		Logger:        logger,
+		OnRefusal:     logRefusal(logger),
+		RedisObserved: redis.Observe,
+		Upstream:      diverted.to,
+	}
+	memory.observe(&options)
+	limiter, err := unlessStopped(ctx, signals, func() (*diana.Limiter, error) { return s.open(options) })
 	switch {
 	case errors.Is(err, errStopped):
 		logger.Info("stopped at the start")
@@ -91,6 +93,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	}
 	defer func() { _ = limiter.Close() }() // the program ends anyway
 	diverted.limiter = limiter
+	memory.follow(limiter)
 	if s.builtIn() && !s.empty {
 		logger.Info("no --config and no " + usualFile + " here: using the " + demoSource)
 	}
@@ -120,7 +123,14 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 		go certificate.follow(following)
 	}
 	g.serveDecisions(&c.decisionFlags, limiter, limits, rejected)
-	g.admin.Handler = c.guard(g.admin.Handler, newReset(limiter.Config, limiter.Reset, logger), logger)
+	g.server.Handler = memory.filter(g.server.Handler)
+	view := newLive(limiter, memory)
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	g.admin.RegisterOnShutdown(stopWatching) // because it waits for the streams
+	go view.Run(watching)
+	api := withAPI(g.admin.Handler, view.Register, memory.whatIf(limiter, c.accept).Register, c.changes(s, limiter, logger).Register)
+	g.admin.Handler = c.guard(api, newReset(limiter.Config, noteResets(view, memory.resetter(limiter.Reset)), logger), logger)
 	err = c.listen(ctx, signals, g, logger)
 	switch {
 	case errors.Is(err, errStopped):
@@ -238,7 +248,7 @@ func (c *serveCommand) valid() error {
 			}
 		}
 	}
-	return errors.Join(c.Timeouts.valid(), c.upstreamFlags.valid(), c.tlsFlags.valid(), c.decisionFlags.valid(), c.adminFlags.valid())
+	return errors.Join(c.Timeouts.valid(), c.upstreamFlags.valid(), c.tlsFlags.valid(), c.decisionFlags.valid(), c.adminFlags.valid(), c.recentFlags.valid())
 }
 
 // validAddress returns an error if a program cannot listen on an address.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/diana-limiter/diana/rule"
@@ -36,6 +37,12 @@ func treatments(r *rule.Rule) (list []treatment) {
 		}
 		if o.Queue != 0 {
 			how += ", queue " + orRPU(o.Queue)
+		}
+		if o.Exempt {
+			how = "exempt"
+		}
+		if !o.Until.IsZero() {
+			how += ", until " + o.Until.Format(time.RFC3339)
 		}
 		list = append(list, treatment{treated{o.Who, i >= len(r.Overrides)}, how})
 	}

@@ -30,6 +30,9 @@ type Options struct {
 	// Refused gets the refusals that are worth a line in a log. May be nil.
 	Refused func(refusals.Refusal)
 
+	// Ordered says that the moments of local charges are in the order of the charges, see Moments.
+	Ordered bool
+
 	// Failed gets the error of each call to another store that has failed.
 	Failed func(error)
 }
@@ -38,6 +41,7 @@ type Options struct {
 type Decider struct {
 	options     Options
 	local       *memstore.Store
+	order       *order // nil: without Options.Ordered
 	limits      atomic.Pointer[Limits]
 	pool        sync.Pool
 	evaluations atomic.Uint32 // made so far
@@ -57,6 +61,9 @@ const usual = 4
 func New(o Options) *Decider {
 	d := &Decider{options: o, local: o.Local, refusals: refusals.NewLog(o.Refused, o.Local.Now)}
 	d.queues.room = &d.room
+	if o.Ordered {
+		d.order = &order{}
+	}
 	d.pool.New = func() any {
 		return &Evaluation{decider: d, nth: d.evaluations.Add(1),
 			Verdicts: make([]rule.Verdict, 0, usual), rules: make([]*plan.Rule, 0, usual)}
@@ -170,6 +177,9 @@ func (d *Decider) begin(r *rule.Request) *Evaluation {
 	e.request = *r
 	e.held, e.refundable, e.named, e.settles, e.waited, e.status = false, false, false, false, "", 0
 	e.Allowed, e.Degraded, e.RetryAfter, e.Delayed, e.Verdicts = true, false, 0, 0, e.Verdicts[:0]
+	if d.order != nil {
+		e.Moments, e.plainly = Moments{}, false
+	}
 	return e
 }
 
@@ -205,6 +215,9 @@ func (d *Decider) Counts(l *Limits, index int) (c Counts, overflow int64, top []
 	r := l.bound[index].record
 	return r.tally.counts(), r.tally.overflow(), d.refusals.Top(&r.refused)
 }
+
+// Tally returns the counts of a rule of l, by its index, without the rest of what Counts returns.
+func (d *Decider) Tally(l *Limits, index int) Counts { return l.bound[index].record.tally.counts() }
 
 // Idle reports whether no request waits in a queue. A request that waits for a leaky bucket does
 // not count.

@@ -63,11 +63,17 @@ type Evaluation struct {
 	sampler    refusals.Sampler
 	turn       turn
 	waited     string // Counters of the rule in whose wait queue the request was last; empty: in none
+
+	plainly bool    // plain has evaluated the request
+	Moments Moments // see diana.Decision.Moments
 }
 
 // find finds the rules of the request.
 func (e *Evaluation) find() error {
 	e.client = e.limits.Set.Client(&e.request)
+	if e.limits.Set.Ends {
+		e.client.At = e.decider.local.Now()
+	}
 	if len(e.request.Charges) > 0 {
 		return e.findNamed()
 	}
@@ -81,7 +87,7 @@ func (e *Evaluation) find() error {
 func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 	e.fill(now)
 	if list := e.sets[0].list; len(list) > 0 && e.limits.local && !e.waits && !e.queues && !e.named {
-		e.Allowed, err = e.decider.local.Take(ctx, now, list) // what ask and wait would do
+		e.Allowed, err = e.takeFrom(ctx, 0, now) // what ask and wait would do
 		return cause(ctx, err)
 	}
 	if e.queues {
@@ -229,7 +235,7 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 		if s > 0 {
 			e.useOverflow(&e.sets[s])
 		}
-		if e.Allowed, err = e.limits.stores[s].Take(ctx, now, e.sets[s].list); err == nil && e.Allowed {
+		if e.Allowed, err = e.takeFrom(ctx, s, now); err == nil && e.Allowed {
 			continue
 		}
 		for before := range e.sets[:s] {
@@ -245,6 +251,14 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 	}
 	e.debit(now)
 	return nil
+}
+
+// takeFrom makes the charges to one store.
+func (e *Evaluation) takeFrom(ctx context.Context, s int, now int64) (bool, error) {
+	if o := e.decider.order; o != nil && s == 0 {
+		return o.take(ctx, e, now, e.sets[0].list)
+	}
+	return e.limits.stores[s].Take(ctx, now, e.sets[s].list)
 }
 
 // unavailable reports whether a store could not be asked, and not only ctx has ended.

@@ -20,6 +20,20 @@ func (e *Evaluation) Handle() Handle { return Handle{e, e.use.Load()} }
 // Limits returns the Limits that the request was evaluated by.
 func (e *Evaluation) Limits() *Limits { return e.limits }
 
+// Key returns the key of the actor that a rule has counted, if it is still known and the Decider is
+// Ordered.
+func (e *Evaluation) Key(name string) (key []byte, ok bool) {
+	for i := 0; e.plainly && i < len(e.rules); i++ {
+		if e.rules[i].Name == name {
+			return e.plain[i].Key, true
+		}
+	}
+	return nil, false
+}
+
+// Request returns the request.
+func (e *Evaluation) Request() *rule.Request { return &e.request }
+
 // Client returns the client of the request.
 func (e *Evaluation) Client() *plan.Client { return &e.client }
 
@@ -102,26 +116,45 @@ func (e *Evaluation) refundTo(s int, list []limit.Charge) {
 
 // refund refunds the request under rules that do not count that status of its response.
 func (e *Evaluation) refund(status int) {
+	e.decider.order.change(e, &e.Moments.Status, func() {
+		e.refundTo(0, e.sets[0].refundable(status))
+		e.refundTo(0, e.debts[0].refundable(status))
+	})
 	refunded := func(r *plan.Rule) bool { return refunds(r, status) }
 	for s := range e.sets {
-		e.refundTo(s, e.sets[s].refundable(status))
-		e.refundTo(s, e.debts[s].refundable(status))
+		if s > 0 {
+			e.refundTo(s, e.sets[s].refundable(status))
+			e.refundTo(s, e.debts[s].refundable(status))
+		}
 		e.released(&e.sets[s], refunded)
 	}
 }
 
 // end releases the slots that the request holds, and the evaluation.
 func (e *Evaluation) end() {
-	if e.held {
-		for s := range e.sets {
-			e.refundTo(s, e.sets[s].keepHeld())
-			e.refundTo(s, e.debts[s].keepHeld())
-			e.released(&e.sets[s], always)
-			e.released(&e.debts[s], always)
-		}
-	}
+	e.Release()
 	e.request = rule.Request{} // so that the pool does not keep it
 	e.decider.pool.Put(e)
+}
+
+// Release releases the slots that the request holds. Later calls do nothing.
+func (e *Evaluation) Release() {
+	if !e.held {
+		return
+	}
+	e.held = false
+	e.decider.order.change(e, &e.Moments.Released, func() {
+		e.refundTo(0, e.sets[0].keepHeld())
+		e.refundTo(0, e.debts[0].keepHeld())
+	})
+	for s := range e.sets {
+		if s > 0 {
+			e.refundTo(s, e.sets[s].keepHeld())
+			e.refundTo(s, e.debts[s].keepHeld())
+		}
+		e.released(&e.sets[s], always)
+		e.released(&e.debts[s], always)
+	}
 }
 
 // released wakes the heads of the wait queues for which charges of the request were refunded: those

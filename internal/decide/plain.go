@@ -31,11 +31,16 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 	if len(charges) == 0 {
 		return true, nil // all rules skip the request
 	}
-	if e.Allowed, err = e.decider.local.Take(ctx, now, charges); err != nil {
+	if o := e.decider.order; o != nil {
+		e.Allowed, err = o.take(ctx, e, now, charges)
+	} else {
+		e.Allowed, err = e.decider.local.Take(ctx, now, charges)
+	}
+	if err != nil {
 		e.Allowed = false
 		return true, cause(ctx, err)
 	}
-	e.Verdicts = e.Verdicts[:len(charges)]
+	e.Verdicts, e.plainly = e.Verdicts[:len(charges)], true
 	never := false
 	for i, r := range e.rules {
 		ch, v := &charges[i], &e.Verdicts[i]

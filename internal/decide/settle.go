@@ -46,7 +46,9 @@ func (h *Handle) Settle(cost func(*plan.Rule) (n int64, known, concerned bool), 
 		if !known && last {
 			e.part(r).unsettled.Add(1)
 		}
-		costs = append(costs, settled{r, min(max(n, 0), bounds.MaxSettled), known})
+		if costs = append(costs, settled{r, min(max(n, 0), bounds.MaxSettled), known}); len(costs) == 1 {
+			e.Moments.Cost, e.Moments.Known = n, known
+		}
 	}
 	for s := range e.sets {
 		e.settle(s, &e.sets[s], costs)
@@ -79,7 +81,12 @@ func (e *Evaluation) settle(store int, c *charges, costs []settled) {
 		return
 	}
 	now := e.decider.local.Now()
-	if redis, ok := e.limits.stores[store].(*redisstore.Store); ok {
+	if store == 0 {
+		e.decider.order.change(e, &e.Moments.Settled, func() {
+			e.decider.local.Debit(max(now, e.Moments.Settled), debits.list)
+			e.decider.local.Refund(refunds.list)
+		})
+	} else if redis, ok := e.limits.stores[store].(*redisstore.Store); ok {
 		redis.Settle(now, debits.list, refunds.list)
 	} else {
 		e.limits.stores[store].Debit(now, debits.list)

@@ -17,6 +17,10 @@ type Client struct {
 	identity *rule.Identity
 	ip       netip.Addr
 	known    bool // ip is set
+
+	// At is when the rules evaluate the request, in microseconds since 1970. It matters only to overrides that
+	// end. Zero means now, by the clock of the system.
+	At int64
 }
 
 // IP returns the address of the client, see [ClientIP].

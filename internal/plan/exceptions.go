@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -18,7 +19,8 @@ import (
 type exceptions struct {
 	except    directory
 	overrides directory
-	variants  []*Rule          // of each override
+	variants  []*Rule          // of each override; nil for one that exempts
+	until     []int64          // of each override, in microseconds since 1970; 0: it does not end. Nil: none ends
 	classes   map[string]*Rule // by name of the class; nil: there are none
 }
 
@@ -27,7 +29,7 @@ func (e *exceptions) choose(r *Rule, value string, client *Client) *Rule {
 	if e.except.find(value, client) >= 0 {
 		return nil
 	}
-	if i := e.overrides.find(value, client); i >= 0 {
+	if i := e.overrides.find(value, client); i >= 0 && !e.ended(i, client) {
 		return e.variants[i]
 	}
 	if len(e.classes) > 0 {
@@ -36,6 +38,18 @@ func (e *exceptions) choose(r *Rule, value string, client *Client) *Rule {
 		}
 	}
 	return r
+}
+
+// ended reports whether an override has ended.
+func (e *exceptions) ended(i int, client *Client) bool {
+	if e.until == nil || e.until[i] == 0 {
+		return false
+	}
+	at := client.At
+	if at == 0 {
+		at = time.Now().UnixMicro()
+	}
+	return at >= e.until[i]
 }
 
 // addExceptions compiles the exceptions of a rule, and adds its variants to the Set.
@@ -68,17 +82,37 @@ func addExceptions(s *Set, r *Rule) error {
 				return fmt.Errorf("overrides: %v is in except", o.Who)
 			}
 		}
-		v, err := variantFor(s, r, &o, known)
-		if err != nil {
-			return fmt.Errorf("overrides: %v: %w", o.Who, err)
+		var v *Rule
+		if !o.Exempt {
+			var err error
+			if v, err = variantFor(s, r, &o, known); err != nil {
+				return fmt.Errorf("overrides: %v: %w", o.Who, err)
+			}
 		}
 		e.variants = append(e.variants, v)
+	}
+	if e.until = ends(r.Overrides); e.until != nil {
+		s.Ends = true
 	}
 	if e.classes, err = newClasses(s, r, known); err != nil {
 		return err
 	}
 	r.exceptions = &e
 	return nil
+}
+
+// ends returns when each override ends, or nil if none does.
+func ends(overrides []rule.Override) (until []int64) {
+	for i, o := range overrides {
+		if o.Until.IsZero() {
+			continue
+		}
+		if until == nil {
+			until = make([]int64, len(overrides))
+		}
+		until[i] = max(1, o.Until.UnixMicro())
+	}
+	return until
 }
 
 // variantFor returns the variant of a rule for an override. It takes it from known, by its limit, or makes

@@ -29,6 +29,7 @@ type Set struct {
 	Bandwidths []*Bandwidth // by Index
 
 	ReadsBodies bool // a rule or a bandwidth needs the body of a request
+	Ends        bool // an override of a rule ends
 
 	identity rule.Identity
 	kinds    []rule.ActorKind

@@ -5,6 +5,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -175,6 +176,32 @@ func (k *key) Put(ctx context.Context, text []byte) error {
 		_, err := c.Put(ctx, k.name, string(text))
 		return err
 	})
+}
+
+// Swap reads the key, and writes it in a transaction if its ModRevision is still the same. The
+// Version of old does not serve: after etcd was wiped, the ModRevision of another text is smaller.
+func (k *key) Swap(ctx context.Context, old source.Document, text []byte) (swapped bool, err error) {
+	err = k.use(ctx, func(c *clientv3.Client) error {
+		r, err := c.Get(ctx, k.name)
+		if err != nil {
+			return err
+		}
+		var revision int64 // of the key; etcd has 0 for a key that does not exist
+		var now []byte
+		if len(r.Kvs) > 0 {
+			revision, now = r.Kvs[0].ModRevision, r.Kvs[0].Value
+		}
+		if old.Exists != (revision > 0) || !bytes.Equal(old.Text, now) {
+			return nil
+		}
+		done, err := c.Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(k.name), "=", revision)).
+			Then(clientv3.OpPut(k.name, string(text))).
+			Commit()
+		swapped = err == nil && done.Succeeded
+		return err
+	})
+	return swapped, err
 }
 
 func (k *key) Close() error {

@@ -49,6 +49,10 @@ type Remote struct {
 
 	// ReadOnly says that the Source cannot change the document.
 	ReadOnly bool
+
+	// Blind says that the configuration centre cannot compare before it changes the document, so
+	// Swap must return an error.
+	Blind bool
 }
 
 // patience is how long a test waits for something that must happen. It is long, because the

@@ -353,6 +353,9 @@ var states = []struct {
 			s.discreet(err)
 		}
 	}},
+	{"swapped by two at once", swapAtOnce},
+	{"swapped after changes", swapAfterChanges},
+	{"swapped while followed", swapWhileFollowed},
 }
 
 // leaves returns a follower that has seen "first" and then "second", and has lost the configuration

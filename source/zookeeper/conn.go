@@ -4,6 +4,7 @@ package zookeeper
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -257,11 +258,49 @@ func (c *conn) wait(ctx context.Context, longest time.Duration) error {
 
 // put replaces the text of a node, or creates it.
 func (c *conn) put(path string, text []byte, owned bool) error {
-	_, err := c.do(callSet, setRequest(path, text))
+	_, err := c.do(callSet, setRequest(path, text, anyVersion))
 	if errors.Is(err, codeNoNode) {
 		return c.create(path, text, owned)
 	}
 	return err
+}
+
+// swap replaces the text of a node whose text is old, or creates a node that is absent. It first waits
+// until this member has all that the leader has. It sets no watch, and keeps that of get.
+func (c *conn) swap(path string, old source.Document, text []byte, owned bool) (bool, error) {
+	if _, err := c.do(callSync, pathRequest(path)); err != nil {
+		return false, err
+	}
+	m, err := c.do(callGet, appendBool(pathRequest(path), false))
+	if errors.Is(err, codeNoNode) {
+		if old.Exists {
+			return false, nil
+		}
+		return replaced(c.create(path, text, owned))
+	}
+	if err != nil {
+		return false, err
+	}
+	now := m.bytes()
+	m.transaction()
+	version := m.version()
+	switch {
+	case m.bad:
+		return false, errNot
+	case !old.Exists || !bytes.Equal(now, old.Text):
+		return false, nil
+	}
+	_, err = c.do(callSet, setRequest(path, text, version))
+	return replaced(err)
+}
+
+// replaced reports whether a node was replaced or created, or whether err means that another program
+// has changed it first.
+func replaced(err error) (bool, error) {
+	if errors.Is(err, codeNoNode) || errors.Is(err, codeNodeExists) || errors.Is(err, codeBadVersion) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // create creates a node, and the parents that are absent.

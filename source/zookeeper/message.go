@@ -41,6 +41,7 @@ type code int32
 const (
 	codeNoNode     code = -101
 	codeNoAuth     code = -102
+	codeBadVersion code = -103
 	codeNodeExists code = -110
 	codeAuthFailed code = -115
 )
@@ -117,9 +118,11 @@ func pathRequest(path string) []byte { return appendText(nil, path) }
 
 func watchRequest(path string) []byte { return appendBool(pathRequest(path), true) }
 
-func setRequest(path string, text []byte) []byte {
-	const anyVersion = -1
-	return appendInt(appendText(pathRequest(path), text), anyVersion)
+// anyVersion makes a setRequest replace the text of a node of any version.
+const anyVersion int32 = -1
+
+func setRequest(path string, text []byte, version int32) []byte {
+	return appendInt(appendText(pathRequest(path), text), version)
 }
 
 // createRequest gives all rights to the user of the session if owned, and otherwise to everybody.
@@ -191,6 +194,13 @@ func (m *message) session() (timeout time.Duration, session int64) {
 func (m *message) transaction() int64 {
 	m.long() // the one that has created the node
 	return m.long()
+}
+
+// version reads how often the text of the node was changed. It follows the transaction.
+func (m *message) version() int32 {
+	m.long() // when the node was created
+	m.long() // when it was changed
+	return m.int()
 }
 
 // sizeOf returns the size that a message begins with.

@@ -125,8 +125,23 @@ func (n *node) Wait(ctx context.Context, d source.Document) error {
 }
 
 func (n *node) Put(ctx context.Context, text []byte) error {
-	err := n.use(ctx, func(c *conn) error { return c.put(n.path, text, n.credentials != nil) })
-	if size := len(setRequest(n.path, text)); errors.Is(err, errClosed) && size > largestByDefault {
+	return n.write(ctx, text, func(c *conn) error { return c.put(n.path, text, n.credentials != nil) })
+}
+
+// Swap uses the version of the node. A node that another program deletes and creates during a call
+// has the version of the old one, so Swap can replace it.
+func (n *node) Swap(ctx context.Context, old source.Document, text []byte) (swapped bool, err error) {
+	err = n.write(ctx, text, func(c *conn) error {
+		swapped, err = c.swap(n.path, old, text, n.credentials != nil)
+		return err
+	})
+	return swapped && err == nil, err
+}
+
+// write calls do, and explains why ZooKeeper has closed the connection.
+func (n *node) write(ctx context.Context, text []byte, do func(*conn) error) error {
+	err := n.use(ctx, do)
+	if size := len(setRequest(n.path, text, anyVersion)); errors.Is(err, errClosed) && size > largestByDefault {
 		return fmt.Errorf("%w: the request has %d bytes, and ZooKeeper allows %d unless its "+
 			"jute.maxbuffer is larger", err, size, largestByDefault)
 	}

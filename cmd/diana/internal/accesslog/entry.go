@@ -44,6 +44,12 @@ type Entry struct {
 	// Headers holds the request's headers, by Names.Headers; "" for those that the line lacks.
 	Headers []string
 
+	// The gateway remembers these of a request. No log has them.
+	Actors       map[string]string // as diana.Request.Actors; nil: unknown
+	Costs        map[string]int64  // as diana.Request.Costs
+	StatusAfter  int64             // microseconds from the end of the wait until the status was known; 0: unknown
+	SettledAfter int64             // the same for the cost of the answer
+
 	Own        bool // diana serve wrote the line
 	File, Line int  // File is the index in Reader.Files
 

@@ -71,6 +71,7 @@ func honest(path string) bool { return paths.Check(path) == nil }
 // onlyRefused counts a request that one configuration refuses and the other allows.
 func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *accesslog.Entry, r *diana.Request) {
 	c.onlyN[which]++
+	r.Actors = c.counts[which].actorsOf(e)
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
 		if !v.Refused() {

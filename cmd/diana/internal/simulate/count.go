@@ -76,7 +76,7 @@ func NewCount(c *config.Config, v config.Vocabulary) (*Count, error) {
 
 // evaluate evaluates an entry, whose request is r. The caller must call leave afterwards.
 func (c *Count) evaluate(e *accesslog.Entry, r diana.Request) (diana.Decision, error) {
-	r.Actors = c.actorsOf(e)
+	r.Actors, r.Costs = c.actorsOf(e), e.Costs
 	d, err := c.simulation.Take(e.Start, r)
 	if err != nil {
 		return d, err
@@ -110,12 +110,18 @@ func (c *Count) evaluate(e *accesslog.Entry, r diana.Request) (diana.Decision, e
 
 // leave ends a request.
 func (c *Count) leave(d *diana.Decision, e *accesslog.Entry) {
-	c.simulation.Leave(d, Response{Lasts: max(e.Duration, 0), Status: e.Status, Bytes: e.Bytes, Cost: e.Cost})
+	c.simulation.Leave(d, Response{
+		Lasts: max(e.Duration, 0), Status: e.Status, Bytes: e.Bytes, Cost: e.Cost,
+		StatusAfter: e.StatusAfter, SettledAfter: e.SettledAfter,
+	})
 }
 
 // actorsOf returns the actors that a line of diana serve names. The line does not name the source
 // of an account or a device, so actorsOf takes the first source of the configuration.
 func (c *Count) actorsOf(e *accesslog.Entry) map[string]string {
+	if e.Actors != nil {
+		return e.Actors
+	}
 	clear(c.actors)
 	if e.Account != "" {
 		c.actors[firstSource(c.config.Identity.Account, "account")] = e.Account

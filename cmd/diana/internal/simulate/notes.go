@@ -22,6 +22,7 @@ type seen struct {
 	headers  []bool // by names.Headers
 	first    int64  // time of the first entry
 	last     int64
+	actors   map[string]bool // that diana.Request.Actors has named
 	host     bool
 	query    bool
 	account  bool // some line of diana serve has it
@@ -40,7 +41,7 @@ type seen struct {
 }
 
 func newSeen(names *accesslog.Names) seen {
-	return seen{names: names, headers: make([]bool, len(names.Headers))}
+	return seen{names: names, headers: make([]bool, len(names.Headers)), actors: map[string]bool{}}
 }
 
 // look counts an entry, whose request is r.
@@ -51,6 +52,9 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	s.last = e.Start
 	for i, value := range e.Headers {
 		s.headers[i] = s.headers[i] || value != ""
+	}
+	for text, value := range e.Actors {
+		s.actors[text] = s.actors[text] || value != ""
 	}
 	s.host = s.host || r.HTTP.Host != ""
 	s.query = s.query || r.HTTP.URL.RawQuery != ""
@@ -122,6 +126,9 @@ func rulesOf(c *config.Config) (all []rule.Rule) {
 
 // has reports whether any request of the logs had what an actor is found by.
 func (s *seen) has(a rule.Actor) bool {
+	if s.actors[a.String()] {
+		return true
+	}
 	header := a.Name
 	switch a.Kind {
 	case "query":

@@ -82,6 +82,9 @@ type Response struct {
 	Status int   // 0: unknown
 	Bytes  int64 // accesslog.Unknown: unknown
 	Cost   int64 // what the response says it has cost; accesslog.Unknown: unknown
+
+	// When the status and the cost were known, in microseconds; 0: at the end.
+	StatusAfter, SettledAfter int64
 }
 
 // Leave ends a request with a response.
@@ -95,22 +98,58 @@ func (s *Simulation) Leave(d *diana.Decision, r Response) {
 		s.endFirst()
 		s.early++
 	}
-	heap.Push(&s.inside, stay{until, *d, r})
+	began := until - r.Lasts
+	heap.Push(&s.inside, stay{r.next(began, until), began, until, *d, r})
 }
 
 func (s *Simulation) endFirst() {
 	first := heap.Pop(&s.inside).(stay)
-	if end := time.UnixMicro(first.until); end.After(s.now) {
-		s.now = end // the moment of what the response costs
+	if now := time.UnixMicro(first.until); now.After(s.now) {
+		s.now = now // the moment of what the response costs
 	}
-	first.response.end(&first.decision)
+	r := &first.response
+	switch {
+	case r.StatusAfter > 0 && first.until == first.began+r.StatusAfter:
+		r.setStatus(&first.decision)
+		r.StatusAfter = 0
+	case r.SettledAfter > 0 && first.until == first.began+r.SettledAfter:
+		r.settle(&first.decision)
+		r.SettledAfter = 0
+	default:
+		r.end(&first.decision)
+		return
+	}
+	first.until = r.next(first.began, first.end)
+	heap.Push(&s.inside, first)
 }
 
-// end ends a request.
+// next returns when the next part of a response comes. began is when the wait of its request ended.
+func (r *Response) next(began, end int64) int64 {
+	next := end
+	for _, after := range [...]int64{r.StatusAfter, r.SettledAfter} {
+		if at := began + after; after > 0 && at < next {
+			next = at
+		}
+	}
+	return next
+}
+
+// end ends a request. Parts of the response that are not known yet come first.
 func (r *Response) end(d *diana.Decision) {
+	r.setStatus(d)
+	r.settle(d)
+	d.Done()
+}
+
+// setStatus tells the status. Telling it twice does nothing.
+func (r *Response) setStatus(d *diana.Decision) {
 	if r.Status != 0 {
 		d.SetStatus(r.Status)
 	}
+}
+
+// settle tells the cost. Telling it twice does nothing.
+func (r *Response) settle(d *diana.Decision) {
 	for i := range d.Verdicts {
 		if of := d.Verdicts[i].Rule; of.Cost.Answer != "" {
 			if n := r.cost(of.Cost.Answer); n != accesslog.Unknown {
@@ -118,7 +157,6 @@ func (r *Response) end(d *diana.Decision) {
 			}
 		}
 	}
-	d.Done()
 }
 
 // cost returns the cost of a response, or accesslog.Unknown. answer is that of a rule.Cost.
@@ -153,7 +191,9 @@ const mostInside = 1 << 16
 
 // stay is a request in flight.
 type stay struct {
-	until    int64
+	until    int64 // when its next part comes
+	began    int64
+	end      int64
 	decision diana.Decision
 	response Response
 }

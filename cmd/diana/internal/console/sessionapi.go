@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	sessionPath = "/api/v1/session"
+	cookieName  = "diana_session"
+	csrfField   = "X-Diana-Csrf"
+)
+
+// Register adds the routes of sessions.
+func (a *Access) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET "+sessionPath, a.showSession)
+	mux.HandleFunc("POST "+sessionPath, a.beginSession)
+	mux.HandleFunc("DELETE "+sessionPath, a.endSession)
+}
+
+// sessionState answers GET /api/v1/session.
+type sessionState struct {
+	Mode     string `json:"mode"` // read or write
+	CSRF     string `json:"csrf"` // "" if the client can change nothing
+	TokenSet bool   `json:"token_set"`
+	MayRead  bool   `json:"may_read"` // false: the client needs a session first
+	Session  bool   `json:"session"`  // the client has one
+}
+
+func (a *Access) showSession(w http.ResponseWriter, r *http.Request) {
+	state := sessionState{Mode: "read", TokenSet: a.options.Token != nil, MayRead: a.MayRead(r)}
+	s, err := a.session(r)
+	if err != nil {
+		a.unreadable(w, err)
+		return
+	}
+	if s != nil {
+		state.Session = true
+		if state.CSRF = s.csrf; s.csrf != "" {
+			state.Mode = "write"
+		}
+	}
+	answer(w, state)
+}
+
+// beginRequest is the body of POST /api/v1/session.
+type beginRequest struct {
+	Token string `json:"token"`
+	Mode  string `json:"mode"` // read, or write, which "" means
+}
+
+// begun is the answer.
+type begun struct {
+	CSRF  string    `json:"csrf"`
+	Until time.Time `json:"until"`
+}
+
+func (a *Access) beginSession(w http.ResponseWriter, r *http.Request) {
+	request, err := readBegin(r.Body)
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
+		return
+	}
+	if err != nil {
+		Problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if !a.knows(w, r, request.Token) {
+		return
+	}
+	if old, err := r.Cookie(cookieName); err == nil {
+		a.sessions.end(old.Value)
+	}
+	s := a.sessions.begin(request.Token, request.Mode != "read")
+	http.SetCookie(w, cookie(r, s.id, int(sessionLasts/time.Second)))
+	a.options.Logger.Info("session", "action", "begin", "from", r.RemoteAddr, "writes", s.csrf != "")
+	answer(w, begun{s.csrf, s.until.UTC().Truncate(time.Second)})
+}
+
+// readBegin reads the body of POST /api/v1/session.
+func readBegin(body io.Reader) (b beginRequest, err error) {
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	if err = decoder.Decode(&b); err == nil {
+		if _, more := decoder.Token(); more != io.EOF || b.Token == "" || b.Mode != "" && b.Mode != "read" && b.Mode != "write" {
+			err = errors.New("found another text")
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf(`expected {"token": "TOKEN"}, optionally with "mode": "read" or "write": %w`, err)
+	}
+	return b, err
+}
+
+func (a *Access) endSession(w http.ResponseWriter, r *http.Request) {
+	if c, err := r.Cookie(cookieName); err == nil {
+		a.sessions.end(c.Value)
+		a.options.Logger.Info("session", "action", "end", "from", r.RemoteAddr)
+	}
+	http.SetCookie(w, cookie(r, "", -1))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// session returns the session of a request, or nil. It returns an error if the token cannot be read.
+func (a *Access) session(r *http.Request) (*session, error) {
+	id := ""
+	for _, c := range r.CookiesNamed(cookieName) {
+		id = c.Value
+	}
+	if id == "" || a.options.Token == nil {
+		return nil, nil
+	}
+	token, err := a.options.Token()
+	if err != nil {
+		return nil, err
+	}
+	return a.sessions.find(id, token), nil
+}
+
+// cookie returns the cookie of a session. No script can read it, and no request that another site causes has
+// it.
+func cookie(r *http.Request, value string, seconds int) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName, Value: value, Path: "/", MaxAge: seconds,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+	}
+}
+
+// answer answers with JSON.
+func answer(w http.ResponseWriter, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(body) // a client that has disconnected needs no answer
+}
+
+// Problem answers with a problem of RFC 9457.
+func Problem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail})
+}

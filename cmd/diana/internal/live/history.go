@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+
+package live
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+const (
+	seconds = 600     // of the history of all rules together
+	tens    = 60      // spans of ten seconds of the history of a rule
+	minutes = 24 * 60 // of the totals of this gateway
+)
+
+// counts are decisions by their kind.
+type counts struct{ allowed, refused, shadow, delayed int64 }
+
+func (c counts) plus(d counts) counts {
+	return counts{c.allowed + d.allowed, c.refused + d.refused, c.shadow + d.shadow, c.delayed + d.delayed}
+}
+
+// since returns how many decisions were made since earlier. A count that is smaller than it was has started from 0 again.
+func (c counts) since(earlier counts) counts {
+	if c.allowed < earlier.allowed || c.refused < earlier.refused || c.shadow < earlier.shadow || c.delayed < earlier.delayed {
+		return c
+	}
+	return counts{c.allowed - earlier.allowed, c.refused - earlier.refused, c.shadow - earlier.shadow, c.delayed - earlier.delayed}
+}
+
+// history has what was decided in each second. The zero value is empty.
+type history struct {
+	bySecond [seconds]counts // by the second since 1970, modulo seconds
+	byMinute [minutes]counts // the same
+	second   int64           // the latest one, since 1970
+	minute   int64
+	took     float64 // seconds between the latest two samples
+	at       time.Time
+
+	rules   map[string]*ruleHistory
+	order   []*ruleHistory // of the latest sample, in the order of the configuration
+	samples int64
+}
+
+// ruleHistory is the history of one rule.
+type ruleHistory struct {
+	name   string
+	total  counts
+	latest counts // between the latest two samples
+	sample int64  // the latest sample that had the rule
+
+	refusedByTen []uint32 // refused, in shadow mode too, by the ten seconds since 1970, modulo tens; nil: none for ten minutes
+	ten          int64    // the latest one
+}
+
+// begin begins a sample.
+func (h *history) begin(now time.Time) {
+	if h.rules == nil {
+		h.rules = map[string]*ruleHistory{}
+	}
+	h.took = 0
+	if !h.at.IsZero() {
+		h.took = now.Sub(h.at).Seconds()
+	}
+	h.at = now
+	second := now.Unix()
+	if second < h.second || h.second == 0 { // the clock was set back
+		h.second, h.minute = second-1, second/60-1
+	}
+	for n := max(h.second+1, second-seconds+1); n <= second; n++ {
+		h.bySecond[n%seconds] = counts{}
+	}
+	for n := max(h.minute+1, second/60-minutes+1); n <= second/60; n++ {
+		h.byMinute[n%minutes] = counts{}
+	}
+	h.second, h.minute = second, second/60
+	h.order = h.order[:0]
+	h.samples++
+}
+
+// count takes the counts of a rule since the program started.
+func (h *history) count(name string, total counts) {
+	r := h.rules[name]
+	if r == nil {
+		r = &ruleHistory{name: name}
+		h.rules[name] = r
+	}
+	r.latest, r.total, r.sample = total.since(r.total), total, h.samples
+	h.order = append(h.order, r)
+	h.bySecond[h.second%seconds] = h.bySecond[h.second%seconds].plus(r.latest)
+	h.byMinute[h.minute%minutes] = h.byMinute[h.minute%minutes].plus(r.latest)
+	r.refuse(h.second/10, r.latest.refused+r.latest.shadow)
+}
+
+// refuse adds n refusals to ten seconds.
+func (r *ruleHistory) refuse(ten, n int64) {
+	if n == 0 && r.refusedByTen == nil {
+		return
+	}
+	if r.refusedByTen == nil || ten < r.ten || ten-r.ten >= tens {
+		if r.refusedByTen = nil; n == 0 {
+			return
+		}
+		r.refusedByTen, r.ten = make([]uint32, tens), ten
+	}
+	for ; r.ten < ten; r.ten++ {
+		r.refusedByTen[(r.ten+1)%tens] = 0
+	}
+	sum := int64(r.refusedByTen[ten%tens]) + n
+	r.refusedByTen[ten%tens] = uint32(min(sum, math.MaxUint32))
+}
+
+// end ends a sample. It keeps the totals of rules that are gone, because a later configuration can have them
+// again with the counts that they had. It keeps about as many of them as there are rules.
+func (h *history) end() {
+	if len(h.rules) <= 2*len(h.order)+1000 {
+		return
+	}
+	for name, r := range h.rules {
+		if r.sample != h.samples {
+			delete(h.rules, name)
+		}
+	}
+}
+
+// perSecond returns a count of the latest sample as a rate.
+func (h *history) perSecond(n int64) float64 {
+	if h.took <= 0 {
+		return 0
+	}
+	return math.Round(float64(n)/h.took*10) / 10
+}
+
+// byTen returns the refusals of a rule, the oldest first.
+func (h *history) byTen(r *ruleHistory) []uint32 {
+	list := make([]uint32, tens)
+	now := h.second / 10
+	for i := range list {
+		at := now - tens + 1 + int64(i)
+		if r.refusedByTen != nil && at <= r.ten && at > r.ten-tens {
+			list[i] = r.refusedByTen[at%tens]
+		}
+	}
+	return list
+}
+
+// busiest returns the rules of the latest sample that keep accepts, the one that refuses most first.
+func (h *history) busiest(keep func(*ruleHistory) bool) []*ruleHistory {
+	var list []*ruleHistory
+	for _, r := range h.order {
+		if keep(r) {
+			list = append(list, r)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *ruleHistory) int {
+		return cmp.Or(
+			cmp.Compare(b.latest.refused+b.latest.shadow, a.latest.refused+a.latest.shadow),
+			cmp.Compare(b.total.refused+b.total.shadow, a.total.refused+a.total.shadow),
+			cmp.Compare(b.latest.allowed, a.latest.allowed),
+		)
+	})
+	return list
+}
+
+// refusing returns the rules that have refused requests, the one with most refusals first.
+func (h *history) refusing() []*ruleHistory {
+	var list []*ruleHistory
+	for _, r := range h.order {
+		if r.total.refused+r.total.shadow > 0 {
+			list = append(list, r)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *ruleHistory) int {
+		return cmp.Compare(b.total.refused+b.total.shadow, a.total.refused+a.total.shadow)
+	})
+	return list
+}

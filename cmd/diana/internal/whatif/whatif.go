@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+
+// Package whatif evaluates a proposed configuration. It reports whether the configuration is valid, and how
+// it differs from the one in force. It also replays the latest requests under both.
+package whatif
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/recent"
+	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
+	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/config/diff"
+)
+
+// Options configure a WhatIf. Ring may be nil.
+type Options struct {
+	Ring       *recent.Ring // nil: the gateway remembers no request
+	Vocabulary config.Vocabulary
+	Config     func() *config.Config // in force
+	Status     func() diana.Status
+	Rejected   func() map[string]int64    // of the limiter
+	Accept     func(*config.Config) error // of the limiter; may be nil
+	Longest    time.Duration              // of a replay; 0: 10 s
+}
+
+// WhatIf evaluates proposed configurations. It is safe for concurrent use, and evaluates one at a time.
+type WhatIf struct {
+	options Options
+	running sync.Mutex // held during a replay
+	parsing sync.Mutex // held while a text is parsed
+}
+
+// New returns a WhatIf.
+func New(o Options) *WhatIf {
+	o.Longest = cmp.Or(o.Longest, longest)
+	return &WhatIf{options: o}
+}
+
+// Register adds the routes of the API to mux.
+func (w *WhatIf) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/v1/recent", func(out http.ResponseWriter, _ *http.Request) {
+		answer(out, w.options.Ring.Status())
+	})
+	mux.HandleFunc("POST /api/v1/validate", w.validate)
+	mux.HandleFunc("POST /api/v1/whatif", w.whatIf)
+}
+
+// Result is what POST /api/v1/whatif answers.
+type Result struct {
+	Diff   []string         `json:"diff"`
+	Report *simulate.Report `json:"report"` // of the configuration in force, against the proposed one
+	Notes  []string         `json:"notes"`  // what the report cannot know
+}
+
+// errors of Compute.
+var (
+	errBusy = errors.New("another what-if is running, try again when it has ended")
+	errNone = errors.New("this gateway remembers no request, expected --recent with a number above 0")
+)
+
+// unfinished is the error of a replay that took too long.
+type unfinished struct{ done, of int }
+
+func (u unfinished) Error() string {
+	return fmt.Sprintf("the replay took too long, and came to request %d of %d", u.done, u.of)
+}
+
+const (
+	longest = 10 * time.Second
+
+	// A replay works for so long and then pauses, so that requests find a free processor.
+	work  = time.Millisecond
+	pause = time.Millisecond / 2
+)
+
+// Compute evaluates a proposed configuration on the latest requests.
+func (w *WhatIf) Compute(ctx context.Context, proposed *config.Config) (*Result, error) {
+	if w.options.Ring == nil {
+		return nil, errNone
+	}
+	if !w.running.TryLock() {
+		return nil, errBusy
+	}
+	defer w.running.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, w.options.Longest)
+	defer cancel()
+	now := w.options.Config()
+	r, err := w.newReplay(now, proposed)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.run(ctx); err != nil {
+		return nil, err
+	}
+	result := &Result{Diff: append([]string{}, diff.Configs(now, proposed)...), Notes: w.notes(r, now, proposed)}
+	result.Report = r.comparison.Report([]accesslog.File{{Name: "the latest requests", Lines: r.requests.Len(), Requests: r.requests.Len()}})
+	return result, nil
+}
+
+// replay is the replay of the latest requests under two configurations.
+type replay struct {
+	requests   *recent.Snapshot
+	comparison *simulate.Comparison
+	compared   int // decisions of the gateway by the configuration in force
+	same       int // of those, how many the replay makes too
+	inForce    *config.Config
+	since      int64 // the last change of the configuration
+}
+
+func (w *WhatIf) newReplay(now, proposed *config.Config) (*replay, error) {
+	r := &replay{requests: w.options.Ring.Snapshot(), inForce: now}
+	r.requests.Label(w.options.Ring, proposed)
+	first, err := simulate.NewCount(now, w.options.Vocabulary)
+	if err != nil {
+		return nil, err
+	}
+	second, err := simulate.NewCount(proposed, w.options.Vocabulary)
+	if err != nil {
+		return nil, err
+	}
+	r.comparison = simulate.NewComparison(r.requests.Names(), first, second)
+	for _, e := range r.requests.Events {
+		if e.Kind == recent.Changed {
+			r.since = e.At
+		}
+	}
+	return r, nil
+}
+
+// run evaluates the requests. It pauses now and then, because requests of now go first.
+func (r *replay) run(ctx context.Context) error {
+	began := time.Now()
+	for i := range r.requests.Len() {
+		if i%64 == 0 && (i == 0 || time.Since(began) > work) {
+			select {
+			case <-ctx.Done():
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					return unfinished{i, r.requests.Len()}
+				}
+				return ctx.Err()
+			case <-time.After(pause):
+			}
+			began = time.Now()
+		}
+		e := r.requests.Entry(i)
+		outcomes, err := r.comparison.Play(e)
+		if err != nil {
+			return err
+		}
+		if r.requests.Config(i) == r.inForce && outcomes[0].Evaluated {
+			if r.compared++; outcomes[0].Allowed == r.requests.Allowed(i) {
+				r.same++
+			}
+		}
+	}
+	return nil
+}

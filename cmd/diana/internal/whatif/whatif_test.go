@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+
+package whatif
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/recent"
+	"github.com/diana-limiter/diana/config"
+)
+
+// newWhatIf returns a WhatIf after so many requests to a limiter.
+func newWhatIf(t *testing.T, yaml string, requests int, longest time.Duration) (*WhatIf, *diana.Limiter) {
+	t.Helper()
+	c, err := config.Parse("test.yaml", []byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l *diana.Limiter
+	o := Options{
+		Vocabulary: config.DefaultVocabulary(), Config: func() *config.Config { return l.Config() }, Longest: longest,
+		Status: func() diana.Status { return l.Status() }, Rejected: func() map[string]int64 { return l.Rejected() },
+	}
+	o.Ring = recent.New(recent.Options{Requests: 500, Vocabulary: o.Vocabulary, Config: o.Config})
+	l, err = diana.Options{
+		OnDecision: func(d *diana.Decision) { o.Ring.Ended(o.Ring.Decided(d), d, 200, 1) }, OnDone: func(*diana.Decision) {},
+		Logger: slog.New(slog.DiscardHandler),
+	}.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	for i := range requests {
+		d, err := l.Take(t.Context(), diana.Request{Method: "GET", Path: fmt.Sprint("/", i), Actors: map[string]string{"ip": "192.0.2.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Done()
+	}
+	return New(o), l
+}
+
+func post(w *WhatIf, path, body string) *httptest.ResponseRecorder {
+	mux := http.NewServeMux()
+	w.Register(mux)
+	out := httptest.NewRecorder()
+	mux.ServeHTTP(out, httptest.NewRequest("POST", path, strings.NewReader(body)))
+	return out
+}
+
+const (
+	limits  = "limits: [{url: /, rules: [{name: each, actor: ip, unit: day, rpu: %d}]}]"
+	change  = `{"text": "limits: [{url: /, rules: [{name: each, actor: ip, unit: day, rpu: 1}]}]"}`
+	remote  = "remote: {url: 'file:///nowhere/limits.yaml'}\n"
+	metrics = `{"text": "max_keys: 5\nremote: {url: 'file:///nowhere/limits.yaml'}"}`
+)
+
+// One replay runs at a time, and it is bounded in time.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	w, _ := newWhatIf(t, fmt.Sprintf(limits, 5), 300, 0)
+	w.running.Lock()
+	if got := post(w, "/api/v1/whatif", change); got.Code != 429 {
+		t.Errorf("beside another one: %d %s", got.Code, got.Body)
+	}
+	w.running.Unlock()
+	if got := post(w, "/api/v1/whatif", change); got.Code != 200 {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
+	w, _ = newWhatIf(t, fmt.Sprintf(limits, 5), 300, time.Nanosecond)
+	if got := post(w, "/api/v1/whatif", change); got.Code != 503 || !strings.Contains(got.Body.String(), "request 0 of 300") {
+		t.Errorf("without time: %d %s", got.Code, got.Body)
+	}
+}
+
+// Behind a remote configuration a document has limits alone, or is a whole configuration.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	w, _ := newWhatIf(t, remote+fmt.Sprintf(limits, 5), 10, 0)
+	if got := post(w, "/api/v1/whatif", change); got.Code != 200 || !strings.Contains(got.Body.String(), `"diff":["rule \"each\": rpu 5 → 1"]`) {
+		t.Errorf("a document: %d %.200s", got.Code, got.Body)
+	}
+	if got := post(w, "/api/v1/whatif", metrics); got.Code != 200 || !strings.Contains(got.Body.String(), `"diff":["max_keys 1000000 → 5"]`) {
+		t.Errorf("a whole configuration: %d %.200s", got.Code, got.Body)
+	}
+	w, _ = newWhatIf(t, fmt.Sprintf(limits, 5), 10, 0)
+	w.options.Accept = func(*config.Config) error { return config.Errors{{Line: 3, Column: 4, Message: "no"}} }
+	if got := post(w, "/api/v1/validate", change); !strings.Contains(got.Body.String(), `{"valid":false,"errors":[{"line":3,"column":4,"message":"no"}]`) {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
+}
+
+// The notes say what the replay cannot know.
+func TestNotes(t *testing.T) {
+	t.Parallel()
+	w, l := newWhatIf(t, fmt.Sprintf(limits, 5), 501, 0)
+	w.options.Ring.Note(recent.Reset)
+	next, err := config.Parse("next.yaml", []byte(strings.Replace(fmt.Sprintf(limits, 9), "name: each", "name: each, scope: global, on_error: local", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Update(next); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		d, err := l.Take(t.Context(), diana.Request{Method: "GET", Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Done()
+	}
+	_, _ = l.Take(t.Context(), diana.Request{Path: "/%zz/%2e%2e%2f\x00"})
+	result, err := w.Compute(t.Context(), next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"of the gateway's 3 decisions", "are not remembered", "hashes", "reset 1 times", "has changed 1 times",
+		"as by one gateway", "without Redis", "rejected before any rule", "has no response", "may come again",
+	} {
+		if !slices.ContainsFunc(result.Notes, func(note string) bool { return strings.Contains(note, want) }) {
+			t.Errorf("no note says %q: %q", want, result.Notes)
+		}
+	}
+}

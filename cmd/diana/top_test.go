@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/live"
+	"github.com/diana-limiter/diana/internal/testproc"
+)
+
+const topRules = `
+- {url: /a, rules: [{name: by key, actor: "header:X-Key", rpu: 1, unit: hour, algo: W}]}
+- {url: /b, rules: [{name: all, rpu: 2, unit: hour, algo: W}]}
+`
+
+// ask sends n requests with a key.
+func askKey(t *testing.T, url, key string, n int) {
+	t.Helper()
+	for range n {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Key", key)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+	}
+}
+
+// A client that follows the gateway sees each decision once, the most refused actor first, and changes of the
+// configuration. The stream ends when the gateway stops.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "limits:\n"+topRules, newSite(t, nil).upstream.URL)
+	answer, err := http.Get(g.admin + "/api/v1/live/stream?rules=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	askKey(t, g.url+"/a", "ann", 30)
+	askKey(t, g.url+"/a", "<b>bob</b>", 11)
+	askKey(t, g.url+"/b", "", 12)
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	var s live.Snapshot
+	for lines.Scan() {
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
+		if !ok {
+			continue
+		}
+		s = live.Snapshot{}
+		if err := json.Unmarshal(data, &s); err != nil {
+			t.Fatalf("%.200s: %v", data, err)
+		}
+		refused := int64(0)
+		for _, n := range s.Total.Refused {
+			refused += n
+		}
+		if refused >= 49 {
+			if refused != 29+10+10 {
+				t.Errorf("%d refused, want 49", refused)
+			}
+			break
+		}
+	}
+	if len(s.TopRefused) != 3 || s.TopRefused[0].Actor != "header:X-Key=3:ann;" || s.TopRefused[0].Count != 29 || !s.TopRefused[0].Exact {
+		t.Errorf("most refused: %+v", s.TopRefused)
+	}
+	if len(s.Rules) != 1 || s.RulesTotal != 2 || s.Rules[0].Name != "by key" || s.Rules[0].Refused != 39 || s.Rules[0].Allowed != 2 {
+		t.Errorf("rules: %+v of %d", s.Rules, s.RulesTotal)
+	}
+	if s.Gateway.MaxKeys == 0 || s.Gateway.Keys != 3 || s.Gateway.Memory < 1<<20 || len(s.Events) != 1 || s.Events[0].Kind != "start" {
+		t.Errorf("%+v, events %+v", s.Gateway, s.Events)
+	}
+	g.reload(t, "limits:\n"+strings.Replace(topRules, "rpu: 2", "rpu: 3", 1))
+	if !testproc.Becomes(func() bool {
+		var now live.Snapshot
+		_ = json.Unmarshal(g.tell(t, "/api/v1/live?q=ALL&rules=5"), &now)
+		return len(now.Events) == 2 && now.Events[0].Kind == "config" && strings.Contains(now.Events[0].Text, "2") &&
+			now.RulesTotal == 1 && now.Rules[0].Limit == 3
+	}) {
+		t.Errorf("after a reload: %s", g.tell(t, "/api/v1/live?q=all&rules=5"))
+	}
+	var out, errs bytes.Buffer
+	if status := run(t.Context(), []string{"top", "--admin", g.admin}, &out, &errs); status != statusGood || errs.Len() > 0 || !strings.Contains(out.String(), "header:X-Key=3:ann;") {
+		t.Errorf("top: %d %s%s", status, out.String(), errs.String())
+	}
+	g.stop(t)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for lines.Scan() {
+		}
+	}()
+	select {
+	case <-ended:
+	case <-time.After(testproc.Patience):
+		t.Error("the stream goes on after the gateway has stopped")
+	}
+}
+
+// The table neutralises what clients choose, and fits the terminal.
+func TestTopTable(t *testing.T) {
+	t.Parallel()
+	s := &live.Snapshot{TopRefused: []live.Refused{{Rule: "r", Actor: "\x1b]0;x\x07", Count: 3}, {Rule: "r2", Count: 2, Exact: true}}}
+	for i := range 40 {
+		s.Rules = append(s.Rules, live.Rule{Name: fmt.Sprint("rule ", i, strings.Repeat("x", 100)), Limit: 5, UnitSeconds: 60})
+	}
+	text := topTable(s, 24)
+	if strings.Contains(text, "\x1b") || !strings.Contains(text, `"\x1b]0;x\a"`) || !strings.Contains(text, "~3") {
+		t.Errorf("%q", text)
+	}
+	lines := strings.Split(strings.TrimRight(fitted(text, 30, 10), "\n"), "\n")
+	for _, line := range lines {
+		if len([]rune(line)) > 30 {
+			t.Errorf("%q is wider than 30", line)
+		}
+	}
+	if len(lines) != 9 {
+		t.Errorf("%d lines, want 9", len(lines))
+	}
+}
