@@ -102,7 +102,7 @@ func (c *topCommand) ask(ctx context.Context, token string, rules int) (*live.Sn
 		}
 		return nil, fmt.Errorf("%s: %w", c.Admin.Redacted(), err)
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, mostSnapshot))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Admin.Redacted(), err)
@@ -138,9 +138,9 @@ func topTable(s *live.Snapshot, height int) string {
 		legible(s.Gateway.Source), legible(s.Gateway.ConfigVersion), s.Gateway.Gateways, s.Gateway.Keys, s.Gateway.MaxKeys)
 	fmt.Fprintf(&b, "a second: %d allowed, %d refused, %d delayed, %d shadow\n\n",
 		last(s.Total.Allowed), last(s.Total.Refused), last(s.Total.Delayed), last(s.Total.Shadow))
-	columns := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	var rows bytes.Buffer
 	if len(s.TopRefused) > 0 {
-		fmt.Fprintln(columns, "MOST REFUSED\tRULE\tREFUSED\tA SECOND")
+		rows.WriteString("MOST REFUSED\tRULE\tREFUSED\tA SECOND\n")
 	}
 	for i, r := range s.TopRefused {
 		if height > 0 && i >= max(height/3, 1) {
@@ -154,22 +154,29 @@ func topTable(s *live.Snapshot, height int) string {
 		if actor == "" {
 			actor = "all"
 		}
-		fmt.Fprintf(columns, "%s\t%s\t%s%d\t%.1f\n", actor, legible(r.Rule), about, r.Count, r.PerSecond)
+		fmt.Fprintf(&rows, "%s\t%s\t%s%d\t%.1f\n", actor, legible(r.Rule), about, r.Count, r.PerSecond)
 	}
-	_ = columns.Flush() // a Buffer never fails
+	writeColumns(&b, &rows)
 	b.WriteString("\n")
-	fmt.Fprintln(columns, "RULE\tLIMIT\tALGO\tALLOWED/S\tREFUSED/S\tALLOWED\tREFUSED")
+	rows.WriteString("RULE\tLIMIT\tALGO\tALLOWED/S\tREFUSED/S\tALLOWED\tREFUSED\n")
 	for i := range s.Rules {
 		r := &s.Rules[i]
 		limit := fmt.Sprint(r.Limit)
 		if r.UnitSeconds > 0 {
 			limit += "/" + (time.Duration(r.UnitSeconds * float64(time.Second))).String()
 		}
-		fmt.Fprintf(columns, "%s\t%s\t%s\t%.1f\t%.1f\t%d\t%d\n", legible(r.Name), limit, r.Algorithm, r.AllowedPerSecond,
+		fmt.Fprintf(&rows, "%s\t%s\t%s\t%.1f\t%.1f\t%d\t%d\n", legible(r.Name), limit, r.Algorithm, r.AllowedPerSecond,
 			r.RefusedPerSecond+r.ShadowPerSecond, r.Allowed, r.Refused)
 	}
-	_ = columns.Flush()
+	writeColumns(&b, &rows)
 	return b.String()
+}
+
+// writeColumns empties rows, whose cells end with tabs, into columns of b.
+func writeColumns(b, rows *bytes.Buffer) {
+	columns := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	_, _ = rows.WriteTo(columns) // a Buffer never fails
+	_ = columns.Flush()
 }
 
 // fitted cuts a text to the size of a terminal.

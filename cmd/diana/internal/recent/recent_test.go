@@ -54,7 +54,7 @@ func newGateway(t *testing.T, o Options, yaml string) *gateway {
 }
 
 // send sends a request through the limiter.
-func (g *gateway) send(target, remote string, header ...string) int {
+func (g *gateway) send(target, remote string, header ...string) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.URL.Path, r.URL.RawQuery, _ = strings.Cut(target, "?")
 	r.RemoteAddr = remote
@@ -62,9 +62,8 @@ func (g *gateway) send(target, remote string, header ...string) int {
 		name, value, _ := strings.Cut(field, ": ")
 		r.Header.Add(name, value)
 	}
-	w := httptest.NewRecorder()
-	g.limiter.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })).ServeHTTP(w, r)
-	return w.Code
+	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	g.limiter.Handler(next).ServeHTTP(httptest.NewRecorder(), r)
 }
 
 const named = `
