@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 	"unicode"
@@ -103,6 +104,23 @@ func (s Secret) String() string {
 		return *s.text
 	}
 	return "(hidden)"
+}
+
+// isWrittenOut reports whether the configuration has the secret itself.
+func (s Secret) isWrittenOut() bool { return s.text != nil && s.String() != *s.text }
+
+// WritesSecret reports whether the text of the configuration has a secret itself, and not only its place: a
+// password, a token, or a URL with a user or a query. Such a text must not be shown.
+func (c *Config) WritesSecret() bool {
+	inURL := func(text string) bool {
+		u, err := url.Parse(text)
+		return err != nil || u.User != nil || u.RawQuery != ""
+	}
+	if r := c.Redis; r != nil && (inURL(r.URL) || r.Password.isWrittenOut() || r.Sentinel != nil && r.Sentinel.Password.isWrittenOut()) {
+		return true
+	}
+	r := c.Remote
+	return r != nil && (inURL(r.URL) || r.Password.isWrittenOut() || r.Token.isWrittenOut())
 }
 
 // GoString is String for %#v.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -216,6 +217,28 @@ func TestPushRefusals(t *testing.T) {
 	}
 	if _ = r.Body.Close(); r.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a push without the token is answered with %s", r.Status)
+	}
+}
+
+// Everybody who reaches the listener may read, so a file with a secret in it is not shown.
+func TestSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	for _, settings := range []string{
+		"redis: {url: 'redis://127.0.0.1:1', password: hidden-one}\n",
+		"redis: {url: 'redis://:hidden-one@127.0.0.1:1'}\n",
+		"redis: {sentinel: {master: m, addresses: ['127.0.0.1:1'], password: hidden-one}}\n",
+	} {
+		g := &operated{serve(t, settings+"limits: [{url: /, rules: [{name: file, rpu: 7}]}]\n", newSite(t, nil).upstream.URL)}
+		_, shown := g.call(t, "GET", "/api/v1/config", nil)
+		if text := fmt.Sprint(shown); strings.Contains(text, "hidden-one") || shown["text"] != "" || !strings.Contains(text, "has a secret") {
+			t.Errorf("%s: found %v", settings, shown)
+		}
+		if err := os.WriteFile(g.file, []byte(settings+"limits: ["), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, shown := g.call(t, "GET", "/api/v1/config", nil); shown["text"] != "" || !strings.Contains(fmt.Sprint(shown), "not valid") {
+			t.Errorf("%s, not valid: found %v", settings, shown)
+		}
 	}
 }
 

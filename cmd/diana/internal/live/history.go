@@ -13,6 +13,8 @@ const (
 	seconds = 600     // of the history of all rules together
 	tens    = 60      // spans of ten seconds of the history of a rule
 	minutes = 24 * 60 // of the totals of this gateway
+
+	longestStep = 60 // seconds by which the clock can go back while the latest second lasts
 )
 
 // counts are decisions by their kind.
@@ -66,8 +68,14 @@ func (h *history) begin(now time.Time) {
 	}
 	h.at = now
 	second := now.Unix()
-	if second < h.second || h.second == 0 { // the clock was set back
+	switch {
+	case h.second == 0:
 		h.second, h.minute = second-1, second/60-1
+	case second < h.second-longestStep: // the clock was set back: what is known is of a time to come
+		h.bySecond, h.byMinute = [seconds]counts{}, [minutes]counts{}
+		h.second, h.minute = second-1, second/60-1
+	case second < h.second:
+		second = h.second
 	}
 	for n := max(h.second+1, second-seconds+1); n <= second; n++ {
 		h.bySecond[n%seconds] = counts{}

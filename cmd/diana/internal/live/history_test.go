@@ -98,6 +98,26 @@ func TestHistoryAgainstModel(t *testing.T) {
 	}
 }
 
+// A clock that is set back loses no decision, unless it is set back by far.
+func TestHistoryWhenTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	var h history
+	h.sampleAt(0, "r", counts{100, 0, 0, 0})
+	h.sampleAt(5, "r", counts{1000, 0, 0, 0})
+	h.sampleAt(4, "r", counts{1100, 0, 0, 0})
+	h.sampleAt(6, "r", counts{1101, 0, 0, 0})
+	if got := sum(h.totals().Allowed); got != 1101 {
+		t.Errorf("%d in the seconds, want 1,101", got)
+	}
+	if list := h.minutesSince(); len(list) != 1 || list[0].Allowed != 1101 {
+		t.Errorf("%+v, want 1,101 in one minute", list)
+	}
+	h.sampleAt(-3600, "r", counts{1111, 0, 0, 0})
+	if got := sum(h.totals().Allowed); got != 10 {
+		t.Errorf("%d an hour before, want 10", got)
+	}
+}
+
 // Rules that are gone are forgotten.
 func TestHistoryForgetsRules(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,10 @@ import (
 // mostRefused is how many of the most refused actors are shown.
 const mostRefused = 20
 
+// longestRate is the longest time in seconds between two looks that a rate is computed of. An older look says nothing
+// about now.
+const longestRate = 10
+
 // Refused is an actor that a rule refuses.
 type Refused struct {
 	Rule      string  `json:"rule"`
@@ -49,7 +53,7 @@ func (f *refused) measure(now time.Time, rules []*ruleHistory, status func(strin
 		}
 		for _, t := range s.TopRefused {
 			r := Refused{Rule: rule.name, Actor: t.Actor, Count: t.Count, Exact: t.Exact}
-			if n, known := before[key{r.Rule, r.Actor}]; known && n <= r.Count && took > 0 {
+			if n, known := before[key{r.Rule, r.Actor}]; known && n <= r.Count && took > 0 && took < longestRate {
 				r.PerSecond = math.Round(float64(r.Count-n)/took*10) / 10
 			}
 			list = append(list, r)

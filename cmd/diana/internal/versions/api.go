@@ -83,8 +83,15 @@ func (a *API) config(w http.ResponseWriter, r *http.Request) {
 			Refuse(w, err)
 			return
 		}
-		shown.Text, shown.Version = string(text), textVersion(text)
+		shown.Version = textVersion(text)
 		shown.Why = "The configuration is a local file: edit it there. Only a remote configuration can be changed here."
+		if parsed, err := a.Words.Parse(c.Source, text); err != nil {
+			shown.Why = "The local file is not valid now, so it is not shown: it could have a secret."
+		} else if parsed.WritesSecret() {
+			shown.Why = "The local file has a secret that is written out, so it is not shown. Write env:NAME or file:PATH in its place."
+		} else {
+			shown.Text = string(text)
+		}
 		answer(w, shown)
 		return
 	}
