@@ -42,6 +42,7 @@ test: deps
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
 	go test -timeout 20m -run 'Alloc|BytesPerKey|Flood|Hostile|Model|TooMany' . ./config ./limit ./memstore ./rate ./redisstore ./internal/plan
 	go test -run 'AllSpellings|PlainPaths' ./internal/plan -length 6
+	cd cmd/diana && go test -run Alloc ./internal/recent
 	@if command -v valkey-server >/dev/null; then echo "== on Valkey"; REDIS_SERVER=valkey-server go test $(VALKEY); \
 	else echo "valkey-server is not on PATH: only Redis is tested"; fi
 

@@ -365,6 +365,9 @@ func TestParallel(t *testing.T) {
 
 // A request costs no allocation.
 func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("pools forget more under the race detector")
+	}
 	c, err := config.Parse("test.yaml", []byte(named))
 	if err != nil {
 		t.Fatal(err)
