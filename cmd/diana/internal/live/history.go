@@ -71,7 +71,7 @@ func (h *history) begin(now time.Time) {
 	switch {
 	case h.second == 0:
 		h.second, h.minute = second-1, second/60-1
-	case second < h.second-longestStep: // the clock was set back: what is known is of a time to come
+	case second < h.second-longestStep: // the clock was set back by far: the slots belong to a later time
 		h.bySecond, h.byMinute = [seconds]counts{}, [minutes]counts{}
 		h.second, h.minute = second-1, second/60-1
 	case second < h.second:
