@@ -23,7 +23,7 @@ var layout = []struct {
 }{
 	// Programs.
 	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd source/zookeeper " +
-		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond internal/track cmd/diana/internal/accesslog cmd/diana/internal/console cmd/diana/internal/forwardauth cmd/diana/internal/live cmd/diana/internal/recent cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/whatif envoy prometheus"},
+		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond cmd/diana/internal/accesslog cmd/diana/internal/console cmd/diana/internal/forwardauth cmd/diana/internal/live cmd/diana/internal/recent cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/whatif envoy prometheus"},
 	{"cmd/diana/internal/console", ". config"},
 	{"cmd/diana/internal/live", ". config config/diff"},
 	{"cmd/diana/internal/whatif", ". cmd/diana/internal/accesslog cmd/diana/internal/recent cmd/diana/internal/simulate config config/diff internal/plan rule"},

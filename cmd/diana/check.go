@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/versions"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/plan"
 )
@@ -72,30 +73,34 @@ func (*checkCommand) checkFile(o *output, s settings) (*config.Config, error) {
 
 // checkRemote checks the document in the configuration centre that a configuration names.
 func (*checkCommand) checkRemote(ctx context.Context, o *output, s settings, local *config.Config) error {
-	from, err := openRemote(local)
+	from, err := versions.Open(vocabulary(), local)
 	if err != nil {
 		return o.faults(s, err)
 	}
-	defer from.close()
-	d, err := from.get(ctx)
+	defer from.Close()
+	d, err := from.Get(ctx)
 	if err != nil {
 		o.complainf("%v\n", err)
 		return errReported
 	}
 	if !d.Exists {
-		o.printf("%s: no document; the local limits apply\n", from.where)
+		o.printf("%s: no document; the local limits apply\n", from.Where)
 		return nil
 	}
-	whole, n, err := from.compose(from.where, d.Text)
+	whole, err := from.Compose(from.Where, d.Text)
 	if err != nil {
-		return o.faults(settings{file: from.where}, err)
+		return o.faults(settings{file: from.Where}, err)
+	}
+	set, err := compile(whole)
+	if err != nil {
+		return o.faults(settings{file: from.Where}, err)
 	}
 	for _, w := range whole.Warnings {
-		if w.File == from.where {
+		if w.File == from.Where {
 			o.fault(w, "warning: ")
 		}
 	}
-	o.printf("%s: ok, %s\n", from.where, rules(n))
+	o.printf("%s: ok, %s\n", from.Where, rules(len(set.Rules)))
 	return nil
 }
 

@@ -8,12 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/internal/plan"
@@ -84,8 +82,8 @@ func (c *resetCommand) Run(ctx context.Context, o *output) error {
 // valid returns an error if the flags do not fit together.
 func (c *resetCommand) valid() error {
 	for _, u := range c.Admins {
-		if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-			return usagef("--admin: %q, expected http://HOST:PORT of an admin listener", u.Redacted())
+		if err := validAdmin(u); err != nil {
+			return err
 		}
 	}
 	switch {
@@ -124,10 +122,7 @@ func resetByAdmin(ctx context.Context, o *output, admin *url.URL, token string, 
 	return true
 }
 
-// adminTimeout is how long a command waits for an admin listener.
-const adminTimeout = 10 * time.Second
-
-// postAdmin sends a request to an admin listener. It follows no redirect, because it sends a secret.
+// postAdmin has an admin listener reset an actor.
 func postAdmin(ctx context.Context, to *url.URL, token string, body resetRequest) (answer resetAnswer, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -138,21 +133,7 @@ func postAdmin(ctx context.Context, to *url.URL, token string, body resetRequest
 		return answer, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Authorization", "Bearer "+token)
-	client := http.Client{
-		Timeout:       adminTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	response, err := client.Do(r)
-	var failed *url.Error
-	if errors.As(err, &failed) { // its text repeats the URL
-		return answer, failed.Err
-	}
-	if err != nil {
-		return answer, err
-	}
-	defer func() { _ = response.Body.Close() }() // it was only read
-	text, err = io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	response, text, err := askAdmin(r, token, 1<<20)
 	if err != nil {
 		return answer, err
 	}

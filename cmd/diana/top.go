@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -37,8 +35,8 @@ func (topCommand) Help() string {
 
 // Run prints the table once, or each second until a signal or the end of ctx.
 func (c *topCommand) Run(ctx context.Context, o *output) error {
-	if u := c.Admin; u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-		return usagef("--admin: %q, expected http://HOST:PORT of an admin listener", u.Redacted())
+	if err := validAdmin(c.Admin); err != nil {
+		return err
 	}
 	token := ""
 	if c.AdminToken.isSet() {
@@ -87,23 +85,7 @@ func (c *topCommand) ask(ctx context.Context, token string, rules int) (*live.Sn
 	if err != nil {
 		return nil, err
 	}
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	client := http.Client{
-		Timeout:       adminTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	answer, err := client.Do(r)
-	if err != nil {
-		var failed *url.Error
-		if errors.As(err, &failed) { // its text repeats the URL
-			err = failed.Err
-		}
-		return nil, fmt.Errorf("%s: %w", c.Admin.Redacted(), err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, mostSnapshot))
+	answer, text, err := askAdmin(r, token, mostSnapshot)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Admin.Redacted(), err)
 	}
