@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 	"github.com/diana-limiter/diana/cmd/diana/internal/console"
 )
 
@@ -58,12 +59,12 @@ func (f adminFlags) guard(admin, reset http.Handler, logger *slog.Logger) http.H
 	}
 	origin := http.NewCrossOriginProtection()
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		console.Problem(w, http.StatusForbidden, "The request comes from a page of another site. Send it from a page of this address, or from a program.")
+		adminapi.Problem(w, http.StatusForbidden, "The request comes from a page of another site. Send it from a page of this address, or from a program.")
 	}))
 	guarded := origin.Handler(console.New(f.access(logger), mux))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(forAnyHost, r.URL.Path) && !f.known(r.Host) {
-			console.Problem(w, http.StatusMisdirectedRequest,
+			adminapi.Problem(w, http.StatusMisdirectedRequest,
 				"This listener does not answer for the host of the request, because a web page could read it by a name that resolves to it (DNS rebinding). Use an address or localhost, or start diana serve with --admin-host and the name.")
 			return
 		}

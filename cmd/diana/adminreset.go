@@ -11,7 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/console"
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/plan"
 )
@@ -53,41 +53,39 @@ func newReset(active func() *config.Config, reset resetter, logger *slog.Logger)
 		body, err := readReset(http.MaxBytesReader(w, r.Body, mostReset))
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			console.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
+			adminapi.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
 			return
 		}
 		if err != nil {
-			console.Problem(w, http.StatusBadRequest, err.Error())
+			adminapi.Problem(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		set, err := compile(active())
 		if err != nil {
-			console.Problem(w, http.StatusInternalServerError, err.Error())
+			adminapi.Problem(w, http.StatusInternalServerError, err.Error())
 			return
 		}
 		of, err := set.Named(body.Rule)
 		if err != nil {
-			console.Problem(w, http.StatusNotFound, err.Error())
+			adminapi.Problem(w, http.StatusNotFound, err.Error())
 			return
 		}
 		keys, err := plan.ActorKeys(set, of, body.Actor)
 		if err != nil {
-			console.Problem(w, http.StatusBadRequest, err.Error())
+			adminapi.Problem(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		answer := resetAnswer{Rule: of.Name, Actors: []string{}}
 		for _, key := range keys {
 			if err := reset(r.Context(), of.Name, plan.ActorText(key)); err != nil {
 				logger.Error("counter not reset", "rule", of.Name, "actor", key, "error", err)
-				console.Problem(w, http.StatusServiceUnavailable, fmt.Sprintf("The counter could not be reset: %v", err))
+				adminapi.Problem(w, http.StatusServiceUnavailable, fmt.Sprintf("The counter could not be reset: %v", err))
 				return
 			}
 			logger.Info("counter reset", "rule", of.Name, "actor", key)
 			answer.Actors = append(answer.Actors, plan.ActorText(key))
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(answer) // a client that has disconnected needs no answer
+		adminapi.Answer(w, answer)
 	})
 }
 

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 )
 
 // Options say who may use an administrators' listener.
@@ -139,9 +141,9 @@ func (a *Access) admits(w http.ResponseWriter, r *http.Request) bool {
 	case reads:
 		return true
 	case s.csrf == "":
-		Problem(w, http.StatusForbidden, "This session can only read. Begin another one with the token to change something.")
+		adminapi.Problem(w, http.StatusForbidden, "This session can only read. Begin another one with the token to change something.")
 	case !same(r.Header.Get(csrfField), s.csrf):
-		Problem(w, http.StatusForbidden, "The field "+csrfField+" does not have the CSRF token of the session. GET "+sessionPath+" answers with it.")
+		adminapi.Problem(w, http.StatusForbidden, "The field "+csrfField+" does not have the CSRF token of the session. GET "+sessionPath+" answers with it.")
 	default:
 		return true
 	}
@@ -170,12 +172,12 @@ func (a *Access) knows(w http.ResponseWriter, r *http.Request, text string) bool
 // unreadable answers a request whose token cannot be checked.
 func (a *Access) unreadable(w http.ResponseWriter, err error) {
 	a.options.Logger.Error("admin token", "error", err)
-	Problem(w, http.StatusInternalServerError, "The gateway cannot read its token. Its log says why.")
+	adminapi.Problem(w, http.StatusInternalServerError, "The gateway cannot read its token. Its log says why.")
 }
 
 func unauthorized(w http.ResponseWriter, detail string) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="diana"`)
-	Problem(w, http.StatusUnauthorized, detail)
+	adminapi.Problem(w, http.StatusUnauthorized, detail)
 }
 
 // hasJSON reports whether the body of a request is JSON by its Content-Type, which a form of another site
@@ -185,7 +187,7 @@ func hasJSON(w http.ResponseWriter, r *http.Request) bool {
 	if r.ContentLength == 0 || err == nil && kind == "application/json" {
 		return true
 	}
-	Problem(w, http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type: %q, expected application/json", r.Header.Get("Content-Type")))
+	adminapi.Problem(w, http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type: %q, expected application/json", r.Header.Get("Content-Type")))
 	return false
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 )
 
 const (
@@ -46,7 +48,7 @@ func newSite(token string) *site {
 	mux.HandleFunc("GET /", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			Problem(w, http.StatusRequestEntityTooLarge, err.Error())
+			adminapi.Problem(w, http.StatusRequestEntityTooLarge, err.Error())
 			return
 		}
 		s.changes.Add(1)

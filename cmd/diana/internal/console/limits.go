@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 	"github.com/diana-limiter/diana/config"
 )
 
@@ -70,5 +71,5 @@ func (l limits) guess(w http.ResponseWriter, r *http.Request, right bool) bool {
 
 func refuse(w http.ResponseWriter, d *diana.Decision) {
 	d.SetFields(w.Header())
-	Problem(w, http.StatusTooManyRequests, "This address has sent too many requests. Retry-After says when the listener answers again.")
+	adminapi.Problem(w, http.StatusTooManyRequests, "This address has sent too many requests. Retry-After says when the listener answers again.")
 }

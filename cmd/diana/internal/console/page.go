@@ -14,6 +14,8 @@ import (
 	"net/url"
 	"path"
 	"time"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 )
 
 //go:embed page
@@ -96,7 +98,7 @@ func (p *page) show(w http.ResponseWriter, r *http.Request) {
 	var out bytes.Buffer
 	if err := index.Execute(&out, v); err != nil {
 		p.access.options.Logger.Error("page", "error", err)
-		Problem(w, http.StatusInternalServerError, "The page cannot be shown. The gateway's log says why.")
+		adminapi.Problem(w, http.StatusInternalServerError, "The page cannot be shown. The gateway's log says why.")
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -148,7 +150,7 @@ func (p *page) part(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	tag, ok := p.tags[name]
 	if !ok {
-		Problem(w, http.StatusNotFound, "The console has no such part.")
+		adminapi.Problem(w, http.StatusNotFound, "The console has no such part.")
 		return
 	}
 	content, _ := files.ReadFile("page/" + name) // which is embedded

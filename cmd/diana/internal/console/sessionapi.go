@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 )
 
 const (
@@ -46,7 +48,7 @@ func (a *Access) showSession(w http.ResponseWriter, r *http.Request) {
 			state.Mode = "write"
 		}
 	}
-	answer(w, state)
+	adminapi.Answer(w, state)
 }
 
 // beginRequest is the body of POST /api/v1/session.
@@ -65,11 +67,11 @@ func (a *Access) beginSession(w http.ResponseWriter, r *http.Request) {
 	request, err := readBegin(r.Body)
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
+		adminapi.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
 		return
 	}
 	if err != nil {
-		Problem(w, http.StatusBadRequest, err.Error())
+		adminapi.Problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	if !a.knows(w, r, request.Token) {
@@ -81,7 +83,7 @@ func (a *Access) beginSession(w http.ResponseWriter, r *http.Request) {
 	s := a.sessions.begin(request.Token, request.Mode != "read")
 	http.SetCookie(w, cookie(r, s.id, int(sessionLasts/time.Second)))
 	a.options.Logger.Info("session", "action", "begin", "from", r.RemoteAddr, "writes", s.csrf != "")
-	answer(w, begun{s.csrf, s.until.UTC().Truncate(time.Second)})
+	adminapi.Answer(w, begun{s.csrf, s.until.UTC().Truncate(time.Second)})
 }
 
 // readBegin reads the body of POST /api/v1/session.
@@ -131,19 +133,4 @@ func cookie(r *http.Request, value string, seconds int) *http.Cookie {
 		Name: cookieName, Value: value, Path: "/", MaxAge: seconds,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	}
-}
-
-// answer answers with JSON.
-func answer(w http.ResponseWriter, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(body) // a client that has disconnected needs no answer
-}
-
-// Problem answers with a problem of RFC 9457.
-func Problem(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail})
 }

@@ -3,7 +3,6 @@
 package live
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 )
 
 // Snapshot is what an operator sees at one moment.
@@ -219,18 +219,19 @@ func (l *Live) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/live", func(w http.ResponseWriter, r *http.Request) {
 		q, err := parseQuery(r.URL.Query())
 		if err != nil {
-			problem(w, http.StatusBadRequest, err.Error())
+			adminapi.Problem(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		answer(w, l.encoded(q))
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = w.Write(l.encoded(q)) // a client that has disconnected needs no answer
 	})
 	mux.HandleFunc("GET /api/v1/live/stream", l.stream)
 	mux.HandleFunc("GET /api/v1/fleet", func(w http.ResponseWriter, _ *http.Request) {
 		l.mu.Lock()
 		fleet := Fleet{Reason: "each gateway counts for itself", Minutes: l.history.minutesSince()}
 		l.mu.Unlock()
-		text, _ := json.Marshal(fleet)
-		answer(w, text)
+		adminapi.Answer(w, fleet)
 	})
 }
 
@@ -239,17 +240,4 @@ type Fleet struct {
 	Available bool     `json:"available"` // of all gateways; false: of this one
 	Reason    string   `json:"reason"`    // why not
 	Minutes   []Minute `json:"minutes"`
-}
-
-func answer(w http.ResponseWriter, text []byte) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(text) // a client that has disconnected needs no answer
-}
-
-func problem(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": status, "title": cmp.Or(http.StatusText(status), "Error"), "detail": detail})
 }

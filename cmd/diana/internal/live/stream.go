@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 )
 
 const (
@@ -91,13 +93,13 @@ func (s *streams) close() {
 func (l *Live) stream(w http.ResponseWriter, req *http.Request) {
 	q, err := parseQuery(req.URL.Query())
 	if err != nil {
-		problem(w, http.StatusBadRequest, err.Error())
+		adminapi.Problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	r := l.streams.add(q)
 	if r == nil {
 		w.Header().Set("Retry-After", "1")
-		problem(w, http.StatusServiceUnavailable, "Too many clients follow this gateway, or it stops.")
+		adminapi.Problem(w, http.StatusServiceUnavailable, "Too many clients follow this gateway, or it stops.")
 		return
 	}
 	defer l.streams.remove(r)

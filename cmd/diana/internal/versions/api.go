@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 	"github.com/diana-limiter/diana/config"
 )
 
@@ -36,7 +37,7 @@ func (a *API) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/versions", a.list)
 	mux.HandleFunc("GET /api/v1/versions/{number}", a.show)
 	mux.HandleFunc("GET /api/v1/audit", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"lines": a.Audit.Lines()})
+		adminapi.Answer(w, map[string]any{"lines": a.Audit.Lines()})
 	})
 	mux.HandleFunc("POST /api/v1/push", a.push)
 	mux.HandleFunc("POST /api/v1/rollback", a.rollback)
@@ -92,7 +93,7 @@ func (a *API) config(w http.ResponseWriter, r *http.Request) {
 		} else {
 			shown.Text = string(text)
 		}
-		answer(w, shown)
+		adminapi.Answer(w, shown)
 		return
 	}
 	a.with(w, func(remote *Remote) error {
@@ -104,20 +105,20 @@ func (a *API) config(w http.ResponseWriter, r *http.Request) {
 		if _, shown.Writable = remote.document.(swapper); !shown.Writable {
 			shown.Why = "This kind of configuration centre cannot compare versions, so a change of another writer could be lost."
 		}
-		answer(w, shown)
+		adminapi.Answer(w, shown)
 		return nil
 	})
 }
 
 func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	if a.Config().Remote == nil {
-		answer(w, map[string]any{"versions": []Version{}})
+		adminapi.Answer(w, map[string]any{"versions": []Version{}})
 		return
 	}
 	a.with(w, func(remote *Remote) error {
 		list, err := remote.List(r.Context())
 		if err == nil {
-			answer(w, map[string]any{"versions": list})
+			adminapi.Answer(w, map[string]any{"versions": list})
 		}
 		return err
 	})
@@ -131,7 +132,7 @@ func (a *API) show(w http.ResponseWriter, r *http.Request) {
 		}
 		v, text, err := remote.Find(r.Context(), number)
 		if err == nil {
-			answer(w, struct {
+			adminapi.Answer(w, struct {
 				Version
 				Text string `json:"text"`
 			}{v, string(text)})
@@ -153,7 +154,7 @@ func (a *API) push(w http.ResponseWriter, r *http.Request) {
 		err = errors.New(`expected "text", the new document`)
 	}
 	if err != nil {
-		Problem(w, http.StatusBadRequest, err.Error(), nil)
+		adminapi.Problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	a.with(w, func(remote *Remote) error {
@@ -170,7 +171,7 @@ func (a *API) rollback(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := body.valid(); err != nil {
-		Problem(w, http.StatusBadRequest, err.Error(), nil)
+		adminapi.Problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	a.with(w, func(remote *Remote) error {
@@ -193,7 +194,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, remote *Remote, act
 		return err
 	}
 	a.Audit.Add(r, b.By, action, fmt.Sprintf("version %s, number %d: %s", v.Version, v.Number, b.Comment))
-	answer(w, map[string]any{"version": v.Version, "number": v.Number})
+	adminapi.Answer(w, map[string]any{"version": v.Version, "number": v.Number})
 	return nil
 }
 
@@ -224,7 +225,7 @@ func (a *API) with(w http.ResponseWriter, do func(*Remote) error) {
 // Read reads the body of a request. If it is not valid, Read answers and returns false.
 func Read(w http.ResponseWriter, r *http.Request, body any) bool {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		Problem(w, http.StatusUnsupportedMediaType, "expected a body of application/json", nil)
+		adminapi.Problem(w, http.StatusUnsupportedMediaType, "expected a body of application/json")
 		return false
 	}
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))
@@ -239,11 +240,11 @@ func Read(w http.ResponseWriter, r *http.Request, body any) bool {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &large):
-		Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit), nil)
+		adminapi.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
 	case errors.As(err, &wrong): // its text names Go types
-		Problem(w, http.StatusBadRequest, fmt.Sprintf("expected another value for %q, found %s", wrong.Field, wrong.Value), nil)
+		adminapi.Problem(w, http.StatusBadRequest, fmt.Sprintf("expected another value for %q, found %s", wrong.Field, wrong.Value))
 	case err != nil:
-		Problem(w, http.StatusBadRequest, "The body is not valid: "+err.Error(), nil)
+		adminapi.Problem(w, http.StatusBadRequest, "The body is not valid: "+err.Error())
 	}
 	return err == nil
 }

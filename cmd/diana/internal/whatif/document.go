@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/plan"
 )
@@ -19,20 +20,13 @@ const (
 	proposed = "proposed" // the name of a proposed document
 )
 
-// Mistake is a mistake in a proposed document, or something that its author probably did not mean.
-type Mistake struct {
-	Line    int    `json:"line"`
-	Column  int    `json:"column"`
-	Message string `json:"message"`
-}
-
 // Validity is what POST /api/v1/validate answers.
 type Validity struct {
-	Valid    bool      `json:"valid"`
-	Errors   []Mistake `json:"errors"`
-	Warnings []Mistake `json:"warnings"`
-	Rules    int       `json:"rules"`
-	Version  string    `json:"version"`
+	Valid    bool               `json:"valid"`
+	Errors   []adminapi.Mistake `json:"errors"`
+	Warnings []adminapi.Mistake `json:"warnings"`
+	Rules    int                `json:"rules"`
+	Version  string             `json:"version"`
 }
 
 func (w *WhatIf) validate(out http.ResponseWriter, r *http.Request) {
@@ -42,14 +36,14 @@ func (w *WhatIf) validate(out http.ResponseWriter, r *http.Request) {
 	}
 	c, rules, err := w.parse(text)
 	if errors.Is(err, errBusy) {
-		refuse(out, http.StatusTooManyRequests, err.Error(), nil)
+		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
 		return
 	}
-	v := Validity{Valid: err == nil, Errors: mistakes(err), Warnings: []Mistake{}}
+	v := Validity{Valid: err == nil, Errors: adminapi.Mistakes(err), Warnings: []adminapi.Mistake{}}
 	if err == nil {
-		v.Warnings, v.Rules, v.Version = mistakes(c.Warnings), rules, c.Version
+		v.Warnings, v.Rules, v.Version = adminapi.Mistakes(c.Warnings), rules, c.Version
 	}
-	answer(out, v)
+	adminapi.Answer(out, v)
 }
 
 func (w *WhatIf) whatIf(out http.ResponseWriter, r *http.Request) {
@@ -60,25 +54,25 @@ func (w *WhatIf) whatIf(out http.ResponseWriter, r *http.Request) {
 	c, _, err := w.parse(text)
 	switch {
 	case errors.Is(err, errBusy):
-		refuse(out, http.StatusTooManyRequests, err.Error(), nil)
+		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
 		return
 	case err != nil:
-		refuse(out, http.StatusUnprocessableEntity, "The proposed configuration is not valid.", mistakes(err))
+		adminapi.ProblemWith(out, http.StatusUnprocessableEntity, "The proposed configuration is not valid.", map[string]any{"errors": adminapi.Mistakes(err)})
 		return
 	}
 	result, err := w.Compute(r.Context(), c)
 	var late unfinished
 	switch {
 	case err == nil:
-		answer(out, result)
+		adminapi.Answer(out, result)
 	case errors.Is(err, errBusy):
-		refuse(out, http.StatusTooManyRequests, err.Error(), nil)
+		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
 	case errors.Is(err, errNone):
-		refuse(out, http.StatusConflict, err.Error(), nil)
+		adminapi.Problem(out, http.StatusConflict, err.Error())
 	case errors.As(err, &late), errors.Is(err, context.Canceled):
-		refuse(out, http.StatusServiceUnavailable, err.Error(), nil)
+		adminapi.Problem(out, http.StatusServiceUnavailable, err.Error())
 	default:
-		refuse(out, http.StatusUnprocessableEntity, err.Error(), mistakes(err))
+		adminapi.ProblemWith(out, http.StatusUnprocessableEntity, err.Error(), map[string]any{"errors": adminapi.Mistakes(err)})
 	}
 }
 
@@ -114,22 +108,6 @@ func (w *WhatIf) parse(text string) (c *config.Config, rules int, err error) {
 	return c, len(set.Rules), nil
 }
 
-// mistakes returns the mistakes of an error, which may be nil.
-func mistakes(err error) []Mistake {
-	list := []Mistake{}
-	var of config.Errors
-	switch {
-	case err == nil:
-	case errors.As(err, &of):
-		for _, e := range of {
-			list = append(list, Mistake{e.Line, e.Column, e.Message})
-		}
-	default:
-		list = append(list, Mistake{1, 1, err.Error()})
-	}
-	return list
-}
-
 // textOf returns the text in the body of a request. Otherwise it answers the request.
 func textOf(w http.ResponseWriter, r *http.Request) (text string, ok bool) {
 	const expected = `expected {"text": "..."}`
@@ -147,32 +125,13 @@ func textOf(w http.ResponseWriter, r *http.Request) (text string, ok bool) {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		refuse(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", mostBody), nil)
+		adminapi.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", mostBody))
 	case err != nil:
-		refuse(w, http.StatusBadRequest, expected+": "+err.Error(), nil)
+		adminapi.Problem(w, http.StatusBadRequest, expected+": "+err.Error())
 	case body.Text == nil:
-		refuse(w, http.StatusBadRequest, expected, nil)
+		adminapi.Problem(w, http.StatusBadRequest, expected)
 	default:
 		return *body.Text, true
 	}
 	return "", false
-}
-
-func answer(w http.ResponseWriter, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(body) // a client that has disconnected needs no answer
-}
-
-// refuse answers with a problem of RFC 9457.
-func refuse(w http.ResponseWriter, status int, detail string, found []Mistake) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(struct {
-		Title  string    `json:"title"`
-		Status int       `json:"status"`
-		Detail string    `json:"detail"`
-		Errors []Mistake `json:"errors,omitempty"`
-	}{http.StatusText(status), status, detail, found})
 }

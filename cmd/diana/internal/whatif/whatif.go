@@ -15,6 +15,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 	"github.com/diana-limiter/diana/cmd/diana/internal/recent"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/config"
@@ -48,7 +49,7 @@ func New(o Options) *WhatIf {
 // Register adds the routes of the API to mux.
 func (w *WhatIf) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/recent", func(out http.ResponseWriter, _ *http.Request) {
-		answer(out, w.options.Ring.Status())
+		adminapi.Answer(out, w.options.Ring.Status())
 	})
 	mux.HandleFunc("POST /api/v1/validate", w.validate)
 	mux.HandleFunc("POST /api/v1/whatif", w.whatIf)
