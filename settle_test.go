@@ -102,6 +102,23 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// A request does not show the cost of an earlier one.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, tokens("W", "cost: {answer: openai, reserve: 10}"))
+	for range 3 {
+		d := take(t, l)
+		if n, known := d.Settled(); n != 0 || known {
+			t.Errorf("%d, %v before the cost is known", n, known)
+		}
+		d.Settle(3)
+		if n, known := d.Settled(); n != 3 || !known {
+			t.Errorf("%d, %v, want 3", n, known)
+		}
+		d.Done()
+	}
+}
+
 // A rule that knows the cost before is not settled. Nor is one that has refunded the request by its status.
 func TestSettleOthers(t *testing.T) {
 	t.Parallel()

@@ -177,9 +177,7 @@ func (d *Decider) begin(r *rule.Request) *Evaluation {
 	e.request = *r
 	e.held, e.refundable, e.named, e.settles, e.waited, e.status = false, false, false, false, "", 0
 	e.Allowed, e.Degraded, e.RetryAfter, e.Delayed, e.Verdicts = true, false, 0, 0, e.Verdicts[:0]
-	if d.order != nil {
-		e.Moments, e.plainly = Moments{}, false
-	}
+	e.Moments, e.plainly = Moments{}, false
 	return e
 }
 

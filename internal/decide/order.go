@@ -55,9 +55,10 @@ func (o *order) take(ctx context.Context, e *Evaluation, now int64, list []limit
 	return e.decider.local.Take(ctx, now, list)
 }
 
-// change makes a later change of a request's charges, and sets at to its moment. o may be nil.
-func (o *order) change(e *Evaluation, at *int64, do func()) {
-	if o == nil {
+// change makes a later change of a request's charges to a store. If that is the local one, change sets at to the
+// moment. o may be nil.
+func (o *order) change(e *Evaluation, store int, at *int64, do func()) {
+	if o == nil || store > 0 {
 		do()
 		return
 	}

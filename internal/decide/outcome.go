@@ -116,16 +116,12 @@ func (e *Evaluation) refundTo(s int, list []limit.Charge) {
 
 // refund refunds the request under rules that do not count that status of its response.
 func (e *Evaluation) refund(status int) {
-	e.decider.order.change(e, &e.Moments.Status, func() {
-		e.refundTo(0, e.sets[0].refundable(status))
-		e.refundTo(0, e.debts[0].refundable(status))
-	})
 	refunded := func(r *plan.Rule) bool { return refunds(r, status) }
 	for s := range e.sets {
-		if s > 0 {
+		e.decider.order.change(e, s, &e.Moments.Status, func() {
 			e.refundTo(s, e.sets[s].refundable(status))
 			e.refundTo(s, e.debts[s].refundable(status))
-		}
+		})
 		e.released(&e.sets[s], refunded)
 	}
 }
@@ -143,15 +139,11 @@ func (e *Evaluation) Release() {
 		return
 	}
 	e.held = false
-	e.decider.order.change(e, &e.Moments.Released, func() {
-		e.refundTo(0, e.sets[0].keepHeld())
-		e.refundTo(0, e.debts[0].keepHeld())
-	})
 	for s := range e.sets {
-		if s > 0 {
+		e.decider.order.change(e, s, &e.Moments.Released, func() {
 			e.refundTo(s, e.sets[s].keepHeld())
 			e.refundTo(s, e.debts[s].keepHeld())
-		}
+		})
 		e.released(&e.sets[s], always)
 		e.released(&e.debts[s], always)
 	}

@@ -81,16 +81,16 @@ func (e *Evaluation) settle(store int, c *charges, costs []settled) {
 		return
 	}
 	now := e.decider.local.Now()
-	if store == 0 {
-		e.decider.order.change(e, &e.Moments.Settled, func() {
-			e.decider.local.Debit(max(now, e.Moments.Settled), debits.list)
-			e.decider.local.Refund(refunds.list)
-		})
-	} else if redis, ok := e.limits.stores[store].(*redisstore.Store); ok {
+	if redis, ok := e.limits.stores[store].(*redisstore.Store); ok {
 		redis.Settle(now, debits.list, refunds.list)
 	} else {
-		e.limits.stores[store].Debit(now, debits.list)
-		e.limits.stores[store].Refund(refunds.list)
+		e.decider.order.change(e, store, &e.Moments.Settled, func() {
+			if store == 0 {
+				now = max(now, e.Moments.Settled)
+			}
+			e.limits.stores[store].Debit(now, debits.list)
+			e.limits.stores[store].Refund(refunds.list)
+		})
 	}
 	e.released(&refunds, always)
 	for i, o := range debits.of {
