@@ -51,8 +51,8 @@ func accessLog(logger *slog.Logger, names func(*http.Request) []slog.Attr) filte
 	}
 }
 
-// recorderOf returns a recorder of what is written to w: that of the filter in front of the limiter, if w
-// is its ResponseWriter, and otherwise a new one.
+// recorderOf returns a recorder for w. If w is the ResponseWriter of the filter in front of the limiter, it is the
+// recorder of that filter, and otherwise a new one.
 func recorderOf(w http.ResponseWriter) *recorder {
 	if v, ok := w.(*visit); ok {
 		return &v.recorder

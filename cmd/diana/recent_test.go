@@ -220,6 +220,20 @@ func TestReplayIsExact(t *testing.T) {
 // predicted are rules whose decisions do not depend on the time, so that a prediction is exact.
 const predicted = "limits:\n- {url: /, rules: [{name: %s, actor: account, unit: day, algo: W, rpu: %d}, {name: %s-address, actor: ip, unit: day, algo: W, rpu: %d}]}\n"
 
+// predict returns what would have been decided under another configuration.
+func (r *remembering) predict(yaml string) *whatif.Result {
+	r.t.Helper()
+	proposed, err := vocabulary().Parse("proposed", []byte(yaml))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	result, err := r.what.Compute(r.t.Context(), proposed)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return result
+}
+
 // After a change is pushed, the gateway decides about the same load as the replay has predicted.
 func TestPrediction(t *testing.T) {
 	t.Parallel()
@@ -230,14 +244,7 @@ func TestPrediction(t *testing.T) {
 			const clients, each = 8, 250
 			_, refusedBefore := r.load(clients, each, 7)
 			next := fmt.Sprintf(predicted, "new", 150, "new", 100)
-			proposed, err := vocabulary().Parse("proposed", []byte(next))
-			if err != nil {
-				t.Fatal(err)
-			}
-			result, err := r.what.Compute(t.Context(), proposed)
-			if err != nil {
-				t.Fatal(err)
-			}
+			result := r.predict(next)
 			r.push(next)
 			allowed, refused := r.load(clients, each, 7)
 			report := result.Report
@@ -259,14 +266,7 @@ func TestPredictionOfRates(t *testing.T) {
 	r := remember(t, recentFlags{100_000, "hash"}, manyRules, randomUpstream)
 	r.load(16, 300, 3)
 	next := strings.NewReplacer("rpu: 700", "rpu: 300", "rpu: 200", "rpu: 100").Replace(manyRules)
-	proposed, err := vocabulary().Parse("proposed", []byte(next))
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := r.what.Compute(t.Context(), proposed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := r.predict(next)
 	r.push(next)
 	allowed, refused := r.load(16, 300, 4)
 	share := func(refused, of int64) float64 { return float64(refused) / float64(of) * 100 }

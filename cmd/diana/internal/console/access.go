@@ -31,7 +31,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Access decides who may read and who may change something. It is safe for concurrent use.
+// Access decides which clients may read, and which may change something. It is safe for concurrent use.
 //
 // A request that changes something needs the token, or a session and the session's CSRF token. A request that
 // reads needs the token or a session if there is a token, except from this machine.

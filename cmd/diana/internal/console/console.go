@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 
-// Package console is the operator's console of diana serve: the page, who may use it, and the description of
-// its API.
+// Package console is the operator's console of diana serve. It has the page, the rules of access, and the
+// description of the API.
 //
 // The files, in the order in which a request passes them:
 //
-//	access.go      who may read, and who may change something
+//	access.go      the clients that may read, and those that may change something
 //	limits.go      how much one address may ask
 //	sessions.go    the sessions, which a browser has in place of the token
 //	sessionapi.go  how a session begins and ends

@@ -55,6 +55,7 @@ type ruleHistory struct {
 
 	refusedByTen []uint32 // refused, in shadow mode too, by the ten seconds since 1970, modulo tens; nil: none for ten minutes
 	ten          int64    // the latest one
+	refusing     int64    // the latest one with a refusal
 }
 
 // begin begins a sample.
@@ -104,14 +105,16 @@ func (h *history) count(name string, total counts) {
 
 // refuse adds n refusals to ten seconds.
 func (r *ruleHistory) refuse(ten, n int64) {
-	if n == 0 && r.refusedByTen == nil {
-		return
+	if ten < r.ten || ten-r.refusing >= tens {
+		r.refusedByTen = nil
 	}
-	if r.refusedByTen == nil || ten < r.ten || ten-r.ten >= tens {
-		if r.refusedByTen = nil; n == 0 {
-			return
+	if n > 0 {
+		if r.refusing = ten; r.refusedByTen == nil {
+			r.refusedByTen, r.ten = make([]uint32, tens), ten
 		}
-		r.refusedByTen, r.ten = make([]uint32, tens), ten
+	}
+	if r.refusedByTen == nil {
+		return
 	}
 	for ; r.ten < ten; r.ten++ {
 		r.refusedByTen[(r.ten+1)%tens] = 0

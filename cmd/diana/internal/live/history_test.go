@@ -98,6 +98,23 @@ func TestHistoryAgainstModel(t *testing.T) {
 	}
 }
 
+// A rule that has refused nothing for ten minutes has no history.
+func TestHistoryForgetsRefusals(t *testing.T) {
+	t.Parallel()
+	var h history
+	h.sampleAt(0, "r", counts{0, 5, 0, 0})
+	h.sampleAt(100, "r", counts{0, 7, 0, 0})
+	for i := range 700 {
+		h.sampleAt(101+i, "r", counts{0, 7, 0, 0})
+		if got := h.byTen(h.order[0]); i < 400 && got[tens-1-(101+i)/10] != 5 {
+			t.Fatalf("second %d: %v", 101+i, got)
+		}
+	}
+	if h.order[0].refusedByTen != nil {
+		t.Error("there is a history of refusals ten minutes after the last one")
+	}
+}
+
 // A clock that is set back loses no decision, unless it is set back by far.
 func TestHistoryWhenTheClockIsSetBack(t *testing.T) {
 	t.Parallel()

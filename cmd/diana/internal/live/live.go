@@ -10,8 +10,8 @@
 //	snapshot.go  all of that as JSON
 //	stream.go    a snapshot each second, as server-sent events
 //
-// Its memory has a bound: 100 kB, about 100 bytes for each rule, and 240 more for each that has refused a request
-// within ten minutes.
+// Its memory has a bound: 100 kB, about 170 bytes for each rule, and 240 more for each that has refused a request
+// within ten minutes. Rules that are gone count too, up to as many as there are and 1,000 more.
 package live
 
 import (

@@ -295,15 +295,14 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// Writers, readers and changes of the configuration do not disturb each other.
-func TestParallel(t *testing.T) {
-	t.Parallel()
+// taking returns a limiter whose decisions end at once, and the ring that remembers them.
+func taking(t *testing.T, requests int) (l *diana.Limiter, ring *Ring) {
+	t.Helper()
 	c, err := config.Parse("test.yaml", []byte(named))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var l *diana.Limiter
-	ring := New(Options{Requests: 3000, Vocabulary: config.DefaultVocabulary(), Config: func() *config.Config { return l.Config() }})
+	ring = New(Options{Requests: requests, Vocabulary: config.DefaultVocabulary(), Config: func() *config.Config { return l.Config() }})
 	l, err = diana.Options{
 		OnDecision: func(d *diana.Decision) { ring.Ended(ring.Decided(d), d, 200, 1) }, OnDone: func(*diana.Decision) {},
 		Logger: slog.New(slog.DiscardHandler),
@@ -311,7 +310,14 @@ func TestParallel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { _ = l.Close() })
+	return l, ring
+}
+
+// Writers, readers and changes of the configuration do not disturb each other.
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	l, ring := taking(t, 3000)
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers, writers sync.WaitGroup
 	readers.Go(func() {
@@ -368,20 +374,7 @@ func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("pools forget more under the race detector")
 	}
-	c, err := config.Parse("test.yaml", []byte(named))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var l *diana.Limiter
-	ring := New(Options{Requests: 500, Vocabulary: config.DefaultVocabulary(), Config: func() *config.Config { return l.Config() }})
-	l, err = diana.Options{
-		OnDecision: func(d *diana.Decision) { ring.Ended(ring.Decided(d), d, 200, 1) }, OnDone: func(*diana.Decision) {},
-		Logger: slog.New(slog.DiscardHandler),
-	}.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l, _ := taking(t, 500)
 	r := httptest.NewRequest("GET", "/a?key=1", nil)
 	r.Header.Set("X-Account-Id", "carol")
 	take := func() {
