@@ -21,9 +21,16 @@ func validAdmin(u *url.URL) error {
 	return nil
 }
 
-// askAdmin sends a request to an admin listener, with the token unless it is empty. It returns the answer with its
-// body, of which it has read most bytes at most. It follows no redirect, because it sends a secret.
-func askAdmin(r *http.Request, token string, most int64) (answer *http.Response, body []byte, err error) {
+// adminAnswer is the answer of an admin listener.
+type adminAnswer struct {
+	code   int
+	status string // with the code
+	body   []byte
+}
+
+// askAdmin sends a request to an admin listener, with the token unless it is empty. It reads most bytes of the
+// body at most. It follows no redirect, because it sends a secret.
+func askAdmin(r *http.Request, token string, most int64) (adminAnswer, error) {
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -31,15 +38,15 @@ func askAdmin(r *http.Request, token string, most int64) (answer *http.Response,
 		Timeout:       adminTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	answer, err = client.Do(r)
+	response, err := client.Do(r)
 	var failed *url.Error
 	if errors.As(err, &failed) { // its text repeats the URL
 		err = failed.Err
 	}
 	if err != nil {
-		return nil, nil, err
+		return adminAnswer{}, err
 	}
-	defer func() { _ = answer.Body.Close() }() // it was only read
-	body, err = io.ReadAll(io.LimitReader(answer.Body, most))
-	return answer, body, err
+	defer func() { _ = response.Body.Close() }() // it was only read
+	body, err := io.ReadAll(io.LimitReader(response.Body, most))
+	return adminAnswer{response.StatusCode, response.Status, body}, err
 }

@@ -133,14 +133,14 @@ func postAdmin(ctx context.Context, to *url.URL, token string, body resetRequest
 		return answer, err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	response, text, err := askAdmin(r, token, 1<<20)
+	got, err := askAdmin(r, token, 1<<20)
 	if err != nil {
 		return answer, err
 	}
-	if response.StatusCode != http.StatusOK {
-		return answer, adminError(response.Status, text)
+	if got.code != http.StatusOK {
+		return answer, adminError(got.status, got.body)
 	}
-	return answer, json.Unmarshal(text, &answer)
+	return answer, json.Unmarshal(got.body, &answer)
 }
 
 // adminError returns the error of an answer: the detail of the problem in its body, if there is one.

@@ -85,15 +85,15 @@ func (c *topCommand) ask(ctx context.Context, token string, rules int) (*live.Sn
 	if err != nil {
 		return nil, err
 	}
-	answer, text, err := askAdmin(r, token, mostSnapshot)
+	answer, err := askAdmin(r, token, mostSnapshot)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Admin.Redacted(), err)
 	}
-	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s, expected the admin listener of diana serve, and --admin-token if it needs one", c.Admin.Redacted(), answer.Status)
+	if answer.code != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s, expected the admin listener of diana serve, and --admin-token if it needs one", c.Admin.Redacted(), answer.status)
 	}
 	s := &live.Snapshot{}
-	if err := json.Unmarshal(text, s); err != nil {
+	if err := json.Unmarshal(answer.body, s); err != nil {
 		return nil, fmt.Errorf("%s: expected the admin listener of diana serve: %w", c.Admin.Redacted(), err)
 	}
 	return s, nil
