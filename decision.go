@@ -99,8 +99,8 @@ func (d *Decision) Writer() http.ResponseWriter {
 // Moments returns when local rules have charged or refused the request, and when they have changed their
 // charges. They refund it because of the status of the response, settle its cost, and release its slots. A
 // moment is in microseconds since the Unix epoch, by the clock of the Limiter. It is 0 if the change has not
-// happened. Below a million changes a second no two moments are equal. Without Options.OnDone, and after
-// Done, all are 0.
+// happened. Below a million changes a second no two moments are equal, unless Options.InOrder reports false.
+// Without Options.OnDone, and after Done, all are 0.
 func (d *Decision) Moments() (charged, status, settled, released int64) {
 	if e := d.handle.Evaluation(); e != nil {
 		m := &e.Moments

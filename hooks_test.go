@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,7 +263,9 @@ func TestOnDone(t *testing.T) {
 	type moments struct{ charged, status, released, remaining int64 }
 	var mu sync.Mutex
 	var all []moments
-	l := limiterOf(t, diana.Options{OnDone: func(d *diana.Decision) {
+	var inOrder atomic.Bool
+	inOrder.Store(true)
+	l := limiterOf(t, diana.Options{InOrder: inOrder.Load, OnDone: func(d *diana.Decision) {
 		charged, status, _, released := d.Moments()
 		if d.Writer() == nil || d.Request().Path != "/" || len(d.Verdicts) != 2 {
 			t.Errorf("decision of %v by %d rules", d.Request(), len(d.Verdicts))
@@ -289,5 +292,12 @@ func TestOnDone(t *testing.T) {
 	}
 	if len(all) != 8*300 {
 		t.Errorf("%d decisions", len(all))
+	}
+	last := all[len(all)-1]
+	all = nil
+	inOrder.Store(false)
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	if m := all[0]; m.charged <= last.charged || m.released < m.charged || m.remaining != last.remaining-1 {
+		t.Errorf("without an order: %+v after %+v", m, last)
 	}
 }

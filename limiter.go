@@ -107,7 +107,13 @@ func newLimiter(o Options, c *config.Config) (*Limiter, error) {
 	l := &Limiter{options: o, local: memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now})}
 	l.readBody = l.bodies.Read
 	l.redis = newRedisLink(o, l.local)
-	d := decide.Options{Local: l.local, Logger: o.Logger, Frozen: o.Now != nil, Ordered: o.OnDone != nil && o.Now == nil, Failed: l.redis.countError}
+	d := decide.Options{Local: l.local, Logger: o.Logger, Frozen: o.Now != nil, Failed: l.redis.countError}
+	if o.OnDone != nil && o.Now == nil {
+		d.Ordered = o.InOrder
+		if d.Ordered == nil {
+			d.Ordered = func() bool { return true }
+		}
+	}
 	if o.OnRefusal != nil {
 		d.Refused = func(r refusals.Refusal) { o.OnRefusal(Refusal(r)) }
 	}

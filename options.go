@@ -70,6 +70,12 @@ type Options struct {
 	// can play the decisions back exactly: see [Decision.Moments]. Nil costs nothing.
 	OnDone func(d *Decision)
 
+	// InOrder reports whether a program with OnDone needs moments in the order of the decisions now. While
+	// it returns false, parallel requests do not wait for each other, and their moments may be equal or in
+	// another order. It is called for each change of local counters, concurrently, and must return at
+	// once. Nil means always.
+	InOrder func() bool
+
 	// Accept returns an error for a configuration that the program cannot keep, such as one with a word
 	// that means nothing there. The configuration is then rejected, as one with a mistake is. One
 	// goroutine at a time calls it. Nil means that every configuration is accepted.

@@ -30,8 +30,9 @@ type Options struct {
 	// Refused gets the refusals that are worth a line in a log. May be nil.
 	Refused func(refusals.Refusal)
 
-	// Ordered says that the moments of local charges are in the order of the charges, see Moments.
-	Ordered bool
+	// Ordered reports whether the moments of local charges must be in the order of the charges, see
+	// Moments. It is called for each change. Nil means that there are no moments.
+	Ordered func() bool
 
 	// Failed gets the error of each call to another store that has failed.
 	Failed func(error)
@@ -59,11 +60,8 @@ const usual = 4
 
 // New returns a Decider. Its owner calls [Decider.Use] before the first Take.
 func New(o Options) *Decider {
-	d := &Decider{options: o, local: o.Local, refusals: refusals.NewLog(o.Refused, o.Local.Now)}
+	d := &Decider{options: o, local: o.Local, order: newOrder(o.Ordered), refusals: refusals.NewLog(o.Refused, o.Local.Now)}
 	d.queues.room = &d.room
-	if o.Ordered {
-		d.order = &order{}
-	}
 	d.pool.New = func() any {
 		return &Evaluation{decider: d, nth: d.evaluations.Add(1),
 			Verdicts: make([]rule.Verdict, 0, usual), rules: make([]*plan.Rule, 0, usual)}

@@ -15,6 +15,8 @@ import (
 // moments say in which order the store has made the changes, and a program can play them back exactly.
 // Without an order the moments of parallel requests do not say which was first.
 type order struct {
+	wanted func() bool
+
 	held atomic.Bool // during a change, which takes well under a microsecond
 	last int64       // the latest moment; guarded by held
 }
@@ -28,6 +30,14 @@ const mostAhead = 1000
 // Rejected: a sync.Mutex. When its holder loses the processor for a millisecond, it is handed from waiter to
 // waiter, each of which the scheduler must wake.
 const mostSpins = 30
+
+// newOrder returns an order that is kept while wanted reports true; nil for a nil wanted.
+func newOrder(wanted func() bool) *order {
+	if wanted == nil {
+		return nil
+	}
+	return &order{wanted: wanted}
+}
 
 // lock starts a change and returns its moment.
 func (o *order) lock(now int64, local *memstore.Store) int64 {
@@ -49,8 +59,10 @@ func (o *order) unlock() { o.held.Store(false) }
 
 // take makes the charges of a request to the local store.
 func (o *order) take(ctx context.Context, e *Evaluation, now int64, list []limit.Charge) (bool, error) {
-	now = o.lock(now, e.decider.local)
-	defer o.unlock()
+	if o.wanted() {
+		now = o.lock(now, e.decider.local)
+		defer o.unlock()
+	}
 	e.Moments.Charged = now
 	return e.decider.local.Take(ctx, now, list)
 }
@@ -62,8 +74,11 @@ func (o *order) change(e *Evaluation, store int, at *int64, do func()) {
 		do()
 		return
 	}
-	*at = o.lock(e.decider.local.Now(), e.decider.local)
-	defer o.unlock()
+	*at = e.decider.local.Now()
+	if o.wanted() {
+		*at = o.lock(*at, e.decider.local)
+		defer o.unlock()
+	}
 	do()
 }
 

@@ -124,6 +124,9 @@ func (r *Ring) Decided(d *diana.Decision) Ticket {
 	return r.add(e)
 }
 
+// Whole reports whether the ring takes the requests of all clients, and not those of a share.
+func (r *Ring) Whole() bool { return r.halved.Load() == 0 }
+
 // outside reports whether the client with that hash does not belong to the share.
 func (r *Ring) outside(hash uint64, d *diana.Decision) bool {
 	if hash&(1<<r.halved.Load()-1) == 0 {
