@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -155,13 +153,12 @@ func bandwidthText(e plan.BandwidthExplanation) string {
 
 // table returns the rules and keys in columns, with what is left if that is not nil.
 func table(explained []plan.Explanation, remaining map[string]left) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	row := func(l left, key string, columns ...string) {
+	var rows [][]string
+	row := func(l left, key string, cells ...string) {
 		if remaining != nil {
-			columns = append(columns, l.remaining, l.resets)
+			cells = append(cells, l.remaining, l.resets)
 		}
-		_, _ = io.WriteString(w, strings.Join(append(columns, key), "\t")+"\n")
+		rows = append(rows, append(cells, key))
 	}
 	row(left{"REMAINING", "RESETS IN"}, "KEY", "", "URL", "RULE", "ALGO", "LIMIT", "SCOPE", "MODE")
 	for i, e := range explained {
@@ -180,8 +177,7 @@ func table(explained []plan.Explanation, remaining map[string]left) string {
 		row(of, plan.ActorText(e.Key), strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), l,
 			r.Scope.String(), r.Mode())
 	}
-	_ = w.Flush() // a strings.Builder takes everything
-	return b.String()
+	return columns(rows, 1, 0)
 }
 
 // limitText says what a rule allows, and the cost of the request if that is not 1.

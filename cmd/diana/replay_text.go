@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/internal/plan"
@@ -182,34 +181,6 @@ func notesText(b *strings.Builder, r *simulate.Report) {
 	for _, n := range notes {
 		fmt.Fprintf(b, "- %s\n", n)
 	}
-}
-
-// columns returns a table with aligned columns. The columns from first to last are aligned right.
-func columns(table [][]string, first, last int) string {
-	widths := make([]int, len(table[0]))
-	for _, row := range table {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	var b strings.Builder
-	for _, row := range table {
-		line := ""
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if first <= i && i <= last {
-				cell = pad + cell
-			} else {
-				cell += pad
-			}
-			if i > 0 {
-				line += "  "
-			}
-			line += cell
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-	return b.String()
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }

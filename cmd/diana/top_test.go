@@ -5,8 +5,11 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -129,5 +132,62 @@ func TestTopTable(t *testing.T) {
 	}
 	if len(lines) != 9 {
 		t.Errorf("%d lines, want 9", len(lines))
+	}
+}
+
+// The table stays while the gateway is away. A gateway that was never there, and an
+// answer that will not change, end the command.
+func TestTopScreen(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("connection refused")
+	for _, c := range []struct {
+		name    string
+		answers []error // nil: a snapshot
+		ends    error
+		shown   int // tables
+	}{
+		{"away", []error{nil, gone, gone, nil}, nil, 4},
+		{"never there", []error{gone, nil}, gone, 0},
+		{"wrong token", []error{nil, lastAnswer{gone}, nil}, lastAnswer{gone}, 1},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		tick := make(chan time.Time, len(c.answers))
+		var out bytes.Buffer
+		asked := 0
+		screen := topScreen{
+			output: &output{out: &out, err: io.Discard},
+			size:   func() (int, int) { return 60, 10 },
+			ask: func(context.Context, int) (*live.Snapshot, error) {
+				if asked == len(c.answers) {
+					cancel()
+					return nil, ctx.Err()
+				}
+				err := c.answers[asked]
+				asked++
+				tick <- time.Time{}
+				return &live.Snapshot{}, err
+			},
+		}
+		err := screen.follow(ctx, tick)
+		if n := strings.Count(out.String(), "\x1b[H\x1b[J"); !errors.Is(err, c.ends) || n != c.shown {
+			t.Errorf("%s: %v after %d tables, want %v after %d", c.name, err, n, c.ends, c.shown)
+		}
+		if away := strings.Count(out.String(), "NO ANSWER since "); c.name == "away" && away != 2 {
+			t.Errorf("%d of 4 tables say that the gateway is away:\n%s", away, out.String())
+		}
+		cancel()
+	}
+}
+
+// Cells of Chinese characters are twice as wide.
+func TestColumns(t *testing.T) {
+	t.Parallel()
+	if got, want := columns([][]string{{"登录", "1"}, {"login", "22"}, {"e\u0301", ""}}, 1, 1), "登录    1\nlogin  22\ne\u0301\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for most, want := range map[int]string{0: "", 1: "", 2: "登", 3: "登", 4: "登录", 5: "登录a", 9: "登录a"} {
+		if got := clipped("登录a", most); got != want {
+			t.Errorf("%d cells: %q, want %q", most, got, want)
+		}
 	}
 }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/live"
+)
+
+// topTable returns the table. Actors and rules are shown without control characters, because clients choose them.
+// At most a third of height lines are for actors, if height is not 0.
+func topTable(s *live.Snapshot, height int) string {
+	var b strings.Builder
+	last := func(list []int64) (n int64) {
+		if len(list) > 0 {
+			n = list[len(list)-1]
+		}
+		return n
+	}
+	state := "ok"
+	if s.Gateway.Degraded {
+		state = "degraded"
+	}
+	fmt.Fprintf(&b, "%s  %s  %s, version %s  gateways %d  actors %d of %d\n", s.At.Local().Format(time.TimeOnly), state,
+		legible(s.Gateway.Source), legible(s.Gateway.ConfigVersion), s.Gateway.Gateways, s.Gateway.Keys, s.Gateway.MaxKeys)
+	fmt.Fprintf(&b, "a second: %d allowed, %d refused, %d delayed, %d shadow\n\n",
+		last(s.Total.Allowed), last(s.Total.Refused), last(s.Total.Delayed), last(s.Total.Shadow))
+	var actors [][]string
+	if len(s.TopRefused) > 0 {
+		actors = append(actors, []string{"MOST REFUSED", "RULE", "REFUSED", "A SECOND"})
+	}
+	for i, r := range s.TopRefused {
+		if height > 0 && i >= max(height/3, 1) {
+			break
+		}
+		about := ""
+		if !r.Exact {
+			about = "~"
+		}
+		actor := legible(r.Actor)
+		if actor == "" {
+			actor = "all"
+		}
+		actors = append(actors, []string{actor, legible(r.Rule), fmt.Sprintf("%s%d", about, r.Count), perSecond(r.PerSecond)})
+	}
+	rules := [][]string{{"RULE", "LIMIT", "ALGO", "ALLOWED/S", "REFUSED/S", "ALLOWED", "REFUSED"}}
+	for i := range s.Rules {
+		r := &s.Rules[i]
+		limit := fmt.Sprint(r.Limit)
+		if r.UnitSeconds > 0 {
+			limit += "/" + (time.Duration(r.UnitSeconds * float64(time.Second))).String()
+		}
+		rules = append(rules, []string{legible(r.Name), limit, r.Algorithm, perSecond(r.AllowedPerSecond),
+			perSecond(r.RefusedPerSecond + r.ShadowPerSecond), fmt.Sprint(r.Allowed), fmt.Sprint(r.Refused)})
+	}
+	return b.String() + columns(actors, 2, 3) + "\n" + columns(rules, 3, 6)
+}
+
+func perSecond(n float64) string { return fmt.Sprintf("%.1f", n) }
+
+// fitted cuts a text to the size of a terminal.
+func fitted(text string, width, height int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	lines = lines[:min(len(lines), max(height-1, 1))]
+	for i, line := range lines {
+		lines[i] = clipped(line, width)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
