@@ -39,7 +39,8 @@ import (
 //
 // A client that sends its body slowly, or reads the response slowly, holds its slots for as long as
 // the http.Server allows. By default a server allows it forever: set ReadHeaderTimeout, ReadTimeout
-// and WriteTimeout. If a body that Handler reads does not arrive in time, the client gets 408.
+// and WriteTimeout. If a body that Handler reads does not arrive in time, the client gets 408: a
+// body that rules read must arrive within a minute.
 //
 // If a rule counts or reserves by the body of a request, Handler reads a JSON body of up to 1 MiB before it
 // calls next. Then next reads the same bytes. A larger body gets 413. A body that is not JSON, is

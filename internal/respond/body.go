@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/requestbody"
@@ -22,6 +23,10 @@ import (
 
 // MaxBodies is the size of all bodies that Bodies holds at once, in bytes.
 const MaxBodies = 64 << 20
+
+// MaxArrival is how long a body may take to arrive. The timeouts of a server may be for pauses alone. Then a client
+// that sends a byte now and then could hold memory for as long as it likes, and 64 such clients all of it.
+const MaxArrival = time.Minute
 
 // Bodies reads the bodies of requests into memory, so that rules can count by them. The zero value is ready
 // to use. It is safe for concurrent use.
@@ -180,7 +185,7 @@ func (b *body) fill(r *http.Request) *BodyError {
 	if r.ContentLength >= 0 {
 		size = min(int(r.ContentLength)+1, size) // so that the end is found without growing
 	}
-	for {
+	for began := time.Now(); ; {
 		if len(b.data) == cap(b.data) {
 			if !b.grow(size) {
 				return errBodySpace
@@ -198,6 +203,9 @@ func (b *body) fill(r *http.Request) *BodyError {
 		if err != nil {
 			b.ended = err
 			return mistakeOf(err)
+		}
+		if time.Since(began) > MaxArrival {
+			return errBodyTime
 		}
 	}
 }

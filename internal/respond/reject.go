@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/rule"
@@ -36,8 +37,11 @@ func Reject(w http.ResponseWriter, err error) bool {
 	case errors.As(err, &strange):
 		RejectPath(w, strange, strange.Status())
 	case errors.As(err, &body):
-		if body == errBodySpace {
+		switch body {
+		case errBodySpace:
 			w.Header().Set("Retry-After", "1")
+		case errBodyTime: // net/http would wait for the rest of the body before it answers
+			_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // not every server supports it
 		}
 		Problem(w, body.Status, body.detail)
 	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection; a context has another error
