@@ -43,7 +43,7 @@ var grpcCallers = []int{4, 64}
 
 func decisionsGroup() group {
 	return group{
-		name: "decisions", title: "Deciding for other gateways", measure: measureDecisions, needs: decisionsNeeds,
+		name: "decisions", title: "Deciding for other gateways", measure: measureDecisions, needs: needsWrk,
 		figures: []figure{callRate, p50, p99, callTime},
 		lines:   decisionsLines(),
 	}
@@ -66,7 +66,8 @@ func decisionsLines() (lines []line) {
 	)
 }
 
-func decisionsNeeds(*run) error {
+// needsWrk returns an error if wrk is missing.
+func needsWrk(*run) error {
 	if _, err := exec.LookPath("wrk"); err != nil {
 		return missing("wrk")
 	}
@@ -75,7 +76,7 @@ func decisionsNeeds(*run) error {
 
 func measureDecisions(ctx context.Context, r *run) error {
 	return inYard(ctx, r, func(ctx context.Context, r *run, y *yard) error {
-		r.origin.Machine.Wrk = versionOf("wrk", "-v")
+		r.origin.Machine.Wrk = versionOf("wrk")
 		r.note("  building diana")
 		if err := y.prepare(ctx, "upstream"); err != nil {
 			return err

@@ -102,9 +102,9 @@ func missing(program string) error {
 func measureGateway(ctx context.Context, r *run) error { return inYard(ctx, r, gatewaysIn) }
 
 func gatewaysIn(ctx context.Context, r *run, y *yard) error {
-	r.origin.Machine.Wrk = versionOf("wrk", "-v")
+	r.origin.Machine.Wrk = versionOf("wrk")
 	if !r.quick {
-		r.origin.Machine.Nginx = versionOf(nginxProgram(), "-v")
+		r.origin.Machine.Nginx = versionOf(nginxProgram())
 	}
 	r.note("  building diana")
 	if err := y.prepare(ctx, "upstream"); err != nil {

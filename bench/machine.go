@@ -57,9 +57,9 @@ func revision() string {
 	return strings.TrimSpace(string(out))
 }
 
-// versionOf returns the version that a program prints in its first line: the word with a dot.
-func versionOf(program, flag string) string {
-	out, _ := exec.Command(program, flag).CombinedOutput() // wrk prints its version and fails
+// versionOf returns the version that a program prints with -v in its first line: the word with a dot.
+func versionOf(program string) string {
+	out, _ := exec.Command(program, "-v").CombinedOutput() // wrk prints its version and fails
 	line, _, _ := strings.Cut(string(out), "\n")
 	for _, word := range strings.Fields(line) {
 		if strings.Contains(word, ".") {

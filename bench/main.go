@@ -57,6 +57,7 @@ func allGroups() []group {
 		valkeyGroup(),
 		exactnessGroup(),
 		gatewayGroup(),
+		consoleGroup(),
 		bandwidthGroup(),
 		worstGroup(),
 		growthGroup(),
