@@ -26,7 +26,9 @@ import (
 // Wait looks at the file four times a second. This sees every way to replace a file, on every
 // file system. Get reads the file until two readings agree and nothing was written between
 // them, so that it does not return a file that another process is still writing. It does the
-// same for a file that is absent, because some programs remove a file before they replace it.
+// same for a file that is absent, because some programs remove a file before they replace it. It
+// looks for longer at an empty file: most programs empty a file before they write it, and a
+// configuration without rules would allow everything.
 func fileKind() Kind {
 	return Kind{
 		Schemes: []string{"file"},
@@ -55,11 +57,15 @@ const (
 
 	// A file that was modified less than this ago may change again without a new time stamp.
 	recent = 2 * time.Second
+
+	// How many readings of an empty file must agree.
+	emptyLooks = 4
 )
 
 func (f file) Get(ctx context.Context) (Document, error) {
 	var d Document
 	var info fs.FileInfo // from before d was read; nil: there was no file
+	agreed := 0          // readings in a row, after the first one
 	for looks := 0; ; looks++ {
 		if looks > 0 && !sleep(ctx, lookEvery) {
 			return Document{}, ctx.Err()
@@ -71,7 +77,11 @@ func (f file) Get(ctx context.Context) (Document, error) {
 			return Document{}, err
 		}
 		after, _ := os.Stat(f.name)
-		if looks > 0 && same(before, d) && alike(lastInfo, after) {
+		if looks == 0 || !same(before, d) || !alike(lastInfo, after) {
+			agreed = 0
+			continue
+		}
+		if agreed++; agreed >= emptyLooks || !d.Exists || len(d.Text) > 0 {
 			return d, nil
 		}
 	}

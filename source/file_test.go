@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/diana-limiter/diana/source"
 )
@@ -66,6 +68,27 @@ func TestFileConfigMap(t *testing.T) {
 	if string(d.Text) != "2" {
 		t.Errorf("found %q", d.Text)
 	}
+}
+
+// A writer that empties the file, and is then held up for 600 ms, is waited for. A file that stays empty is found.
+func TestFileEmptied(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "limits.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, source.File(), source.Options{URL: parseURL(t, "file://"+name)})
+		for _, text := range []string{"written", ""} {
+			must(t, os.WriteFile(name, nil, 0o644))
+			go func() {
+				time.Sleep(600 * time.Millisecond)
+				must(t, os.WriteFile(name, []byte(text), 0o644))
+			}()
+			d, err := s.Get(t.Context())
+			if err != nil || string(d.Text) != text || !d.Exists {
+				t.Errorf("found %q, %v, want %q", d.Text, err, text)
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }
 
 func open(t *testing.T, k source.Kind, o source.Options) source.Source {
