@@ -10,6 +10,7 @@ import (
 
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/plan"
+	"github.com/diana-limiter/diana/limit"
 )
 
 // Handler returns a handler that evaluates each request and calls next if the request is allowed.
@@ -157,11 +158,47 @@ func (l *Limiter) Reset(ctx context.Context, rule string, actor ...string) error
 func (l *Limiter) Explain(r Request) ([]Explanation, error) {
 	complete(&r)
 	list, err := plan.ExplainAt(l.decider.Limits().Set, &r, l.local.Now())
+	return explanations(list), err
+}
+
+func explanations(list []plan.Explanation) []Explanation {
 	explained := make([]Explanation, len(list))
 	for i, e := range list {
 		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By, e.Class, e.Until}
 	}
-	return explained, err
+	return explained
+}
+
+// PeekActor returns how the rule with that name would evaluate one actor now, and changes nothing. The actor is
+// given as for Reset. There is an Explanation and a Verdict for each key that the actor can have: an account has
+// one for each source. Each Remaining is that before the request, for a cost of 1. It is limit.Unknown for an actor
+// that the rule excepts, and for one whose store has not answered: then the error says why, and the Verdict allows
+// the request. Other errors come without Verdicts, and say which rule or actor was expected. It asks Redis once for
+// each key of a global rule.
+func (l *Limiter) PeekActor(ctx context.Context, rule string, actor ...string) ([]Explanation, []Verdict, error) {
+	limits := l.decider.Limits()
+	r, err := limits.Set.Named(rule)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := plan.ExplainActor(limits.Set, r, actor, l.local.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	verdicts := make([]Verdict, len(list))
+	for i, e := range list {
+		verdicts[i] = Verdict{Rule: e.Rule.Rule, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}}
+		if e.Excepted {
+			continue
+		}
+		o, failed := l.decider.PeekKey(ctx, limits, e.Rule, []byte(e.Key))
+		if failed != nil {
+			err = failed
+			continue
+		}
+		verdicts[i].Outcome = o
+	}
+	return explanations(list), verdicts, err
 }
 
 // Rejected returns how many requests were rejected before any rule counted them, by reason: "path" for a

@@ -25,7 +25,73 @@ import (
 // An account or a device has several keys: one for each source of the identity, and that of the
 // client's address if the value is one. The value of an actor that looks like a key needs its name
 // in front, as in account=VALUE.
-func ActorKeys(s *Set, r *Rule, texts []string) ([]string, error) {
+func ActorKeys(s *Set, r *Rule, texts []string) (keys []string, err error) {
+	named, err := namedActors(s, r, texts)
+	for _, a := range named {
+		keys = append(keys, a.key)
+	}
+	return keys, err
+}
+
+// ExplainActor says how a rule would evaluate a request of the actor that texts name, as for [ActorKeys]: once for
+// each key. A value that the key has only the hash of matches no exception. at is in microseconds since 1970.
+func ExplainActor(s *Set, r *Rule, texts []string, at int64) ([]Explanation, error) {
+	named, err := namedActors(s, r, texts)
+	explained := make([]Explanation, len(named))
+	for i, a := range named {
+		explained[i] = Explanation{Rule: r, Key: a.key, Cost: s.CostOf(r, a.client.req)}
+		if r.exceptions != nil {
+			a.client.At = at
+			_, value := appendKey(nil, r.who, a.client)
+			explained[i].except(value, a.client)
+		}
+	}
+	return explained, err
+}
+
+// WhoIs returns how an exception or an override of a rule names the actor that texts name, as for [ActorKeys].
+// For a rule that counts several actors, or all, an address is expected.
+func WhoIs(s *Set, r *Rule, texts []string) (rule.Who, error) {
+	if len(texts) == 1 && len(r.who) == 0 { // actor all
+		if ip, ok := parseAddress(texts[0]); ok {
+			return whoAt(ip), nil
+		}
+	}
+	named, err := namedActors(s, r, texts)
+	if err != nil {
+		return rule.Who{}, err
+	}
+	for _, a := range named {
+		if ip := a.client.ip; ip.IsValid() {
+			return whoAt(ip), nil
+		}
+	}
+	if len(r.who) == 1 {
+		if _, value := appendKey(nil, r.who, named[0].client); value != "" {
+			who := rule.Who{Value: value}
+			return who, who.Fits(r.Actor)
+		}
+	}
+	return rule.Who{}, fmt.Errorf("actor %q: rule %q can except it by an address alone, expected one", strings.Join(texts, " "), r.Name)
+}
+
+// whoAt returns an address, or the /64 by which rules count IPv6.
+func whoAt(ip netip.Addr) rule.Who {
+	bits := 32
+	if ip.Is6() {
+		bits = 64
+	}
+	return rule.Who{Network: netip.PrefixFrom(ip, bits).Masked()}
+}
+
+// namedActor is an actor under one key of a rule, and a client that is this actor.
+type namedActor struct {
+	key    string
+	client *Client
+}
+
+// namedActors returns the actors of ActorKeys.
+func namedActors(s *Set, r *Rule, texts []string) ([]namedActor, error) {
 	n := &actorNamer{rule: r, identity: &s.identity, kinds: s.kinds}
 	for _, a := range r.Actor {
 		if a != rule.All {
@@ -36,18 +102,18 @@ func ActorKeys(s *Set, r *Rule, texts []string) ([]string, error) {
 		if !slices.Equal(texts, []string{rule.All.String()}) {
 			return nil, fmt.Errorf("rule %q counts all requests together, expected the actor %q", r.Name, rule.All)
 		}
-		return []string{""}, nil
+		return []namedActor{{"", n.client(nil, netip.Addr{})}}, nil
 	}
 	if len(texts) == 1 {
 		if key := unquoted(texts[0]); n.isKey(key) {
-			return []string{key}, nil
+			return []namedActor{{key, n.clientOf(key)}}, nil
 		}
 	}
 	candidates, err := n.candidates(texts)
 	if err != nil {
 		return nil, err
 	}
-	return n.keys(candidates), nil
+	return n.combined(candidates), nil
 }
 
 // actorNamer knows how clients are found that a rule counts.
@@ -170,15 +236,39 @@ func parseAddress(text string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), err == nil
 }
 
-// keys returns the keys of all combinations of candidates. The rule itself makes each key, of a
+// client returns a client whose requests carry these actors.
+func (n *actorNamer) client(actors map[string]string, ip netip.Addr) *Client {
+	return &Client{req: &rule.Request{Actors: actors}, identity: n.identity, ip: ip, known: true}
+}
+
+// clientOf returns the client of a whole key, as far as the key has its values.
+func (n *actorNamer) clientOf(key string) *Client {
+	actors, ip := map[string]string{}, netip.Addr{}
+	for key != "" {
+		source, rest, ok := cutKey(key)
+		if !ok {
+			break
+		}
+		value := strings.TrimSuffix(strings.TrimPrefix(key[:len(key)-len(rest)], source+"="), ";")
+		if key = rest; source == ipSource.Kind {
+			ip, _ = parseAddress(value)
+		} else if _, text, ok := strings.Cut(value, ":"); ok && !strings.HasPrefix(value, hashed) {
+			actors[source] = text
+		}
+	}
+	return n.client(actors, ip)
+}
+
+// combined returns the actors of all combinations of candidates. The rule itself makes each key, of a
 // request that carries the actors.
-func (n *actorNamer) keys(of [][]candidate) (keys []string) {
+func (n *actorNamer) combined(of [][]candidate) (named []namedActor) {
 	var combine func(of [][]candidate, actors map[string]string, ip netip.Addr)
 	combine = func(of [][]candidate, actors map[string]string, ip netip.Addr) {
 		if len(of) == 0 {
-			key, _ := n.rule.AppendKey(nil, &Client{req: &rule.Request{Actors: actors}, ip: ip, known: true})
-			if !slices.Contains(keys, string(key)) {
-				keys = append(keys, string(key))
+			client := n.client(actors, ip)
+			key, _ := appendKey(nil, n.rule.who, client)
+			if !slices.ContainsFunc(named, func(a namedActor) bool { return a.key == string(key) }) {
+				named = append(named, namedActor{string(key), client})
 			}
 			return
 		}
@@ -197,7 +287,7 @@ func (n *actorNamer) keys(of [][]candidate) (keys []string) {
 		}
 	}
 	combine(of, nil, netip.Addr{})
-	return keys
+	return named
 }
 
 // isKey reports whether a text is a whole key of the rule: for each actor a source and a value.

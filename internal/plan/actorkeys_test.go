@@ -120,3 +120,35 @@ func TestActorKeysOfExplain(t *testing.T) {
 		}
 	}
 }
+
+// An exception names an actor by its value, or by its address if it has one.
+func TestWhoIs(t *testing.T) {
+	t.Parallel()
+	set := actorSet(t)
+	for _, test := range []struct {
+		rule  string
+		texts []string
+		want  string // of the Who, or of the error
+	}{
+		{"account", []string{"ann"}, "ann"},
+		{"account", []string{"account=7:ann=1;x;"}, "ann=1;x"},
+		{"account", []string{"192.0.2.1"}, "192.0.2.1"},
+		{"ip", []string{"192.0.2.1"}, "192.0.2.1"},
+		{"ip", []string{"ip=2001:db8:0:1::/64;"}, "2001:db8:0:1::/64"},
+		{"ip", []string{"2001:db8:0:1::7"}, "2001:db8:0:1::/64"},
+		{"ip", []string{"ann"}, `actor "ann": expected an IP address`},
+		{"all", []string{"192.0.2.1"}, "192.0.2.1"},
+		{"all", []string{"all"}, `actor "all": rule "all" can except it by an address alone, expected one`},
+		{"both", []string{"ip=192.0.2.1", "account=ann"}, "192.0.2.1"},
+		{"plan", []string{"header:X-Plan=sha256:" + strings.Repeat("00", 32) + ";"}, "an address alone"},
+	} {
+		r, err := set.Named(test.rule)
+		if err != nil {
+			t.Fatal(err)
+		}
+		who, err := WhoIs(set, r, test.texts)
+		if err == nil && who.String() != test.want || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s %q: %v, %v, want %s", test.rule, test.texts, who, err, test.want)
+		}
+	}
+}
