@@ -21,27 +21,14 @@ type resetter func(ctx context.Context, rule string, actor ...string) error
 
 // resetRequest is the body of POST /reset. The actor is written as for plan.Set.ActorKeys.
 type resetRequest struct {
-	Rule  string `json:"rule"`
-	Actor texts  `json:"actor"`
+	Rule  string         `json:"rule"`
+	Actor adminapi.Texts `json:"actor"`
 }
 
 // resetAnswer is the body of the answer.
 type resetAnswer struct {
 	Rule   string   `json:"rule"`
 	Actors []string `json:"actors"` // the keys, as plan.ActorText writes them
-}
-
-// texts is a text in JSON, or a list of texts.
-type texts []string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *texts) UnmarshalJSON(data []byte) error {
-	var one string
-	if json.Unmarshal(data, &one) == nil {
-		*t = texts{one}
-		return nil
-	}
-	return json.Unmarshal(data, (*[]string)(t))
 }
 
 // mostReset is the longest body of POST /reset, in bytes.

@@ -26,6 +26,7 @@ type cli struct {
 	Reset    resetCommand    `cmd:"" help:"Forget what a rule has counted of an actor."`
 	Schema   schemaCommand   `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
 	Push     pushCommand     `cmd:"" help:"Validate a file and write it to the configuration centre."`
+	Exempt   exemptCommand   `cmd:"" help:"Exempt an actor from a rule of the remote configuration for a while."`
 	Rollback rollbackCommand `cmd:"" help:"Put an earlier version of the remote configuration in force, or list the versions."`
 	Version  versionCommand  `cmd:"" help:"Show the version of this program."`
 

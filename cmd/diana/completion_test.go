@@ -25,7 +25,7 @@ func printed(t *testing.T, args ...string) string {
 func TestComplete(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ line, want string }{
-		{"", "serve init check diff explain replay test top reset schema push rollback version completion"},
+		{"", "serve init check diff explain replay test top reset schema push exempt rollback version completion"},
 		{"se", "serve"},
 		{"serve --up", "--upstream-timeout --upstream-tls-timeout --upstream-idle-timeout --upstream"},
 		{"serve --log-format ", "text json"},

@@ -243,6 +243,9 @@ func TestOpenAPI(t *testing.T) {
 	api.call("get", "/versions/{number}", fmt.Sprintf("/versions/%v", pushed["number"]), "")
 	testproc.Eventually(t, func() bool { return g.status(t).Config.Version == pushed["version"] })
 	api.call("post", "/rollback", "/rollback", fmt.Sprintf(`{"number": 1, "comment": "back", "expect": %q, "by": "ann"}`, pushed["version"]))
+	api.call("get", "/actor", "/actor?actor=ann", "")
+	version = api.call("get", "/config", "/config", "")["version"]
+	api.call("post", "/exempt", "/exempt", fmt.Sprintf(`{"rule": "few", "actor": "ann", "expect": %q, "seconds": 60}`, version))
 	api.call("post", "/reset", "/reset", `{"rule": "few", "actor": "ann"}`)
 	api.call("get", "/audit", "/audit", "")
 	api.call("delete", "/session", "/session", "")
@@ -250,6 +253,10 @@ func TestOpenAPI(t *testing.T) {
 	api.call("post", "/push", "/push", fmt.Sprintf(`{"text": %q, "expect": "000000000000"}`, document))
 	api.call("post", "/push", "/push", fmt.Sprintf(`{"text": "rules: x", "expect": %q}`, version))
 	api.call("get", "/versions/{number}", "/versions/999999", "")
+	api.call("get", "/actor", "/actor", "")
+	api.call("get", "/actor", "/actor?actor=ann&rule=none", "")
+	api.call("get", "/actor", "/actor?actor=ann&actor=bob&rule=few", "")
+	api.call("post", "/exempt", "/exempt", fmt.Sprintf(`{"rule": "few", "actor": "ann", "expect": %q, "seconds": 60}`, version))
 	api.call("post", "/whatif", "/whatif", `{"text": "rules: x"}`)
 	for operation := range api.operations {
 		if !slices.Contains(api.called, operation) {

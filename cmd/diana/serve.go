@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/actor"
 	dianaprom "github.com/diana-limiter/diana/prometheus"
 )
 
@@ -129,7 +130,7 @@ func (c *serveCommand) Run(ctx context.Context, o *output) error {
 	defer stopWatching()
 	g.admin.RegisterOnShutdown(stopWatching) // because it waits for the streams
 	go view.Run(watching)
-	api := withAPI(g.admin.Handler, view.Register, memory.whatIf(limiter, c.accept).Register, c.changes(s, limiter, logger).Register)
+	api := withAPI(g.admin.Handler, view.Register, (&actor.View{Limiter: limiter}).Register, memory.whatIf(limiter, c.accept).Register, c.changes(s, limiter, logger).Register)
 	g.admin.Handler = c.guard(api, newReset(limiter.Config, noteResets(view, memory.resetter(limiter.Reset)), logger), logger)
 	err = c.listen(ctx, signals, g, logger)
 	switch {

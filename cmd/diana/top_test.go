@@ -83,6 +83,9 @@ func TestLive(t *testing.T) {
 	if len(s.Rules) != 1 || s.RulesTotal != 2 || s.Rules[0].Name != "by key" || s.Rules[0].Refused != 39 || s.Rules[0].Allowed != 2 {
 		t.Errorf("rules: %+v of %d", s.Rules, s.RulesTotal)
 	}
+	if n := s.Rules[0].Remaining; n == nil || *n != 0 || s.Rules[0].RemainingActor != "header:X-Key=3:ann;" {
+		t.Errorf("tightest: %v of %s", n, s.Rules[0].RemainingActor)
+	}
 	if s.Gateway.MaxKeys == 0 || s.Gateway.Keys != 3 || s.Gateway.Memory < 1<<20 || len(s.Events) != 1 || s.Events[0].Kind != "start" {
 		t.Errorf("%+v, events %+v", s.Gateway, s.Events)
 	}

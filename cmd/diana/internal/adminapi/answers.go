@@ -32,6 +32,19 @@ func write(w http.ResponseWriter, status int, contentType string, body any) {
 	_ = json.NewEncoder(w).Encode(body) // a client that has disconnected needs no answer
 }
 
+// Texts is a text in JSON, or a list of texts.
+type Texts []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Texts) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*t = Texts{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(t))
+}
+
 // Mistake is a mistake in a text, or something that its author probably did not mean.
 type Mistake struct {
 	Line    int    `json:"line"`

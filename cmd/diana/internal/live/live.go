@@ -7,6 +7,7 @@
 //	history.go   seconds, minutes, and ten minutes of each rule that refuses
 //	events.go    the time line: changes of the configuration, of Redis and of the remote configuration
 //	refused.go   the most refused actors of all rules
+//	tightest.go  what is left for the actor of a rule that has least
 //	snapshot.go  all of that as JSON
 //	stream.go    a snapshot each second, as server-sent events
 //
@@ -28,6 +29,7 @@ type Limiter interface {
 	Summary() diana.Status
 	EachRule(f func(name string, allowed, refused, shadowRefused, delayed int64))
 	RuleStatus(name string) (diana.RuleStatus, bool)
+	PeekActor(ctx context.Context, rule string, actor ...string) ([]diana.Explanation, []diana.Verdict, error)
 	Config() *config.Config
 }
 

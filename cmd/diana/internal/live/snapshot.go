@@ -80,6 +80,9 @@ type Rule struct {
 	Refused int64              `json:"refused"`
 	History []uint32           `json:"history"` // refusals of ten seconds each, the oldest first
 	Top     []diana.TopRefused `json:"top"`
+
+	Remaining      *int64 `json:"remaining"`       // of the tightest actor, see tightest; nil: unknown
+	RemainingActor string `json:"remaining_actor"` // its key; "" if the rule counts all clients together
 }
 
 // query is what of the rules a client asks for.
@@ -140,7 +143,9 @@ func (l *Live) snapshot(q query) *Snapshot {
 	from := min(q.offset, len(list))
 	for _, r := range list[from:min(from+q.rules, len(list))] {
 		if status, ok := l.options.Limiter.RuleStatus(r.name); ok {
-			s.Rules = append(s.Rules, l.history.rule(r, &status))
+			one := l.history.rule(r, &status)
+			one.tightest(l.options.Limiter.PeekActor)
+			s.Rules = append(s.Rules, one)
 			s.Gateway.Overflow += status.Overflow
 		}
 	}

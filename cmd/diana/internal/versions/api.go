@@ -41,6 +41,7 @@ func (a *API) Register(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("POST /api/v1/push", a.push)
 	mux.HandleFunc("POST /api/v1/rollback", a.rollback)
+	mux.HandleFunc("POST /api/v1/exempt", a.exempt)
 }
 
 const (

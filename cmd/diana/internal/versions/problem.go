@@ -29,6 +29,10 @@ func Refuse(w http.ResponseWriter, err error) {
 	var none missing
 	var bad invalid
 	switch {
+	case errors.As(err, new(unknown)):
+		adminapi.Problem(w, http.StatusNotFound, err.Error())
+	case errors.As(err, new(Impossible)):
+		adminapi.Problem(w, http.StatusUnprocessableEntity, err.Error())
 	case errors.As(err, &conflict):
 		adminapi.ProblemWith(w, http.StatusConflict, err.Error(), map[string]any{"found": conflict.Found})
 	case errors.As(err, &bad):

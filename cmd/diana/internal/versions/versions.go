@@ -7,6 +7,8 @@
 //
 //	versions.go  the remote configuration: read, push, list
 //	history.go   the document with the last versions
+//	exempt.go    a change that exempts an actor for a while
+//	override.go  the edit of the text that does it
 //	audit.go     who changed what
 //	api.go       the routes of the administrators' listener
 //	problem.go   their answers
@@ -166,6 +168,11 @@ func (r *Remote) Push(ctx context.Context, c Change) (Version, error) {
 		return Version{}, Conflict{VersionOf(old)}
 	}
 	added, err := r.add(ctx, old, c)
+	if errors.Is(err, errBusy) { // the writers who keep the versions busy have probably changed the document
+		if now, failed := r.Get(ctx); failed == nil && VersionOf(now) != VersionOf(old) {
+			err = Conflict{VersionOf(now)}
+		}
+	}
 	if err != nil {
 		return Version{}, err
 	}

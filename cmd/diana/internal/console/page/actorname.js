@@ -27,5 +27,12 @@ export function partsOf(key) {
 // nameOf returns the values of a key, as the operator knows the actor.
 export const nameOf = (key) => partsOf(key).map((part) => part.value).join(' + ');
 
+// askedBy returns what the API knows an actor by: its value, or the whole key if the value alone does not say who it is.
+export function askedBy(key) {
+  const parts = partsOf(key);
+  if (parts.length === 0) return 'all';
+  return parts.length === 1 && !parts[0].value.startsWith('sha256:') ? parts[0].value : key;
+}
+
 // kindOf returns what the values are.
 export const kindOf = (key) => partsOf(key).map((part) => part.kind).filter(Boolean).join(' + ');

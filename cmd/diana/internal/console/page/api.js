@@ -34,14 +34,6 @@ export const get = (path, signal) => send('GET', path, undefined, signal);
 export const post = (path, body, signal) => send('POST', path, body, signal);
 export const remove = (path) => send('DELETE', path);
 
-let described;
-
-// knows reports whether the gateway has a route. Its OpenAPI document names all of them.
-export async function knows(path) {
-  described ||= await get('/openapi.json');
-  return Object.hasOwn(described.paths, path);
-}
-
 // query writes parameters.
 export const query = (values) => new URLSearchParams(Object.entries(values).filter(([, v]) => v !== '' && v !== 0)).toString();
 

@@ -5,7 +5,7 @@
 import { el, panel, rows, setAttribute, setText, table } from './dom.js';
 import { bytes, limit, rate, t, time, whole } from './words.js';
 import { chart, spark } from './chart.js';
-import { kindOf, nameOf } from './actorname.js';
+import { askedBy, kindOf, nameOf } from './actorname.js';
 import * as api from './api.js';
 
 const pageSize = 50;
@@ -27,7 +27,7 @@ function topPanel() {
       update(item) {
         setText(cells.actor, nameOf(item.actor) || t('all_actors'));
         setText(cells.kind, kindOf(item.actor));
-        setAttribute(cells.actor, 'href', actorLink(item.rule, nameOf(item.actor) || 'all'));
+        setAttribute(cells.actor, 'href', actorLink(item.rule, askedBy(item.actor)));
         setText(cells.rule, item.rule);
         setText(cells.per, rate(item.per_second));
         setText(cells.count, item.exact ? whole(item.count) : t('about', { n: whole(item.count) }));
@@ -81,7 +81,7 @@ function ruleRow() {
       setText(cells.allowed, rate(rule.allowed_per_second));
       setText(cells.refused, rate(rule.refused_per_second || rule.shadow_per_second || 0));
       setText(cells.delayed, rate(rule.delayed_per_second));
-      setText(cells.tightest, rule.remaining === null || rule.remaining === undefined ? '' : t('tightest_note', { actor: nameOf(rule.remaining_actor || '') || t('all_actors'), n: whole(rule.remaining) }));
+      setText(cells.tightest, rule.remaining === null ? '' : t('tightest_note', { actor: nameOf(rule.remaining_actor) || t('all_actors'), n: whole(rule.remaining) }));
       picture.update(rule.history, `${t('history')}: ${whole(sum(rule.history || []))}`);
     },
   };
