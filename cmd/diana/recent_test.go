@@ -176,7 +176,12 @@ func (r *remembering) compare(show bool) (wrong, n int) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c := simulate.NewComparison(s.Names(), count)
+	c, earlier := simulate.NewComparison(s.Names(), count), simulate.NewEarlier(s.Names(), s.Whole)
+	for i := range s.Len() {
+		earlier.Look(s.Set(i), s.Entry(i))
+	}
+	earlier.Finish()
+	c.Begin(earlier)
 	for i := range s.Len() {
 		e := s.Entry(i)
 		text := fmt.Sprintf("%d %s %s %v, status %d", e.Start, e.Target, e.Remote, e.Actors, e.Status)
@@ -184,9 +189,9 @@ func (r *remembering) compare(show bool) (wrong, n int) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if o[0].Allowed != s.Allowed(i) {
+		if o[0].Allowed != e.Allowed {
 			if wrong++; show && wrong < 10 {
-				r.t.Errorf("request %d: the gateway: %v, the replay: %v: %s", i, s.Allowed(i), o[0].Allowed, text)
+				r.t.Errorf("request %d: the gateway: %v, the replay: %v: %s", i, e.Allowed, o[0].Allowed, text)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // record is an encoded request: numbers at fixed places, and then texts, each behind its length. The texts
-// are method, path, host, remote and address, and then what a reads names.
+// are method, path, host, remote and address, and then what a reads names. What the request has met follows.
 type record []byte
 
 // The places of the numbers.
@@ -25,7 +25,7 @@ const (
 	atFlags    = 6
 	atHalved   = 7
 	atCharged  = 8
-	atDelayed  = 16
+	atDelayed  = 16 // how long it waited after its charge
 	atRefunded = 24
 	atSettled  = 32
 	atReleased = 40
@@ -92,7 +92,9 @@ func (e *encoder) encode(d *diana.Decision, of *reads) bool {
 	e.text = append(e.text[:0], make([]byte, fixed)...)
 	r := record(e.text)
 	r.set(atCharged, e.ring.moment(d))
-	r.set(atDelayed, d.Delayed.Microseconds())
+	if d.Delayed > 0 { // a request can also wait before its charge
+		r.set(atDelayed, max(e.ring.options.Now().UnixMicro()-r.at(), 0))
+	}
 	r.set(atHash, int64(hash)) //nolint:gosec // bits
 	r.set(atReads, int64(of.id))
 	r[atHalved] = byte(e.ring.halved.Load())
@@ -119,6 +121,7 @@ func (e *encoder) encode(d *diana.Decision, of *reads) bool {
 	for _, name := range of.headers {
 		e.header(req.HTTP, name)
 	}
+	e.met(d)
 	binary.LittleEndian.PutUint32(e.text[atSize:], uint32(len(e.text))) //nolint:gosec // at most mostSize are kept
 	return true
 }

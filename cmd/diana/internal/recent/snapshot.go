@@ -13,6 +13,7 @@ import (
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // Status is what GET /api/v1/recent answers.
@@ -146,11 +147,11 @@ func (s *Snapshot) Names() *accesslog.Names { return s.names }
 // Len returns the number of requests.
 func (s *Snapshot) Len() int { return len(s.records) }
 
-// Allowed reports whether the gateway has allowed the request with that number.
-func (s *Snapshot) Allowed(i int) bool { return s.records[i].has(allowed) }
-
 // Config returns the configuration that the request with that number was decided by.
 func (s *Snapshot) Config(i int) *config.Config { return s.known[s.records[i].reads()].config }
+
+// Set returns the plan that the request with that number was decided by.
+func (s *Snapshot) Set(i int) *plan.Set { return s.known[s.records[i].reads()].set }
 
 // Entry returns the request with that number. It is valid until the next call.
 func (s *Snapshot) Entry(i int) *accesslog.Entry {
@@ -158,7 +159,7 @@ func (s *Snapshot) Entry(i int) *accesslog.Entry {
 	of := s.known[one.reads()]
 	text := texts(one[fixed:])
 	e := &s.entry
-	actors, costs, headers := e.Actors, e.Costs, e.Headers
+	actors, costs, headers, met := e.Actors, e.Costs, e.Headers, e.Met[:0]
 	if actors == nil {
 		actors, costs, headers = map[string]string{}, map[string]int64{}, make([]string, len(s.names.Headers))
 	}
@@ -168,7 +169,7 @@ func (s *Snapshot) Entry(i int) *accesslog.Entry {
 	*e = accesslog.Entry{
 		Start: one.at(), Duration: accesslog.Unknown, Bytes: accesslog.Unknown, Cost: accesslog.Unknown, Line: i + 1,
 		Method: text.next(), Target: text.next(), Host: text.next(), Remote: text.next(),
-		Actors: actors, Costs: costs, Headers: headers,
+		Actors: actors, Costs: costs, Headers: headers, Allowed: one.has(allowed),
 	}
 	if address := text.next(); address != "" {
 		actors["ip"] = address
@@ -189,6 +190,9 @@ func (s *Snapshot) Entry(i int) *accesslog.Entry {
 	for _, name := range of.headers {
 		headers[slices.Index(s.names.Headers, http.CanonicalHeaderKey(name))] = text.next()
 	}
+	if !one.has(degraded) { // otherwise the request met the limit of a gateway that is alone
+		e.Met = appendMet(met, text)
+	}
 	if one.has(allowed) {
 		s.response(one)
 	}
@@ -198,7 +202,8 @@ func (s *Snapshot) Entry(i int) *accesslog.Entry {
 // response adds how an allowed request has ended. A refused request has no response of the upstream.
 func (s *Snapshot) response(one record) {
 	e := &s.entry
-	began := one.at() + one.number(atDelayed)
+	e.Delayed = one.number(atDelayed)
+	began := one.at() + e.Delayed
 	if !one.has(ended) {
 		e.Duration = max(s.taken-began, 0) + time.Second.Microseconds() // after the last request
 		return

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+
+package simulate
+
+import (
+	"math"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/internal/plan"
+)
+
+// dripping follows a token bucket, whose state is the moment when the bucket is full. An outcome says how many whole
+// tokens there were, so that the moment is known up to a step. Each further outcome narrows that down. A refusal says
+// the moment itself.
+type dripping struct {
+	seen, done  bool
+	entry       int
+	first       int64
+	low, latest float64 // when the bucket would be full without the entries, in microseconds since first
+	used        float64 // by the entries, in microseconds
+}
+
+func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) []correction {
+	if d.done {
+		return nil
+	}
+	if !d.seen {
+		d.seen, d.entry, d.first, d.low, d.latest = true, n, at, math.Inf(-1), math.Inf(1)
+	}
+	capacity := r.Limit.Burst
+	if capacity == 0 {
+		capacity = r.Limit.N
+	}
+	remaining, step := met.Remaining, stepOf(r)
+	if charged {
+		remaining += cost
+	}
+	lack, exactly := float64(capacity-remaining)*step, step
+	switch {
+	case !met.Allowed && cost > capacity:
+		lack, exactly = float64(met.Wait), 1
+	case !met.Allowed:
+		lack, exactly = float64(met.Wait)+float64(capacity-cost)*step, 1
+	case remaining >= capacity:
+		lack, exactly = 0, math.Inf(1)
+	}
+	d.done = exactly != step
+	latest := float64(at-d.first) + lack - d.used
+	if low := max(d.low, latest-exactly); low < min(d.latest, latest) {
+		d.low, d.latest = low, min(d.latest, latest)
+	}
+	return nil
+}
+
+func (d *dripping) add(_ int64, r *plan.Rule, cost int64) { d.used += float64(cost) * stepOf(r) }
+
+func (d *dripping) finish() []correction {
+	if !d.seen || d.latest <= 0 || math.IsInf(d.latest, 1) {
+		return nil
+	}
+	return []correction{{entry: d.entry, kind: fill, at: d.first + int64(math.Ceil(d.latest))}}
+}
+
+// stepOf returns how long a token takes to drip in, in microseconds.
+func stepOf(r *plan.Rule) float64 {
+	return float64(r.Limit.Unit.Microseconds()) / float64(r.Limit.N)
+}
