@@ -47,6 +47,7 @@ type Entry struct {
 	// The gateway remembers these of a request. No log has them.
 	Actors       map[string]string // as diana.Request.Actors; nil: unknown
 	Costs        map[string]int64  // as diana.Request.Costs
+	Milliseconds int64             // that a rule was charged for the duration; 0: unknown
 	Delayed      int64             // microseconds that the request waited after its charge
 	StatusAfter  int64             // microseconds from the end of the wait until the status was known; 0: unknown
 	SettledAfter int64             // the same for the cost of the answer

@@ -41,7 +41,8 @@ const (
 	allowed = 1 << iota
 	degraded
 	ended
-	costKnown
+	inMilliseconds // the cost is the duration of the response
+	inBytes        // the cost is the size of its body
 )
 
 // Longest texts. A longer one means the same to every rule.
@@ -60,17 +61,14 @@ func (r record) has(flag byte) bool        { return r[atFlags]&flag != 0 }
 func (r record) sampled(halved uint8) bool { return r.number(atHash)&(1<<halved-1) == 0 }
 
 // end completes a record.
-func (r record) end(status, settled, released int64, code int, bytes, cost int64, known bool) {
+func (r record) end(status, settled, released int64, code int, bytes, cost int64, unit byte) {
 	r.set(atRefunded, status)
 	r.set(atSettled, settled)
 	r.set(atReleased, released)
 	r.set(atBytes, bytes)
 	r.set(atCost, cost)
 	binary.LittleEndian.PutUint16(r[atStatus:], uint16(code)) //nolint:gosec // a status has three digits
-	r[atFlags] |= ended
-	if known {
-		r[atFlags] |= costKnown
-	}
+	r[atFlags] |= ended | unit
 }
 
 // encoder encodes one request at a time.

@@ -150,11 +150,14 @@ func (r *Ring) Ended(t Ticket, d *diana.Decision, status int, bytes int64) {
 	if released == 0 {
 		released = r.options.Now().UnixMicro()
 	}
-	cost, known := d.Settled()
+	cost, unit := settledBy(d)
+	if r := d.Request().HTTP; statusAt == 0 && r != nil && r.Context().Err() != nil {
+		status = 0 // no rule has got it, because the client has disconnected
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t.chunk.use == t.use {
-		record(t.chunk.data[t.offset:]).end(statusAt, settled, released, status, bytes, cost, known)
+		record(t.chunk.data[t.offset:]).end(statusAt, settled, released, status, bytes, cost, unit)
 	}
 }
 

@@ -51,6 +51,7 @@ func (r *Ring) Status() Status {
 type Snapshot struct {
 	Whole     bool    // the ring has every request since the gateway has started
 	Share     float64 // of the clients
+	Since     int64   // the first request since the gateway takes this share
 	Hashed    bool
 	Oversized int64 // requests that were too large
 	Running   int   // requests that have not ended
@@ -103,14 +104,18 @@ func (r *Ring) Snapshot() *Snapshot {
 	r.mu.Unlock()
 	s.records = slices.DeleteFunc(s.records, func(one record) bool { return !one.sampled(halved) || s.known[one.reads()] == nil })
 	s.Share = 1 / float64(uint64(1)<<halved)
-	s.finish(r)
+	s.finish(r, halved)
 	return s
 }
 
 // finish sorts the requests, and counts what notes are about.
-func (s *Snapshot) finish(r *Ring) {
+func (s *Snapshot) finish(r *Ring, halved uint8) {
+	s.Since = s.taken
 	slices.SortStableFunc(s.records, func(a, b record) int { return cmp.Compare(a.at(), b.at()) })
 	for _, one := range s.records {
+		if one[atHalved] == halved {
+			s.Since = min(s.Since, one.at())
+		}
 		if !one.has(ended) && one.has(allowed) {
 			s.Running++
 		}
@@ -210,14 +215,19 @@ func (s *Snapshot) response(one record) {
 	}
 	e.Duration = max(one.number(atReleased)-began, 0)
 	e.Status, e.Bytes = int(binary.LittleEndian.Uint16(one[atStatus:])), one.number(atBytes)
-	if one.has(costKnown) {
-		e.Cost = one.number(atCost)
-	}
 	if at := one.number(atRefunded); at > 0 {
 		e.StatusAfter = max(at-began, 1)
 	}
 	if at := one.number(atSettled); at > 0 {
 		e.SettledAfter = max(at-began, 1)
+	}
+	switch n := one.number(atCost); {
+	case one.has(inMilliseconds):
+		e.Milliseconds = n
+	case one.has(inBytes):
+		e.Bytes = n
+	case n > 0, e.SettledAfter > 0:
+		e.Cost = n
 	}
 }
 

@@ -117,7 +117,7 @@ func (c *Count) leave(d *diana.Decision, e *accesslog.Entry) {
 // responseOf returns the response of an entry.
 func responseOf(e *accesslog.Entry) Response {
 	return Response{
-		Lasts: max(e.Duration, 0), Status: e.Status, Bytes: e.Bytes, Cost: e.Cost,
+		Lasts: max(e.Duration, 0), Status: e.Status, Bytes: e.Bytes, Cost: e.Cost, Milliseconds: e.Milliseconds,
 		StatusAfter: e.StatusAfter, SettledAfter: e.SettledAfter,
 	}
 }

@@ -32,6 +32,10 @@ func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool
 		capacity = r.Limit.N
 	}
 	remaining, step := met.Remaining, stepOf(r)
+	if !met.Allowed && r.Wait > 0 { // the Wait may be that of others which wait already
+		d.low = max(d.low, min(float64(at-d.first)+float64(capacity-cost)*step-d.used, d.latest))
+		return nil
+	}
 	if charged {
 		remaining += cost
 	}
@@ -55,10 +59,14 @@ func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool
 func (d *dripping) add(_ int64, r *plan.Rule, cost int64) { d.used += float64(cost) * stepOf(r) }
 
 func (d *dripping) finish() []correction {
-	if !d.seen || d.latest <= 0 || math.IsInf(d.latest, 1) {
+	full := d.latest
+	if math.IsInf(full, 1) {
+		full = d.low + 1
+	}
+	if !d.seen || full <= 0 || math.IsInf(full, 0) {
 		return nil
 	}
-	return []correction{{entry: d.entry, kind: fill, at: d.first + int64(math.Ceil(d.latest))}}
+	return []correction{{entry: d.entry, kind: fill, at: d.first + int64(math.Ceil(full))}}
 }
 
 // stepOf returns how long a token takes to drip in, in microseconds.

@@ -98,9 +98,7 @@ func (p *Earlier) Look(set *plan.Set, e *accesslog.Entry) {
 		}
 		met, cost := e.Met[i], set.CostOf(of, &r)
 		charged := e.Allowed && met.Allowed
-		if met.Allowed || of.Wait == 0 { // otherwise the outcome is about those that wait
-			p.keep(c, c.usage.meets(n, e.Start, of, cost, charged, met))
-		}
+		p.keep(c, c.usage.meets(n, e.Start, of, cost, charged, met))
 		if charged {
 			c.usage.add(e.Start, of, cost)
 			p.follow(e, c, of, cost)

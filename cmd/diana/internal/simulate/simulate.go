@@ -88,6 +88,8 @@ type Response struct {
 	Bytes  int64 // accesslog.Unknown: unknown
 	Cost   int64 // what the response says it has cost; accesslog.Unknown: unknown
 
+	Milliseconds int64 // the duration that the gateway has charged for; 0: what Lasts says
+
 	// When the status and the cost were known, in microseconds; 0: at the end.
 	StatusAfter, SettledAfter int64
 }
@@ -168,6 +170,9 @@ func (r *Response) settle(d *diana.Decision) {
 func (r *Response) cost(answer string) int64 {
 	switch answer {
 	case "duration":
+		if r.Milliseconds > 0 {
+			return r.Milliseconds
+		}
 		return (r.Lasts + 999) / 1000
 	case "bytes":
 		return r.Bytes
