@@ -199,3 +199,24 @@ func TestDisagreement(t *testing.T) {
 		})
 	}
 }
+
+// The proposed configuration takes over the counters at the start of the ring, as it would after a push. One whose
+// counters mean something else begins with empty ones.
+func TestProposedCounters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newAgreeing(t, recentFlags{1000, "hash"}, "- {name: quota, actor: account, algo: W, unit: total, rpu: 250}")
+		defer func() { _ = c.limiter.Close() }()
+		c.load(4, 600) // uses up all five quotas, before the ring begins
+		for rule, allowed := range map[string]int64{
+			"{name: quota, actor: account, algo: W, unit: total, rpu: 300}": 5 * 50,
+			"{name: quota, actor: account, algo: W, unit: total, rpu: 200}": 0,
+			"{name: other, actor: account, algo: W, unit: total, rpu: 60}":  5 * 60,
+		} {
+			report := c.predict("limits: [{url: /, rules: [" + rule + "]}]").Report
+			if report.Config.Allowed != 0 || report.Against.Allowed != allowed {
+				t.Errorf("%s allows %d, and the configuration in force %d; expected %d and 0", rule, report.Against.Allowed, report.Config.Allowed, allowed)
+			}
+		}
+	})
+}

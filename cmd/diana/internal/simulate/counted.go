@@ -18,7 +18,6 @@ type counted struct {
 	once  bool // only the first outcome counts, because other gateways change the counter too
 
 	seen    bool
-	done    bool
 	entry   int   // the first one
 	first   int64 // its moment
 	until   int64 // from then on no earlier request counts
@@ -28,10 +27,9 @@ type counted struct {
 	rest    int64 // of what they had used at the first entry, what was not seen leaving
 }
 
-func (c *counted) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) (found []correction) {
-	if c.done || c.seen && at >= c.until || met.Remaining < 0 {
-		c.done = true
-		return nil
+func (c *counted) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) (found []correction, more bool) {
+	if c.seen && at >= c.until {
+		return nil, false
 	}
 	used := r.Limit.N - met.Remaining
 	if charged {
@@ -40,18 +38,18 @@ func (c *counted) meets(n int, at int64, r *plan.Rule, cost int64, charged bool,
 	if !c.seen {
 		c.seen, c.entry, c.first, c.last = true, n, at, at
 		c.until = c.meter.Expiry(c.chargedAt(at))
-		c.earlier, c.rest, c.done = used, used, c.once
-		return nil
+		c.earlier, c.rest = used, used
+		return nil, used > 0 && !c.once
 	}
 	rest := used - c.used
-	change := max(rest, 0) - c.earlier
+	change, ended := max(rest, 0)-c.earlier, false
 	switch {
 	case change < 0:
 		moment := c.leaving(at)
 		if moment < c.first && c.counts(moment, c.last) {
 			found = append(found, correction{entry: c.entry, kind: charge, at: moment, n: -change})
 			c.rest += change
-			c.done = rest < 0 // a window that begins with a request has ended
+			ended = rest < 0 // a window that begins with a request
 		} else {
 			found = append(found, correction{entry: n, kind: charge, at: at, n: change})
 		}
@@ -61,7 +59,7 @@ func (c *counted) meets(n int, at int64, r *plan.Rule, cost int64, charged bool,
 		c.earlier += change
 	}
 	c.last = at
-	return found
+	return found, !ended
 }
 
 func (c *counted) add(_ int64, _ *plan.Rule, cost int64) { c.used += cost }

@@ -13,17 +13,14 @@ import (
 // tokens there were, so that the moment is known up to a step. Each further outcome narrows that down. A refusal says
 // the moment itself.
 type dripping struct {
-	seen, done  bool
+	seen        bool
 	entry       int
 	first       int64
 	low, latest float64 // when the bucket would be full without the entries, in microseconds since first
 	used        float64 // by the entries, in microseconds
 }
 
-func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) []correction {
-	if d.done {
-		return nil
-	}
+func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) ([]correction, bool) {
 	if !d.seen {
 		d.seen, d.entry, d.first, d.low, d.latest = true, n, at, math.Inf(-1), math.Inf(1)
 	}
@@ -34,7 +31,7 @@ func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool
 	remaining, step := met.Remaining, stepOf(r)
 	if !met.Allowed && r.Wait > 0 { // the Wait may be that of others which wait already
 		d.low = max(d.low, min(float64(at-d.first)+float64(capacity-cost)*step-d.used, d.latest))
-		return nil
+		return nil, true
 	}
 	if charged {
 		remaining += cost
@@ -48,12 +45,11 @@ func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool
 	case remaining >= capacity:
 		lack, exactly = 0, math.Inf(1)
 	}
-	d.done = exactly != step
 	latest := float64(at-d.first) + lack - d.used
 	if low := max(d.low, latest-exactly); low < min(d.latest, latest) {
 		d.low, d.latest = low, min(d.latest, latest)
 	}
-	return nil
+	return nil, exactly == step
 }
 
 func (d *dripping) add(_ int64, r *plan.Rule, cost int64) { d.used += float64(cost) * stepOf(r) }

@@ -25,7 +25,8 @@ type Earlier struct {
 	requests *requests
 	match    plan.Match
 	rules    []*plan.Rule // of the current entry
-	keys     []string
+	names    [][]byte     // of its counters: that of the rule and the key, with a 0 in between
+	key      []byte
 	counters map[string]*counter
 	changes  changes
 	found    map[int][]correction // by the number of the entry that they precede
@@ -39,15 +40,16 @@ func NewEarlier(names *accesslog.Names, whole bool) *Earlier {
 
 // counter is what is known of one counter of the gateway.
 type counter struct {
-	rule  *plan.Rule // with the limit of the actor, as the latest entry has met it
-	key   string
-	usage usage // nil: it is not followed
+	counters string // name of the counters
+	key      string
+	usage    usage
 }
 
 // usage is what is known of the use of a counter, by a kind of algorithm.
 type usage interface {
-	// meets returns what an outcome says about earlier requests. It is that of a request of that cost.
-	meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) []correction
+	// meets returns what an outcome says about earlier requests. It is that of a request of that cost. more is
+	// false if no later outcome says more.
+	meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) (found []correction, more bool)
 
 	// add adds what entries have used.
 	add(at int64, r *plan.Rule, cost int64)
@@ -84,7 +86,10 @@ func (p *Earlier) Look(set *plan.Set, e *accesslog.Entry) {
 		return
 	}
 	r.Actors, r.Costs = e.Actors, e.Costs
-	if set.Find(&p.match, &r) != nil || !p.findRules(set, &r, e.Start) || len(p.rules) != len(e.Met) {
+	if set.Find(&p.match, &r) != nil {
+		return
+	}
+	if p.findRules(set, &r, e.Start); len(p.rules) != len(e.Met) {
 		return
 	}
 	for len(p.changes) > 0 && p.changes[0].at <= e.Start {
@@ -92,13 +97,18 @@ func (p *Earlier) Look(set *plan.Set, e *accesslog.Entry) {
 		c.usage.add(c.at, c.rule, c.n)
 	}
 	for i, of := range p.rules {
-		c := p.counter(of, p.keys[i], e)
-		if c.usage == nil {
+		c := p.counter(of, p.names[i])
+		if c == nil || e.Met[i].Remaining == limit.Unknown {
 			continue
 		}
 		met, cost := e.Met[i], set.CostOf(of, &r)
 		charged := e.Allowed && met.Allowed
-		p.keep(c, c.usage.meets(n, e.Start, of, cost, charged, met))
+		found, more := c.usage.meets(n, e.Start, of, cost, charged, met)
+		if p.keep(c, found); !more {
+			p.keep(c, c.usage.finish())
+			p.counters[string(p.names[i])] = nil
+			continue
+		}
 		if charged {
 			c.usage.add(e.Start, of, cost)
 			p.follow(e, c, of, cost)
@@ -106,31 +116,37 @@ func (p *Earlier) Look(set *plan.Set, e *accesslog.Entry) {
 	}
 }
 
-// findRules finds the rules that have evaluated a request, and the keys of their actors. It reports whether it
-// knows them.
-func (p *Earlier) findRules(set *plan.Set, r *diana.Request, at int64) bool {
+// findRules finds the rules that have evaluated a request, and the names of its counters.
+func (p *Earlier) findRules(set *plan.Set, r *diana.Request, at int64) {
 	client := set.Client(r)
 	client.At = at
-	p.rules, p.keys = p.rules[:0], p.keys[:0]
+	p.rules = p.rules[:0]
 	for _, of := range p.match.Rules {
+		n := len(p.rules)
+		if n == len(p.names) {
+			p.names = append(p.names, nil)
+		}
 		var key []byte
 		if !of.CountsAll() {
-			if key, of = of.AppendKey(nil, &client); of == nil {
+			if key, of = of.AppendKey(p.key[:0], &client); of == nil {
 				continue
 			}
+			p.key = key
 		}
-		p.rules, p.keys = append(p.rules, of), append(p.keys, string(key))
+		p.rules = append(p.rules, of)
+		p.names[n] = append(append(append(p.names[n][:0], of.Counters...), 0), key...)
 	}
-	return true
 }
 
-// counter returns the counter of an actor.
-func (p *Earlier) counter(of *plan.Rule, key string, e *accesslog.Entry) *counter {
-	name := of.Counters + "\x00" + key
-	c := p.counters[name]
-	if c == nil {
-		c = &counter{rule: of, key: key, usage: p.usageOf(of)}
-		p.counters[name] = c
+// counter returns the counter of that name; nil if it is not followed, or not any longer.
+func (p *Earlier) counter(of *plan.Rule, name []byte) *counter {
+	c, known := p.counters[string(name)]
+	if known {
+		return c
+	}
+	if u := p.usageOf(of); u != nil {
+		c = &counter{of.Counters, string(name[len(of.Counters)+1:]), u}
+		p.counters[string(name)] = c
 	}
 	return c
 }
@@ -140,7 +156,7 @@ func (p *Earlier) usageOf(of *plan.Rule) usage {
 	_, queue := of.Meter.(limit.Queue)
 	debtor, counts := of.Meter.(limit.Debtor)
 	switch {
-	case of.Limit.N == 0, of.Limit.Warmup > 0, p.waits && !queue:
+	case of.Limit.N == 0, p.waits && !queue:
 		return nil
 	case queue:
 		return &scheduled{}
@@ -155,7 +171,7 @@ func (p *Earlier) usageOf(of *plan.Rule) usage {
 // keep keeps corrections of a counter.
 func (p *Earlier) keep(c *counter, corrections []correction) {
 	for _, found := range corrections {
-		found.counters, found.key = c.rule.Counters, c.key
+		found.counters, found.key = c.counters, c.key
 		p.found[found.entry] = append(p.found[found.entry], found)
 	}
 }
@@ -183,7 +199,7 @@ func (p *Earlier) follow(e *accesslog.Entry, c *counter, of *plan.Rule, cost int
 // Finish completes the corrections after the last entry.
 func (p *Earlier) Finish() {
 	for _, c := range p.counters {
-		if c.usage != nil {
+		if c != nil {
 			p.keep(c, c.usage.finish())
 		}
 	}

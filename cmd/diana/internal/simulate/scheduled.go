@@ -16,7 +16,7 @@ type scheduled struct {
 	next int64
 }
 
-func (s *scheduled) meets(n int, at int64, r *plan.Rule, _ int64, _ bool, met accesslog.Met) []correction {
+func (s *scheduled) meets(n int, at int64, r *plan.Rule, _ int64, _ bool, met accesslog.Met) ([]correction, bool) {
 	next := at + met.Wait
 	if !met.Allowed {
 		next += longestWait(r, at)
@@ -26,11 +26,11 @@ func (s *scheduled) meets(n int, at int64, r *plan.Rule, _ int64, _ bool, met ac
 	s.seen, s.next = true, next
 	switch {
 	case next == expected:
-		return nil
+		return nil, true
 	case !seen:
-		return []correction{{entry: n, kind: fill, at: next}}
+		return []correction{{entry: n, kind: fill, at: next}}, true
 	}
-	return []correction{{entry: n, kind: delay, at: at, n: next - expected}}
+	return []correction{{entry: n, kind: delay, at: at, n: next - expected}}, true
 }
 
 func (s *scheduled) add(at int64, r *plan.Rule, cost int64) {

@@ -123,7 +123,7 @@ func unknownAtStart(c *config.Config) (notes []string) {
 		}
 	}
 	if cold > 0 {
-		notes = append(notes, fmt.Sprintf("%d rules have a warmup. Their counters at the start are not known: they begin unused and cold.", cold))
+		notes = append(notes, fmt.Sprintf("%d rules have a warmup. How warm their counters were at the start is not known: they begin cold.", cold))
 	}
 	if debts > 0 {
 		notes = append(notes, fmt.Sprintf("%d rules charge for responses. How far over its limit a client was at the start is not known, if it was.", debts))
