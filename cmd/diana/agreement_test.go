@@ -175,11 +175,12 @@ func (a *agreement) test(t *testing.T, tolerated int) {
 func TestDisagreement(t *testing.T) {
 	t.Parallel()
 	for rules, note := range map[string]string{
-		"- {name: a, actor: account, unit: minute, rpu: 60, burst: 10, warmup: 30s}":                        "1 rules have a warmup.",
-		"- {name: a, actor: account, algo: SW, unit: minute, rpu: 2000, cost: {answer: bytes, reserve: 5}}": "1 rules charge for responses.",
-		"- {name: a, actor: account, algo: LB, unit: minute, rpu: 70, queue: 2}":                            "have moved the scheduled times",
-		"- {name: a, actor: account, algo: W, unit: 10s, rpu: 10, wait: 2s}":                                "waited under a rule with wait",
-		"- {name: a, actor: account, algo: W, unit: day, rpu: 300}":                                         "are not remembered",
+		"- {name: a, actor: account, unit: minute, rpu: 60, burst: 10, warmup: 30s}":                                      "1 rules have a warmup.",
+		"- {name: a, actor: account, algo: SW, unit: minute, rpu: 2000, cost: {answer: bytes, reserve: 5}}":               "1 rules charge for responses.",
+		"- {name: a, actor: account, rpu: 900, cost: {answer: bytes}}\n  - {name: b, algo: SW, rpu: 900, cost: {answer: duration}}": "remembers the cost of a response for the first rule",
+		"- {name: a, actor: account, algo: LB, unit: minute, rpu: 70, queue: 2}":                                          "have moved the scheduled times",
+		"- {name: a, actor: account, algo: W, unit: 10s, rpu: 10, wait: 2s}":                                              "waited under a rule with wait",
+		"- {name: a, actor: account, algo: W, unit: day, rpu: 300}":                                                       "are not remembered",
 	} {
 		t.Run(note, func(t *testing.T) {
 			t.Parallel()

@@ -294,6 +294,30 @@ func TestReplayOfWaits(t *testing.T) {
 	}
 }
 
+// Costs that responses turn out to have are replayed as the gateway has charged them.
+func TestReplayOfCosts(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []string{
+		"{name: a, actor: account, rpu: 300, cost: {answer: duration, reserve: 2}}",
+		"{name: a, actor: account, algo: W, rpu: 300, cost: {answer: duration, reserve: 2}}",
+		"{name: a, actor: account, algo: SW, rpu: 3000, cost: {answer: bytes, reserve: 20}}",
+		"{name: a, actor: account, algo: SL, rpu: 1000, cost: {answer: /usage/total_tokens, reserve: 20}}",
+		"{name: a, actor: account, rpu: 1000, cost: {answer: /usage/total_tokens, reserve: 20}}",
+	} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			r := remember(t, recentFlags{100_000, "plain"}, "limits: [{url: /, rules: ["+rule+"]}]", func(w http.ResponseWriter, _ *http.Request) {
+				time.Sleep(time.Duration(rand.IntN(4000)) * time.Microsecond)
+				_, _ = fmt.Fprintf(w, `{"usage": {"total_tokens": %d}}`, rand.IntN(30))
+			})
+			allowed, refused := r.load(16, 100, 5)
+			if wrong, n := r.compare(true); wrong > 0 || n != 1600 || allowed == 0 || refused == 0 {
+				t.Errorf("%d of %d requests are decided otherwise; %d allowed, %d refused", wrong, n, allowed, refused)
+			}
+		})
+	}
+}
+
 // The API of the administrators' listener.
 func TestWhatIfAPI(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,8 @@
 // does not look into them. When the ring is full, the oldest chunk makes room for the newest requests. So a
 // ring for 100,000 requests with short paths takes about 15 MB, and no ring takes more than 64 MiB.
 //
+// A request carries what it has met under its rules. So a reader knows what the dropped requests have used.
+//
 // # Cost
 //
 // A request is encoded outside of the lock, into memory that is used again. The lock is held for one copy,

@@ -48,6 +48,9 @@ func (w *WhatIf) notes(r *replay, now, proposed *config.Config) (notes []string)
 	if rejected > 0 {
 		add("%d requests since the start were rejected before any rule, because of their path or body. They are not remembered.", rejected)
 	}
+	if answers(now) > 1 {
+		add("The gateway remembers the cost of a response for the first rule that charges for it. The costs for other rules are known from its duration and size, about as the gateway has charged them.")
+	}
 	for _, of := range status.Rules {
 		if of.Unsettled > 0 {
 			add("%q: %d responses had no cost that could be read.", of.Name, of.Unsettled)
@@ -95,9 +98,22 @@ func (w *WhatIf) ofPlace(r *replay, now, proposed *config.Config, gateways int) 
 		add("Late timers, and clients that disconnected, have moved the scheduled times of leaky buckets. The replay moves them by as much, also under the proposed configuration. There they would have moved otherwise.")
 	}
 	if waits {
-		add("A request that waited under a rule with wait is evaluated when it was decided, and waits no further. Under the proposed configuration it may have to wait for longer, or less.")
+		add("A request that waited under a rule with wait is evaluated when it was decided, and waits no further. So the replay allows some that were refused because others waited. Under the proposed configuration a request may have to wait for longer, or less.")
 	}
 	return notes
+}
+
+// answers returns in how many ways the rules of a configuration charge for responses.
+func answers(c *config.Config) int {
+	kinds := map[string]bool{}
+	for _, e := range c.Limits {
+		for i := range e.Rules {
+			if answer := e.Rules[i].Cost.Answer; answer != "" {
+				kinds[answer] = true
+			}
+		}
+	}
+	return len(kinds)
 }
 
 // since says since when the gateway takes its share of the clients.
