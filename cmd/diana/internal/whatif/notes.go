@@ -126,7 +126,7 @@ func since(s *recent.Snapshot) string {
 
 // unknownAtStart returns what the outcomes do not say of the counters at the first request.
 func unknownAtStart(c *config.Config) (notes []string) {
-	cold, debts := 0, 0
+	cold, debts, late := 0, 0, 0
 	for _, e := range c.Limits {
 		for i := range e.Rules {
 			r := &e.Rules[i]
@@ -136,13 +136,19 @@ func unknownAtStart(c *config.Config) (notes []string) {
 			if r.Cost.Answer != "" && !r.Algorithm.Uses("burst") {
 				debts++
 			}
+			if r.Cost.Answer != "" || len(r.Charge) > 0 {
+				late++
+			}
 		}
 	}
 	if cold > 0 {
 		notes = append(notes, fmt.Sprintf("%d rules have a warmup. How warm their counters were at the start is not known: they begin cold.", cold))
 	}
+	if late > 0 {
+		notes = append(notes, fmt.Sprintf("%d rules charge by the response. The responses to requests before the start are known from later outcomes only, so a few decisions after the start may differ.", late))
+	}
 	if debts > 0 {
-		notes = append(notes, fmt.Sprintf("%d rules charge for responses. How far over its limit a client was at the start is not known, if it was.", debts))
+		notes = append(notes, fmt.Sprintf("%d rules can let a client go far over its limit, because of what a response costs. How far it was at the start is not known.", debts))
 	}
 	return notes
 }
