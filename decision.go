@@ -109,8 +109,8 @@ func (d *Decision) Moments() (charged, status, settled, released int64) {
 	return 0, 0, 0, 0
 }
 
-// Settled returns what the first rule whose cost has an Answer was charged by. known is false before
-// that, and if the response did not say it.
+// Settled returns what the first rule whose cost has an Answer was charged by, or 0 before that. known is false
+// if the response has not said it.
 func (d *Decision) Settled() (n int64, known bool) {
 	if e := d.handle.Evaluation(); e != nil {
 		return e.Moments.Cost, e.Moments.Known

@@ -29,7 +29,7 @@ var layout = []struct {
 	{"cmd/diana/internal/whatif", "cmd/diana/internal/adminapi . cmd/diana/internal/accesslog cmd/diana/internal/recent cmd/diana/internal/simulate config config/diff internal/plan rule"},
 	{"cmd/diana/internal/recent", ". cmd/diana/internal/accesslog config internal/plan rule"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
-	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config rule internal/paths internal/plan internal/top"},
+	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config limit rule internal/paths internal/plan internal/top"},
 	{"cmd/diana/internal/versions", "cmd/diana/internal/adminapi config internal/bounds internal/track source"},
 	{"cmd/diana/internal/accesslog", "internal/httptext"},
 	{"cmd/diana/internal/adminapi", "config"},

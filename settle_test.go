@@ -119,6 +119,31 @@ func TestSettled(t *testing.T) {
 	}
 }
 
+// Settled says what a rule has charged for a response without a cost: what it has reserved, or counted if that
+// is more.
+func TestSettledUnknown(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reserve string
+		want    int64
+	}{{"10", 10}, {"3", 7}} {
+		var n int64
+		var known bool
+		l, err := diana.Options{OnDone: func(d *diana.Decision) { n, known = d.Settled() }}.New(parsed(t, tokens("W", "cost: {answer: bytes, reserve: "+c.reserve+"}")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "9")
+			_, _ = io.WriteString(w, "7 bytes")
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		if left := remaining(t, l); n != c.want || known || left != 100-c.want {
+			t.Errorf("%d, %v with %d left, want %d", n, known, left, c.want)
+		}
+	}
+}
+
 // A rule that knows the cost before is not settled. Nor is one that has refunded the request by its status.
 func TestSettleOthers(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func (h *Handle) Settle(cost func(*plan.Rule) (n int64, known, concerned bool), 
 	}
 	all = true
 	var costs []settled
-	for _, r := range e.rules {
+	for i, r := range e.rules {
 		if r.Cost.Answer == "" || e.status != 0 && refunds(r, e.status) {
 			continue
 		}
@@ -47,7 +47,9 @@ func (h *Handle) Settle(cost func(*plan.Rule) (n int64, known, concerned bool), 
 			e.part(r).unsettled.Add(1)
 		}
 		if costs = append(costs, settled{r, min(max(n, 0), bounds.MaxSettled), known}); len(costs) == 1 {
-			e.Moments.Cost, e.Moments.Known = n, known
+			if e.Moments.Cost, e.Moments.Known = n, known; !known {
+				e.Moments.Cost = max(n, e.cost(i, r)) // it keeps what it has reserved
+			}
 		}
 	}
 	for s := range e.sets {

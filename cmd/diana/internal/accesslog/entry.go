@@ -47,13 +47,24 @@ type Entry struct {
 	// The gateway remembers these of a request. No log has them.
 	Actors       map[string]string // as diana.Request.Actors; nil: unknown
 	Costs        map[string]int64  // as diana.Request.Costs
+	Milliseconds int64             // that a rule was charged for the duration; 0: unknown
+	Delayed      int64             // microseconds that the request waited after its charge
 	StatusAfter  int64             // microseconds from the end of the wait until the status was known; 0: unknown
 	SettledAfter int64             // the same for the cost of the answer
+	Allowed      bool
+	Met          []Met // what the request met under its rules, in their order; nil: unknown
 
 	Own        bool // diana serve wrote the line
 	File, Line int  // File is the index in Reader.Files
 
 	read int64 // bytes of text that were read up to this entry, of all files
+}
+
+// Met is the outcome of a request under one rule. It says how much of the limit earlier requests had used.
+type Met struct {
+	Allowed   bool  // by this rule
+	Remaining int64 // as in limit.Outcome: after the charge, if the request was charged
+	Wait      int64 // as in limit.Outcome
 }
 
 // Unknown is the Duration, Bytes or Cost of an Entry whose line has none.

@@ -219,6 +219,9 @@ func TestShare(t *testing.T) {
 	}
 	send(50_000, time.Millisecond) // 4 s without sampling
 	s := g.ring.Snapshot()
+	if first, _ := s.Moment(0); s.Since <= first || s.Since > s.taken {
+		t.Errorf("the share holds since %d, of requests since %d", s.Since, first)
+	}
 	if s.Share > 1.0/8 || s.Share < 1.0/64 || s.Client != "account" || s.Whole {
 		t.Errorf("share %v of %s", s.Share, s.Client)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // record is an encoded request: numbers at fixed places, and then texts, each behind its length. The texts
-// are method, path, host, remote and address, and then what a reads names.
+// are method, path, host, remote and address, and then what a reads names. What the request has met follows.
 type record []byte
 
 // The places of the numbers.
@@ -25,7 +25,7 @@ const (
 	atFlags    = 6
 	atHalved   = 7
 	atCharged  = 8
-	atDelayed  = 16
+	atDelayed  = 16 // how long it waited after its charge
 	atRefunded = 24
 	atSettled  = 32
 	atReleased = 40
@@ -41,7 +41,8 @@ const (
 	allowed = 1 << iota
 	degraded
 	ended
-	costKnown
+	inMilliseconds // the cost is the duration of the response
+	inBytes        // the cost is the size of its body
 )
 
 // Longest texts. A longer one means the same to every rule.
@@ -60,17 +61,14 @@ func (r record) has(flag byte) bool        { return r[atFlags]&flag != 0 }
 func (r record) sampled(halved uint8) bool { return r.number(atHash)&(1<<halved-1) == 0 }
 
 // end completes a record.
-func (r record) end(status, settled, released int64, code int, bytes, cost int64, known bool) {
+func (r record) end(status, settled, released int64, code int, bytes, cost int64, unit byte) {
 	r.set(atRefunded, status)
 	r.set(atSettled, settled)
 	r.set(atReleased, released)
 	r.set(atBytes, bytes)
 	r.set(atCost, cost)
 	binary.LittleEndian.PutUint16(r[atStatus:], uint16(code)) //nolint:gosec // a status has three digits
-	r[atFlags] |= ended
-	if known {
-		r[atFlags] |= costKnown
-	}
+	r[atFlags] |= ended | unit
 }
 
 // encoder encodes one request at a time.
@@ -92,7 +90,9 @@ func (e *encoder) encode(d *diana.Decision, of *reads) bool {
 	e.text = append(e.text[:0], make([]byte, fixed)...)
 	r := record(e.text)
 	r.set(atCharged, e.ring.moment(d))
-	r.set(atDelayed, d.Delayed.Microseconds())
+	if d.Delayed > 0 { // a request can also wait before its charge
+		r.set(atDelayed, max(e.ring.options.Now().UnixMicro()-r.at(), 0))
+	}
 	r.set(atHash, int64(hash)) //nolint:gosec // bits
 	r.set(atReads, int64(of.id))
 	r[atHalved] = byte(e.ring.halved.Load())
@@ -119,6 +119,7 @@ func (e *encoder) encode(d *diana.Decision, of *reads) bool {
 	for _, name := range of.headers {
 		e.header(req.HTTP, name)
 	}
+	e.met(d)
 	binary.LittleEndian.PutUint32(e.text[atSize:], uint32(len(e.text))) //nolint:gosec // at most mostSize are kept
 	return true
 }

@@ -9,6 +9,8 @@
 // does not look into them. When the ring is full, the oldest chunk makes room for the newest requests. So a
 // ring for 100,000 requests with short paths takes about 15 MB, and no ring takes more than 64 MiB.
 //
+// A request carries what it has met under its rules. So a reader knows what the dropped requests have used.
+//
 // # Cost
 //
 // A request is encoded outside of the lock, into memory that is used again. The lock is held for one copy,
@@ -153,11 +155,14 @@ func (r *Ring) Ended(t Ticket, d *diana.Decision, status int, bytes int64) {
 	if released == 0 {
 		released = r.options.Now().UnixMicro()
 	}
-	cost, known := d.Settled()
+	cost, unit := settledBy(d)
+	if r := d.Request().HTTP; statusAt == 0 && r != nil && r.Context().Err() != nil {
+		status = 0 // no rule has got it, because the client has disconnected
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t.chunk.use == t.use {
-		record(t.chunk.data[t.offset:]).end(statusAt, settled, released, status, bytes, cost, known)
+		record(t.chunk.data[t.offset:]).end(statusAt, settled, released, status, bytes, cost, unit)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // Status is what GET /api/v1/recent answers.
@@ -50,6 +51,7 @@ func (r *Ring) Status() Status {
 type Snapshot struct {
 	Whole     bool    // the ring has every request since the gateway has started
 	Share     float64 // of the clients
+	Since     int64   // the first request since the gateway takes this share
 	Hashed    bool
 	Oversized int64 // requests that were too large
 	Running   int   // requests that have not ended
@@ -102,14 +104,18 @@ func (r *Ring) Snapshot() *Snapshot {
 	r.mu.Unlock()
 	s.records = slices.DeleteFunc(s.records, func(one record) bool { return !one.sampled(halved) || s.known[one.reads()] == nil })
 	s.Share = 1 / float64(uint64(1)<<halved)
-	s.finish(r)
+	s.finish(r, halved)
 	return s
 }
 
 // finish sorts the requests, and counts what notes are about.
-func (s *Snapshot) finish(r *Ring) {
+func (s *Snapshot) finish(r *Ring, halved uint8) {
+	s.Since = s.taken
 	slices.SortStableFunc(s.records, func(a, b record) int { return cmp.Compare(a.at(), b.at()) })
 	for _, one := range s.records {
+		if one[atHalved] == halved {
+			s.Since = min(s.Since, one.at())
+		}
 		if !one.has(ended) && one.has(allowed) {
 			s.Running++
 		}
@@ -146,11 +152,11 @@ func (s *Snapshot) Names() *accesslog.Names { return s.names }
 // Len returns the number of requests.
 func (s *Snapshot) Len() int { return len(s.records) }
 
-// Allowed reports whether the gateway has allowed the request with that number.
-func (s *Snapshot) Allowed(i int) bool { return s.records[i].has(allowed) }
-
 // Config returns the configuration that the request with that number was decided by.
 func (s *Snapshot) Config(i int) *config.Config { return s.known[s.records[i].reads()].config }
+
+// Set returns the plan that the request with that number was decided by.
+func (s *Snapshot) Set(i int) *plan.Set { return s.known[s.records[i].reads()].set }
 
 // Entry returns the request with that number. It is valid until the next call.
 func (s *Snapshot) Entry(i int) *accesslog.Entry {
@@ -158,7 +164,7 @@ func (s *Snapshot) Entry(i int) *accesslog.Entry {
 	of := s.known[one.reads()]
 	text := texts(one[fixed:])
 	e := &s.entry
-	actors, costs, headers := e.Actors, e.Costs, e.Headers
+	actors, costs, headers, met := e.Actors, e.Costs, e.Headers, e.Met[:0]
 	if actors == nil {
 		actors, costs, headers = map[string]string{}, map[string]int64{}, make([]string, len(s.names.Headers))
 	}
@@ -168,7 +174,7 @@ func (s *Snapshot) Entry(i int) *accesslog.Entry {
 	*e = accesslog.Entry{
 		Start: one.at(), Duration: accesslog.Unknown, Bytes: accesslog.Unknown, Cost: accesslog.Unknown, Line: i + 1,
 		Method: text.next(), Target: text.next(), Host: text.next(), Remote: text.next(),
-		Actors: actors, Costs: costs, Headers: headers,
+		Actors: actors, Costs: costs, Headers: headers, Allowed: one.has(allowed),
 	}
 	if address := text.next(); address != "" {
 		actors["ip"] = address
@@ -189,6 +195,9 @@ func (s *Snapshot) Entry(i int) *accesslog.Entry {
 	for _, name := range of.headers {
 		headers[slices.Index(s.names.Headers, http.CanonicalHeaderKey(name))] = text.next()
 	}
+	if !one.has(degraded) { // otherwise the request met the limit of a gateway that is alone
+		e.Met = appendMet(met, text)
+	}
 	if one.has(allowed) {
 		s.response(one)
 	}
@@ -198,21 +207,27 @@ func (s *Snapshot) Entry(i int) *accesslog.Entry {
 // response adds how an allowed request has ended. A refused request has no response of the upstream.
 func (s *Snapshot) response(one record) {
 	e := &s.entry
-	began := one.at() + one.number(atDelayed)
+	e.Delayed = one.number(atDelayed)
+	began := one.at() + e.Delayed
 	if !one.has(ended) {
 		e.Duration = max(s.taken-began, 0) + time.Second.Microseconds() // after the last request
 		return
 	}
 	e.Duration = max(one.number(atReleased)-began, 0)
 	e.Status, e.Bytes = int(binary.LittleEndian.Uint16(one[atStatus:])), one.number(atBytes)
-	if one.has(costKnown) {
-		e.Cost = one.number(atCost)
-	}
 	if at := one.number(atRefunded); at > 0 {
 		e.StatusAfter = max(at-began, 1)
 	}
 	if at := one.number(atSettled); at > 0 {
 		e.SettledAfter = max(at-began, 1)
+	}
+	switch n := one.number(atCost); {
+	case one.has(inMilliseconds):
+		e.Milliseconds = n
+	case one.has(inBytes):
+		e.Bytes = n
+	case n > 0, e.SettledAfter > 0:
+		e.Cost = n
 	}
 }
 

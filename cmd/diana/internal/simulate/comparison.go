@@ -17,6 +17,8 @@ type Comparison struct {
 	onlyN    [2]int64
 	requests *requests
 	seen     seen
+	earlier  *Earlier // nil: the counters begin empty
+	n        int      // entries so far
 }
 
 // NewComparison returns a Comparison of one Count, or two.
@@ -28,6 +30,10 @@ func NewComparison(names *accesslog.Names, counts ...*Count) *Comparison {
 	return c
 }
 
+// Begin has the counters begin as earlier requests have left them. It must come before the first Play, which then
+// gets the entries that Earlier has looked at.
+func (c *Comparison) Begin(e *Earlier) { c.earlier = e }
+
 // Outcome is the decision on an entry.
 type Outcome struct {
 	Evaluated  bool // false: a gateway would answer the request before any rule
@@ -38,6 +44,11 @@ type Outcome struct {
 
 // Play evaluates an entry, and returns the outcome of each Count.
 func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
+	if c.earlier != nil {
+		if err := c.correct(e); err != nil {
+			return outcomes, err
+		}
+	}
 	r, ok := c.requests.request(e)
 	if !ok || !honest(r.Path) {
 		c.seen.answered++
@@ -63,6 +74,18 @@ func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
 		count.leave(&decisions[i], e)
 	}
 	return outcomes, nil
+}
+
+// correct corrects the counters before an entry.
+func (c *Comparison) correct(e *accesslog.Entry) error {
+	found := c.earlier.found[c.n]
+	c.n++
+	for i := 0; i < len(c.counts) && len(found) > 0; i++ {
+		if err := c.counts[i].correct(e.Start, found); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // honest reports whether a gateway accepts a path, whatever paths.strange says.

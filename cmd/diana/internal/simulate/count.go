@@ -16,6 +16,7 @@ type Count struct {
 	simulation *Simulation
 	set        *plan.Set      // of config
 	index      map[string]int // of each rule, by its name
+	byCounters map[string]*plan.Rule
 	config     *config.Config
 	key        []byte
 	actors     map[string]string // of the current request
@@ -64,13 +65,13 @@ func NewCount(c *config.Config, v config.Vocabulary) (*Count, error) {
 	if err != nil {
 		return nil, err
 	}
-	index := map[string]int{}
+	index, byCounters := map[string]int{}, map[string]*plan.Rule{}
 	for _, r := range set.Rules {
-		index[r.Name] = r.Index
+		index[r.Name], byCounters[r.Counters] = r.Index, r
 	}
 	n := len(set.Rules)
 	return &Count{
-		simulation: t, config: c, set: set, index: index, actors: map[string]string{}, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
+		simulation: t, config: c, set: set, index: index, byCounters: byCounters, actors: map[string]string{}, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
 	}, nil
 }
 
@@ -110,10 +111,15 @@ func (c *Count) evaluate(e *accesslog.Entry, r diana.Request) (diana.Decision, e
 
 // leave ends a request.
 func (c *Count) leave(d *diana.Decision, e *accesslog.Entry) {
-	c.simulation.Leave(d, Response{
-		Lasts: max(e.Duration, 0), Status: e.Status, Bytes: e.Bytes, Cost: e.Cost,
+	c.simulation.Leave(d, responseOf(e))
+}
+
+// responseOf returns the response of an entry.
+func responseOf(e *accesslog.Entry) Response {
+	return Response{
+		Lasts: max(e.Duration, 0), Status: e.Status, Bytes: e.Bytes, Cost: e.Cost, Milliseconds: e.Milliseconds,
 		StatusAfter: e.StatusAfter, SettledAfter: e.SettledAfter,
-	})
+	}
 }
 
 // actorsOf returns the actors that a line of diana serve names. The line does not name the source

@@ -66,14 +66,19 @@ func alone(c *config.Config) *config.Config {
 // Take evaluates a request at a time in microseconds since the Unix epoch. The caller must call
 // Leave before the next Take.
 func (s *Simulation) Take(at int64, r diana.Request) (diana.Decision, error) {
-	for len(s.inside) > 0 && s.inside[0].until <= at {
-		s.endFirst()
-	}
-	s.now = time.UnixMicro(at)
+	s.advance(at)
 	if s.keeps { // the Decision keeps these, which are parts of a block of the log
 		r.Method, r.Path = strings.Clone(r.Method), strings.Clone(r.Path)
 	}
 	return s.limiter.Take(context.Background(), r) // fails only if a request waits
+}
+
+// advance ends what ends before a moment, and sets the clock to it.
+func (s *Simulation) advance(at int64) {
+	for len(s.inside) > 0 && s.inside[0].until <= at {
+		s.endFirst()
+	}
+	s.now = time.UnixMicro(at)
 }
 
 // Response is the response to a request, as far as it is known.
@@ -82,6 +87,8 @@ type Response struct {
 	Status int   // 0: unknown
 	Bytes  int64 // accesslog.Unknown: unknown
 	Cost   int64 // what the response says it has cost; accesslog.Unknown: unknown
+
+	Milliseconds int64 // the duration that the gateway has charged for; 0: what Lasts says
 
 	// When the status and the cost were known, in microseconds; 0: at the end.
 	StatusAfter, SettledAfter int64
@@ -163,6 +170,9 @@ func (r *Response) settle(d *diana.Decision) {
 func (r *Response) cost(answer string) int64 {
 	switch answer {
 	case "duration":
+		if r.Milliseconds > 0 {
+			return r.Milliseconds
+		}
 		return (r.Lasts + 999) / 1000
 	case "bytes":
 		return r.Bytes

@@ -115,6 +115,8 @@ type replay struct {
 	same       int // of those, how many the replay makes too
 	inForce    *config.Config
 	since      int64 // the last change of the configuration
+	done       int   // requests, in both passes
+	began      time.Time
 }
 
 func (w *WhatIf) newReplay(now, proposed *config.Config) (*replay, error) {
@@ -137,20 +139,20 @@ func (w *WhatIf) newReplay(now, proposed *config.Config) (*replay, error) {
 	return r, nil
 }
 
-// run evaluates the requests. It pauses now and then, because requests of now go first.
+// run evaluates the requests, after it has found out what the counters were at the first one.
 func (r *replay) run(ctx context.Context) error {
-	began := time.Now()
+	earlier := simulate.NewEarlier(r.requests.Names(), r.requests.Whole)
 	for i := range r.requests.Len() {
-		if i%64 == 0 && (i == 0 || time.Since(began) > work) {
-			select {
-			case <-ctx.Done():
-				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-					return unfinished{i, r.requests.Len()}
-				}
-				return ctx.Err()
-			case <-time.After(pause):
-			}
-			began = time.Now()
+		if err := r.pause(ctx); err != nil {
+			return err
+		}
+		earlier.Look(r.requests.Set(i), r.requests.Entry(i))
+	}
+	earlier.Finish()
+	r.comparison.Begin(earlier)
+	for i := range r.requests.Len() {
+		if err := r.pause(ctx); err != nil {
+			return err
 		}
 		e := r.requests.Entry(i)
 		outcomes, err := r.comparison.Play(e)
@@ -158,10 +160,27 @@ func (r *replay) run(ctx context.Context) error {
 			return err
 		}
 		if r.requests.Config(i) == r.inForce && outcomes[0].Evaluated {
-			if r.compared++; outcomes[0].Allowed == r.requests.Allowed(i) {
+			if r.compared++; outcomes[0].Allowed == e.Allowed {
 				r.same++
 			}
 		}
 	}
+	return nil
+}
+
+// pause pauses now and then, because requests of now go first.
+func (r *replay) pause(ctx context.Context) error {
+	if r.done++; r.done%64 != 1 || r.done > 1 && time.Since(r.began) <= work {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return unfinished{r.done / 2, r.requests.Len()}
+		}
+		return ctx.Err()
+	case <-time.After(pause):
+	}
+	r.began = time.Now()
 	return nil
 }
