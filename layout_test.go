@@ -23,14 +23,15 @@ var layout = []struct {
 }{
 	// Programs.
 	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd source/zookeeper " +
-		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond cmd/diana/internal/accesslog cmd/diana/internal/adminapi cmd/diana/internal/console cmd/diana/internal/forwardauth cmd/diana/internal/live cmd/diana/internal/recent cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/whatif envoy prometheus"},
+		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond cmd/diana/internal/accesslog cmd/diana/internal/actor cmd/diana/internal/adminapi cmd/diana/internal/console cmd/diana/internal/forwardauth cmd/diana/internal/live cmd/diana/internal/recent cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/whatif envoy prometheus"},
 	{"cmd/diana/internal/console", "cmd/diana/internal/adminapi . config"},
-	{"cmd/diana/internal/live", "cmd/diana/internal/adminapi . config config/diff"},
+	{"cmd/diana/internal/live", "cmd/diana/internal/adminapi . config config/diff limit rule"},
+	{"cmd/diana/internal/actor", "cmd/diana/internal/adminapi . internal/plan limit rule"},
 	{"cmd/diana/internal/whatif", "cmd/diana/internal/adminapi . cmd/diana/internal/accesslog cmd/diana/internal/recent cmd/diana/internal/simulate config config/diff internal/plan rule"},
 	{"cmd/diana/internal/recent", ". cmd/diana/internal/accesslog config internal/plan rule"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/accesslog config limit rule internal/paths internal/plan internal/top"},
-	{"cmd/diana/internal/versions", "cmd/diana/internal/adminapi config internal/bounds internal/track source"},
+	{"cmd/diana/internal/versions", "cmd/diana/internal/adminapi config internal/bounds internal/plan internal/track internal/yamltext limit rule source"},
 	{"cmd/diana/internal/accesslog", "internal/httptext"},
 	{"cmd/diana/internal/adminapi", "config"},
 	{"cmd/diana/compat", ""},

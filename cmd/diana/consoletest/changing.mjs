@@ -140,6 +140,23 @@ export const changing = {
     });
   },
 
+  async 'one actor: exempt, in both gateways'() {
+    await visit({ path: '/#actor?actor=mallory&rule=search' }, async (page) => {
+      await signIn(page);
+      await page.goto(`${setting.a}/#actor?actor=mallory&rule=search`);
+      const row = page.locator('#counters tbody tr', { has: page.getByRole('rowheader', { name: 'search', exact: true }) });
+      await row.waitFor();
+      assert.match(await row.textContent(), /\d+ \/ 2/, 'what is left');
+      await press(row.getByRole('button', { name: /Exempt mallory from rule search/ }));
+      await notice(page, /does not count mallory until/);
+      for (const gateway of [setting.a, setting.b]) {
+        await becomes('the exemption', async () => (await ask(gateway, 'GET', '/actor?actor=mallory&rule=search')).body.rules[0].excepted);
+      }
+      const { body: config } = await ask(setting.b, 'GET', '/config');
+      assert.match(config.text, /"mallory": \{exempt: true, until: /);
+    });
+  },
+
   async 'without a remote configuration there is a download'() {
     await visit({ url: setting.many, path: '/#change' }, async (page) => {
       await page.locator('#blocked:not([hidden])').waitFor();
