@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+
+package diana
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/diana-limiter/diana/internal/minutes"
+	"github.com/diana-limiter/diana/redisstore"
+)
+
+// EachMinute calls f for each minute from since on, but for the last day alone, the newest first: with what all
+// gateways with the same Redis have decided in it, and how many gateways have reported it. The counts are those
+// of EachRule, for all rules together. So a request that several rules allow counts under each of them. A
+// gateway reports within a second, from its first decision on.
+//
+// The error says why there are no such counts: no Redis is configured, or it is out of reach. f may then have
+// been called. EachMinute asks Redis, so it is for operators and not for requests.
+func (l *Limiter) EachMinute(ctx context.Context, since time.Time, f func(at time.Time, gateways int, allowed, refused, shadowRefused, delayed int64)) error {
+	n := l.redis.inUse()
+	if n.store == nil {
+		return errNoRedis
+	}
+	return n.store.EachMinute(ctx, since, func(m redisstore.Minute) {
+		f(m.At, m.Gateways, m.Allowed, m.Refused, m.ShadowRefused, m.Delayed)
+	})
+}
+
+var errNoRedis = errors.New("diana: no redis is configured")
+
+// minutes is redisstore.Options.Minutes of all stores of this gateway.
+func (l *redisLink) minutes(now time.Time, f func(redisstore.Minute)) {
+	l.ledger.Note(now, l.decider.Totals())
+	l.ledger.Each(now, func(minute int64, c minutes.Counts) {
+		f(redisstore.Minute{
+			At: time.Unix(minute*60, 0), Allowed: c.Allowed, Refused: c.Refused, ShadowRefused: c.ShadowRefused, Delayed: c.Delayed,
+		})
+	})
+}
