@@ -68,7 +68,7 @@ var layout = []struct {
 	// Stores, and other uses of stores.
 	{"rate", "internal/bounds internal/waitqueue limit memstore"},
 	{"memstore", "internal/waitqueue limit"},
-	{"redisstore", "internal/redisfault internal/waitqueue limit"},
+	{"redisstore", "internal/minutes internal/redisfault internal/waitqueue limit"},
 	{"storetest", "internal/bounds limit replay"},
 	{"replay", "internal/bounds limit"},
 

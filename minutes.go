@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/minutes"
-	"github.com/diana-limiter/diana/redisstore"
 )
 
 // EachMinute calls f for each minute from since on, but for the last day alone, the newest first: with what all
@@ -23,19 +22,15 @@ func (l *Limiter) EachMinute(ctx context.Context, since time.Time, f func(at tim
 	if n.store == nil {
 		return errNoRedis
 	}
-	return n.store.EachMinute(ctx, since, func(m redisstore.Minute) {
-		f(m.At, m.Gateways, m.Allowed, m.Refused, m.ShadowRefused, m.Delayed)
-	})
+	return n.store.EachMinute(ctx, since, f)
 }
 
 var errNoRedis = errors.New("diana: no redis is configured")
 
 // minutes is redisstore.Options.Minutes of all stores of this gateway.
-func (l *redisLink) minutes(now time.Time, f func(redisstore.Minute)) {
+func (l *redisLink) minutes(now time.Time, f func(at time.Time, allowed, refused, shadowRefused, delayed int64)) {
 	l.ledger.Note(now, l.decider.Totals())
-	l.ledger.Each(now, func(minute int64, c minutes.Counts) {
-		f(redisstore.Minute{
-			At: time.Unix(minute*60, 0), Allowed: c.Allowed, Refused: c.Refused, ShadowRefused: c.ShadowRefused, Delayed: c.Delayed,
-		})
+	l.ledger.Each(now, func(at time.Time, c minutes.Counts) {
+		f(at, c.Allowed, c.Refused, c.ShadowRefused, c.Delayed)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/minutes"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
@@ -72,9 +73,9 @@ func TestLeastRights(t *testing.T) {
 			n.Must(slices.Concat(user, more)...)
 		}
 		o.Credentials = credentials
-		d := newDecided(map[int64]numbers{0: {allowed: 1}})
+		d := newDecided(map[int64]minutes.Counts{0: {Allowed: 1}})
 		s := d.reporting(t, o)
-		d.want(t, s, map[int64]Minute{0: {Allowed: 1, Gateways: 1}})
+		d.want(t, s, map[int64]summed{0: {minutes.Counts{Allowed: 1}, 1}})
 		c := s.at(t, limit.TokenBucket(), limit.Limit{N: 10, Unit: time.Hour})
 		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
 		if ok, err := s.Take(t.Context(), 0, ch); !ok || err != nil {

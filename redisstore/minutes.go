@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/minutes"
 )
 
 // Each gateway reports what it has decided by minute, so that one page can show the whole fleet. A
@@ -38,19 +40,11 @@ var totalsLua string
 var totalsScript = plainScript(totalsLua)
 
 const (
-	minutesOfDay  = 24 * 60
 	mostReported  = 60   // minutes in one heartbeat
 	mostRead      = 60   // minutes in one call
 	mostValues    = 2000 // in one call, because requests wait meanwhile; Redis sums these in about a millisecond
 	minuteInMicro = int64(time.Minute / time.Microsecond)
 )
-
-// Minute is what was decided in one minute.
-type Minute struct {
-	At                                       time.Time // when it began, by Redis' clock
-	Allowed, Refused, ShadowRefused, Delayed int64
-	Gateways                                 int // that have reported it; Options.Minutes need not set it
-}
 
 // minute returns the minute since 1970, by Redis' clock as far as it is known.
 func (s *Store) minute() int64 { return s.now() / minuteInMicro }
@@ -58,13 +52,10 @@ func (s *Store) minute() int64 { return s.now() / minuteInMicro }
 // minuteTime returns when a minute began.
 func minuteTime(minute int64) time.Time { return time.Unix(minute*60, 0).UTC() }
 
-// numbers are those of a Minute.
-type numbers struct{ allowed, refused, shadow, delayed int64 }
-
 // reported is a minute of a report.
 type reported struct {
 	minute int64
-	numbers
+	minutes.Counts
 }
 
 // report is what one heartbeat says of minutes.
@@ -72,7 +63,7 @@ type report struct {
 	number  int64
 	check   int64 // the minute of the latest report that Redis has confirmed; 0: none
 	checked int64 // the number of that report
-	minutes []reported
+	list    []reported
 }
 
 // text returns a report for heartbeat.lua.
@@ -81,8 +72,8 @@ func (r *report) text() []byte {
 	if r.check != 0 {
 		b = []byte("1")
 	}
-	for _, m := range r.minutes {
-		b = fmt.Appendf(b, " %d %d %d %d %d", m.allowed, m.refused, m.shadow, m.delayed, r.number)
+	for _, m := range r.list {
+		b = fmt.Appendf(b, " %d %d %d %d %d", m.Allowed, m.Refused, m.ShadowRefused, m.Delayed, r.number)
 	}
 	return b
 }
@@ -93,7 +84,7 @@ func (r *report) appendKeys(keys []string, s *Store) []string {
 	if r.check != 0 {
 		keys = append(keys, s.minuteKey(r.check))
 	}
-	for _, m := range r.minutes {
+	for _, m := range r.list {
 		keys = append(keys, s.minuteKey(m.minute))
 	}
 	return keys
@@ -102,14 +93,17 @@ func (r *report) appendKeys(keys []string, s *Store) []string {
 // minuteKey returns the key of a minute. In a Cluster all minutes have the tag of the heartbeat's keys.
 func (s *Store) minuteKey(minute int64) string { return s.keys.minute(s.batchers[0].tag, minute) }
 
+// eachMinute is the type of Options.Minutes.
+type eachMinute = func(now time.Time, f func(at time.Time, allowed, refused, shadowRefused, delayed int64))
+
 // reports knows which minutes Redis has.
 type reports struct {
-	minutes func(time.Time, func(Minute)) // Options.Minutes
+	source eachMinute // Options.Minutes
 
-	mu      sync.Mutex        // guards the rest
-	has     map[int64]numbers // by minute, what Redis has confirmed
-	number  int64             // of the latest report
-	check   int64             // as in report
+	mu      sync.Mutex               // guards the rest
+	has     map[int64]minutes.Counts // by minute, what Redis has confirmed
+	number  int64                    // of the latest report
+	check   int64                    // as in report
 	checked int64
 	left    bool   // the latest report has not all that Redis lacks
 	failure string // why Redis has not kept the latest report
@@ -117,32 +111,32 @@ type reports struct {
 
 // note has Options.Minutes assign what was decided since the call before to a minute.
 func (r *reports) note(now int64) {
-	if r.minutes != nil {
-		r.minutes(minuteTime(now), func(Minute) {})
+	if r.source != nil {
+		r.source(minuteTime(now), func(time.Time, int64, int64, int64, int64) {})
 	}
 }
 
 // next returns the next report: the latest minutes that Redis does not have.
 func (r *reports) next(now int64) (next report) {
-	if r.minutes == nil {
+	if r.source == nil {
 		return next
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.has, func(minute int64, _ numbers) bool { return minute <= now-minutesOfDay })
-	if r.check <= now-minutesOfDay { // Redis may have forgotten it in time
+	maps.DeleteFunc(r.has, func(minute int64, _ minutes.Counts) bool { return minute <= now-minutes.Day })
+	if r.check <= now-minutes.Day { // Redis may have forgotten it in time
 		r.check = 0
 	}
-	r.minutes(minuteTime(now), func(m Minute) {
-		minute, n := m.At.Unix()/60, numbers{m.Allowed, m.Refused, m.ShadowRefused, m.Delayed}
-		if has, ok := r.has[minute]; !ok || has != n {
-			next.minutes = append(next.minutes, reported{minute, n})
+	r.source(minuteTime(now), func(at time.Time, allowed, refused, shadowRefused, delayed int64) {
+		minute, c := at.Unix()/60, minutes.Counts{Allowed: allowed, Refused: refused, ShadowRefused: shadowRefused, Delayed: delayed}
+		if has, ok := r.has[minute]; !ok || has != c {
+			next.list = append(next.list, reported{minute, c})
 		}
 	})
-	slices.SortFunc(next.minutes, func(a, b reported) int { return cmp.Compare(b.minute, a.minute) })
-	r.left = len(next.minutes) > mostReported
-	next.minutes = next.minutes[:min(len(next.minutes), mostReported)]
-	if len(next.minutes) > 0 {
+	slices.SortFunc(next.list, func(a, b reported) int { return cmp.Compare(b.minute, a.minute) })
+	r.left = len(next.list) > mostReported
+	next.list = next.list[:min(len(next.list), mostReported)]
+	if len(next.list) > 0 {
 		r.number++
 	}
 	next.number, next.check, next.checked = r.number, r.check, r.checked
@@ -162,13 +156,13 @@ func (r *reports) answered(of report, newest int64, failure string) {
 		r.check, r.left = 0, true
 	}
 	if r.has == nil {
-		r.has = map[int64]numbers{}
+		r.has = map[int64]minutes.Counts{}
 	}
-	for _, m := range of.minutes {
-		r.has[m.minute] = m.numbers
+	for _, m := range of.list {
+		r.has[m.minute] = m.Counts
 	}
-	if len(of.minutes) > 0 && (r.check == 0 || of.number > r.checked) {
-		r.check, r.checked = of.minutes[0].minute, of.number
+	if len(of.list) > 0 && (r.check == 0 || of.number > r.checked) {
+		r.check, r.checked = of.list[0].minute, of.number
 	}
 }
 
@@ -189,11 +183,12 @@ func (r *reports) err() error {
 	return errors.New("redisstore: Redis does not keep the minutes: " + r.failure)
 }
 
-// EachMinute calls f for each minute from since on, but for the last day alone, that a gateway has reported:
-// the newest first, with the sums of all gateways. A gateway reports within a second, from its first decision
-// on, also a minute without decisions. ErrUnavailable means that Redis cannot be asked. The calls to Redis are
-// small, so that requests do not wait for them.
-func (s *Store) EachMinute(ctx context.Context, since time.Time, f func(Minute)) error {
+// EachMinute calls f for each minute from since on, but at most for the last day, that a gateway has reported.
+// The newest minute is the first. f gets when it began by Redis' clock, how many gateways have reported it, and
+// the sums of what they have decided. A gateway reports within a second, and from its first decision on it also
+// reports a minute without decisions. The calls to Redis are small, so that requests do not wait for
+// them. If Redis cannot be asked, EachMinute returns ErrUnavailable, perhaps after calls of f.
+func (s *Store) EachMinute(ctx context.Context, since time.Time, f func(at time.Time, gateways int, allowed, refused, shadowRefused, delayed int64)) error {
 	if !s.Up() {
 		return ErrUnavailable
 	}
@@ -201,7 +196,7 @@ func (s *Store) EachMinute(ctx context.Context, since time.Time, f func(Minute))
 		return err
 	}
 	now := s.minute() + 1 // the clock may be known better to another gateway
-	first := max(since.Unix()/60, now-minutesOfDay)
+	first := max(since.Unix()/60, now-minutes.Day)
 	for size := int64(10); now >= first; {
 		last := now
 		keys := make([]string, 0, mostRead)
@@ -217,9 +212,12 @@ func (s *Store) EachMinute(ctx context.Context, since time.Time, f func(Minute))
 	return nil
 }
 
+// sumOfMinute is the type of the function that EachMinute calls.
+type sumOfMinute = func(at time.Time, gateways int, allowed, refused, shadowRefused, delayed int64)
+
 // readMinutes calls f for each minute of the keys, which are those of last and the minutes before it. It returns
 // the largest number of gateways of a minute.
-func (s *Store) readMinutes(ctx context.Context, last int64, keys []string, f func(Minute)) (most int, err error) {
+func (s *Store) readMinutes(ctx context.Context, last int64, keys []string, f sumOfMinute) (most int, err error) {
 	reply, err := s.link.run(ctx, totalsScript, keys, nil)
 	if err != nil {
 		return 0, err
@@ -232,14 +230,15 @@ func (s *Store) readMinutes(ctx context.Context, last int64, keys []string, f fu
 		return 0, errNoMinutes
 	}
 	for i, text := range answer {
-		m := Minute{At: minuteTime(last - int64(i))}
-		if _, err := fmt.Sscan(text, &m.Gateways, &m.Allowed, &m.Refused, &m.ShadowRefused, &m.Delayed); err != nil {
+		var gateways int
+		var c minutes.Counts
+		if _, err := fmt.Sscan(text, &gateways, &c.Allowed, &c.Refused, &c.ShadowRefused, &c.Delayed); err != nil {
 			return 0, errNoMinutes
 		}
-		if m.Gateways > 0 {
-			f(m)
+		if gateways > 0 {
+			f(minuteTime(last-int64(i)), gateways, c.Allowed, c.Refused, c.ShadowRefused, c.Delayed)
 		}
-		most = max(most, m.Gateways)
+		most = max(most, gateways)
 	}
 	return most, nil
 }

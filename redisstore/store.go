@@ -125,7 +125,7 @@ func Open(o Options) (*Store, error) {
 	}
 	first := s.batchers[0].tag
 	s.gateway.store, s.gateway.link, s.gateway.keys = s, &s.link, []string{s.keys.gateways(first), s.keys.resets(first)}
-	s.gateway.reports.minutes = o.Minutes
+	s.gateway.reports.source = o.Minutes
 	s.leases.init(s.batchers)
 	s.debts.store = s
 	s.done.Go(newWatcher(s).run)

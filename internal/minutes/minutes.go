@@ -61,9 +61,9 @@ func (l *Ledger) Note(now time.Time, total Counts) {
 	s.counts = s.counts.Plus(more)
 }
 
-// Each calls f for each minute of the last day, the oldest first, with the minute since 1970. f must not
-// use the Ledger.
-func (l *Ledger) Each(now time.Time, f func(minute int64, c Counts)) {
+// Each calls f for each minute of the last day, the oldest first, with when it began. f must not use the
+// Ledger.
+func (l *Ledger) Each(now time.Time, f func(at time.Time, c Counts)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.slots == nil {
@@ -72,7 +72,7 @@ func (l *Ledger) Each(now time.Time, f func(minute int64, c Counts)) {
 	last := now.Unix() / 60
 	for minute := last - Day + 1; minute <= last; minute++ {
 		if s := l.slots[place(minute)]; s.minute == minute {
-			f(minute, s.counts)
+			f(time.Unix(minute*60, 0).UTC(), s.counts)
 		}
 	}
 }

@@ -15,7 +15,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func all(l *minutes.Ledger, now time.Time) map[int64]minutes.Counts {
 	list := map[int64]minutes.Counts{}
-	l.Each(now, func(minute int64, c minutes.Counts) { list[minute-noon.Unix()/60] = c })
+	l.Each(now, func(at time.Time, c minutes.Counts) { list[(at.Unix()-noon.Unix())/60] = c })
 	return list
 }
 
