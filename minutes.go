@@ -10,12 +10,12 @@ import (
 	"github.com/diana-limiter/diana/internal/minutes"
 )
 
-// EachMinute calls f for each minute from since on, but for the last day alone, the newest first: with what all
-// gateways with the same Redis have decided in it, and how many gateways have reported it. The counts are those
-// of EachRule, for all rules together. So a request that several rules allow counts under each of them. A
-// gateway reports within a second, from its first decision on.
+// EachMinute calls f for each minute from since on, but at most for the last day, the newest first. f gets what
+// all gateways with the same Redis have decided in the minute, and how many gateways have reported it. The
+// counts are those of EachRule, for all rules together. So a request that several rules allow counts under
+// each of them. A gateway reports within a second, and from its first decision on.
 //
-// The error says why there are no such counts: no Redis is configured, or it is out of reach. f may then have
+// The error says why there are no such counts: no Redis is configured, or it is unavailable. f may then have
 // been called. EachMinute asks Redis, so it is for operators and not for requests.
 func (l *Limiter) EachMinute(ctx context.Context, since time.Time, f func(at time.Time, gateways int, allowed, refused, shadowRefused, delayed int64)) error {
 	n := l.redis.inUse()

@@ -1,12 +1,14 @@
 -- A heartbeat of a gateway. It needs announce.lua, resets.lua and minutes.lua.
 --
 -- KEYS  the set of gateways, the set of resets, and the minutes as for report_minutes
--- ARGV  this gateway, as for announce; the newest reset that it knows; its number; and known and text
---       as for report_minutes
+-- ARGV  this gateway, as for announce; the newest reset that it knows; its number; the arguments known
+--       and text of report_minutes
 --
--- Returns an array of strings: how many gateways live, the moment in microseconds, the newest report, why
--- the minutes were not added or '', the newest reset, and for each reset that the gateway does not know
--- its member and its score.
+-- Returns an array of strings:
+--   how many gateways live, and the moment in microseconds
+--   the newest report, and why the minutes were not added or ''
+--   the newest reset
+--   the member and the score of each reset that the gateway does not know
 local gateway, since, number, known, text = ARGV[1]:match('^(-?%d*) (%d+) (%d+) (%d)(.*)$')
 local newest, resets = resets_since(KEYS[2], tonumber(since))
 local alive, now = announce(KEYS[1], gateway)

@@ -2,8 +2,8 @@
 --
 -- KEYS  the minutes, see minutes.lua
 --
--- Returns an array of strings, one for each key: how many gateways have reported the minute, and the sums
--- of what they have allowed, refused, refused in shadow mode, and delayed.
+-- Returns an array with a string of five numbers for each key. They are the number of gateways that have
+-- reported the minute, and the sums of the first four numbers of each value.
 local answer = {}
 for k = 1, #KEYS do
   local gateways, sums = 0, {0, 0, 0, 0}

@@ -55,8 +55,8 @@ func startVisits(t *testing.T, args ...string) *visits {
 	return v
 }
 
-// load sends requests to the first gateways while do runs, and counts the answers.
-func (v *visits) load(t *testing.T, gateways int, do func()) {
+// load sends requests to both gateways while do runs, and counts the answers.
+func (v *visits) load(t *testing.T, do func()) {
 	t.Helper()
 	var ended atomic.Bool
 	done := make(chan struct{})
@@ -65,7 +65,7 @@ func (v *visits) load(t *testing.T, gateways int, do func()) {
 		do()
 		ended.Store(true)
 	}()
-	all := v.flood(t, gateways, 8, []string{"/few", "/local"}, func(i int) bool { return i < 50 || !ended.Load() && i < 20_000 })
+	all := v.flood(t, 2, 8, []string{"/few", "/local"}, func(i int) bool { return i < 50 || !ended.Load() && i < 20_000 })
 	<-done
 	for _, list := range all {
 		v.seen.allowed += int64(len(admitted(list)))
@@ -89,7 +89,7 @@ func TestFleetMinutes(t *testing.T) {
 	t.Parallel()
 	v := startVisits(t)
 	a, b := v.gateways[0], v.gateways[1]
-	v.load(t, 2, func() {})
+	v.load(t, func() {})
 	v.exact(t, a, "by the first gateway")
 	v.exact(t, b, "by the second gateway")
 	most := 0
@@ -100,12 +100,12 @@ func TestFleetMinutes(t *testing.T) {
 		t.Errorf("%d gateways have reported a minute, want 2", most)
 	}
 
-	v.load(t, 2, func() {})
+	v.load(t, func() {})
 	b.stop(t)
 	v.exact(t, a, "after SIGTERM of the second gateway")
 
 	v.gateways[1] = serve(t, fleetYAML(v.way, visitLimits), v.upstream.URL)
-	v.load(t, 2, func() {})
+	v.load(t, func() {})
 	v.exact(t, v.gateways[1], "after its next start")
 
 	for _, key := range v.redis.Must("KEYS", "diana:minute:*").([]any) {
@@ -126,7 +126,7 @@ func TestFleetMinutes(t *testing.T) {
 func TestFleetMinutesOverACrash(t *testing.T) {
 	t.Parallel()
 	v := startVisits(t, "--appendonly", "yes", "--appendfsync", "everysec")
-	v.load(t, 2, func() {
+	v.load(t, func() {
 		v.redis.Kill()
 		if !testproc.Becomes(func() bool { f := v.gateways[0].minutes(t); return !f.Available && f.Reason != "" && len(f.Minutes) > 0 }) {
 			t.Errorf("without Redis: %+v", v.gateways[0].minutes(t))
@@ -141,7 +141,7 @@ func TestFleetMinutesOverACrash(t *testing.T) {
 func TestFleetMinutesOverAReload(t *testing.T) {
 	t.Parallel()
 	v := startVisits(t)
-	v.load(t, 2, func() {})
+	v.load(t, func() {})
 	v.gateways[0].reload(t, fleetYAML(v.way, "- {url: /other, rules: [{rpu: 5}]}"))
 	v.exact(t, v.gateways[1], "after a reload")
 }
