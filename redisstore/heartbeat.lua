@@ -4,11 +4,11 @@
 -- ARGV  this gateway, as for announce; the newest reset that it knows; its number; the arguments known
 --       and text of report_minutes
 --
--- Returns an array of strings:
---   how many gateways live, and the moment in microseconds
---   the newest report, and why the minutes were not added or ''
---   the newest reset
---   the member and the score of each reset that the gateway does not know
+-- Returns an array of strings.
+-- 1, 2  how many gateways live, and the moment in microseconds
+-- 3, 4  the newest report, and why the minutes were not added or ''
+-- 5     the newest reset
+-- 6...  the member and the score of each reset that the gateway does not know
 local gateway, since, number, known, text = ARGV[1]:match('^(-?%d*) (%d+) (%d+) (%d)(.*)$')
 local newest, resets = resets_since(KEYS[2], tonumber(since))
 local alive, now = announce(KEYS[1], gateway)

@@ -186,6 +186,18 @@ func TestMinutesOverACrash(t *testing.T) {
 	}
 }
 
+// A gateway that ends reports all minutes before, although a heartbeat has only some of them.
+func TestMinutesBeforeClose(t *testing.T) {
+	t.Parallel()
+	o := Options{URL: redistest.Start(t).URL()}
+	reader := openBy(t, o)
+	d, want := decidedFor(5 * mostReported)
+	d.reporting(t, o).Close()
+	if got := d.sums(t, reader); !maps.Equal(got, want) {
+		t.Errorf("%d minutes, want %d", len(got), len(want))
+	}
+}
+
 // A report that is repeated or arrives late changes nothing.
 func TestMinutesNeverFall(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,7 @@
 // Requests ask Redis only while it answers in time: see health.go. What a gateway allows
 // without Redis is debited later: see debts.go. Each debit is made once: see receipts.go.
 // Concurrency slots are held by leases: see leases.go. A reset reaches every gateway: see
-// resets.go.
+// resets.go. Gateways report what they decide by minute: see minutes.go.
 //
 // # Keys
 //

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,8 +84,8 @@ func (v *visits) exact(t *testing.T, gateway *served, when string) {
 	t.Logf("%s: %+v", when, v.seen)
 }
 
-// The minutes of the fleet are exactly the requests of the clients: after load on two gateways, after SIGTERM of
-// one of them and its next start, and after Redis has lost all that the gateways had told it.
+// The minutes of the fleet are exactly the requests of the clients: after load on two gateways, and after SIGTERM
+// and the next start of one. When Redis has lost the minutes, those of the gateways that live come back.
 func TestFleetMinutes(t *testing.T) {
 	t.Parallel()
 	v := startVisits(t)
@@ -144,6 +145,19 @@ func TestFleetMinutesOverAReload(t *testing.T) {
 	v.load(t, func() {})
 	v.gateways[0].reload(t, fleetYAML(v.way, "- {url: /other, rules: [{rpu: 5}]}"))
 	v.exact(t, v.gateways[1], "after a reload")
+
+	v.gateways[0].reload(t, fleetYAML(v.way, visitLimits))
+	b := v.gateways[1]
+	b.reload(t, fleetYAML(strings.Replace(v.way, "1s", "3s", 1), visitLimits)) // by another connection
+	v.load(t, func() {})
+	v.exact(t, b, "over another connection")
+	v.seen = sums{}
+	for _, r := range b.status(t).Rules {
+		v.seen.allowed += r.Allowed
+		v.seen.refused += r.Refused
+	}
+	b.reload(t, fleetYAML(v.way+", prefix: other", visitLimits))
+	v.exact(t, b, "of the other prefix, which is another fleet")
 }
 
 // Without Redis a gateway shows its own minutes, and says why.

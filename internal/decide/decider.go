@@ -229,8 +229,9 @@ func (d *Decider) Totals() minutes.Counts {
 	for _, r := range d.removed {
 		sum = sum.Plus(r.tally.decisions())
 	}
-	for _, r := range d.records {
-		sum = sum.Plus(r.tally.decisions())
+	limits := d.limits.Load()
+	for i := range limits.Set.Rules { // with 100,000 rules a tenth of the time that d.records takes
+		sum = sum.Plus(limits.bound[i].record.tally.decisions())
 	}
 	return sum
 }
