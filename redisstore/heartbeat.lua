@@ -1,14 +1,13 @@
 -- A heartbeat of a gateway. It needs announce.lua, resets.lua and minutes.lua.
 --
--- KEYS  the set of gateways, the set of resets, and the minutes as for report_minutes
--- ARGV  this gateway, as for announce; the newest reset that it knows; its number; the arguments known
---       and text of report_minutes
+-- KEYS  the set of gateways, the set of resets, and the minutes
+-- ARGV  this gateway, the newest reset that it knows, its number, known and text.
 --
--- Returns an array of strings.
--- 1, 2  how many gateways live, and the moment in microseconds
--- 3, 4  the newest report, and why the minutes were not added or ''
--- 5     the newest reset
--- 6...  the member and the score of each reset that the gateway does not know
+-- announce explains the form of this gateway; report_minutes explains the minutes, known and text.
+--
+-- Returns an array of strings: how many gateways live, the moment in microseconds, what report_minutes
+-- returns, its error or '', and the newest reset. Each reset that the gateway does not know follows with
+-- its score.
 local gateway, since, number, known, text = ARGV[1]:match('^(-?%d*) (%d+) (%d+) (%d)(.*)$')
 local newest, resets = resets_since(KEYS[2], tonumber(since))
 local alive, now = announce(KEYS[1], gateway)
