@@ -25,7 +25,7 @@ var layout = []struct {
 	{"cmd/diana", ". client config config/diff limit memstore redisstore replay rule source source/etcd source/zookeeper " +
 		"internal/bounds internal/descriptors internal/names internal/paths internal/plan internal/respond cmd/diana/internal/accesslog cmd/diana/internal/actor cmd/diana/internal/adminapi cmd/diana/internal/console cmd/diana/internal/forwardauth cmd/diana/internal/live cmd/diana/internal/recent cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/whatif envoy prometheus"},
 	{"cmd/diana/internal/console", "cmd/diana/internal/adminapi . config"},
-	{"cmd/diana/internal/live", "cmd/diana/internal/adminapi . config config/diff limit rule"},
+	{"cmd/diana/internal/live", "cmd/diana/internal/adminapi . config config/diff internal/minutes limit rule"},
 	{"cmd/diana/internal/actor", "cmd/diana/internal/adminapi . internal/plan limit rule"},
 	{"cmd/diana/internal/whatif", "cmd/diana/internal/adminapi . cmd/diana/internal/accesslog cmd/diana/internal/recent cmd/diana/internal/simulate config config/diff internal/plan rule"},
 	{"cmd/diana/internal/recent", ". cmd/diana/internal/accesslog config internal/plan rule"},
@@ -58,10 +58,10 @@ var layout = []struct {
 
 	// The limiter, and what it is made of.
 	{".", "config config/diff limit memstore redisstore rule source " +
-		"internal/answer internal/decide internal/fields internal/follow internal/plan internal/redisfault internal/refusals internal/requestbody internal/respond"},
+		"internal/answer internal/decide internal/fields internal/follow internal/minutes internal/plan internal/redisfault internal/refusals internal/requestbody internal/respond"},
 	{"internal/follow", "config source internal/bounds internal/track"},
 	{"internal/respond", "internal/answer internal/fields internal/httptext internal/paths internal/requestbody limit memstore rule"},
-	{"internal/decide", "internal/bounds internal/plan internal/refusals internal/requestbody internal/waitqueue limit memstore redisstore rule"},
+	{"internal/decide", "internal/bounds internal/minutes internal/plan internal/refusals internal/requestbody internal/waitqueue limit memstore redisstore rule"},
 	{"internal/refusals", "internal/plan internal/top rule"},
 	{"internal/plan", "internal/answer internal/bounds internal/httptext internal/names internal/paths internal/requestbody limit rule"},
 	{"internal/fields", "internal/bounds internal/httptext"},
@@ -69,7 +69,7 @@ var layout = []struct {
 	// Stores, and other uses of stores.
 	{"rate", "internal/bounds internal/waitqueue limit memstore"},
 	{"memstore", "internal/waitqueue limit"},
-	{"redisstore", "internal/redisfault internal/waitqueue limit"},
+	{"redisstore", "internal/minutes internal/redisfault internal/waitqueue limit"},
 	{"storetest", "internal/bounds limit replay"},
 	{"replay", "internal/bounds limit"},
 
@@ -96,6 +96,7 @@ var layout = []struct {
 	{"internal/hosts", ""},
 	{"internal/httptext", ""},
 	{"internal/jsonscan", ""},
+	{"internal/minutes", ""},
 	{"internal/redisfault", ""},
 	{"internal/top", ""},
 	{"internal/waitqueue", ""},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/minutes"
 	"github.com/diana-limiter/diana/internal/redisfault"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
@@ -29,6 +30,7 @@ type redisLink struct {
 	closing context.Context // ends with the Limiter
 	end     context.CancelFunc
 	leaving sync.WaitGroup // connections that are being closed
+	ledger  minutes.Ledger // of what this gateway reports, by Redis' clock
 
 	mu     sync.Mutex       // guards the rest, and changes of the limits in force
 	errors map[string]int64 // by redisfault.Kind
@@ -104,6 +106,7 @@ func (l *redisLink) connect(c *config.Redis) (*connection, error) {
 		l.options.Logger.Error("Redis has not received what was charged without it", "actors", actors, "sum", sum)
 	}
 	o.Reset = l.decider.Forget
+	o.Minutes = l.minutes
 	o.Observed = l.options.RedisObserved
 	o.Changed = func(h redisstore.Health) { l.changed(n, h) }
 	l.mu.Lock() // which Changed waits for

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/minutes"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
@@ -57,7 +58,7 @@ func TestCredentials(t *testing.T) {
 // leastRights are the rights that docs/operating.md lists for the default prefix.
 var leastRights = []string{
 	"~diana:*", "-@all", "+ping", "+evalsha", "+eval", "+time", "+get", "+set", "+del", "+pexpire",
-	"+zadd", "+zcard", "+zrange", "+zrangebyscore", "+zrem", "+zremrangebyrank", "+zremrangebyscore",
+	"+zadd", "+zcard", "+zrange", "+zrangebyscore", "+zrem", "+zremrangebyrank", "+zremrangebyscore", "+hget", "+hset", "+hvals",
 }
 
 // A user with the least rights can do all that a Store does, and nothing else.
@@ -72,7 +73,9 @@ func TestLeastRights(t *testing.T) {
 			n.Must(slices.Concat(user, more)...)
 		}
 		o.Credentials = credentials
-		s := openBy(t, o)
+		d := newDecided(map[int64]minutes.Counts{0: {Allowed: 1}})
+		s := d.reporting(t, o)
+		d.want(t, s, map[int64]summed{0: {minutes.Counts{Allowed: 1}, 1}})
 		c := s.at(t, limit.TokenBucket(), limit.Limit{N: 10, Unit: time.Hour})
 		ch := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
 		if ok, err := s.Take(t.Context(), 0, ch); !ok || err != nil {

@@ -103,6 +103,7 @@ func (w *watcher) probe() time.Duration {
 		w.probeInDoubt()
 		return doubtEvery
 	default:
+		s.gateway.reports.note(s.minute()) // otherwise an outage would count as one minute
 		w.probeDown()
 		if s.Up() {
 			return announceEvery

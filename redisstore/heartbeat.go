@@ -5,9 +5,11 @@ package redisstore
 import (
 	"context"
 	_ "embed" // the Lua sources
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
+	"time"
 )
 
 //go:embed announce.lua
@@ -16,13 +18,16 @@ var announceLua string
 //go:embed heartbeat.lua
 var heartbeatLua string
 
-var heartbeatScript = plainScript(announceLua + resetsLua + heartbeatLua)
+var heartbeatScript = plainScript(announceLua + resetsLua + minutesLua + heartbeatLua)
 
-// gateway is this Store among the gateways that use Redis. At each heartbeat it announces itself.
+// gateway is this Store among the gateways that use Redis. At each heartbeat it announces itself, and
+// reports what it has decided.
 type gateway struct {
 	number  int64
 	link    *link
-	keys    []string    // of the heartbeat
+	store   *Store
+	keys    []string    // of the heartbeat, without minutes
+	reports reports     // of minutes
 	leaving atomic.Bool // another Store has replaced this one, see Store.Leave
 	closing atomic.Bool // requests no longer ask Redis
 }
@@ -42,15 +47,22 @@ func (g *gateway) announcement() []byte {
 // news is Redis' answer to a heartbeat.
 type news struct {
 	gateways int
-	newest   int64 // the score of the newest reset
+	now      int64  // by Redis' clock, in microseconds
+	report   int64  // the number of the newest report, see minutes.lua
+	failure  string // why Redis has not kept the report; "": it has
+	newest   int64  // the score of the newest reset
 	resets   []resetNote
 }
 
-// announce announces that this gateway lives, or no longer does if the Store is closing. It returns the
-// number of gateways, and the resets with a score above since.
+// announce announces that this gateway lives, or no longer does if the Store is closing, and reports
+// minutes. It returns the number of gateways, and the resets with a score above since.
 func (g *gateway) announce(ctx context.Context, since int64) (n news, err error) {
-	arg := fmt.Appendf(nil, "%s %d", g.announcement(), since)
-	reply, err := g.link.run(ctx, heartbeatScript, g.keys, arg)
+	var r report
+	if !g.leaving.Load() { // otherwise the Store that has replaced this one reports them
+		r = g.reports.next(g.store.minute())
+	}
+	arg := fmt.Appendf(nil, "%s %d %d %s", g.announcement(), since, g.number, r.text())
+	reply, err := g.link.run(ctx, heartbeatScript, r.appendKeys(g.keys, g.store), arg)
 	if err != nil {
 		return n, err
 	}
@@ -58,21 +70,28 @@ func (g *gateway) announce(ctx context.Context, since int64) (n news, err error)
 	if err != nil {
 		return n, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	return readNews(answer)
+	if n, err = readNews(answer); err == nil {
+		g.store.ahead.Store(n.now - time.Now().UnixMicro())
+		g.reports.answered(r, n.report, n.failure)
+	}
+	return n, err
 }
 
 // readNews reads the answer of heartbeat.lua.
 func readNews(answer []string) (n news, err error) {
-	if len(answer) < 2 || len(answer)%2 != 0 {
+	const head = 5 // strings before the resets
+	if len(answer) < head || (len(answer)-head)%2 != 0 {
 		return n, errNoNews
 	}
 	gateways, err1 := strconv.Atoi(answer[0])
-	newest, err2 := strconv.ParseInt(answer[1], 10, 64)
-	if err1 != nil || err2 != nil {
+	now, err2 := strconv.ParseInt(answer[1], 10, 64)
+	report, err3 := strconv.ParseInt(answer[2], 10, 64)
+	newest, err4 := strconv.ParseInt(answer[4], 10, 64)
+	if errors.Join(err1, err2, err3, err4) != nil {
 		return n, errNoNews
 	}
-	n = news{gateways: max(gateways, 1), newest: newest}
-	for i := 2; i < len(answer); i += 2 {
+	n = news{gateways: max(gateways, 1), now: now, report: report, failure: answer[3], newest: newest}
+	for i := head; i < len(answer); i += 2 {
 		at, err := strconv.ParseInt(answer[i+1], 10, 64)
 		if err != nil {
 			return n, errNoNews

@@ -71,3 +71,8 @@ func (s keyspace) receipts(tag string) string {
 
 // resets returns the key of the set of resets.
 func (s keyspace) resets(tag string) string { return s.prefix + ":" + tag + "resets" }
+
+// minute returns the key of what all gateways have decided in a minute since 1970.
+func (s keyspace) minute(tag string, minute int64) string {
+	return s.prefix + ":" + tag + "minute:" + strconv.FormatInt(minute, 10)
+}

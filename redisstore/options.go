@@ -45,6 +45,12 @@ type Options struct {
 	// reset, and within a second while Redis is reachable. Any goroutine calls it. May be nil.
 	Reset func(counters string, key []byte)
 
+	// Minutes calls f for each minute of the last day with what this gateway has decided in it. Stores that
+	// replace each other in one gateway have the same Minutes. The Store calls it at each heartbeat, and
+	// once more in Close, and sends Redis what is new; see Store.EachMinute. now is by Redis' clock, if
+	// that is known. Any goroutine calls it. May be nil: then this gateway reports nothing.
+	Minutes func(now time.Time, f func(at time.Time, allowed, refused, shadowRefused, delayed int64))
+
 	// Observed is called after each call to Redis with its duration. Any goroutine calls it. May
 	// be nil.
 	Observed func(time.Duration)

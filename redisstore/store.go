@@ -23,7 +23,7 @@
 // Requests ask Redis only while it answers in time: see health.go. What a gateway allows
 // without Redis is debited later: see debts.go. Each debit is made once: see receipts.go.
 // Concurrency slots are held by leases: see leases.go. A reset reaches every gateway: see
-// resets.go.
+// resets.go. Gateways report what they decide by minute: see minutes.go.
 //
 // # Keys
 //
@@ -124,7 +124,8 @@ func Open(o Options) (*Store, error) {
 		s.batchers = append(s.batchers, newBatcher(s, tag))
 	}
 	first := s.batchers[0].tag
-	s.gateway.link, s.gateway.keys = &s.link, []string{s.keys.gateways(first), s.keys.resets(first)}
+	s.gateway.store, s.gateway.link, s.gateway.keys = s, &s.link, []string{s.keys.gateways(first), s.keys.resets(first)}
+	s.gateway.reports.source = o.Minutes
 	s.leases.init(s.batchers)
 	s.debts.store = s
 	s.done.Go(newWatcher(s).run)
@@ -158,8 +159,8 @@ func (s *Store) Ready() <-chan struct{} { return s.ready }
 const flushTime = time.Second
 
 // Close ends the store's goroutines. Waiting and later requests get ErrUnavailable. Before
-// that, Close sends pending debits, refunds and releases to Redis, for at most a second. It
-// drops what it could not send, and tells Options.Lost.
+// that, Close sends pending debits, refunds and releases to Redis, and then what Options.Minutes
+// returns, each for at most a second. It drops what it could not send, and tells Options.Lost of debits.
 func (s *Store) Close() {
 	s.close.Do(func() {
 		s.gateway.closing.Store(true)
@@ -199,7 +200,10 @@ func (s *Store) flush() {
 	if !s.gateway.leaving.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 		defer cancel()
-		_, _ = s.gateway.announce(ctx, 0)
+		for more := true; more; {
+			_, err := s.gateway.announce(ctx, 0)
+			more = err == nil && s.gateway.reports.pending()
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/diana-limiter/diana/internal/minutes"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/refusals"
 	"github.com/diana-limiter/diana/memstore"
@@ -51,8 +52,10 @@ type Decider struct {
 	room        waitRoom // of the wait queues, and of requests that wait for a leaky bucket
 	refusals    *refusals.Log
 
-	mu      sync.Mutex         // guards records, and changes of limits
+	mu      sync.Mutex         // guards the rest, and changes of limits
 	records map[string]*record // by name of the rule
+	removed []*record          // of rules that the latest change has removed; requests may still count there
+	gone    minutes.Counts     // of rules that were removed before
 }
 
 // usual is how many rules an Evaluation has memory for from the start: all that plainCharges can evaluate.
@@ -214,6 +217,25 @@ func (d *Decider) Counts(l *Limits, index int) (c Counts, overflow int64, top []
 
 // Tally returns the counts of a rule of l, by its index, without the rest of what Counts returns.
 func (d *Decider) Tally(l *Limits, index int) Counts { return l.bound[index].record.tally.counts() }
+
+// Totals returns the decisions of all rules since the start, those of removed rules included. It misses a
+// request that waits under a rule while two changes remove it.
+func (d *Decider) Totals() minutes.Counts {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	sum := d.gone
+	for _, r := range d.removed {
+		sum = sum.Plus(r.tally.decisions())
+	}
+	limits := d.limits.Load()
+	if limits == nil { // a store in Redis asks already
+		return sum
+	}
+	for i := range limits.Set.Rules { // with 100,000 rules a tenth of the time that d.records takes
+		sum = sum.Plus(limits.bound[i].record.tally.decisions())
+	}
+	return sum
+}
 
 // Idle reports whether no request waits in a queue. A request that waits for a leaky bucket does
 // not count.

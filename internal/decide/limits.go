@@ -113,7 +113,7 @@ func (d *Decider) useLocked(p Plan, r Redis, now time.Time) error {
 			b.limits.DegradedSince = old.DegradedSince
 		}
 	}
-	d.records = b.records
+	d.remove(b.records)
 	d.local.SetMaxKeys(p.MaxKeys)
 	d.room.divide(b.waits)
 	d.limits.Store(b.limits)
@@ -122,6 +122,20 @@ func (d *Decider) useLocked(p Plan, r Redis, now time.Time) error {
 		d.retire(old)
 	}
 	return nil
+}
+
+// remove replaces the records by next, and keeps the sums of those that are not in next.
+func (d *Decider) remove(next map[string]*record) {
+	for _, r := range d.removed {
+		d.gone = d.gone.Plus(r.tally.decisions())
+	}
+	d.removed = nil
+	for name, r := range d.records {
+		if next[name] != r {
+			d.removed = append(d.removed, r)
+		}
+	}
+	d.records = next
 }
 
 // retire tells the stores that Limits are not in force, or no longer.

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"github.com/diana-limiter/diana/internal/minutes"
 	"github.com/diana-limiter/diana/internal/refusals"
 )
 
@@ -81,6 +82,12 @@ func (t *tally) counts() (c Counts) {
 		c.Unsettled += p.unsettled.Load()
 	}
 	return c
+}
+
+// decisions returns the counts that are decisions.
+func (t *tally) decisions() minutes.Counts {
+	c := t.counts()
+	return minutes.Counts{Allowed: c.Allowed, Refused: c.Refused, ShadowRefused: c.ShadowRefused, Delayed: c.Delayed}
 }
 
 func (t *tally) overflow() (n int64) {

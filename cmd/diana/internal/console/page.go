@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
@@ -55,6 +56,7 @@ type view struct {
 	Known   bool         // the client may read
 	Failed  bool         // there is no state
 	Live    live         // empty if Known is false
+	Fleet   fleet        // the same, and if there is none
 	Next    template.URL // the query of the next rules; "" if there are none
 	Chinese bool
 }
@@ -85,6 +87,42 @@ type live struct {
 	} `json:"top_refused"`
 }
 
+// fleet is the part of the answer of GET /api/v1/fleet that the page shows without JavaScript.
+type fleet struct {
+	Available bool
+	Reason    string
+	Minutes   []struct {
+		At               time.Time
+		Allowed, Refused int64
+		Gateways         int
+	}
+}
+
+// Sum returns what was allowed and refused since the first minute.
+func (f fleet) Sum(text string) string {
+	if len(f.Minutes) == 0 {
+		return ""
+	}
+	var allowed, refused int64
+	for _, m := range f.Minutes {
+		allowed, refused = allowed+m.Allowed, refused+m.Refused
+	}
+	return strings.NewReplacer("{allowed}", fmt.Sprint(allowed), "{refused}", fmt.Sprint(refused), "{at}", f.Minutes[0].At.Format(time.DateTime+" MST")).Replace(text)
+}
+
+// Of returns whose minutes they are, by the text for the fleet or that for this gateway alone. Some gateways have
+// not reported the present minute yet, so it counts those of the minute before too.
+func (f fleet) Of(all, alone string) string {
+	gateways := 0
+	for _, m := range f.Minutes[max(len(f.Minutes)-2, 0):] {
+		gateways = max(gateways, m.Gateways)
+	}
+	if f.Available {
+		return strings.ReplaceAll(all, "{n}", fmt.Sprint(gateways))
+	}
+	return strings.ReplaceAll(alone, "{why}", f.Reason)
+}
+
 // rulesShown is how many rules the page shows at once.
 const rulesShown = 50
 
@@ -112,19 +150,25 @@ func (p *page) load(r *http.Request, v *view) bool {
 	offset := 0
 	_, _ = fmt.Sscan(r.URL.Query().Get("offset"), &offset) // 0 if it is no number
 	query := url.Values{"q": {v.Query}, "offset": {fmt.Sprint(max(offset, 0))}, "rules": {fmt.Sprint(rulesShown)}}
-	asked, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/api/v1/live?"+query.Encode(), nil)
+	if !p.ask(r, "/api/v1/live?"+query.Encode(), &v.Live) {
+		return false
+	}
+	p.ask(r, "/api/v1/fleet", &v.Fleet)
+	if next := max(offset, 0) + rulesShown; len(v.Live.Rules) == rulesShown && next < v.Live.RulesTotal {
+		v.Next = template.URL(url.Values{"q": {v.Query}, "offset": {fmt.Sprint(next)}, "lang": {v.Lang}}.Encode()) //nolint:gosec // Encode escapes the values
+	}
+	return true
+}
+
+// ask asks the API, and reports whether it has answered.
+func (p *page) ask(r *http.Request, target string, answer any) bool {
+	asked, err := http.NewRequestWithContext(r.Context(), http.MethodGet, target, nil)
 	if err != nil {
 		return false
 	}
 	var got response
 	p.api.ServeHTTP(&got, asked)
-	if got.status > http.StatusOK || json.Unmarshal(got.body.Bytes(), &v.Live) != nil {
-		return false
-	}
-	if next := max(offset, 0) + rulesShown; len(v.Live.Rules) == rulesShown && next < v.Live.RulesTotal {
-		v.Next = template.URL(url.Values{"q": {v.Query}, "offset": {fmt.Sprint(next)}, "lang": {v.Lang}}.Encode()) //nolint:gosec // Encode escapes the values
-	}
-	return true
+	return got.status <= http.StatusOK && json.Unmarshal(got.body.Bytes(), answer) == nil
 }
 
 // response keeps an answer of the API.

@@ -54,6 +54,32 @@ func TestPageWithoutJavaScript(t *testing.T) {
 	}
 }
 
+// The page has the sums of the last day without JavaScript, and says of how many gateways, or why of one alone.
+func TestPageOfFleet(t *testing.T) {
+	t.Parallel()
+	const minutes = `"minutes": [{"at": "2026-01-02T03:04:00Z", "allowed": 1000, "refused": 20, "gateways": 9},
+		{"at": "2026-01-02T03:05:00Z", "allowed": 1, "refused": 3, "gateways": 4}, {"at": "2026-01-02T03:06:00Z", "allowed": 2, "refused": 0, "gateways": 3}]`
+	for fleet, want := range map[string][]string{
+		`{"available": true, "reason": "", ` + minutes + `}`:                  {"1003 allowed, 23 refused since 2026-01-02 03:04:00 UTC", "this Redis: 4 in"},
+		`{"available": false, "reason": "<b>Redis is away", ` + minutes + `}`: {"1003 allowed", "This gateway alone: &lt;b&gt;Redis is away"},
+		`{"available": true, "reason": "", "minutes": []}`:                    nil,
+		`no JSON`: nil,
+	} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /api/v1/live", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+		mux.HandleFunc("GET /api/v1/fleet", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, fleet) })
+		body := getPage(New(NewAccess(newSite("").access.options), mux), "/", "en")
+		for _, text := range want {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s: the page does not have %q:\n%s", fleet, text, body)
+			}
+		}
+		if shown := strings.Contains(body, words["en"]["fleet"]); shown != (want != nil) {
+			t.Errorf("%s: the section is shown: %v", fleet, shown)
+		}
+	}
+}
+
 // The page links to the next rules as long as there are some.
 func TestPageOfRules(t *testing.T) {
 	t.Parallel()

@@ -7,12 +7,13 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/minutes"
 )
 
 const (
-	seconds = 600     // of the history of all rules together
-	tens    = 60      // spans of ten seconds of the history of a rule
-	minutes = 24 * 60 // of the totals of this gateway
+	seconds = 600 // of the history of all rules together
+	tens    = 60  // spans of ten seconds of the history of a rule
 
 	longestStep = 60 // seconds by which the clock can go back while the latest second lasts
 )
@@ -35,10 +36,10 @@ func (c counts) since(earlier counts) counts {
 // history has what was decided in each second. The zero value is empty.
 type history struct {
 	bySecond [seconds]counts // by the second since 1970, modulo seconds
-	byMinute [minutes]counts // the same
-	second   int64           // the latest one, since 1970
-	minute   int64
-	took     float64 // seconds between the latest two samples
+	byMinute minutes.Ledger
+	total    minutes.Counts // since the program started
+	second   int64          // the latest one, since 1970
+	took     float64        // seconds between the latest two samples
 	at       time.Time
 
 	rules   map[string]*ruleHistory
@@ -71,20 +72,17 @@ func (h *history) begin(now time.Time) {
 	second := now.Unix()
 	switch {
 	case h.second == 0:
-		h.second, h.minute = second-1, second/60-1
+		h.second = second - 1
 	case second < h.second-longestStep: // the clock was set back by far: the slots belong to a later time
-		h.bySecond, h.byMinute = [seconds]counts{}, [minutes]counts{}
-		h.second, h.minute = second-1, second/60-1
+		h.bySecond = [seconds]counts{}
+		h.second = second - 1
 	case second < h.second:
 		second = h.second
 	}
 	for n := max(h.second+1, second-seconds+1); n <= second; n++ {
 		h.bySecond[n%seconds] = counts{}
 	}
-	for n := max(h.minute+1, second/60-minutes+1); n <= second/60; n++ {
-		h.byMinute[n%minutes] = counts{}
-	}
-	h.second, h.minute = second, second/60
+	h.second = second
 	h.order = h.order[:0]
 	h.samples++
 }
@@ -99,7 +97,7 @@ func (h *history) count(name string, total counts) {
 	r.latest, r.total, r.sample = total.since(r.total), total, h.samples
 	h.order = append(h.order, r)
 	h.bySecond[h.second%seconds] = h.bySecond[h.second%seconds].plus(r.latest)
-	h.byMinute[h.minute%minutes] = h.byMinute[h.minute%minutes].plus(r.latest)
+	h.total = h.total.Plus(minutes.Counts{Allowed: r.latest.allowed, Refused: r.latest.refused, ShadowRefused: r.latest.shadow, Delayed: r.latest.delayed})
 	r.refuse(h.second/10, r.latest.refused+r.latest.shadow)
 }
 
@@ -126,6 +124,7 @@ func (r *ruleHistory) refuse(ten, n int64) {
 // end ends a sample. It keeps the totals of rules that are gone, because a later configuration can have them
 // again with the counts that they had. It keeps about as many of them as there are rules.
 func (h *history) end() {
+	h.byMinute.Note(h.at, h.total)
 	if len(h.rules) <= 2*len(h.order)+1000 {
 		return
 	}

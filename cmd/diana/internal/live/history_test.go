@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/minutes"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -126,9 +128,11 @@ func TestHistoryWhenTheClockIsSetBack(t *testing.T) {
 	if got := sum(h.totals().Allowed); got != 1101 {
 		t.Errorf("%d in the seconds, want 1,101", got)
 	}
-	if list := h.minutesSince(); len(list) != 1 || list[0].Allowed != 1101 {
-		t.Errorf("%+v, want 1,101 in one minute", list)
-	}
+	h.byMinute.Each(h.at, func(_ time.Time, c minutes.Counts) {
+		if c.Allowed != 1101 {
+			t.Errorf("%+v, want 1,101 in one minute", c)
+		}
+	})
 	h.sampleAt(-3600, "r", counts{1111, 0, 0, 0})
 	if got := sum(h.totals().Allowed); got != 10 {
 		t.Errorf("%d an hour before, want 10", got)

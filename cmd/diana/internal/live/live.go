@@ -8,10 +8,11 @@
 //	events.go    the time line: changes of the configuration, of Redis and of the remote configuration
 //	refused.go   the most refused actors of all rules
 //	tightest.go  what is left for the actor of a rule that has least
-//	snapshot.go  all of that as JSON
+//	fleet.go     the minutes of the last day, of all gateways
+//	snapshot.go  the rest as JSON
 //	stream.go    a snapshot each second, as server-sent events
 //
-// Its memory has a bound: 100 kB, about 170 bytes for each rule, and 240 more for each that has refused a request
+// Its memory has a bound: 300 kB, about 170 bytes for each rule, and 240 more for each that has refused a request
 // within ten minutes. Rules that are gone count too, up to as many as there are and 1,000 more.
 package live
 
@@ -28,6 +29,7 @@ import (
 type Limiter interface {
 	Summary() diana.Status
 	EachRule(f func(name string, allowed, refused, shadowRefused, delayed int64))
+	EachMinute(ctx context.Context, since time.Time, f func(at time.Time, gateways int, allowed, refused, shadowRefused, delayed int64)) error
 	RuleStatus(name string) (diana.RuleStatus, bool)
 	PeekActor(ctx context.Context, rule string, actor ...string) ([]diana.Explanation, []diana.Verdict, error)
 	Config() *config.Config
@@ -45,6 +47,7 @@ type Options struct {
 type Live struct {
 	options Options
 	streams streams
+	fleet   fleet
 
 	mu      sync.Mutex // guards the rest
 	history history

@@ -198,27 +198,6 @@ func (l *Live) encoded(q query) []byte {
 	return text
 }
 
-// Minute has the decisions of one minute.
-type Minute struct {
-	At       time.Time `json:"at"`
-	Allowed  int64     `json:"allowed"`
-	Refused  int64     `json:"refused"`
-	Delayed  int64     `json:"delayed"`
-	Shadow   int64     `json:"shadow"`
-	Gateways int       `json:"gateways"`
-}
-
-// minutesSince returns the minutes with decisions of this gateway, the oldest first.
-func (h *history) minutesSince() []Minute {
-	list := []Minute{}
-	for n := h.minute - minutes + 1; n <= h.minute; n++ {
-		if c := h.byMinute[((n%minutes)+minutes)%minutes]; c != (counts{}) {
-			list = append(list, Minute{time.Unix(n*60, 0).UTC(), c.allowed, c.refused, c.delayed, c.shadow, 1})
-		}
-	}
-	return list
-}
-
 // Register adds the routes of the API.
 func (l *Live) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/live", func(w http.ResponseWriter, r *http.Request) {
@@ -232,17 +211,5 @@ func (l *Live) Register(mux *http.ServeMux) {
 		_, _ = w.Write(l.encoded(q)) // a client that has disconnected needs no answer
 	})
 	mux.HandleFunc("GET /api/v1/live/stream", l.stream)
-	mux.HandleFunc("GET /api/v1/fleet", func(w http.ResponseWriter, _ *http.Request) {
-		l.mu.Lock()
-		fleet := Fleet{Reason: "each gateway counts for itself", Minutes: l.history.minutesSince()}
-		l.mu.Unlock()
-		adminapi.Answer(w, fleet)
-	})
-}
-
-// Fleet has the decisions of the last day by minute.
-type Fleet struct {
-	Available bool     `json:"available"` // of all gateways; false: of this one
-	Reason    string   `json:"reason"`    // why not
-	Minutes   []Minute `json:"minutes"`
+	mux.HandleFunc("GET /api/v1/fleet", l.answerFleet)
 }

@@ -174,7 +174,8 @@ function fleetPanel(failed) {
       const fleet = await api.get('/fleet');
       const minutes = fleet.minutes || [];
       const series = Object.fromEntries(kinds.map((kind) => [kind, minutes.map((m) => m[kind])]));
-      setText(why, fleet.available ? '' : t('fleet_alone', { why: fleet.reason }));
+      const gateways = Math.max(0, ...minutes.slice(-2).map((m) => m.gateways)); // some have not reported the present minute yet
+      setText(why, fleet.available ? t('fleet_gateways', { n: whole(gateways) }) : t('fleet_alone', { why: fleet.reason }));
       setText(said, minutes.length ? t('fleet_sum', { allowed: whole(sum(series.allowed)), refused: whole(sum(series.refused)), at: time(minutes[0].at) }) : t('fleet_none'));
       picture.update(series, said.textContent);
     } catch (failure) { failed(failure); }
