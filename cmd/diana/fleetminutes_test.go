@@ -129,7 +129,10 @@ func TestFleetMinutesOverACrash(t *testing.T) {
 	v := startVisits(t, "--appendonly", "yes", "--appendfsync", "everysec")
 	v.load(t, func() {
 		v.redis.Kill()
-		if !testproc.Becomes(func() bool { f := v.gateways[0].minutes(t); return !f.Available && f.Reason != "" && len(f.Minutes) > 0 }) {
+		if !testproc.Becomes(func() bool {
+			f := v.gateways[0].minutes(t)
+			return !f.Available && f.Reason != "" && len(f.Minutes) > 0
+		}) {
 			t.Errorf("without Redis: %+v", v.gateways[0].minutes(t))
 		}
 	})
