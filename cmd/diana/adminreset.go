@@ -4,10 +4,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 
@@ -37,14 +34,13 @@ const mostReset = 64 << 10
 // newReset returns the handler of POST /reset, which forgets what a rule has counted of an actor.
 func newReset(active func() *config.Config, reset resetter, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := readReset(http.MaxBytesReader(w, r.Body, mostReset))
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			adminapi.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
+		const expected = `{"rule": "NAME", "actor": "VALUE"}`
+		var body resetRequest
+		if !adminapi.Read(w, r, expected, mostReset, &body) {
 			return
 		}
-		if err != nil {
-			adminapi.Problem(w, http.StatusBadRequest, err.Error())
+		if body.Rule == "" || len(body.Actor) == 0 {
+			adminapi.Problem(w, http.StatusBadRequest, "expected "+expected)
 			return
 		}
 		set, err := compile(active())
@@ -74,25 +70,4 @@ func newReset(active func() *config.Config, reset resetter, logger *slog.Logger)
 		}
 		adminapi.Answer(w, answer)
 	})
-}
-
-// readReset reads the body of POST /reset.
-func readReset(body io.Reader) (r resetRequest, err error) {
-	const expected = `expected {"rule": "NAME", "actor": "VALUE"}`
-	decoder := json.NewDecoder(body)
-	decoder.DisallowUnknownFields()
-	var unmarshal *json.UnmarshalTypeError
-	switch err := decoder.Decode(&r); {
-	case errors.As(err, &unmarshal): // its text names Go types
-		return r, fmt.Errorf("%s, found %s for %q", expected, unmarshal.Value, unmarshal.Field)
-	case err != nil:
-		return r, fmt.Errorf("%s: %w", expected, err)
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return r, errors.New(expected + ", found more after it")
-	}
-	if r.Rule == "" || len(r.Actor) == 0 {
-		return r, errors.New(expected)
-	}
-	return r, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-// Package adminapi has the answers that all routes of the administrators' listener share.
+// Package adminapi has what all routes of the administrators' listener share: how they read bodies, and answer.
 package adminapi
 
 import (

@@ -3,11 +3,8 @@
 package console
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
@@ -64,14 +61,13 @@ type begun struct {
 }
 
 func (a *Access) beginSession(w http.ResponseWriter, r *http.Request) {
-	request, err := readBegin(r.Body)
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		adminapi.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
+	const expected = `{"token": "TOKEN"}, optionally with "mode": "read" or "write"`
+	var request beginRequest
+	if !adminapi.Read(w, r, expected, mostBody, &request) {
 		return
 	}
-	if err != nil {
-		adminapi.Problem(w, http.StatusBadRequest, err.Error())
+	if request.Token == "" || !slices.Contains([]string{"", "read", "write"}, request.Mode) {
+		adminapi.Problem(w, http.StatusBadRequest, "expected "+expected)
 		return
 	}
 	if !a.knows(w, r, request.Token) {
@@ -84,21 +80,6 @@ func (a *Access) beginSession(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, cookie(r, s.id, int(sessionLasts/time.Second)))
 	a.options.Logger.Info("session", "action", "begin", "from", r.RemoteAddr, "writes", s.csrf != "")
 	adminapi.Answer(w, begun{s.csrf, s.until.UTC().Truncate(time.Second)})
-}
-
-// readBegin reads the body of POST /api/v1/session.
-func readBegin(body io.Reader) (b beginRequest, err error) {
-	decoder := json.NewDecoder(body)
-	decoder.DisallowUnknownFields()
-	if err = decoder.Decode(&b); err == nil {
-		if _, more := decoder.Token(); more != io.EOF || b.Token == "" || b.Mode != "" && b.Mode != "read" && b.Mode != "write" {
-			err = errors.New("found another text")
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf(`expected {"token": "TOKEN"}, optionally with "mode": "read" or "write": %w`, err)
-	}
-	return b, err
 }
 
 func (a *Access) endSession(w http.ResponseWriter, r *http.Request) {

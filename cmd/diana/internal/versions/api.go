@@ -4,11 +4,8 @@ package versions
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"strconv"
 
@@ -147,7 +144,7 @@ func (a *API) push(w http.ResponseWriter, r *http.Request) {
 		Text *string `json:"text"`
 		who
 	}
-	if !Read(w, r, &body) {
+	if !adminapi.Read(w, r, `{"text": "...", "expect": "VERSION"}`, mostBody, &body) {
 		return
 	}
 	err := body.valid()
@@ -168,7 +165,7 @@ func (a *API) rollback(w http.ResponseWriter, r *http.Request) {
 		Number int `json:"number"`
 		who
 	}
-	if !Read(w, r, &body) {
+	if !adminapi.Read(w, r, `{"number": 1, "expect": "VERSION"}`, mostBody, &body) {
 		return
 	}
 	if err := body.valid(); err != nil {
@@ -221,31 +218,4 @@ func (a *API) with(w http.ResponseWriter, do func(*Remote) error) {
 	if err != nil {
 		Refuse(w, err)
 	}
-}
-
-// Read reads the body of a request. If it is not valid, Read answers and returns false.
-func Read(w http.ResponseWriter, r *http.Request, body any) bool {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		adminapi.Problem(w, http.StatusUnsupportedMediaType, "expected a body of application/json")
-		return false
-	}
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(body)
-	if err == nil {
-		if _, more := decoder.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("expected one JSON object")
-		}
-	}
-	var large *http.MaxBytesError
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &large):
-		adminapi.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", large.Limit))
-	case errors.As(err, &wrong): // its text names Go types
-		adminapi.Problem(w, http.StatusBadRequest, fmt.Sprintf("expected another value for %q, found %s", wrong.Field, wrong.Value))
-	case err != nil:
-		adminapi.Problem(w, http.StatusBadRequest, "The body is not valid: "+err.Error())
-	}
-	return err == nil
 }

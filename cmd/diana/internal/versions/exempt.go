@@ -135,7 +135,7 @@ func (a *API) exempt(w http.ResponseWriter, r *http.Request) {
 		Seconds *int64         `json:"seconds"`
 		who
 	}
-	if !Read(w, r, &body) {
+	if !adminapi.Read(w, r, `{"rule": "NAME", "actor": "VALUE", "seconds": 3600, "expect": "VERSION"}`, mostBody, &body) {
 		return
 	}
 	err := body.valid()

@@ -4,10 +4,7 @@ package whatif
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
@@ -110,28 +107,16 @@ func (w *WhatIf) parse(text string) (c *config.Config, rules int, err error) {
 
 // textOf returns the text in the body of a request. Otherwise it answers the request.
 func textOf(w http.ResponseWriter, r *http.Request) (text string, ok bool) {
-	const expected = `expected {"text": "..."}`
+	const expected = `{"text": "..."}`
 	var body struct {
 		Text *string `json:"text"`
 	}
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostBody))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&body)
-	if err == nil {
-		if _, more := decoder.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("found more after it")
-		}
-	}
-	var large *http.MaxBytesError
 	switch {
-	case errors.As(err, &large):
-		adminapi.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("expected a body of at most %d bytes", mostBody))
-	case err != nil:
-		adminapi.Problem(w, http.StatusBadRequest, expected+": "+err.Error())
+	case !adminapi.Read(w, r, expected, mostBody, &body):
+		return "", false
 	case body.Text == nil:
-		adminapi.Problem(w, http.StatusBadRequest, expected)
-	default:
-		return *body.Text, true
+		adminapi.Problem(w, http.StatusBadRequest, "expected "+expected)
+		return "", false
 	}
-	return "", false
+	return *body.Text, true
 }
