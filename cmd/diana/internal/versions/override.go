@@ -3,7 +3,6 @@
 package versions
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -104,8 +103,7 @@ func (d *document) prolong(override *yaml.Node, who rule.Who, until string) erro
 		return err
 	}
 	before, after := d.lines[line][:at], d.lines[line][at:]
-	quoted := strings.HasPrefix(after, `"`) || strings.HasPrefix(after, "'")
-	if quoted {
+	if strings.HasPrefix(after, `"`) || strings.HasPrefix(after, "'") {
 		before, after = before+after[:1], after[1:]
 	}
 	rest, ok := strings.CutPrefix(after, end.Value)
@@ -180,7 +178,7 @@ func (d *document) place(n *yaml.Node) (line, at int, err error) {
 	}
 	line = n.Line - 1
 	column := 1
-	if bom := "\uFEFF"; line == 0 && strings.HasPrefix(d.lines[0], bom) { // it has no column
+	if line == 0 && strings.HasPrefix(d.lines[0], "\uFEFF") { // a byte order mark has no column
 		column--
 	}
 	for i := range d.lines[line] {
@@ -193,7 +191,7 @@ func (d *document) place(n *yaml.Node) (line, at int, err error) {
 }
 
 func (d *document) lineEnd() string {
-	if bytes.HasSuffix([]byte(d.lines[0]), []byte("\r\n")) {
+	if strings.HasSuffix(d.lines[0], "\r\n") {
 		return "\r\n"
 	}
 	return "\n"
