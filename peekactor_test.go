@@ -88,7 +88,7 @@ func TestPeekActor(t *testing.T) {
 	}
 }
 
-// Redis answers for a global rule. While it is out of reach, what is left is unknown, and PeekActor says why.
+// Redis answers for a global rule. While it is unavailable, what is left is unknown, and PeekActor says why.
 func TestPeekActorInRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

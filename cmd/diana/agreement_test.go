@@ -184,7 +184,7 @@ func (a *agreement) test(t *testing.T, whole, dropped int) {
 	}
 }
 
-// What the replay cannot know of the counters at the start of the ring is noted.
+// A note names each counter whose state at the start of the ring the replay cannot know.
 func TestDisagreement(t *testing.T) {
 	t.Parallel()
 	for rules, note := range map[string]string{

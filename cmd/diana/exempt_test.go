@@ -128,7 +128,7 @@ func TestExemptInAllGateways(t *testing.T) {
 	}
 }
 
-// Of operators who exempt and push at once, one changes the document, and the others are told.
+// Of operators who exempt and push at once, one changes the document, and the others get a conflict.
 func TestExemptAndPushAtOnce(t *testing.T) {
 	t.Parallel()
 	gateways, version := exempting(t, 2)
@@ -150,7 +150,7 @@ func TestExemptAndPushAtOnce(t *testing.T) {
 	}
 }
 
-// What cannot be done is said, and nothing is changed. So it is for a session that may only read.
+// An exemption that cannot be made has an error that says why, and changes nothing.
 func TestExemptRefused(t *testing.T) {
 	t.Parallel()
 	gateways, version := exempting(t, 1)

@@ -14,11 +14,11 @@ import (
 	"github.com/diana-limiter/diana"
 )
 
-// BenchmarkRecent sends requests of 100,000 devices through three limiters in turns of a few milliseconds, so that
-// each has the same share of what else the machine does: without a memory of recent requests, with one that has all
-// of them, and with one that has a share of the clients. It reports the time of each for a request.
+// BenchmarkRecent sends requests of 100,000 devices through three limiters. One has no memory of recent requests, one
+// has a memory of all, and one has a memory of a share of the clients. They alternate every few milliseconds, so that
+// other work of the machine slows each of them equally. BenchmarkRecent reports the time of each for a request.
 func BenchmarkRecent(b *testing.B) {
-	const turn = 2000 // requests
+	const round = 2000 // requests
 	text := "limits: [{url: /, rules: [{rpu: 1000000000}, {actor: ip, rpu: 1000000000}, {actor: device, rpu: %s}]}]\n"
 	devices := make([][]string, 100_000)
 	for i := range devices {
@@ -65,11 +65,11 @@ func BenchmarkRecent(b *testing.B) {
 			requests := 0
 			for b.Loop() {
 				for i, h := range handlers {
-					took[i] += send(h, turn)
+					took[i] += send(h, round)
 				}
-				requests += turn
+				requests += round
 			}
-			b.ReportMetric(0, "ns/op") // of a turn: it says nothing
+			b.ReportMetric(0, "ns/op") // of a round: it says nothing
 			for i, of := range memories {
 				b.ReportMetric(float64(took[i].Nanoseconds())/float64(requests), "ns-"+of.name)
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 // PeekKey returns what a rule of these Limits, or a variant of it, would decide about a request of cost 1 under a
-// key. It changes nothing. The store that counts the rule answers: if that is Redis and it is out of reach, the error says so.
+// key. It changes nothing. The store that counts the rule answers: if that is Redis and it is unavailable, the error says so.
 func (d *Decider) PeekKey(ctx context.Context, limits *Limits, r *plan.Rule, key []byte) (limit.Outcome, error) {
 	now := d.local.Now()
 	b := &limits.bound[r.Slot]

@@ -15,7 +15,7 @@ import (
 )
 
 // record is an encoded request: numbers at fixed places, and then texts, each behind its length. The texts
-// are method, path, host, remote and address, and then what a reads names. What the request has met follows.
+// are method, path, host, remote and address, and then what a reads names. The outcomes that the request has met follow.
 type record []byte
 
 // The places of the numbers.

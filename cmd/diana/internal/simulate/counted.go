@@ -11,8 +11,8 @@ import (
 )
 
 // counted follows a counter under an algorithm that counts requests: in a window, in a log, or in flight. At each
-// entry the outcome says how much counts. What the entries themselves have used is known, so the rest is what
-// earlier requests have used. When the rest becomes less, earlier requests have left the window or have ended.
+// entry the outcome says how much counts. The use by the entries themselves is known, so earlier requests
+// have used the rest. When the rest becomes less, earlier requests have left the window or have ended.
 type counted struct {
 	meter limit.Debtor
 	once  bool // only the first outcome counts, because other gateways change the counter too

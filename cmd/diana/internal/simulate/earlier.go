@@ -13,8 +13,8 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Earlier finds what a replay of the entries alone does not know about the counters of the gateway: what
-// requests before the first entry had used, and by how much waiting requests proceeded late. It needs the
+// Earlier finds what a replay of the entries alone does not know about the counters of the gateway. That is how
+// much requests before the first entry had used, and by how much waiting requests proceeded late. It needs the
 // outcomes that the entries have met. Each outcome says what was used, and Earlier subtracts what the entries
 // themselves have used.
 //

@@ -85,7 +85,7 @@ func TestExempt(t *testing.T) {
 	}
 }
 
-// What cannot be added in place is refused, and nothing is changed.
+// A document that cannot have the exemption in place stays as it is.
 func TestExemptImpossible(t *testing.T) {
 	t.Parallel()
 	r := exempting(t)
