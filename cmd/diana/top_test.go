@@ -182,6 +182,16 @@ func TestTopScreen(t *testing.T) {
 	}
 }
 
+// Units have no parts that are 0.
+func TestShortDuration(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{time.Second: "1s", 10 * time.Second: "10s", time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h", 24 * time.Hour: "24h", 70 * time.Minute: "1h10m", 10 * time.Minute: "10m", time.Hour + time.Second: "1h0m1s", 500 * time.Millisecond: "500ms"} {
+		if got := shortDuration(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
 // Cells of Chinese characters are twice as wide.
 func TestColumns(t *testing.T) {
 	t.Parallel()

@@ -51,12 +51,23 @@ func topTable(s *live.Snapshot, height int) string {
 		r := &s.Rules[i]
 		limit := fmt.Sprint(r.Limit)
 		if r.UnitSeconds > 0 {
-			limit += "/" + (time.Duration(r.UnitSeconds * float64(time.Second))).String()
+			limit += "/" + shortDuration(time.Duration(r.UnitSeconds*float64(time.Second)))
 		}
 		rules = append(rules, []string{legible(r.Name), limit, r.Algorithm, perSecond(r.AllowedPerSecond),
 			perSecond(r.RefusedPerSecond + r.ShadowPerSecond), fmt.Sprint(r.Allowed), fmt.Sprint(r.Refused)})
 	}
 	return b.String() + columns(actors, 2, 3) + "\n" + columns(rules, 3, 6)
+}
+
+// shortDuration returns 1m for what time.Duration writes as 1m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	for _, end := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, end) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }
 
 func perSecond(n float64) string { return fmt.Sprintf("%.1f", n) }
