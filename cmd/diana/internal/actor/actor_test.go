@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+
+package actor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/config"
+)
+
+// look returns what the API says of an actor.
+func look(t *testing.T, l Limiter, query string) (status int, rules []Counter, total int) {
+	t.Helper()
+	mux := http.NewServeMux()
+	(&View{l}).Register(mux)
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/actor?"+query, nil))
+	var answer struct {
+		Rules []Counter
+		Total int
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		t.Fatal(err)
+	}
+	return w.Code, answer.Rules, answer.Total
+}
+
+// The rules that have counted an actor, or treat it in another way than others, come first. The answer has a bound.
+func TestManyRules(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	const rules = mostCounters + 100
+	for i := range rules {
+		more := ""
+		if i == rules-2 {
+			more = ", except: [ann]"
+		}
+		fmt.Fprintf(&text, "- {url: /%d, rules: [{name: r%d, actor: 'header:X-User', unit: day, rpu: 5%s}, {name: all%d, rpu: 9}]}\n", i, i, more, i)
+	}
+	c, err := config.Parse("test.yaml", []byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := diana.Options{Logger: slog.New(slog.DiscardHandler)}.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	d, err := l.Take(context.Background(), diana.Request{Path: fmt.Sprint("/", rules-1), Actors: map[string]string{"header:X-User": "ann"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Done()
+	for _, actor := range []string{"ann", "header:X-User=ann", "header:X-User=3:ann;"} {
+		status, list, total := look(t, l, "actor="+url.QueryEscape(actor))
+		if status != http.StatusOK || len(list) != mostCounters || total != rules {
+			t.Fatalf("%s: %d, %d of %d counters", actor, status, len(list), total)
+		}
+		if first, second := list[0], list[1]; first.Rule != fmt.Sprint("r", rules-2) || !first.Excepted || first.Remaining != nil || second.Rule != fmt.Sprint("r", rules-1) || *second.Remaining != 4 {
+			t.Errorf("%s: first %+v, second %+v", actor, first, second)
+		}
+	}
+	for query, want := range map[string]int{"": 400, "actor=": 400, "actor=ann&rule=none": 404, "actor=ann&rule=all1": 400, "actor=all&rule=all1": 200} {
+		if status, _, _ := look(t, l, query); status != want {
+			t.Errorf("%s: %d, want %d", query, status, want)
+		}
+	}
+}
