@@ -103,12 +103,7 @@ func consolesIn(ctx context.Context, r *run, y *yard) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		m := r.row(consoleWorkload, s.name, s.kind)
-		m.add(requestRate, got.requests/got.took.Seconds())
-		m.add(p50, got.p50.Seconds())
-		m.add(p99, got.p99.Seconds())
-		if got.cpu > 0 {
-			m.add(serverTime, got.cpu/got.requests)
-		}
+		got.addTo(m)
 		return nil
 	})
 }

@@ -130,12 +130,7 @@ func gatewaysIn(ctx context.Context, r *run, y *yard) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		m := r.working(s.workload, s.name, s.work, s.kind)
-		m.add(requestRate, got.requests/got.took.Seconds())
-		m.add(p50, got.p50.Seconds())
-		m.add(p99, got.p99.Seconds())
-		if got.cpu > 0 {
-			m.add(serverTime, got.cpu/got.requests)
-		}
+		got.addTo(m)
 		return nil
 	})
 }
@@ -146,6 +141,16 @@ type wrkResult struct {
 	broken            float64 // requests without an answer
 	took, p50, p99    time.Duration
 	cpu               float64 // seconds of processor time of the server
+}
+
+// addTo adds the figures of the run to a row.
+func (got *wrkResult) addTo(m *row) {
+	m.add(requestRate, got.requests/got.took.Seconds())
+	m.add(p50, got.p50.Seconds())
+	m.add(p99, got.p99.Seconds())
+	if got.cpu > 0 {
+		m.add(serverTime, got.cpu/got.requests)
+	}
 }
 
 // wrkScript prints the result in one line.
