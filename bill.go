@@ -35,7 +35,11 @@ func (l *Limiter) bill(h decide.Handle) *respond.Bill {
 				}
 				i := slices.Index(rules, r)
 				u, ok := read.Usage(i)
-				return r.CostOfUsage(u), ok && (complete || read.Over(i)), true
+				cost := r.CostOfUsage(u)
+				if !ok {
+					cost = max(cost, read.Unread())
+				}
+				return cost, ok && (complete || read.Over(i)), true
 			}, last)
 		},
 	}

@@ -24,18 +24,21 @@ import (
 // Limiter decides whether requests may proceed, by the rules of the configuration in force. It is
 // safe for concurrent use. Close ends it.
 type Limiter struct {
-	options  Options
-	local    *memstore.Store
-	decider  *decide.Decider
-	redis    *redisLink
-	rejected rejected
-	bodies   respond.Bodies
-	readBody decide.BodyReader // of bodies; a field, because a method value allocates
+	options Options
+	local   *memstore.Store
+	decider *decide.Decider
+	redis   *redisLink
+
+	handovers handovers
+	rejected  rejected
+	bodies    respond.Bodies
+	readBody  decide.BodyReader // of bodies; a field, because a method value allocates
 
 	file     string           // of Open; empty: none
 	follower *follow.Follower // nil: the program gives the configurations
 
 	applying sync.Mutex // one change of configuration at a time, which may wait for Redis
+	close    sync.Once
 }
 
 // readyTime is how long a start, or a change of Redis, waits for Redis.
@@ -119,6 +122,7 @@ func newLimiter(o Options, c *config.Config) (*Limiter, error) {
 	}
 	l.decider = decide.New(d)
 	l.redis.decider = l.decider
+	l.handovers.decider = l.decider
 	if err := l.apply(c); err != nil {
 		l.redis.end()
 		return nil, err
@@ -235,18 +239,35 @@ func (l *Limiter) Ready(ctx context.Context) error {
 	return n.ready(ctx)
 }
 
-// Close ends the following of the configuration, and the connections to Redis. Requests can still
-// be evaluated, but the configuration can no longer change.
-func (l *Limiter) Close() error {
-	l.redis.end() // so that no change waits for Redis any more
-	if l.follower != nil {
-		l.follower.Close()
+// Flush waits until Redis has received what was charged without it, while it was unavailable, and until the process
+// ends whose counters this Limiter has taken over. The error is ctx's
+// if that ends first. Call it before [Limiter.Close], which waits for a second at most.
+func (l *Limiter) Flush(ctx context.Context) error {
+	if err := l.handovers.wait(ctx); err != nil {
+		return err
 	}
-	l.applying.Lock() // an Update that is running ends first
-	l.redis.close()
-	l.applying.Unlock()
-	l.redis.wait()
-	l.decider.Close()
+	if n := l.redis.inUse(); n.store != nil {
+		return n.store.Flush(ctx)
+	}
+	return nil
+}
+
+// Close ends the following of the configuration, and the connections to Redis. Requests can still
+// be evaluated, but the configuration can no longer change. Charges that Redis does not receive are logged, with
+// their sum by rule. A second Close waits for the first, and does nothing.
+func (l *Limiter) Close() error {
+	l.close.Do(func() {
+		l.redis.end() // so that no change waits for Redis any more
+		if l.follower != nil {
+			l.follower.Close()
+		}
+		l.applying.Lock() // an Update that is running ends first
+		l.redis.close()
+		l.applying.Unlock()
+		l.redis.wait()
+		l.handovers.close()
+		l.decider.Close()
+	})
 	return nil
 }
 

@@ -3,12 +3,14 @@
 package diana
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/plan"
 )
@@ -44,7 +46,11 @@ func newPolicies(set *plan.Set, now int64) *policiesUntil {
 	p.Grow(len(set.Rules) + len(set.Variants))
 	for _, r := range slices.Concat(set.Rules, set.Variants) {
 		unit, until := unitAt(r, now)
-		p.Add(fields.Policy{Name: r.Name, Limit: r.Limit.N, Unit: unit, Concurrent: r.Algorithm.Held})
+		q := fields.Policy{Name: r.Name, Limit: r.Limit.N, Burst: r.Limit.Burst, Unit: unit, Concurrent: r.Algorithm.Held}
+		if r.Algorithm.Uses("slices") {
+			q.Slices = cmp.Or(r.Limit.Slices, bounds.DefaultSlices)
+		}
+		p.Add(q)
 		p.until = min(p.until, until)
 	}
 	return p

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"sync"
+	"sync/atomic"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
@@ -31,6 +32,8 @@ type redisLink struct {
 	end     context.CancelFunc
 	leaving sync.WaitGroup // connections that are being closed
 	ledger  minutes.Ledger // of what this gateway reports, by Redis' clock
+
+	lateDebits, unknownCalls atomic.Int64 // see Status
 
 	mu     sync.Mutex       // guards the rest, and changes of the limits in force
 	errors map[string]int64 // by redisfault.Kind
@@ -102,8 +105,12 @@ func (l *redisLink) connect(c *config.Redis) (*connection, error) {
 		l.mu.Unlock()
 	}
 	o.Gateway, o.Gateways = l.gateway, n.health.Gateways
-	o.Lost = func(actors int, sum int64) {
-		l.options.Logger.Error("Redis has not received what was charged without it", "actors", actors, "sum", sum)
+	o.Lost = func(counters string, actors int, sum int64) {
+		l.options.Logger.Error("Redis has not received what was charged without it", "rule", l.ruleOf(counters), "actors", actors, "sum", sum)
+	}
+	o.Reconciled = func(debited int64, unknown int) {
+		l.lateDebits.Add(debited)
+		l.unknownCalls.Add(int64(unknown))
 	}
 	o.Reset = l.decider.Forget
 	o.Minutes = l.minutes
@@ -227,13 +234,35 @@ func (l *redisLink) changed(n *connection, h redisstore.Health) {
 	if n != l.used {
 		return
 	}
-	if err := l.decider.UseRedis(n.state(), l.options.now()); err != nil {
-		l.options.Logger.Error("limits not changed", "gateways", h.Gateways, "error", err)
-	}
+	l.apply(n)
 	l.logHealth(before, h)
 	if h.Forgot {
 		l.options.Logger.Warn("Redis lost its data: for units up to 10 s, shares also apply for one unit")
 	}
+}
+
+// apply makes the limits follow the state of a connection in use. l.mu is held.
+func (l *redisLink) apply(n *connection) {
+	if err := l.decider.UseRedis(n.state(), l.options.now()); err != nil {
+		l.options.Logger.Error("limits not changed", "gateways", n.health.Gateways, "error", err)
+	}
+}
+
+// takeOver returns the receiver of what the process before this one has charged without Redis; nil: there is none. The
+// shares are those of that process, until Redis answers.
+func (l *redisLink) takeOver(s *passedState) (receive func(note []byte) (all bool, err error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.used
+	if n.store == nil || !s.Redis {
+		return nil
+	}
+	receive = n.store.TakeOver(s.Gateways)
+	if !n.health.Up {
+		n.health.Gateways = max(n.health.Gateways, s.Gateways)
+		l.apply(n)
+	}
+	return receive
 }
 
 // logHealth logs whether Redis is in use, if that has changed.
@@ -270,6 +299,16 @@ func (l *redisLink) gateways() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.used.health.Gateways
+}
+
+// ruleOf returns the name of the rule that counts by these counters, or that of the counters if the rule is gone.
+func (l *redisLink) ruleOf(counters string) string {
+	for _, r := range l.decider.Limits().Set.Rules {
+		if r.Counters == counters {
+			return r.Name
+		}
+	}
+	return counters
 }
 
 // close closes the connection in use.

@@ -7,7 +7,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -193,7 +196,7 @@ func TestTopRefusedUnderFlood(t *testing.T) {
 // A core that refuses more than it can record counts a sample, and the count says so.
 func TestTopRefusedSampled(t *testing.T) {
 	t.Parallel()
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("a pool forgets at random under the race detector, and with it what a core has noted")
 	}
 	synctest.Test(t, func(t *testing.T) { // no time passes in it
@@ -297,4 +300,128 @@ func TestReportedReading(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	})
+}
+
+// The status says how many requests the overflow counter of a rule has evaluated, and the log warns once
+// a minute. A reload changes neither. Actors of another rule still have their room.
+func TestOverflowIsReported(t *testing.T) {
+	t.Parallel()
+	const limits = `
+max_keys: %d
+limits:
+- {url: /a, rules: [{name: a, actor: device, unit: day, rpu: 1, algo: W, align: first}]}
+- {url: /b, rules: [{name: b, actor: device, unit: day, rpu: 1, algo: W, align: first}]}
+- {url: /shadow, rules: [{name: shadow, actor: device, unit: day, rpu: 1, algo: W, align: first, mode: shadow}]}
+`
+	log, now := &journal{}, time.Now()
+	o := diana.Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Now: func() time.Time { return now }}
+	f := newFolder(t)
+	l := open(t, o, f.write("diana.yaml", fmt.Sprintf(limits, 24)))
+	flood := func(path string, from, to int) {
+		for i := from; i < to; i++ {
+			ask(t, l, device(path, fmt.Sprint(i)))
+		}
+	}
+	check := func(when string, rule int, overflow int64, warnings int) {
+		t.Helper()
+		s := l.Status().Rules[rule]
+		if s.Overflow != overflow {
+			t.Errorf("%s: overflow of %s is %d, want %d", when, s.Name, s.Overflow, overflow)
+		}
+		said := 0
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "share one counter") && strings.Contains(line, "rule="+s.Name+" max_keys=24") {
+				said++
+			}
+		}
+		if said != warnings {
+			t.Errorf("%s: %d warnings of %s, want %d:\n%s", when, said, s.Name, warnings, log)
+		}
+	}
+	flood("/a", 0, 20) // 24 without the two rooms of others
+	check("full", 0, 0, 0)
+	flood("/a", 20, 120) // one is allowed, and 99 are refused
+	check("flooded", 0, 100, 1)
+	flood("/b", 0, 2)
+	check("in its room", 1, 0, 0)
+	flood("/b", 2, 5)
+	check("beyond its room", 1, 3, 1)
+	flood("/shadow", 0, 5)
+	check("shadow", 2, 3, 1)
+
+	now = now.Add(59 * time.Second)
+	f.write("diana.yaml", fmt.Sprintf(limits, 23))
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	f.write("diana.yaml", fmt.Sprintf(limits, 24))
+	if err := l.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	flood("/a", 120, 130)
+	check("reloaded", 0, 110, 1)
+	now = now.Add(time.Second)
+	flood("/a", 130, 140)
+	check("a minute later", 0, 120, 2)
+}
+
+// For a minute 100,000 invented devices a second use a store of 100,000. Memory stays bounded, and an
+// actor that was over its limit before still is.
+func TestFloodKeepsMemoryAndLimits(t *testing.T) {
+	if race.Enabled || testing.Short() {
+		t.Skip("six million requests")
+	}
+	for _, algo := range []string{"TB", "SW"} {
+		t.Run(algo, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter(t, `
+max_keys: 100000
+limits:
+  - url: /
+    rules:
+      - {name: second, actor: device, unit: second, rpu: 10, algo: `+algo+`}
+      - {name: hour, actor: device, unit: hour, rpu: 100, algo: `+algo+`}
+`)
+				for used := 0; used < 100; { // until the hour's rule is the one that refuses
+					used += count(t, l, 10, device("/", "attacker"))
+					time.Sleep(time.Second)
+				}
+				before := heap()
+				devices := map[string]string{"device": ""}
+				id, next, most := make([]byte, 0, 20), 0, 0
+				for range 60 * 100 {
+					for range 1000 {
+						next++
+						id = strconv.AppendInt(append(id[:0], 'd'), int64(next), 10)
+						devices["device"] = string(id)
+						d, err := l.Take(context.Background(), diana.Request{Path: "/", Actors: devices})
+						if err != nil {
+							t.Fatal(err)
+						}
+						d.Done()
+					}
+					most = max(most, l.Status().Keys)
+					time.Sleep(10 * time.Millisecond)
+				}
+				grown := float64(int64(heap()-before)) / 1e6
+				t.Logf("%d devices: at most %d keys, %d evicted, the heap grew by %.1f MB", next, most, l.Status().Evictions, grown)
+				if most > 100_000+2 {
+					t.Errorf("%d keys, want at most 100,000 and an overflow for each rule", most)
+				}
+				if grown > 10 {
+					t.Errorf("the heap grew by %.1f MB, want at most 10", grown)
+				}
+				if got := count(t, l, 100, device("/", "attacker")); got > 2 {
+					t.Errorf("%d requests of an actor over its limit were allowed after the flood", got)
+				}
+			})
+		})
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -83,12 +83,12 @@ func (d *Decision) setRateLimit(header http.Header) {
 
 // refusal returns the refusal of a request. ended says that its context ended while it waited.
 func (d *Decision) refusal(e *decide.Evaluation, ended bool) *respond.Refusal {
-	f := &memoryOf(e).refusal
-	f.Status, f.RetryAfter, f.Never = activeOf(e).config.Response.Status, d.RetryAfter, d.RetryAfter == 0 && !ended
+	a, f := activeOf(e), &memoryOf(e).refusal
+	f.Status, f.RetryAfter, f.Never = a.config.Response.Status, d.RetryAfter, d.RetryAfter == 0 && !ended
 	f.Policies, f.Diversion = f.Policies[:0], nil
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; v.Refused() {
-			f.Policies = append(f.Policies, v.Rule.Name)
+			f.Policies = append(f.Policies, a.policies.at(a.local.Now).Name(e.Rule(i).Slot))
 		}
 	}
 	return f

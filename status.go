@@ -3,10 +3,13 @@
 package diana
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/follow"
+	"github.com/diana-limiter/diana/internal/minutes"
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
@@ -16,6 +19,8 @@ type Status struct {
 	Degraded      bool         `json:"degraded"`                 // some rules are evaluated without their store
 	DegradedSince *time.Time   `json:"degraded_since,omitempty"` // nil if it is not
 	Fallback      int64        `json:"fallback"`                 // requests that were evaluated without Redis since the start
+	LateDebits    int64        `json:"late_debits"`              // the sum of charges that were made without Redis and that it has received since
+	UnknownCalls  int64        `json:"unknown_calls"`            // calls that failed, and whose outcome nobody can learn; they are not repeated
 	Gateways      int          `json:"gateways"`                 // last seen alive, this one included
 	Keys          int          `json:"keys"`                     // actors that the local store remembers
 	MaxKeys       int          `json:"max_keys"`
@@ -165,6 +170,8 @@ func summary(l *Limiter, limits *decide.Limits) Status {
 		Degraded:      limits.DegradedSince != nil,
 		DegradedSince: limits.DegradedSince,
 		Fallback:      l.decider.Degraded(),
+		LateDebits:    l.redis.lateDebits.Load(),
+		UnknownCalls:  l.redis.unknownCalls.Load(),
 		Gateways:      l.redis.gateways(),
 		Keys:          l.local.Keys(),
 		MaxKeys:       a.config.MaxKeys,
@@ -229,4 +236,29 @@ func ended(r *plan.Rule, now int64) (n int) {
 		}
 	}
 	return n
+}
+
+// EachMinute calls f for each minute from since on, but at most for the last day, the newest first. f gets what
+// all gateways with the same Redis have decided in the minute, and how many gateways have reported it. The
+// counts are those of EachRule, for all rules together. So a request that several rules allow counts under
+// each of them. A gateway reports within a second, and from its first decision on.
+//
+// The error says why there are no such counts: no Redis is configured, or it is unavailable. f may then have
+// been called. EachMinute asks Redis, so it is for operators and not for requests.
+func (l *Limiter) EachMinute(ctx context.Context, since time.Time, f func(at time.Time, gateways int, allowed, refused, shadowRefused, delayed int64)) error {
+	n := l.redis.inUse()
+	if n.store == nil {
+		return errNoRedis
+	}
+	return n.store.EachMinute(ctx, since, f)
+}
+
+var errNoRedis = errors.New("diana: no redis is configured")
+
+// minutes is redisstore.Options.Minutes of all stores of this gateway.
+func (l *redisLink) minutes(now time.Time, f func(at time.Time, allowed, refused, shadowRefused, delayed int64)) {
+	l.ledger.Note(now, l.decider.Totals())
+	l.ledger.Each(now, func(at time.Time, c minutes.Counts) {
+		f(at, c.Allowed, c.Refused, c.ShadowRefused, c.Delayed)
+	})
 }

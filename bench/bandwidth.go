@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+	"github.com/diana-limiter/diana/bench/rivals"
 )
 
 // The group bandwidth measures the cost of sending slowly. A thousand clients request a response
@@ -28,80 +30,64 @@ const (
 )
 
 var (
-	coreShare   = figure{name: "of a core", format: percentText} // that the server kept busy
-	slowedP50   = figure{name: "p50", format: secondsText, better: neither}
-	slowedWorst = figure{name: "slowest", format: secondsText, better: neither}
+	coreShare   = measure.Figure{Name: "of a core", Format: measure.PercentText} // that the server kept busy
+	slowedP50   = measure.Figure{Name: "p50", Format: measure.SecondsText, Better: measure.Neither}
+	slowedWorst = measure.Figure{Name: "slowest", Format: measure.SecondsText, Better: measure.Neither}
 )
 
 func bandwidthGroup() group {
-	near := bound{"10 s ± 3 %", func(m measured) bool { return m.value >= 9.7 && m.value <= 10.3 }}
-	return group{
-		name: "bandwidth", title: slowedWorkload, measure: measureBandwidth, needs: bandwidthNeeds,
-		figures: []figure{slowedP50, slowedWorst, coreShare},
-		lines: []line{
-			compare("Handler: p50", slowedWorkload, slowedP50, slowedHandler).must("B1", near),
-			compare("Handler: share of a core", slowedWorkload, coreShare, slowedHandler).must("B2", atMost(coreShare, 10)),
-			compare("diana serve: p50", slowedWorkload, slowedP50, slowedServe).must("B1", near),
-			compare("diana serve: share of a core", slowedWorkload, coreShare, slowedServe, bestRival).must("B2", atMost(coreShare, 10)),
+	near := page.Bound{Text: "10 s ± 3 %", Met: func(m page.Measured) bool { return m.Value >= 9.7 && m.Value <= 10.3 }}
+	return group{measure: measureBandwidth, Chapter: page.Chapter{
+		Name: "bandwidth", Title: slowedWorkload,
+		Figures: []measure.Figure{slowedP50, slowedWorst, coreShare},
+		Lines: []page.Line{
+			page.Compare("Handler: p50", slowedWorkload, slowedP50, slowedHandler).Must("B1", near),
+			page.Compare("Handler: share of a core", slowedWorkload, coreShare, slowedHandler).Must("B2", page.AtMost(coreShare, 10)),
+			page.Compare("diana serve: p50", slowedWorkload, slowedP50, slowedServe).Must("B1", near),
+			page.Compare("diana serve: share of a core", slowedWorkload, coreShare, slowedServe, page.BestRival).Must("B2", page.AtMost(coreShare, 10)),
 		},
-	}
+	}}
 }
 
-func slowedSystems() []*httpSystem {
-	slowed := fmt.Sprintf("limits: [{url: /, bandwidth: %dk}]\n", slowRate/1000)
-	return []*httpSystem{
-		{slowedWorkload, slowedHandler, "no upstream", diana, true, slowedCommand(slowed), nil},
-		{slowedWorkload, slowedServe, "", diana, false, dianaCommand(slowed), nil},
-		{slowedWorkload, "nginx, limit_rate", "", rival, false, nginxCommand(fmt.Sprintf("%s proxy_max_temp_file_size 0; limit_rate %d;", nginxPlain, slowRate)), nil},
-	}
-}
-
-// slowedCommand is a server in this program with Diana's Handler in front.
-func slowedCommand(config string) commander {
-	return func(y *yard, address string) ([]string, error) {
-		file, err := y.file("diana.yaml", config)
-		return []string{y.self, serverCommand, address, "bytes", file}, err
-	}
-}
-
-func bandwidthNeeds(r *run) error {
-	if !r.quick && nginxProgram() == "" {
-		return missing("nginx")
-	}
-	return nil
-}
-
-func measureBandwidth(ctx context.Context, r *run) error { return inYard(ctx, r, bandwidthIn) }
-
-func bandwidthIn(ctx context.Context, r *run, y *yard) error {
-	if err := y.prepare(ctx, "bytes"); err != nil {
-		return err
-	}
-	systems, err := y.startAll(slowedSystems(), r.quick)
-	if err != nil {
-		return err
-	}
-	r = r.atMost(2) // because a response takes ten seconds
-	workload := slowedWorkload
-	if r.quick {
-		workload = "a shorter bandwidth workload" // which no target is for
-	}
-	r.note("  %s", workload)
-	clients, size := r.count(1000, 1000), r.count(1_000_000, 150_000)
-	return r.interleave(ctx, len(systems), func(_, i int) error {
-		s := systems[i]
-		before := processTime(s.server.PID)
-		times, err := fetchAtOnce(ctx, "http://"+s.server.address+gatewayPath, clients, size)
+func measureBandwidth(ctx context.Context, r *measure.Run) error {
+	return measure.InYard(ctx, r, "bytes", func(y *measure.Yard) error {
+		slowed := fmt.Sprintf("limits: [{url: /, bandwidth: %dk}]\n", slowRate/1000)
+		systems, err := startAll(r, y, []*webSystem{
+			{name: slowedHandler, work: "no upstream", kind: measure.Diana, quick: true, command: func(y *measure.Yard, address string) ([]string, error) {
+				file, err := y.File("diana.yaml", slowed)
+				if err != nil {
+					return nil, err
+				}
+				return y.Own(handlerKind, file)(y, address)
+			}},
+			{name: slowedServe, kind: measure.Diana, command: dianaCommand(slowed)},
+			{name: "nginx, limit_rate", kind: measure.Rival, command: rivals.Nginx(fmt.Sprintf("%s proxy_max_temp_file_size 0; limit_rate %d;", rivals.NginxPlain, slowRate))},
+		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return err
 		}
-		m := r.working(workload, s.name, s.work, s.kind)
-		m.add(slowedP50, times[len(times)/2].Seconds())
-		m.add(slowedWorst, times[len(times)-1].Seconds())
-		if busy := processTime(s.server.PID) - before; busy > 0 {
-			m.add(coreShare, 100*busy/times[len(times)-1].Seconds())
+		r = r.AtMost(2) // because a response takes ten seconds
+		workload := slowedWorkload
+		if r.Quick {
+			workload = "a shorter bandwidth workload" // which no target is for
 		}
-		return nil
+		r.Note("  %s", workload)
+		clients, size := r.Count(1000, 1000), r.Count(1_000_000, 150_000)
+		return r.Interleave(ctx, len(systems), func(_, i int) error {
+			s := systems[i]
+			before := s.server.Time()
+			times, err := fetchAtOnce(ctx, "http://"+s.server.Address+rivals.PathAsked, clients, size)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			m := r.Working(workload, s.name, s.work, s.kind)
+			m.Add(slowedP50, times[len(times)/2].Seconds())
+			m.Add(slowedWorst, times[len(times)-1].Seconds())
+			if busy := s.server.Time() - before; busy > 0 {
+				m.Add(coreShare, 100*busy/times[len(times)-1].Seconds())
+			}
+			return nil
+		})
 	})
 }
 
@@ -112,7 +98,7 @@ func fetchAtOnce(ctx context.Context, address string, clients, size int) ([]time
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	fetch := func() error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"?"+url.Values{"bytes": {strconv.Itoa(size)}}.Encode(), nil)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s?bytes=%d", address, size), nil)
 		if err != nil {
 			return err
 		}
@@ -128,7 +114,7 @@ func fetchAtOnce(ctx context.Context, address string, clients, size int) ([]time
 	}
 	var wg sync.WaitGroup
 	failures, times := make([]error, clients), make([]time.Duration, clients)
-	took := stopwatch()
+	took := measure.Stopwatch()
 	for i := range clients {
 		wg.Go(func() { failures[i], times[i] = fetch(), took() })
 	}

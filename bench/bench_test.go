@@ -6,46 +6,59 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
 )
 
 // The program starts itself for some servers, which here is the test's program.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == gatewayCommand || os.Args[1] == exactCommand || os.Args[1] == serverCommand) {
+	if len(os.Args) > 1 && os.Args[1] == measure.ServeCommand {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// Every group can be measured. The test takes only a moment, so it checks no figure but counts.
+// Every group can be measured. The test takes only a moment, so it checks no figure but counts. Groups that wait for
+// their servers run side by side. The others set the number of threads of this process, so each runs alone.
 func TestGroups(t *testing.T) {
+	diana, err := measure.BuildDiana(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := []string{"local", "huge", "middleware", "worst", "growth"}
 	for _, g := range allGroups() {
-		t.Run(g.name, func(t *testing.T) {
+		t.Run(g.Name, func(t *testing.T) {
+			if !slices.Contains(alone, g.Name) {
+				t.Parallel()
+			}
 			for group, program := range map[string]string{
 				"global": "redis-server", "exactness": "redis-server", "growth": "redis-server", "gateway": "wrk",
-				"decisions": "wrk",
-				"valkey":    valkeyProgram,
+				"decisions": "wrk", "console": "wrk", "valkey": valkeyProgram,
 			} {
-				if _, err := exec.LookPath(program); err != nil && g.name == group && (os.Getenv("CI") == "" || program == valkeyProgram) {
+				if _, err := exec.LookPath(program); err != nil && g.Name == group && (os.Getenv("CI") == "" || program == valkeyProgram) {
 					t.Skipf("this test needs %s", program)
 				}
 			}
 			file := filepath.Join(t.TempDir(), "figures.json")
-			r, _, err := newRun([]string{"-run", g.name, "-quick", "-rounds", "1"}, t.Output())
+			r, _, _, err := newRun([]string{"-run", g.Name, "-quick", "-rounds", "1"}, t.Output())
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.tiny = true
+			r.Tiny, r.Diana = true, diana
 			var out bytes.Buffer
-			if err := r.measure(context.Background(), &out, file); err != nil {
+			if err := measureAll(t.Context(), r, []group{g}, &out, file); err != nil {
 				t.Fatal(err)
 			}
 			t.Log("\n" + out.String())
@@ -53,21 +66,21 @@ func TestGroups(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var saved report
+			var saved measure.Report
 			if err := json.Unmarshal(text, &saved); err != nil {
 				t.Fatal(err)
 			}
-			if g.name == "huge" { // a quick run omits it
+			if g.Name == "huge" { // a quick run omits it
 				return
 			}
 			verdicts := map[string]int{}
-			for _, l := range g.lines {
-				if l.target == "G5" && l.verdict(&saved) != "met" {
-					t.Errorf("%q", l.cells(&saved))
+			for _, l := range g.Lines {
+				if l.Target == "G5" && l.Verdict(&saved) != "met" {
+					t.Errorf("%q", l.Cells(&saved))
 				}
-				verdicts[l.verdict(&saved)]++
+				verdicts[l.Verdict(&saved)]++
 			}
-			noTargets := g.name == "valkey" || g.name == "answers" || g.name == "growth" || g.name == "bandwidth" // the last two have them in a complete run
+			noTargets := g.Name == "valkey" || g.Name == "growth" || g.Name == "bandwidth" // the last two have them in a complete run
 			if len(saved.Rows) == 0 || verdicts["met"]+verdicts["missed"] == 0 && !noTargets {
 				t.Errorf("%d rows were saved, with the verdicts %v", len(saved.Rows), verdicts)
 			}
@@ -89,87 +102,46 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestHistogram(t *testing.T) {
-	var h histogram
-	for us := range 100_000 {
-		h.add(time.Duration(us) * time.Microsecond)
-	}
-	for _, tc := range []struct {
-		q    float64
-		want time.Duration
-	}{{0, 0}, {0.5, 50 * time.Millisecond}, {0.99, 99 * time.Millisecond}, {1, 99_999 * time.Microsecond}} {
-		if got := h.quantile(tc.q); got < tc.want || float64(got) > 1.04*float64(tc.want) {
-			t.Errorf("quantile %v: %v, want %v or 3 %% more", tc.q, got, tc.want)
-		}
-	}
-	for d := time.Duration(1); d < time.Hour; d += d/7 + 1 {
-		if b := bucketOf(d); upper(b) < d || b > 0 && upper(b-1) >= d {
-			t.Fatalf("%v is in bucket %d, which holds %v to %v", d, b, upper(b-1)+1, upper(b))
-		}
-	}
-}
-
-// A ratio compares round by round, so a disturbance of a whole round does not change it.
-func TestRatio(t *testing.T) {
-	row := func(values ...float64) *row {
-		m := &row{Figures: map[string]*series{}}
-		for _, v := range values {
-			m.add(p50, v)
-		}
-		return m
-	}
-	if got := ratio(row(10, 40, 10), row(5, 20, 1), p50); got != 2 {
-		t.Errorf("ratio %v, want 2", got)
-	}
-	if got := ratio(row(10, 20, 30), row(10), p50); got != 2 {
-		t.Errorf("ratio to another run's median %v, want 2", got)
-	}
-	if got := ratio(row(1), row(), p50); got != 0 {
-		t.Errorf("ratio to nothing %v, want 0", got)
-	}
-}
-
 // An interruption, or a group that fails, leaves what other groups measured, and its own older figures.
 func TestSaveEachGroup(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "figures.json")
 	ctx, interrupt := context.WithCancel(context.Background())
 	value, failure := 1.0, error(nil)
-	measure := func(after func() error) func(context.Context, *run) error {
-		return func(_ context.Context, r *run) error {
-			r.row(r.group+"'s workload", "system", diana).add(p50, value)
+	then := func(after func() error) func(context.Context, *measure.Run) error {
+		return func(_ context.Context, r *measure.Run) error {
+			r.Row(r.Group+"'s workload", "system", measure.Diana).Add(p50, value)
 			return after()
 		}
 	}
 	groups := []group{
-		{name: "global", measure: measure(func() error { return nil })},
-		{name: "valkey", measure: measure(func() error { return failure })},
-		{name: "gateway", measure: measure(func() error { return nil })},
-		{name: "growth", measure: measure(func() error {
+		{Chapter: page.Chapter{Name: "global"}, measure: then(func() error { return nil })},
+		{Chapter: page.Chapter{Name: "valkey"}, measure: then(func() error { return failure })},
+		{Chapter: page.Chapter{Name: "gateway"}, measure: then(func() error { return nil })},
+		{Chapter: page.Chapter{Name: "growth"}, measure: then(func() error {
 			if failure != nil {
 				interrupt()
 			}
 			return nil
 		})},
-		{name: "reload", measure: measure(func() error { return nil })},
+		{Chapter: page.Chapter{Name: "reload"}, measure: then(func() error { return nil })},
 	}
 	for _, value = range []float64{1, 2} {
-		r, _, err := newRun([]string{"-rounds", "1"}, t.Output())
+		r, _, _, err := newRun([]string{"-rounds", "1"}, t.Output())
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.groups = groups
-		if err := r.measure(ctx, t.Output(), file); value == 2 && (!errors.Is(err, failure) || !errors.Is(err, errInterrupted)) || value == 1 && err != nil {
+		if err := measureAll(ctx, r, groups, t.Output(), file); value == 2 && (!errors.Is(err, failure) || !errors.Is(err, errInterrupted)) || value == 1 && err != nil {
 			t.Errorf("measure: %v", err)
 		}
 		failure = errors.New("failed")
 	}
-	saved, err := readReport(file)
+	saved, err := measure.ReadReport(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]float64{}
 	for _, m := range saved.Rows {
-		got[m.Group] += m.series(p50).Median
+		got[m.Group] += m.Series(p50).Median
 	}
 	if want := map[string]float64{"global": 2, "valkey": 1, "gateway": 2, "growth": 1, "reload": 1}; !maps.Equal(got, want) {
 		t.Errorf("the figures are %v, want %v", got, want)
@@ -199,9 +171,59 @@ func TestFile(t *testing.T) {
 		{[]string{"-run", "global", "-quick"}, false},
 		{[]string{"-json", "figures.json"}, false},
 	} {
-		_, file, err := newRun(tc.args, t.Output())
-		if err != nil || (file == publishedReport) != tc.published {
+		_, _, file, err := newRun(tc.args, t.Output())
+		if err != nil || (file == page.PublishedReport) != tc.published {
 			t.Errorf("%q writes %s, %v", tc.args, file, err)
 		}
+	}
+}
+
+// The page and the picture in this repository belong to the report beside them.
+func TestPage(t *testing.T) {
+	files, err := thePage().Published(page.PublishedReport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(files[strings.TrimSuffix(page.PublishedReport, ".json")+".md"])
+	for name, want := range files {
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s does not belong to %s (%v): run make page", name, page.PublishedReport, err)
+		}
+		if filepath.Ext(name) != ".svg" {
+			continue
+		}
+		if err := wellFormed(want); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !strings.Contains(text, "]("+filepath.Base(name)+")") {
+			t.Errorf("%s is not on the page", name)
+		}
+	}
+}
+
+func wellFormed(text []byte) error {
+	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// The page does not say that a rival is better at other work, or for ending a paced response too soon.
+func TestUnlike(t *testing.T) {
+	r := &measure.Run{Report: &measure.Report{}, Group: "local"}
+	add := func(workload, name string, k measure.Kind, f measure.Figure, v float64) {
+		r.Row(workload, name, k).Add(f, v)
+	}
+	add("hot", dianaLimiter, measure.Diana, nsDecision, 100)
+	add("hot", "counter", measure.Rival, nsDecision, 20)
+	add(refuseWorkload, dianaServe, measure.Diana, requestRate, 100)
+	add(refuseWorkload, nginxThree, measure.Rival, requestRate, 200)
+	add(slowedWorkload, slowedServe, measure.Diana, slowedP50, 10)
+	add(slowedWorkload, "soon", measure.Rival, slowedP50, 8)
+	if got := thePage().BetterBlock(r.Report); got != "None in this run.\n" {
+		t.Error(got)
 	}
 }

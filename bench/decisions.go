@@ -4,9 +4,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os/exec"
 	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+	"github.com/diana-limiter/diana/bench/rivals"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // The group decisions measures servers that decide for another gateway, which asks them about each request:
@@ -19,8 +29,8 @@ import (
 // costs Diana no call of Redis.
 
 var (
-	callRate = figure{name: "calls/s", format: perSecondText, better: more}
-	callTime = figure{name: "CPU/call", format: secondsText} // of the server's process
+	callRate = measure.Figure{Name: "calls/s", Format: measure.PerSecondText, Better: measure.More}
+	callTime = measure.Figure{Name: "CPU/call", Format: measure.SecondsText} // of the server's process
 )
 
 // The names that lines mention.
@@ -34,6 +44,11 @@ const (
 	bare200    = "bare handler that answers 200"
 )
 
+const (
+	grpcConnections = 4
+	grpcAddresses   = 10_000
+)
+
 func grpcWorkload(callers int) string {
 	return fmt.Sprintf("Envoy asks over gRPC, %d callers", callers)
 }
@@ -42,45 +57,29 @@ func grpcWorkload(callers int) string {
 var grpcCallers = []int{4, 64}
 
 func decisionsGroup() group {
-	return group{
-		name: "decisions", title: "Deciding for other gateways", measure: measureDecisions, needs: needsWrk,
-		figures: []figure{callRate, p50, p99, callTime},
-		lines:   decisionsLines(),
-	}
-}
-
-func decisionsLines() (lines []line) {
+	var lines []page.Line
 	for _, n := range grpcCallers {
 		workload := grpcWorkload(n)
 		lines = append(lines,
-			compare(fmt.Sprintf("calls/s over gRPC, %d callers", n), workload, callRate, dianaGRPC, envoyExact).must("D1", ratioAtLeast(2.5)),
-			compare("the same", workload, callRate, dianaGRPC, bareGRPC).must("D1", ratioAtLeast(0.75)),
-			compare("the same: p99", workload, p99, dianaGRPC, envoyExact).must("D1", ratioAtLeast(2)),
-			compare("the same: processor a call", workload, callTime, dianaGRPC, envoyExact),
+			page.Compare(fmt.Sprintf("calls/s over gRPC, %d callers", n), workload, callRate, dianaGRPC, rivals.Envoy).Must("D1", page.RatioAtLeast(2.5)),
+			page.Compare("the same", workload, callRate, dianaGRPC, bareGRPC).Must("D1", page.RatioAtLeast(0.75)),
+			page.Compare("the same: p99", workload, p99, dianaGRPC, rivals.Envoy).Must("D1", page.RatioAtLeast(2)),
+			page.Compare("the same: processor a call", workload, callTime, dianaGRPC, rivals.Envoy),
 		)
 	}
-	return append(lines,
-		compare("questions/s at /check, allowed", allowedCheck, callRate, dianaCheck, bare200).must("D1", ratioAtLeast(0.85)),
-		compare("questions/s at /check, refused", refusedCheck, callRate, dianaCheck, bare200).must("D1", ratioAtLeast(0.85)),
-		compare("the same", refusedCheck, callRate, dianaCheck, bareCopy),
-	)
+	return group{measure: measureDecisions, Chapter: page.Chapter{
+		Name: "decisions", Title: "Deciding for other gateways",
+		Figures: []measure.Figure{callRate, p50, p99, callTime},
+		Lines: append(lines,
+			page.Compare("questions/s at /check, allowed", allowedCheck, callRate, dianaCheck, bare200).Must("D1", page.RatioAtLeast(0.85)),
+			page.Compare("questions/s at /check, refused", refusedCheck, callRate, dianaCheck, bare200).Must("D1", page.RatioAtLeast(0.85)),
+			page.Compare("the same", refusedCheck, callRate, dianaCheck, bareCopy),
+		),
+	}}
 }
 
-// needsWrk returns an error if wrk is missing.
-func needsWrk(*run) error {
-	if _, err := exec.LookPath("wrk"); err != nil {
-		return missing("wrk")
-	}
-	return nil
-}
-
-func measureDecisions(ctx context.Context, r *run) error {
-	return inYard(ctx, r, func(ctx context.Context, r *run, y *yard) error {
-		r.origin.Machine.Wrk = versionOf("wrk")
-		r.note("  building diana")
-		if err := y.prepare(ctx, "upstream"); err != nil {
-			return err
-		}
+func measureDecisions(ctx context.Context, r *measure.Run) error {
+	return measure.InYard(ctx, r, "upstream", func(y *measure.Yard) error {
 		if err := measureGRPC(ctx, r, y); err != nil {
 			return err
 		}
@@ -88,71 +87,141 @@ func measureDecisions(ctx context.Context, r *run) error {
 	})
 }
 
-// checkFields are the fields by which a gateway names the request.
-var checkFields = []string{
-	"X-Forwarded-Method: GET", "X-Forwarded-Uri: " + gatewayPath + "?page=2", "X-Forwarded-Host: shop.example",
-	"X-Forwarded-For: 192.0.2.7", "X-Device-Id: 0a1b2c3d",
-}
-
 // questionRules allow a client the given number of requests a day.
-func questionRules(rpu int) commander {
-	return func(y *yard, address string) ([]string, error) {
-		file, err := y.file("check.yaml", fmt.Sprintf("limits: [{url: /, rules: [{rpu: 1000000000}, "+
+func questionRules(rpu int) measure.Command {
+	return func(y *measure.Yard, address string) ([]string, error) {
+		file, err := y.File("check.yaml", fmt.Sprintf("limits: [{url: /, rules: [{rpu: 1000000000}, "+
 			"{actor: device, rpu: 1000000000}, {actor: ip, unit: day, rpu: %d}]}]\n", rpu))
-		return []string{y.diana, "serve", "--config", file, "--check", address, "--admin", "127.0.0.1:0"}, err
+		return []string{y.Diana, "serve", "--config", file, "--check", address, "--admin", "127.0.0.1:0"}, err
 	}
 }
 
-// copyCheck is a server that sends the refusal of Diana.
-func copyCheck(y *yard, address string) ([]string, error) {
-	server, err := y.start(questionRules(1))
-	if err != nil {
-		return nil, err
-	}
-	return []string{y.self, serverCommand, address, "copy", "http://" + server.address + "/check"}, nil
+func measureCheck(ctx context.Context, r *measure.Run, y *measure.Yard) error {
+	load := webLoad{measure.Wrk{Path: "/check", Fields: []string{ // by which a gateway names the request
+		"X-Forwarded-Method: GET", "X-Forwarded-Uri: " + rivals.PathAsked + "?page=2", "X-Forwarded-Host: shop.example",
+		"X-Forwarded-For: 192.0.2.7", "X-Device-Id: 0a1b2c3d",
+	}}, callRate, callTime, 1, 1}
+	return load.measure(ctx, r, y, []*webSystem{
+		{workload: allowedCheck, name: dianaCheck, kind: measure.Diana, quick: true, command: questionRules(1_000_000_000)},
+		{workload: allowedCheck, name: bare200, kind: measure.Floor, quick: true, command: measure.Own("200")},
+		{workload: refusedCheck, name: dianaCheck, kind: measure.Diana, quick: true, refuses: true, command: questionRules(1)},
+		{workload: refusedCheck, name: bareCopy, kind: measure.Floor, refuses: true, command: copyOf(questionRules(1), "/check")},
+		{workload: refusedCheck, name: bare200, kind: measure.Floor, quick: true, command: measure.Own("200")},
+	})
 }
 
-func checkSystems() []*httpSystem {
-	return []*httpSystem{
-		{allowedCheck, dianaCheck, "", diana, true, questionRules(1_000_000_000), nil},
-		{allowedCheck, bare200, "", floor, true, ownCommand("200"), nil},
-		{refusedCheck, dianaCheck, "", diana, true, questionRules(1), nil},
-		{refusedCheck, bareCopy, "", floor, false, copyCheck, nil},
-		{refusedCheck, bare200, "", floor, true, ownCommand("200"), nil},
-	}
+// grpcSystem is a rate limit service to measure.
+type grpcSystem struct {
+	name    string
+	kind    measure.Kind
+	at      string // its address
+	command measure.Command
+
+	server  *measure.Server
+	clients [grpcConnections]rls.RateLimitServiceClient
 }
 
-func measureCheck(ctx context.Context, r *run, y *yard) error {
-	systems, err := y.startAll(checkSystems(), r.quick)
+func measureGRPC(ctx context.Context, r *measure.Run, y *measure.Yard) error {
+	redis, stop, err := measure.StartRedis(r)
 	if err != nil {
 		return err
 	}
-	r.note("  %s, and %s", allowedCheck, refusedCheck)
-	return r.interleave(ctx, len(systems), func(round, i int) error {
-		s := systems[i]
-		if round == 0 && !r.quick { // warm up
-			if _, err := y.wrk(ctx, s.server, "/check", checkFields...); err != nil {
-				return err
-			}
-		}
-		got, err := y.wrk(ctx, s.server, "/check", checkFields...)
-		if err == nil {
-			err = got.as(s.workload == refusedCheck && s.name != bare200)
+	defer stop()
+	envoy := rivals.BuildEnvoy(ctx, r, y)
+	if err := envoy.Limit("{key: remote_address, rate_limit: {unit: hour, requests_per_unit: 1000000000}}"); err != nil {
+		return err
+	}
+	at := [3]string{y.FreeAddress(), y.FreeAddress(), y.FreeAddress()}
+	systems := []*grpcSystem{
+		{name: dianaGRPC, kind: measure.Diana, at: at[0], command: func(y *measure.Yard, address string) ([]string, error) {
+			file, err := y.File("grpc.yaml", fmt.Sprintf("redis: {url: %q}\nlimits: []\n", redis.URL()))
+			return []string{y.Diana, "serve", "--config", file, "--check", address, "--grpc", at[0], "--admin", "127.0.0.1:0", "--descriptors", envoy.Config()}, err
+		}},
+		{name: bareGRPC, kind: measure.Floor, at: at[1], command: y.Own("grpc", at[1])},
+	}
+	if envoy.Built() {
+		systems = append(systems, &grpcSystem{name: rivals.Envoy, kind: measure.Rival, at: at[2], command: envoy.Command(redis, at[2])})
+	}
+	for _, s := range systems {
+		if s.server, err = y.Start(s.command); err == nil {
+			err = s.connect(ctx, y)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		addCalls(r.working(s.workload, s.name, s.work, s.kind), got.requests, got.took, got.p50, got.p99, got.cpu)
-		return nil
+	}
+	for _, callers := range grpcCallers {
+		r.Note("  %s", grpcWorkload(callers))
+		err := r.Interleave(ctx, len(systems), func(round, i int) error {
+			s := systems[i]
+			if round == 0 {
+				s.drive(ctx, r, callers, 50*time.Millisecond) // warm up
+			}
+			before := s.server.Time()
+			l := s.drive(ctx, r, callers, 300*time.Millisecond)
+			if l.Err != nil {
+				return fmt.Errorf("%s: %w", s.name, l.Err)
+			}
+			m := r.Row(grpcWorkload(callers), s.name, s.kind)
+			m.Add(callRate, l.Rate())
+			m.AddLatencies(p50, p99, &l.Latencies)
+			if cpu := s.server.Time() - before; cpu > 0 {
+				m.Add(callTime, cpu/float64(l.Latencies.N))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect opens the connections. It returns when the server limits.
+func (s *grpcSystem) connect(ctx context.Context, y *measure.Yard) error {
+	for i := range s.clients {
+		c, err := grpc.NewClient("passthrough:///"+s.at, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return err
+		}
+		y.Cleanup(func() { _ = c.Close() }) // all calls have ended
+		s.clients[i] = rls.NewRateLimitServiceClient(c)
+		if err := testproc.Poll(testproc.Patience, func() error { return s.ask(ctx, i, i) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drive lets callers ask for a second.
+func (s *grpcSystem) drive(ctx context.Context, r *measure.Run, callers int, quick time.Duration) *measure.Load {
+	return r.Drive(callers, time.Second, quick, func(caller int) func() error {
+		n := caller * grpcAddresses / callers
+		return func() error {
+			n++
+			return s.ask(ctx, caller%grpcConnections, n)
+		}
 	})
 }
 
-// addCalls adds what n calls took. cpu is seconds of the server's processor, or 0 if it is unknown.
-func addCalls(m *row, n float64, took, half, most time.Duration, cpu float64) {
-	m.add(callRate, n/took.Seconds())
-	m.add(p50, half.Seconds())
-	m.add(p99, most.Seconds())
-	if cpu > 0 {
-		m.add(callTime, cpu/n)
+var errNotLimited = errors.New("the answer is not one of a limit")
+
+// ask asks about the n-th address.
+func (s *grpcSystem) ask(ctx context.Context, connection, n int) error {
+	n = n * 7919 % grpcAddresses // so that callers do not meet
+	answer, err := s.clients[connection].ShouldRateLimit(ctx, &rls.RateLimitRequest{
+		Domain: rivals.EnvoyDomain,
+		Descriptors: []*common.RateLimitDescriptor{{
+			Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: fmt.Sprintf("192.0.%d.%d", n/100, n%100)}},
+		}},
+	})
+	switch {
+	case err != nil:
+		return err
+	case answer.GetOverallCode() != rls.RateLimitResponse_OK || len(answer.GetStatuses()) != 1:
+		return errNotLimited
+	case s.kind != measure.Floor && answer.GetStatuses()[0].GetCurrentLimit() == nil:
+		return errNotLimited
 	}
+	return nil
 }

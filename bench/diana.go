@@ -9,18 +9,29 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"time"
 	"unsafe"
 
 	dianalib "github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/rivals"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/paths"
+	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/redisstore"
 )
 
-// Every call to Diana's API is in this file and in the files whose names end with _diana.go. There are two
-// exceptions: the exact and the refused workloads take from a store, and adapters are beside their rivals.
+// Every call to Diana's API is in this file, except those of the exact workload. Adapters are beside their
+// rivals.
+
+// The names of systems that lines mention.
+const (
+	dianaMemory  = "Diana memstore"
+	dianaLimiter = "Diana Limiter"
+	dianaStore   = "Diana redisstore"
+)
 
 // maxSegments and maxPath are the longest path that Diana accepts.
 const (
@@ -38,7 +49,7 @@ func openLimiter(ctx context.Context, text string) (*dianalib.Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, rivals.Patience)
 	defer cancel()
 	if err := l.Ready(ctx); err != nil {
 		_ = l.Close() // the other error says more
@@ -62,16 +73,6 @@ func take(ctx context.Context, l *dianalib.Limiter, r dianalib.Request) (allowed
 	return allowed, err
 }
 
-// takeActors returns whether a Limiter allows a request for a path by some actors.
-func takeActors(ctx context.Context, l *dianalib.Limiter, path string, actors map[string]string) (bool, error) {
-	return take(ctx, l, dianalib.Request{Path: path, Actors: actors})
-}
-
-// takeHTTP returns whether a Limiter allows an HTTP request, as if it were for another path.
-func takeHTTP(ctx context.Context, l *dianalib.Limiter, r *http.Request, path string) (bool, error) {
-	return take(ctx, l, dianalib.Request{Method: r.Method, Path: path, HTTP: r})
-}
-
 // openHandler returns a handler with a Limiter in front.
 func openHandler(ctx context.Context, text string, next http.Handler) (http.Handler, func(), error) {
 	l, err := openLimiter(ctx, text)
@@ -82,21 +83,84 @@ func openHandler(ctx context.Context, text string, next http.Handler) (http.Hand
 }
 
 // countersOf returns a store's counters of one limit.
-func countersOf(store limit.Store, name string, a limit.Algorithm, l limit.Limit) (any, error) {
-	m, err := a.New(l)
+func countersOf(store limit.Store, name string, a limit.Algorithm, q rivals.Quota) (any, error) {
+	m, err := a.New(limit.Limit{N: q.N, Unit: q.Per})
 	if err != nil {
 		return nil, err
 	}
 	return store.Counters(name, m)
 }
 
-// openStore returns a redisstore that is ready.
-func openStore(ctx context.Context, url, prefix string) (*redisstore.Store, error) {
-	store, err := redisstore.Open(redisstore.Options{URL: url, Timeout: patience, Prefix: prefix})
+// openLocalLimiter is the complete Diana: it finds the rules of a URL and makes a key of the
+// actor.
+func openLocalLimiter(q rivals.Quota, keys int) (*rivals.Limiter, error) {
+	l, err := openLimiter(context.Background(), fmt.Sprintf("max_keys: %d\nlimits: [{url: /, rules: [{actor: account, unit: %v, rpu: %d}]}]\n",
+		2*keys, q.Per, q.N))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	return &rivals.Limiter{
+		Close: func() { closeLimiter(l) },
+		Decider: func() func(string) bool {
+			// The rivals take a key, and a Request takes a map of actors. So a new actor costs Diana a write
+			// to the map, and the same actor again does not.
+			ctx, actors, last := context.Background(), map[string]string{}, ""
+			return func(key string) bool {
+				if key != last {
+					actors["account"], last = key, key
+				}
+				allowed, err := take(ctx, l, dianalib.Request{Path: "/", Actors: actors})
+				return allowed && err == nil
+			}
+		},
+	}, nil
+}
+
+// memstoreOf is a memstore with an algorithm. It is comparable to the rivals, because the caller hands it a
+// key and a limit. A Charge takes a key as bytes, and the rivals take it as a string. A caller has its key in
+// the form that its limiter takes, so no system copies it.
+func memstoreOf(name string, a limit.Algorithm) rivals.Local {
+	return rivals.Local{Name: name, Kind: measure.Diana, Open: func(q rivals.Quota, keys int) (*rivals.Limiter, error) {
+		store := memstore.New(memstore.Options{MaxKeys: 2 * keys})
+		counters, err := countersOf(store, "bench", a, q)
+		return &rivals.Limiter{Close: func() {}, Decider: func() func(string) bool {
+			own := &struct {
+				charge [1]limit.Charge
+				_      [128]byte // otherwise two goroutines could write to the same cache line
+			}{}
+			own.charge[0] = limit.Charge{Counters: counters, Cost: 1}
+			ctx := context.Background()
+			return func(key string) bool {
+				own.charge[0].Key = unsafe.Slice(unsafe.StringData(key), len(key))
+				allowed, err := store.Take(ctx, store.Now(), own.charge[:])
+				return allowed && err == nil
+			}
+		}}, err
+	}}
+}
+
+// tokenBuckets is a memstore with token buckets.
+func tokenBuckets() rivals.Local { return memstoreOf(dianaMemory, limit.TokenBucket()) }
+
+// otherMemstores are memstores with the other algorithms.
+func otherMemstores() (all []rivals.Local) {
+	for _, a := range []limit.Algorithm{limit.FixedWindow(), limit.LeakyBucket(), limit.SlidingWindow()} {
+		s := memstoreOf(memstoreName(a.Name()), a)
+		s.Work = a.Name()
+		all = append(all, s)
+	}
+	return all
+}
+
+func memstoreName(algorithm string) string { return dianaMemory + ", " + algorithm }
+
+// openStore returns a redisstore that is ready.
+func openStore(ctx context.Context, url, prefix string) (*redisstore.Store, error) {
+	store, err := redisstore.Open(redisstore.Options{URL: url, Timeout: rivals.Patience, Prefix: prefix})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, rivals.Patience)
 	defer cancel()
 	select {
 	case <-store.Ready():
@@ -107,71 +171,135 @@ func openStore(ctx context.Context, url, prefix string) (*redisstore.Store, erro
 	}
 }
 
-// openLocalLimiter is the complete Diana: it finds the rules of a URL and makes a key of the
-// actor.
-func openLocalLimiter(q quota, keys int) (*localLimiter, error) {
-	l, err := openLimiter(context.Background(), fmt.Sprintf(`
-max_keys: %d
-limits:
-- url: /
-  rules: [{actor: account, unit: %v, rpu: %d}]
-`, 2*keys, q.per, q.n))
+// openRedisstore is Diana's store in Redis. It is comparable to the rivals, because the caller
+// hands it a key and a limit.
+func openRedisstore(ctx context.Context, s *redistest.Server) (*rivals.Shared, error) {
+	store, err := openStore(ctx, s.URL(), "store")
 	if err != nil {
 		return nil, err
 	}
-	return &localLimiter{
-		close: func() { closeLimiter(l) },
-		decider: func() func(string) bool {
-			// The rivals take a key, and a Request takes a map of actors. So a new actor costs Diana a write
-			// to the map, and the same actor again does not.
-			ctx, actors, last := context.Background(), map[string]string{}, ""
-			return func(key string) bool {
-				if key != last {
-					actors["account"], last = key, key
+	var charges []limit.Charge // of the rules of one and of three
+	for i, q := range []rivals.Quota{rivals.ForKey, rivals.ForAll, rivals.ForKey, rivals.ForKey} {
+		c, err := countersOf(store, []string{"one", "all", "account", "device"}[i], limit.TokenBucket(), q)
+		if err != nil {
+			store.Close()
+			return nil, err
+		}
+		charges = append(charges, limit.Charge{Counters: c, Cost: 1})
+	}
+	return &rivals.Shared{
+		Name: dianaStore, Kind: measure.Diana, Three: true, Close: store.Close,
+		Asker: func() rivals.Ask {
+			ch := append([]limit.Charge(nil), charges...)
+			return func(ctx context.Context, rules int, account, device string) error {
+				asked := ch[:1]
+				switch rules {
+				case 0:
+					asked = ch[1:2]
+				case 1:
+					ch[0].Key = append(ch[0].Key[:0], account...)
+				case 3:
+					asked = ch[1:]
+					asked[1].Key = append(asked[1].Key[:0], account...)
+					asked[2].Key = append(asked[2].Key[:0], device...)
 				}
-				allowed, err := takeActors(ctx, l, "/", actors)
-				return allowed && err == nil
+				_, err := store.Take(ctx, 0, asked)
+				return err
 			}
 		},
 	}, nil
 }
 
-// openMemstore is a memstore with a token bucket. It is comparable to the rivals, because the
-// caller hands it a key and a limit.
-func openMemstore(q quota, keys int) (*localLimiter, error) {
-	return openAlgorithm(limit.TokenBucket(), q, keys)
-}
-
-// otherMemstores are memstores with the other algorithms.
-func otherMemstores() (all []localSystem) {
-	for _, a := range []limit.Algorithm{limit.FixedWindow(), limit.LeakyBucket(), limit.SlidingWindow()} {
-		open := func(q quota, keys int) (*localLimiter, error) { return openAlgorithm(a, q, keys) }
-		all = append(all, localSystem{memstoreName(a.Name()), diana, a.Name(), open})
-	}
-	return all
-}
-
-func memstoreName(algorithm string) string { return dianaMemory + ", " + algorithm }
-
-// openAlgorithm is a memstore. A Charge takes a key as bytes, and the rivals take it as a string. A
-// caller has its key in the form that its limiter takes, so no system copies it.
-func openAlgorithm(a limit.Algorithm, q quota, keys int) (*localLimiter, error) {
-	store := memstore.New(memstore.Options{MaxKeys: 2 * keys})
-	counters, err := countersOf(store, "bench", a, limit.Limit{N: q.n, Unit: q.per})
+// openGlobalLimiter is the complete Diana: it finds the rules, makes keys, and also keeps
+// counters in this process in case Redis fails.
+func openGlobalLimiter(ctx context.Context, s *redistest.Server) (*rivals.Shared, error) {
+	all, of := fmt.Sprintf("{unit: second, rpu: %d, scope: global}", rivals.ForAll.N), fmt.Sprintf("{actor: %%s, unit: second, rpu: %d, scope: global}", rivals.ForKey.N)
+	account, device := fmt.Sprintf(of, "account"), fmt.Sprintf(of, "device")
+	l, err := openLimiter(ctx, fmt.Sprintf("redis: {url: %q, timeout: 5s, prefix: limiter}\nmax_keys: 4000000\n"+
+		"limits: [{url: /0, rules: [%s]}, {url: /1, rules: [%s]}, {url: /3, rules: [%[2]s, %[3]s, %s]}]\n", s.URL(), all, account, device))
 	if err != nil {
 		return nil, err
 	}
-	return &localLimiter{decider: func() func(string) bool {
-		own := &struct {
-			charge [1]limit.Charge
-			_      [128]byte // otherwise two goroutines could write to the same cache line
-		}{}
-		own.charge[0] = limit.Charge{Counters: counters, Cost: 1}
-		ctx := context.Background()
-		return func(key string) bool {
-			own.charge[0].Key = unsafe.Slice(unsafe.StringData(key), len(key))
-			allowed, err := store.Take(ctx, store.Now(), own.charge[:])
-			return allowed && err == nil
-		}
-	}}, nil
+	return &rivals.Shared{
+		Name: dianaLimiter, Kind: measure.Diana, Three: true,
+		Close: func() { closeLimiter(l) },
+		Asker: func() rivals.Ask {
+			paths, actors := [4]string{0: "/0", 1: "/1", 3: "/3"}, map[string]string{}
+			return func(ctx context.Context, rules int, account, device string) error {
+				if rules > 0 {
+					actors["account"] = account
+				}
+				if rules == 3 {
+					actors["device"] = device
+				}
+				_, err := take(ctx, l, dianalib.Request{Path: paths[rules], Actors: actors})
+				return err
+			}
+		},
+	}, nil
 }
+
+// openHourly is a Limiter that allows an account ten requests an hour, and is one of several gateways.
+func openHourly(ctx context.Context, s *redistest.Server) (ask func() (allowed bool, err error), stop func(), err error) {
+	l, err := openLimiter(ctx, fmt.Sprintf("redis: {url: %q, timeout: 5s}\nlimits: [{url: /, rules: [{actor: account, unit: hour, rpu: 10, scope: global}]}]\n", s.URL()))
+	if err != nil {
+		return nil, nil, err
+	}
+	request := dianalib.Request{Path: "/", Actors: map[string]string{"account": "refused"}}
+	return func() (bool, error) { return take(ctx, l, request) }, func() { closeLimiter(l) }, nil
+}
+
+// openExactLimiter is a Limiter with the limits of exactQuotas, counted in this process or in Redis.
+func openExactLimiter(ctx context.Context, algorithm, redis string) (*exactLibrary, error) {
+	l, err := openLimiter(ctx, exactConfig(algorithm, redis, 0))
+	if err != nil {
+		return nil, err
+	}
+	request := func(unit, key string) dianalib.Request {
+		return dianalib.Request{Path: "/" + unit, Actors: map[string]string{"account": key}}
+	}
+	library, reloads := &exactLibrary{}, 0
+	library.decide = func(ctx context.Context, unit, key string) (bool, error) {
+		d, err := l.Take(ctx, request(unit, key))
+		d.Done()
+		if d.Allowed && d.Degraded {
+			library.alone.Add(1)
+		}
+		return d.Allowed, err
+	}
+	library.probe = func(ctx context.Context) error {
+		_, err := take(ctx, l, request("second", "probe"))
+		return err
+	}
+	library.reload = func() error {
+		reloads++
+		c, err := config.Parse("bench", []byte(exactConfig(algorithm, redis, reloads)))
+		if err != nil {
+			return err
+		}
+		return l.Update(c)
+	}
+	return library, nil
+}
+
+// exactConfig makes a configuration with the limits of exactQuotas. One limit that nobody uses makes
+// each edition differ.
+func exactConfig(algorithm, redis string, edition int) string {
+	text, scope := "", "local"
+	if redis != "" {
+		text, scope = fmt.Sprintf("redis: {url: %q}\n", redis), "global"
+	}
+	text += fmt.Sprintf("limits:\n- {url: /unused, rules: [{rpu: %d}]}\n", edition+1)
+	for unit, q := range exactQuotas {
+		text += fmt.Sprintf("- {url: /%s, rules: [{actor: account, algo: %s, unit: %v, rpu: %d, scope: %s}]}\n", unit, algorithm, q.Per, q.N, scope)
+	}
+	return text
+}
+
+// exactAlgorithms returns the algorithms that promise an exact number.
+func exactAlgorithms() []limit.Algorithm {
+	return []limit.Algorithm{limit.FixedWindow(), limit.TokenBucket(), limit.SlidingWindow(), limit.SlidingLog()}
+}
+
+// exactDay is the quota that the processes of the exact workload use up.
+var exactDay = rivals.Quota{N: 5000, Per: 24 * time.Hour}

@@ -4,11 +4,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/diana-limiter/diana/internal/testproc"
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+	"github.com/diana-limiter/diana/bench/rivals"
+	"github.com/diana-limiter/diana/internal/redistest"
+	"github.com/diana-limiter/diana/limit"
 )
 
 // The group exactness measures how exactly limits are kept. One driver with 64 clients asks each system
@@ -22,91 +30,199 @@ const (
 	reloadPhase = "1,000 a minute, three reloads"
 	killPhase   = "1,000 a minute, Redis is killed and returns empty"
 	pausePhase  = "1,000 a minute, Redis is paused"
+
+	exactWorkload = "3 processes, 256 callers each"
 )
 
 var (
-	beyond     = figure{name: "beyond", format: plainText}                          // its promise, certainly
-	mostBeyond = figure{name: "at most beyond", format: plainText, better: neither} // what the driver cannot exclude
-	short      = figure{name: "short", format: plainText}                           // of its promise, certainly
-	admitted   = figure{name: "admitted", format: plainText, better: neither}
-	refused    = figure{name: "refused", format: plainText, better: neither}
-	unanswered = figure{name: "unanswered", format: plainText}
-	alone      = figure{name: "allowed without Redis", format: plainText, better: neither} // as Diana reports
-	meanwhile  = [4]figure{                                                                // during an outage, in the order of answerKind
-		{name: "allowed meanwhile", format: plainText, better: neither},
-		{name: "refused meanwhile", format: plainText, better: neither},
-		{name: "errors meanwhile", format: plainText},
-		{name: "unanswered meanwhile", format: plainText},
+	beyond     = countOf("beyond", measure.Less)            // its promise, certainly
+	mostBeyond = countOf("at most beyond", measure.Neither) // what the driver cannot exclude
+	short      = countOf("short", measure.Less)             // of its promise, certainly
+	admitted   = countOf("admitted", measure.Neither)
+	refused    = countOf("refused", measure.Neither)
+	unanswered = countOf("unanswered", measure.Less)
+	alone      = countOf("allowed without Redis", measure.Neither) // as Diana reports
+	meanwhile  = [4]measure.Figure{                                // during an outage, in the order of answerKind
+		countOf("allowed meanwhile", measure.Neither), countOf("refused meanwhile", measure.Neither),
+		countOf("errors meanwhile", measure.Less), countOf("unanswered meanwhile", measure.Less),
 	}
+
+	// Of the exact workload.
+	allowed  = countOf("allowed", measure.Neither)
+	promised = countOf("promised", measure.Neither)
+	offered  = countOf("offered", measure.Neither)
+	refilled = countOf("refilled", measure.Neither) // at most, meanwhile
 )
 
-func exactnessGroup() group {
-	return group{
-		name: "exactness", title: "Exactness", measure: measureExactness, table: exactnessTable,
-		figures: slices.Concat([]figure{beyond, mostBeyond, short, admitted, refused, failures, unanswered, alone}, meanwhile[:],
-			[]figure{allowed, promised, offered, refilled}),
-		lines: []line{
-			custom("Limits that Diana kept exactly by W, TB, SW and SL, with 3 processes and 256 callers each", measureKept).must("G5",
-				bound{"all", func(m measured) bool { return m.value == 0 }}),
-		},
-	}
+func countOf(what string, better measure.Direction) measure.Figure {
+	return measure.Figure{Name: what, Format: measure.PlainText, Better: better}
 }
 
-func measureExactness(ctx context.Context, r *run) error {
-	return inYard(ctx, r, func(ctx context.Context, r *run, y *yard) error {
-		server, stop, err := startRedis(r)
+func exactnessGroup() group {
+	return group{measure: measureExactness, Chapter: page.Chapter{
+		Name: "exactness", Title: "Exactness", Table: exactnessTable,
+		Figures: slices.Concat([]measure.Figure{beyond, mostBeyond, short, admitted, refused, failures, unanswered, alone}, meanwhile[:],
+			[]measure.Figure{allowed, promised, offered, refilled}),
+		Lines: []page.Line{
+			page.Custom("Limits that Diana kept exactly by W, TB, SW and SL, with 3 processes and 256 callers each", measureKept).Must("G5",
+				page.Bound{Text: "all", Met: func(m page.Measured) bool { return m.Value == 0 }}),
+		},
+	}}
+}
+
+// measureKept counts the attempts that did not keep their limit.
+func measureKept(r *measure.Report) (m page.Measured, ok bool) {
+	exact, all := 0, 0
+	for _, w := range r.Rows {
+		if w.Workload != exactWorkload {
+			continue
+		}
+		for i, n := range w.Series(allowed).Rounds {
+			all++
+			low := w.Series(promised).Rounds[i]
+			high := low + w.Series(refilled).Rounds[i]
+			if n >= low && n <= high && w.Series(failures).Rounds[i] == 0 {
+				exact++
+			}
+		}
+	}
+	m.Value, m.Diana = float64(all-exact), fmt.Sprintf("%d of %d attempts", exact, all)
+	return m, all > 0
+}
+
+func measureExactness(ctx context.Context, r *measure.Run) error {
+	return measure.InYard(ctx, r, "", func(y *measure.Yard) error {
+		redis, stop, err := measure.StartRedis(r)
 		if err != nil {
 			return err
 		}
 		defer stop()
-		if err := measureExact(ctx, r, server); err != nil {
+		x := &exactYard{Yard: y, redis: redis, envoy: rivals.BuildEnvoy(ctx, r, y)}
+		if err := x.measureExact(ctx, r); err != nil {
 			return err
 		}
-		all, err := openExactYard(ctx, r, &exactYard{yard: y, redis: server})
-		if err != nil {
-			return err
-		}
-		return all.measure(ctx, r)
+		return x.measureSystems(ctx, r)
 	})
 }
 
-// exactRun is the systems of a run and the yard of their servers.
-type exactRun struct {
-	*exactYard
-	systems []*exactSystem
+// Three processes, each with 256 callers, use up one limit together. The limit is for a day, so nothing becomes
+// available again meanwhile, except one token of the bucket every 17 seconds.
+const (
+	gateways       = 3
+	gatewayCallers = 256
+	gatewayAsks    = 30 // by each caller
+)
+
+// measureExact measures the exact workload.
+func (x *exactYard) measureExact(ctx context.Context, r *measure.Run) error {
+	r.Note("  %s", exactWorkload)
+	s := &exactSystem{redis: true}
+	defer s.stop()
+	if err := x.start(s, x.Own(crowdKind, x.redis.URL())); err != nil {
+		return err
+	}
+	algorithms := exactAlgorithms()
+	return r.AtMost(r.Count(r.Rounds, 1)).Interleave(ctx, len(algorithms), func(round, i int) error {
+		a := algorithms[i].Name()
+		day, took := time.Now().UTC().YearDay(), measure.Stopwatch()
+		counts, err := s.crowd(fmt.Sprintf("/%s/%d", a, round))
+		if err != nil || time.Now().UTC().YearDay() != day { // midnight began a new limit
+			return err
+		}
+		m := r.Row(exactWorkload, a, measure.Diana)
+		m.Add(allowed, counts[0])
+		m.Add(promised, float64(exactDay.N))
+		m.Add(offered, gateways*gatewayCallers*gatewayAsks)
+		m.Add(failures, counts[1])
+		refill := 0.0
+		if a == limit.TokenBucket().Name() {
+			refill = float64(int(took().Hours() / 24 * float64(exactDay.N)))
+		}
+		m.Add(refilled, refill)
+		return nil
+	})
 }
 
-// openExactYard finds the programs of the systems. Systems without a program are left out.
-func openExactYard(ctx context.Context, r *run, y *exactYard) (*exactRun, error) {
-	if err := y.settle(); err != nil {
+// crowd lets the callers of all processes ask at the same time, because a system that reads a counter before it changes
+// it is wrong only then. It returns how many requests were allowed, and how many failed.
+func (s *exactSystem) crowd(path string) (sum [2]float64, err error) {
+	texts, failed := make([]string, len(s.processes)), make([]error, len(s.processes))
+	var done sync.WaitGroup
+	for i, p := range s.processes {
+		done.Go(func() { texts[i], failed[i] = get("http://" + p.Address + path) })
+	}
+	done.Wait()
+	for i, text := range texts {
+		var n [2]float64
+		if _, err := fmt.Sscan(text, &n[0], &n[1]); err != nil {
+			failed[i] = errors.Join(failed[i], err)
+		}
+		sum[0], sum[1] = sum[0]+n[0], sum[1]+n[1]
+	}
+	return sum, errors.Join(failed...)
+}
+
+// crowdHandler is one of the processes. Its callers ask by the algorithm of the path for the key of the path, and it
+// answers how many requests were allowed and how many failed.
+func crowdHandler(ctx context.Context, redis string) (http.Handler, error) {
+	store, err := openStore(ctx, redis, "")
+	if err != nil {
 		return nil, err
 	}
-	if y.nginx = nginxProgram(); y.nginx == "" {
-		r.note("  nginx is missing")
-	}
-	if !r.quick {
-		r.note("  building %s", envoyExact)
-		var err error
-		if y.envoy, err = buildEnvoy(ctx, y.dir); err != nil {
-			r.note("  %s cannot be built: %v", envoyExact, err)
+	counters := map[string]any{}
+	for _, a := range exactAlgorithms() {
+		if counters[a.Name()], err = countersOf(store, a.Name(), a, exactDay); err != nil {
+			return nil, err
 		}
 	}
-	systems := slices.DeleteFunc(exactSystems(), func(s *exactSystem) bool {
-		return r.quick && !r.tiny && !s.quick || s.name == nginxExact && y.nginx == "" || s.name == envoyExact && y.envoy == ""
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{algorithm}/{key}", func(w http.ResponseWriter, r *http.Request) {
+		var allowed, failed atomic.Int64
+		var done sync.WaitGroup
+		for range gatewayCallers {
+			done.Go(func() {
+				ch := []limit.Charge{{Counters: counters[r.PathValue("algorithm")], Key: []byte(r.PathValue("key")), Cost: 1}}
+				for range gatewayAsks {
+					switch ok, err := store.Take(ctx, 0, ch); {
+					case err != nil:
+						failed.Add(1)
+					case ok:
+						allowed.Add(1)
+					}
+				}
+			})
+		}
+		done.Wait()
+		_, _ = fmt.Fprintln(w, allowed.Load(), failed.Load())
 	})
-	return &exactRun{y, systems}, nil
+	return mux, nil
 }
 
-func (x *exactRun) measure(ctx context.Context, r *run) error {
-	rounds := r.atMost(2) // because each takes a minute
-	return rounds.interleave(ctx, len(x.systems), func(round, i int) error {
-		s := x.systems[i]
-		r.note("  round %d of %d: %s", round+1, rounds.rounds, s.name)
+// exactYard holds the servers of the systems.
+type exactYard struct {
+	*measure.Yard
+	redis *redistest.Server
+	envoy *rivals.RateLimitService
+	keys  int // that were used up
+}
+
+// measureSystems compares all systems with their promises. Systems without a program are left out.
+func (x *exactYard) measureSystems(ctx context.Context, r *measure.Run) error {
+	systems := slices.DeleteFunc(exactSystems(), func(s *exactSystem) bool {
+		return r.Quick && !r.Tiny && !s.quick || s.name == nginxExact && measure.Program("nginx") == "" || s.name == rivals.Envoy && !x.envoy.Built()
+	})
+	rounds := r.AtMost(2) // because each takes a minute
+	return rounds.Interleave(ctx, len(systems), func(round, i int) error {
+		s := systems[i]
+		r.Note("  round %d of %d: %s", round+1, rounds.Rounds, s.name)
 		if _, err := x.redis.Do("FLUSHALL", "SYNC"); err != nil {
 			return err
 		}
-		err := s.start(x.exactYard, s)
 		defer s.stop()
+		command, err := s.command(x)
+		if err == nil {
+			err = x.start(s, command)
+		}
 		if err == nil {
 			err = x.phases(ctx, r, s, round)
 		}
@@ -118,42 +234,39 @@ func (x *exactRun) measure(ctx context.Context, r *run) error {
 }
 
 // phases measures a system in all phases. The outages are in the first round only.
-func (x *exactRun) phases(ctx context.Context, r *run, s *exactSystem, round int) error {
-	if err := s.becomesReady(ctx); err != nil {
-		return err
-	}
-	part := r.span(500*time.Millisecond, 100*time.Millisecond)
-	if err := x.phase(ctx, r, s, coldPhase, "minute", 2*part); err != nil {
-		return err
-	}
-	if err := x.phase(ctx, r, s, steadyPhase, "second", 5*part); err != nil {
-		return err
-	}
-	if s.reload != nil {
-		reload := func() error { return s.reload(x.exactYard, s) }
-		if err := x.phase(ctx, r, s, reloadPhase, "minute", 4*part,
-			step{part / 10, reload}, step{part, reload}, step{2 * part, reload}); err != nil {
+func (x *exactYard) phases(ctx context.Context, r *measure.Run, s *exactSystem, round int) error {
+	part := r.Span(500*time.Millisecond, 100*time.Millisecond)
+	reload := func() error { return s.reload(x, s) }
+	kill, restart := func() error { return measure.Caught(x.redis.Kill) }, func() error { return measure.Caught(x.redis.Restart) }
+	freeze, thaw := func() error { return measure.Caught(x.redis.Freeze) }, func() error { return measure.Caught(x.redis.Thaw) }
+	outages := s.redis && round == 0 // because they take the longest
+	for _, p := range []struct {
+		name, unit string
+		applies    bool
+		parts      int
+		steps      []step
+	}{
+		{coldPhase, "minute", true, 2, nil},
+		{steadyPhase, "second", true, 5, nil},
+		{reloadPhase, "minute", s.reload != nil, 4, []step{{part / 10, reload}, {part, reload}, {2 * part, reload}}},
+		{killPhase, "minute", outages, 8, []step{{2 * part, kill}, {5 * part, restart}}},
+		{pausePhase, "minute", outages, 8, []step{{2 * part, freeze}, {5 * part, thaw}}},
+	} {
+		if !p.applies {
+			continue
+		}
+		if err := s.becomesReady(ctx); err != nil {
 			return err
 		}
+		if err := x.phase(ctx, r, s, p.name, p.unit, time.Duration(p.parts)*part, p.steps); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
 	}
-	if !s.redis || round > 0 {
-		return nil
-	}
-	kill := func() error { return caught(x.redis.Kill) }
-	restart := func() error { return caught(x.redis.Restart) }
-	if err := x.phase(ctx, r, s, killPhase, "minute", 8*part, step{2 * part, kill}, step{5 * part, restart}); err != nil {
-		return err
-	}
-	if err := s.becomesReady(ctx); err != nil {
-		return err
-	}
-	freeze := func() error { return caught(x.redis.Freeze) }
-	thaw := func() error { return caught(x.redis.Thaw) }
-	return x.phase(ctx, r, s, pausePhase, "minute", 8*part, step{2 * part, freeze}, step{5 * part, thaw})
+	return nil
 }
 
 // phase lets the clients ask and adds what came of it.
-func (x *exactRun) phase(ctx context.Context, r *run, s *exactSystem, phase, unit string, d time.Duration, steps ...step) error {
+func (x *exactYard) phase(ctx context.Context, r *measure.Run, s *exactSystem, phase, unit string, d time.Duration, steps []step) error {
 	q := exactQuotas[unit]
 	x.keys++
 	before, err := s.allowedAlone()
@@ -162,41 +275,27 @@ func (x *exactRun) phase(ctx context.Context, r *run, s *exactSystem, phase, uni
 	}
 	h, outage, err := s.history(ctx, unit, fmt.Sprintf("key%d", x.keys), d, steps...)
 	if err != nil {
-		return fmt.Errorf("%s: %w", phase, err)
+		return err
 	}
 	after, err := s.allowedAlone()
 	if err != nil {
 		return err
 	}
-	m := r.row(phase, s.name, s.kind)
-	if s.kind == diana && s.redis {
-		m.add(alone, after-before)
+	m := r.Row(phase, s.name, s.kind)
+	if s.kind == measure.Diana && s.redis {
+		m.Add(alone, after-before)
 	}
-	m.add(beyond, h.beyond(s.promise, q))
-	m.add(mostBeyond, max(h.atMostBeyond(s.promise, q), h.beyond(s.promise, q)))
-	n := h.counts(0, d+time.Hour)
-	for i, f := range []figure{admitted, refused, failures, unanswered} {
-		m.add(f, n[i])
+	m.Add(beyond, h.beyond(s.promise, q))
+	m.Add(mostBeyond, max(h.atMostBeyond(s.promise, q), h.beyond(s.promise, q)))
+	for i, n := range h.counts(0, d+time.Hour) {
+		m.Add([]measure.Figure{admitted, refused, failures, unanswered}[i], n)
 	}
 	if phase != killPhase && phase != pausePhase {
-		m.add(short, h.short(s.promise, q))
+		m.Add(short, h.short(s.promise, q))
 		return nil
 	}
-	n = h.counts(outage[0], outage[1])
-	for i, f := range meanwhile {
-		m.add(f, n[i])
+	for i, n := range h.counts(outage[0], outage[1]) {
+		m.Add(meanwhile[i], n)
 	}
 	return nil
-}
-
-// poll calls done until it returns nil, for a while.
-func poll(ctx context.Context, done func() error) error {
-	return testproc.Poll(testproc.Patience, func() error {
-		select {
-		case <-ctx.Done():
-			return nil // the next request returns the error
-		default:
-			return done()
-		}
-	})
 }

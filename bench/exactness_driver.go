@@ -13,21 +13,17 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 const (
 	exactClients   = 64
 	answerPatience = time.Second // how long a client waits for an answer
 )
-
-// request makes the request of a system for a key.
-type requester func(ctx context.Context, address, unit, key string) (*http.Request, error)
-
-// plainRequest asks for a path.
-func plainRequest(ctx context.Context, address, unit, key string) (*http.Request, error) {
-	return http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/"+unit+"/"+key, nil)
-}
 
 // ask sends a request and returns what the answer means.
 func ask(client *http.Client, r *http.Request) answerKind {
@@ -49,8 +45,50 @@ func ask(client *http.Client, r *http.Request) answerKind {
 	return answerFailed
 }
 
+// start starts three servers of a system that shares Redis, and one of any other. Processes that share nothing would
+// allow three times their promise, which says nothing about the system.
+func (x *exactYard) start(s *exactSystem, command measure.Command) error {
+	n := 1
+	if s.redis {
+		n = gateways
+	}
+	for range n {
+		p, err := x.Start(command)
+		if err != nil {
+			return err
+		}
+		s.processes = append(s.processes, p)
+	}
+	if !s.library || s.redis {
+		return nil // windows of others begin with the clock's or at a request, so their phase is 0
+	}
+	began, err := get("http://" + s.processes[0].Address + beganPath)
+	if err == nil {
+		s.phase, err = strconv.ParseInt(began, 10, 64)
+	}
+	return err
+}
+
+// stop ends the servers of a system.
+func (s *exactSystem) stop() {
+	_ = s.signal(syscall.SIGTERM) // nginx ends its workers; the others end in any case
+	for _, p := range s.processes {
+		testproc.Becomes(p.HasEnded)
+		_ = p.Kill() // it has ended
+	}
+	s.processes = nil
+}
+
+func (s *exactSystem) signal(signal syscall.Signal) (err error) {
+	for _, server := range s.processes {
+		err = errors.Join(err, syscall.Kill(server.PID, signal))
+	}
+	return err
+}
+
 // clientsOf sends requests for one key to the processes of a system, until stop is called. Each client
-// asks one process, again as soon as it has an answer.
+// asks one process, again as soon as it has an answer. A client that waited between requests would meet
+// fewer of the moments in which a system is wrong, such as the edges of windows.
 func clientsOf(ctx context.Context, s *exactSystem, unit, key string) (began time.Time, stop func() []answer) {
 	transport := &http.Transport{MaxIdleConnsPerHost: exactClients, DisableCompression: true}
 	client := &http.Client{Transport: transport, Timeout: answerPatience}
@@ -60,7 +98,7 @@ func clientsOf(ctx context.Context, s *exactSystem, unit, key string) (began tim
 	var all []answer
 	began = time.Now()
 	for i := range exactClients {
-		address := s.processes[i%len(s.processes)].address
+		address := s.processes[i%len(s.processes)].Address
 		done.Go(func() {
 			var own []answer
 			for !stopped.Load() && ctx.Err() == nil {
@@ -92,7 +130,7 @@ type step struct {
 }
 
 // history lets clients ask a system for a while. It also returns the time between the first step's end and
-// the last step's begin.
+// the last step's begin. During a step nobody knows whether Redis still answers, or answers again.
 func (s *exactSystem) history(ctx context.Context, unit, key string, d time.Duration, steps ...step) (h *history, outage [2]time.Duration, err error) {
 	began, stop := clientsOf(ctx, s, unit, key)
 	for i, next := range steps {
@@ -116,7 +154,8 @@ func (s *exactSystem) history(ctx context.Context, unit, key string, d time.Dura
 }
 
 // counts returns how many requests were sent and answered between two moments, by the kind of the answer.
-// It also counts those that were sent before and had no answer meanwhile.
+// It also counts those that were sent before and had no answer meanwhile. A waiting client sends nothing else, so all
+// clients of a hanging system would be missing.
 func (h *history) counts(from, to time.Duration) (n [4]float64) {
 	for _, a := range h.answers {
 		if (a.sent >= from || a.kind == answerLate && a.received > from) && a.received <= to {
@@ -126,16 +165,17 @@ func (h *history) counts(from, to time.Duration) (n [4]float64) {
 	return n
 }
 
-// becomesReady waits until every process decides as it does without faults.
+// becomesReady waits until every process decides as it does without faults. Each probe has a connection of its own,
+// because an old one may lead to a worker of nginx that a reload has replaced.
 func (s *exactSystem) becomesReady(ctx context.Context) error {
 	client := &http.Client{Timeout: answerPatience, Transport: &http.Transport{DisableKeepAlives: true}}
-	return poll(ctx, func() error {
+	return testproc.Poll(testproc.Patience, func() error {
 		for _, p := range s.processes {
-			r, err := s.probe(ctx, p.address)
+			r, err := s.probe(ctx, p.Address)
 			if err != nil {
 				return err
 			}
-			if kind := ask(client, r); kind != answerAllowed && kind != answerRefused {
+			if kind := ask(client, r); ctx.Err() == nil && kind != answerAllowed && kind != answerRefused {
 				return errors.New("a process does not decide")
 			}
 		}
@@ -143,13 +183,29 @@ func (s *exactSystem) becomesReady(ctx context.Context) error {
 	})
 }
 
+// probe makes a request that tells whether a process decides.
+func (s *exactSystem) probe(ctx context.Context, address string) (*http.Request, error) {
+	if s.library {
+		return http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+probePath, nil)
+	}
+	return s.request(ctx, address, "second", "probe")
+}
+
+// request makes the request for a key. Envoy's service offers HTTP beside gRPC.
+func (s *exactSystem) request(ctx context.Context, address, unit, key string) (*http.Request, error) {
+	if s.body == nil {
+		return http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/"+unit+"/"+key, nil)
+	}
+	return http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/json", strings.NewReader(s.body(unit, key)))
+}
+
 // allowedAlone returns how many requests the processes have allowed without Redis, as Diana reports.
 func (s *exactSystem) allowedAlone() (sum float64, err error) {
-	if s.kind != diana || !s.redis {
+	if s.kind != measure.Diana || !s.redis {
 		return 0, nil
 	}
 	for _, p := range s.processes {
-		text, err := get("http://" + p.address + alonePath)
+		text, err := get("http://" + p.Address + alonePath)
 		if err != nil {
 			return 0, err
 		}

@@ -6,29 +6,32 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
 )
 
 // exactnessTable has a row for each system and a column for each phase. A cell has the worst round.
-func exactnessTable(r *report) string {
+func exactnessTable(r *measure.Report) string {
 	phases := []string{coldPhase, steadyPhase, reloadPhase, killPhase, pausePhase}
 	head := []string{"Exactness", "promise", "a new key", "steadily", "three reloads", "Redis dies and returns empty", "Redis hangs"}
 	var lines [][]string
 	var missing []string
 	for _, s := range exactSystems() {
-		if r.find(coldPhase, s.name) == nil {
+		if r.Find(coldPhase, s.name) == nil {
 			missing = append(missing, s.name)
 			continue
 		}
 		cells := []string{s.name, s.promise.text}
 		for _, phase := range phases {
-			cells = append(cells, exactCell(r.find(phase, s.name)))
+			cells = append(cells, exactCell(r.Find(phase, s.name)))
 		}
 		lines = append(lines, cells)
 	}
 	if lines == nil {
 		return "**Exactness**: the run compared no system with its promise.\n\n"
 	}
-	text := table(head, lines) + fmt.Sprintf("\n- The latency of answers hides at most %.0f further requests in a cell.\n", hidden(r))
+	text := page.Table(head, lines) + fmt.Sprintf("\n- The latency of answers hides at most %.0f further requests in a cell.\n", hidden(r))
 	if missing != nil {
 		text += "- Not measured, because the program was missing or could not be built: " + strings.Join(missing, ", ") + ".\n"
 	}
@@ -36,58 +39,49 @@ func exactnessTable(r *report) string {
 }
 
 // exactCell tells how a system kept its promise in a phase, and how it answered during an outage.
-func exactCell(m *row) string {
+func exactCell(m *measure.Row) string {
 	if m == nil {
 		return "-"
 	}
-	worst := func(f figure) float64 {
-		if s := m.series(f); s != nil {
+	worst := func(f measure.Figure) float64 {
+		if s := m.Series(f); s != nil {
 			return slices.Max(s.Rounds)
 		}
 		return 0
 	}
 	var parts []string
-	if n := worst(beyond); n > 0 {
-		parts = append(parts, fmt.Sprintf("**+%.0f**", n))
+	add := func(n float64, format string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf(format, n))
+		}
 	}
-	if n := worst(short); n > 0 {
-		parts = append(parts, fmt.Sprintf("**-%.0f**", n))
-	}
+	add(worst(beyond), "**+%.0f**")
+	add(worst(short), "**-%.0f**")
 	if parts == nil {
 		parts = append(parts, "0")
 	}
-	if n := worst(alone); n > 0 {
-		parts = append(parts, fmt.Sprintf("%.0f without Redis", n))
-	}
-	if m.series(meanwhile[answerAllowed]) == nil {
-		if n := worst(failures) + worst(unanswered); n > 0 {
-			parts = append(parts, fmt.Sprintf("%.0f errors", n))
-		}
+	add(worst(alone), "%.0f without Redis")
+	if m.Series(meanwhile[answerAllowed]) == nil {
+		add(worst(failures)+worst(unanswered), "%.0f errors")
 		return strings.Join(parts, ", ")
 	}
-	for i, what := range []string{"", "refused", "errors", "unanswered"} {
-		if n := worst(meanwhile[i]); n > 0 && what != "" {
-			parts = append(parts, fmt.Sprintf("%s %s", thousands(n), what))
+	for i, what := range []string{"refused", "errors", "unanswered"} {
+		if n := worst(meanwhile[i+1]); n < 10_000 {
+			add(n, "%.0f "+what)
+		} else {
+			add(n/1000, "%.0f k "+what)
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-// thousands abbreviates large counts.
-func thousands(n float64) string {
-	if n >= 10_000 {
-		return fmt.Sprintf("%.0f k", n/1000)
-	}
-	return fmt.Sprintf("%.0f", n)
-}
-
 // hidden returns the largest number of requests beyond a promise that the driver cannot exclude, apart
 // from those that it is certain of.
-func hidden(r *report) (most float64) {
+func hidden(r *measure.Report) (most float64) {
 	for _, m := range r.Rows {
-		if s := m.series(mostBeyond); s != nil {
+		if s := m.Series(mostBeyond); s != nil {
 			for i, v := range s.Rounds {
-				most = max(most, v-m.series(beyond).Rounds[i])
+				most = max(most, v-m.Series(beyond).Rounds[i])
 			}
 		}
 	}

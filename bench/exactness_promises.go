@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/diana-limiter/diana/bench/rivals"
 )
 
 // The driver compares a system with its own promise, and counts only what is certain. The driver knows
@@ -18,101 +20,98 @@ import (
 
 // promise says how many requests a system may allow.
 type promise struct {
-	text   string // in words
-	source string // where the system says so
+	text string // in words
 
 	// most returns the most requests of a quota between two moments.
-	most func(h *history, q quota, from, to time.Duration) float64
+	most func(h *history, q rivals.Quota, from, to time.Duration) float64
 
 	// missing returns how many more requests than h has were due when a request was refused.
-	missing func(h *history, q quota, refused answer) float64
+	missing func(h *history, q rivals.Quota, refused answer) float64
 }
 
-// clockGrain is the coarsest unit in which a system reads its clock.
+// clockGrain is the coarsest unit in which a system reads its clock. A system may place a request that much too
+// early or too late. So each promise is read in its favour, with longer intervals for most and shorter ones for
+// missing.
 const clockGrain = time.Millisecond
 
 // bucketPromise is that of a token bucket and of GCRA: the capacity at once, and then the rate.
-func bucketPromise(source string) promise {
-	supply := func(q quota, d time.Duration) float64 { return float64(q.n) * (1 + float64(d)/float64(q.per)) }
-	return promise{
-		text: "n at once, and n more evenly in each unit", source: source,
-		most: func(_ *history, q quota, from, to time.Duration) float64 { return supply(q, to-from+clockGrain) },
-		missing: func(h *history, q quota, refused answer) float64 {
-			// The bucket was full at the first request, and never again. A refusal means that it holds less than 1.
-			return supply(q, refused.sent-h.answers[0].received-2*clockGrain) - 1 - h.possible(0, refused.received)
-		},
-	}
+var bucketPromise = promise{
+	text: "n at once, and n more evenly in each unit",
+	most: func(_ *history, q rivals.Quota, from, to time.Duration) float64 { return supply(q, to-from+clockGrain) },
+	missing: func(h *history, q rivals.Quota, refused answer) float64 {
+		// The bucket was full at the first request, and never again, because the clients ask without pause. So
+		// it has received its supply since then. A refusal means that it holds less than 1. Both moments are
+		// read in grains.
+		return supply(q, refused.sent-h.answers[0].received-2*clockGrain) - 1 - h.possible(0, refused.received)
+	},
+}
+
+// supply is what a bucket that was full has given or still has after a while.
+func supply(q rivals.Quota, d time.Duration) float64 {
+	return float64(q.N) * (1 + float64(d)/float64(q.Per))
 }
 
 // clockWindowPromise is that of windows that begin at multiples of the unit, after the history's phase.
-func clockWindowPromise(source string) promise {
-	return promise{
-		text: "n in each window of the clock", source: source,
-		most: func(h *history, q quota, from, to time.Duration) float64 {
-			return float64(q.n * (1 + h.window(q, to+clockGrain) - h.window(q, from-clockGrain)))
-		},
-		missing: func(h *history, q quota, refused answer) float64 {
-			w := h.window(q, refused.sent-clockGrain)
-			if w != h.window(q, refused.received+clockGrain) {
-				return 0
-			}
-			return float64(q.n) - h.possible(h.begin(q, w)-clockGrain, refused.received)
-		},
-	}
+var clockWindowPromise = promise{
+	text: "n in each window of the clock",
+	most: mostOfWindows,
+	missing: func(h *history, q rivals.Quota, refused answer) float64 {
+		begin, known := h.refusing(q, refused)
+		if !known {
+			return 0
+		}
+		return float64(q.N) - h.possible(begin-clockGrain, refused.received)
+	},
 }
 
-// firstWindowPromise is that of windows that begin with the first request after the window before.
-func firstWindowPromise(source string) promise {
-	latest := func(h *history, q quota, d time.Duration) int64 { return int64((d - h.answers[0].sent) / q.per) }
-	earliest := func(h *history, q quota, d time.Duration) int64 {
-		ended, _ := slices.BinarySearch(h.latestBegins(q), d-q.per-clockGrain)
-		return int64(ended)
-	}
-	return promise{
-		text: "n in each window, which a request begins", source: source,
-		most: func(h *history, q quota, from, to time.Duration) float64 {
-			return float64(q.n * (1 + latest(h, q, to) - earliest(h, q, from)))
-		},
-		missing: func(h *history, q quota, refused answer) float64 {
-			w := earliest(h, q, refused.sent)
-			if w != latest(h, q, refused.received) {
-				return 0
-			}
-			return float64(q.n) - h.possible(h.answers[0].sent+time.Duration(w)*q.per, refused.received)
-		},
-	}
+func mostOfWindows(h *history, q rivals.Quota, from, to time.Duration) float64 {
+	return float64(q.N * (1 + h.window(q, to+clockGrain) - h.window(q, from-clockGrain)))
+}
+
+// firstWindowPromise is that of windows that begin with the first request after the window before. The driver does
+// not know when a window began: between the sending and the answer of some request. So a moment has two numbers of
+// windows. The latest is that of windows which follow each other at once from the first sending. The earliest is the
+// number of windows that have certainly ended, even if each began as late as possible.
+var firstWindowPromise = promise{
+	text: "n in each window, which a request begins",
+	most: func(h *history, q rivals.Quota, from, to time.Duration) float64 {
+		return float64(q.N * (1 + h.latest(q, to) - h.earliest(q, from)))
+	},
+	missing: func(h *history, q rivals.Quota, refused answer) float64 {
+		w := h.earliest(q, refused.sent)
+		if w != h.latest(q, refused.received) {
+			return 0
+		}
+		return float64(q.N) - h.possible(h.answers[0].sent+time.Duration(w)*q.Per, refused.received)
+	},
 }
 
 // logPromise is that of a sliding log: n in any interval as long as the unit.
-func logPromise(source string) promise {
-	return promise{
-		text: "n in any interval of a unit", source: source,
-		most: func(_ *history, q quota, from, to time.Duration) float64 {
-			return float64(q.n) * (1 + math.Floor(float64(to-from+clockGrain)/float64(q.per)))
-		},
-		missing: func(h *history, q quota, refused answer) float64 {
-			return float64(q.n) - h.possible(refused.sent-q.per-clockGrain, refused.received)
-		},
-	}
+var logPromise = promise{
+	text: "n in any interval of a unit",
+	most: func(_ *history, q rivals.Quota, from, to time.Duration) float64 {
+		return float64(q.N) * (1 + math.Floor(float64(to-from+clockGrain)/float64(q.Per)))
+	},
+	missing: func(h *history, q rivals.Quota, refused answer) float64 {
+		return float64(q.N) - h.possible(refused.sent-q.Per-clockGrain, refused.received)
+	},
 }
 
 // estimatePromise is that of two counters: this window's, and the one before by the share of it that the
 // last unit covers.
-func estimatePromise(source string) promise {
-	p := clockWindowPromise(source)
-	p.text = "n in the last unit, estimated from two windows"
-	p.missing = func(h *history, q quota, refused answer) float64 {
-		w := h.window(q, refused.sent-clockGrain)
-		if w != h.window(q, refused.received+clockGrain) {
+var estimatePromise = promise{
+	text: "n in the last unit, estimated from two windows",
+	most: mostOfWindows,
+	missing: func(h *history, q rivals.Quota, refused answer) float64 {
+		begin, known := h.refusing(q, refused)
+		if !known {
 			return 0
 		}
-		begin := h.begin(q, w)
-		before := h.possible(begin-q.per-clockGrain, begin+clockGrain)
-		passed := float64(refused.sent-clockGrain-begin) / float64(q.per)
-		// It rounds the estimate.
-		return float64(q.n) - 0.5 - before*(1-max(passed, 0)) - h.possible(begin-clockGrain, refused.received)
-	}
-	return p
+		before := h.possible(begin-q.Per-clockGrain, begin+clockGrain)
+		passed := float64(refused.sent-clockGrain-begin) / float64(q.Per)
+		// The system rounds the estimate.
+		return float64(q.N) - 0.5 - before*(1-max(passed, 0)) - h.possible(begin-clockGrain, refused.received)
+	},
 }
 
 // history is what the driver knows about one key of a system.
@@ -152,16 +151,20 @@ func newHistory(began time.Time, phase int64, answers []answer) *history {
 	return h
 }
 
-// window returns the number of a window of the clock, and begin returns its first moment.
-func (h *history) window(q quota, d time.Duration) int64 {
-	return (h.began.UnixNano() + int64(d) - h.phase) / int64(q.per)
+// window returns the number of a window of the clock.
+func (h *history) window(q rivals.Quota, d time.Duration) int64 {
+	return (h.began.UnixNano() + int64(d) - h.phase) / int64(q.Per)
 }
 
-func (h *history) begin(q quota, window int64) time.Duration {
-	return time.Duration(window*int64(q.per) + h.phase - h.began.UnixNano())
+// refusing returns when the window of the clock began that refused a request, if only one can have.
+func (h *history) refusing(q rivals.Quota, refused answer) (begin time.Duration, known bool) {
+	w := h.window(q, refused.sent-clockGrain)
+	begin = time.Duration(w*int64(q.Per) + h.phase - h.began.UnixNano())
+	return begin, w == h.window(q, refused.received+clockGrain)
 }
 
-// possible returns how many requests may have been allowed between two moments.
+// possible returns how many requests may have been allowed between two moments. A request was certainly allowed
+// before, if it was answered before the first moment, or after, if it was sent after the second.
 func (h *history) possible(from, to time.Duration) float64 {
 	before, _ := slices.BinarySearch(h.received, from)
 	until, _ := slices.BinarySearch(h.sent, to+1)
@@ -173,7 +176,7 @@ const mostStarts = 2000
 
 // latestBegins returns the latest moments at which windows can have begun that requests begin. A request
 // that was sent after the end of a window, and was decided, is in a later one.
-func (h *history) latestBegins(q quota) []time.Duration {
+func (h *history) latestBegins(q rivals.Quota) []time.Duration {
 	if h.begins != nil {
 		return h.begins
 	}
@@ -189,13 +192,26 @@ func (h *history) latestBegins(q quota) []time.Duration {
 			return h.begins
 		}
 		h.begins = append(h.begins, first)
-		end = first + q.per + clockGrain
+		end = first + q.Per + clockGrain
 	}
 }
 
+// latest and earliest return how many windows that requests begin have ended at a moment, see firstWindowPromise.
+func (h *history) latest(q rivals.Quota, d time.Duration) int64 {
+	return int64((d - h.answers[0].sent) / q.Per)
+}
+
+func (h *history) earliest(q rivals.Quota, d time.Duration) int64 {
+	ended, _ := slices.BinarySearch(h.latestBegins(q), d-q.Per-clockGrain)
+	return int64(ended)
+}
+
 // beyond returns how many requests the system has certainly allowed beyond its promise, in the worst
-// interval.
-func (h *history) beyond(p promise, q quota) (worst float64) {
+// interval. That one begins as some request is sent and ends as some request is answered. A shorter one would lose
+// a request, and a longer one would only add to what is promised. For an interval that begins as byStart[i] is sent,
+// received holds the answers to this request and to all later ones. So received[n] ends an interval with n+1 certain
+// requests.
+func (h *history) beyond(p promise, q rivals.Quota) (worst float64) {
 	received := slices.Clone(h.received)
 	byStart := slices.DeleteFunc(slices.Clone(h.answers), func(a answer) bool { return a.kind != answerAllowed })
 	for i, first := range byStart {
@@ -208,14 +224,14 @@ func (h *history) beyond(p promise, q quota) (worst float64) {
 			}
 		}
 		at, _ := slices.BinarySearch(received, first.received)
-		received = slices.Delete(received, at, at+1) // the next interval starts after it
+		received = slices.Delete(received, at, at+1) // the next interval starts after it was sent
 	}
 	return wholeUp(worst)
 }
 
 // atMostBeyond returns how many requests the system has possibly allowed beyond its promise, over the
 // whole history.
-func (h *history) atMostBeyond(p promise, q quota) float64 {
+func (h *history) atMostBeyond(p promise, q rivals.Quota) float64 {
 	if len(h.sent) == 0 {
 		return 0
 	}
@@ -228,7 +244,7 @@ func wholeUp(v float64) float64 { return max(0, math.Ceil(v-1e-6)) }
 
 // short returns how many requests the system has certainly refused although its promise allowed them. It
 // ignores a part of a request, because systems read their clocks in steps.
-func (h *history) short(p promise, q quota) (worst float64) {
+func (h *history) short(p promise, q rivals.Quota) (worst float64) {
 	for _, a := range h.answers {
 		if a.kind == answerRefused {
 			worst = max(worst, p.missing(h, q, a))

@@ -3,19 +3,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"net/http/httptest"
 	"strconv"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
-	"github.com/diana-limiter/diana/internal/redistest"
-	"github.com/diana-limiter/diana/internal/testproc"
+	"github.com/go-chi/httprate"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/rivals"
 )
 
 // The names of the systems. A system without Redis is one server, and one with Redis is three.
@@ -23,263 +25,182 @@ const (
 	dianaLocalTB  = "Diana, local TB"
 	dianaGlobalTB = "Diana, global TB"
 	dianaGlobalSL = "Diana, global SL"
-	ululeExact    = "ulule"
 	httprateExact = "httprate"
 	nginxExact    = "nginx limit_req"
-	envoyExact    = "envoyproxy/ratelimit"
 )
 
 // exactSystem is a system and what it promises.
 type exactSystem struct {
 	name    string
-	kind    kind
+	kind    measure.Kind
+	library bool // in servers of this program
 	redis   bool // the processes share counters in Redis
 	quick   bool // belongs to a quick run
 	promise promise
-	reload  func(y *exactYard, s *exactSystem) error // nil if the system has no configuration to reload
+	reload  func(x *exactYard, s *exactSystem) error // nil if the system has no configuration to reload
+	command func(x *exactYard) (measure.Command, error)
+	body    func(unit, key string) string // of a request; nil if the path says all
 
-	start   func(y *exactYard, s *exactSystem) error // sets processes, and phase if windows have one
-	request requester
-	probe   func(ctx context.Context, address string) (*http.Request, error)
-
-	processes []*httpServer
+	processes []*measure.Server
 	phase     int64 // see history
 }
 
-// exactSystems lists the systems in the order of the page.
+// exactSystems lists the systems in the order of the page, with the place where each makes its promise.
 func exactSystems() []*exactSystem {
-	const tokens = "docs/algorithms.md"
-	return []*exactSystem{
-		librarySystem(dianaLocalTB, diana, false, bucketPromise(tokens+", token bucket"), reloadDiana),
-		librarySystem(dianaGlobalTB, diana, true, bucketPromise(tokens+", token bucket"), reloadDiana),
-		librarySystem(dianaGlobalSL, diana, true, logPromise(tokens+", sliding log"), reloadDiana),
-		librarySystem(redisRateName, rival, true, bucketPromise("redis_rate, README and lua.go: GCRA, \"leaky bucket\""), nil),
-		librarySystem("throttled", rival, true, bucketPromise("throttled, rate.go: \"generic cell-rate algorithm\", MaxBurst"), nil),
-		librarySystem(ululeExact, rival, true, firstWindowPromise("ulule/limiter, drivers/store/redis: INCRBY, and PEXPIRE by the first"), nil),
-		{
-			name: envoyExact, kind: rival, redis: true, request: jsonRequest, probe: jsonProbe,
-			promise: clockWindowPromise("envoyproxy/ratelimit, README: requests_per_unit; src/limiter/cache_key.go: the window's start"),
-			start:   startEnvoy, reload: reloadEnvoy,
-		},
-		librarySystem(httprateExact, rival, false, estimatePromise("go-chi/httprate, README: \"sliding window counter\"; limiter.go: calculateRate"), nil),
-		librarySystem("go-limiter", rival, false, firstWindowPromise("go-limiter, memorystore: Tokens in each Interval, from the first request"), nil),
-		{
-			name: nginxExact, kind: rival, request: plainRequest, probe: plainProbe,
-			promise: bucketPromise("nginx, ngx_http_limit_req_module: rate and burst"),
-			start:   startNginx, reload: func(_ *exactYard, s *exactSystem) error { return signalTo(s, syscall.SIGHUP) },
-		},
+	library := func(name string, k measure.Kind, redis bool, p promise) *exactSystem {
+		s := &exactSystem{
+			name: name, kind: k, library: true, redis: redis, promise: p, quick: name == dianaGlobalTB || name == rivals.RedisRate,
+			command: func(x *exactYard) (measure.Command, error) { return x.Own(name, x.redis.URL()), nil },
+		}
+		if k == measure.Diana {
+			s.reload = reloadDiana
+		}
+		return s
 	}
-}
-
-// librarySystem is a library in servers of this program.
-func librarySystem(name string, k kind, redis bool, p promise, reload func(*exactYard, *exactSystem) error) *exactSystem {
-	return &exactSystem{
-		name: name, kind: k, redis: redis, promise: p, reload: reload, request: plainRequest,
-		quick: name == dianaGlobalTB || name == redisRateName,
-		probe: func(ctx context.Context, address string) (*http.Request, error) {
-			return http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+probePath, nil)
+	return []*exactSystem{
+		library(dianaLocalTB, measure.Diana, false, bucketPromise), // docs/algorithms.md
+		library(dianaGlobalTB, measure.Diana, true, bucketPromise),
+		library(dianaGlobalSL, measure.Diana, true, logPromise),
+		library(rivals.RedisRate, measure.Rival, true, bucketPromise),  // README and lua.go: GCRA, "leaky bucket"
+		library(rivals.Throttled, measure.Rival, true, bucketPromise),  // rate.go: "generic cell-rate algorithm", MaxBurst
+		library(rivals.Ulule, measure.Rival, true, firstWindowPromise), // drivers/store/redis: INCRBY, and PEXPIRE by the first
+		{
+			name: rivals.Envoy, kind: measure.Rival, redis: true,
+			promise: clockWindowPromise, // README: requests_per_unit; src/limiter/cache_key.go: the window's start
+			command: func(x *exactYard) (measure.Command, error) {
+				return x.envoy.Command(x.redis, x.FreeAddress()), limitEnvoy(x, nil)
+			},
+			reload: limitEnvoy,
+			body: func(unit, key string) string {
+				return fmt.Sprintf(`{"domain":%q,"descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, rivals.EnvoyDomain, unit, key)
+			},
 		},
-		start: func(y *exactYard, s *exactSystem) error {
-			err := y.startProcesses(s, func(_ *yard, address string) ([]string, error) {
-				return []string{y.self, exactCommand, address, name, y.redis.URL()}, nil
-			})
-			if err != nil {
-				return err
-			}
-			began, err := get("http://" + s.processes[0].address + beganPath)
-			if err != nil || redis {
-				return err // windows in Redis begin at the day's, or at a request
-			}
-			s.phase, err = strconv.ParseInt(began, 10, 64)
-			return err
+		library(httprateExact, measure.Rival, false, estimatePromise),       // README: "sliding window counter"; limiter.go: calculateRate
+		library(rivals.GoLimiter, measure.Rival, false, firstWindowPromise), // memorystore: Tokens in each Interval, from the first request
+		{
+			name: nginxExact, kind: measure.Rival, promise: bucketPromise, // ngx_http_limit_req_module: rate and burst
+			command: func(*exactYard) (measure.Command, error) { return rivals.NginxExact(), nil },
+			reload:  func(_ *exactYard, s *exactSystem) error { return s.signal(syscall.SIGHUP) },
 		},
 	}
 }
 
 func reloadDiana(_ *exactYard, s *exactSystem) error {
 	for _, p := range s.processes {
-		if _, err := get("http://" + p.address + reloadPath); err != nil {
+		if _, err := get("http://" + p.Address + reloadPath); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// exactYard holds the servers of the systems.
-type exactYard struct {
-	*yard
-	redis *redistest.Server
-	envoy string // the program, or "" if it cannot be built
-	nginx string // the program, or ""
-
-	editions int // of the configuration of the rate limit service
-	keys     int // that were used up
-}
-
-// settle makes the folder of the files.
-func (y *exactYard) settle() (err error) {
-	y.dir = y.TempDir()
-	y.self, err = os.Executable()
-	return err
-}
-
-// startProcesses starts three servers of a system that shares Redis, and one of any other.
-func (y *exactYard) startProcesses(s *exactSystem, command commander) error {
-	n := 1
-	if s.redis {
-		n = gateways
+func limitEnvoy(x *exactYard, _ *exactSystem) error {
+	of := func(unit string) string {
+		return fmt.Sprintf("{key: %s, rate_limit: {unit: %[1]s, requests_per_unit: %d}}", unit, exactQuotas[unit].N)
 	}
-	for range n {
-		p, err := y.start(command)
-		if err != nil {
-			return err
-		}
-		s.processes = append(s.processes, p)
-	}
-	return nil
+	return x.envoy.Limit(of("minute"), of("second"))
 }
 
-// stop ends the servers of a system.
-func (s *exactSystem) stop() {
-	_ = signalTo(s, syscall.SIGTERM) // nginx ends its workers; the others end in any case
-	for _, p := range s.processes {
-		testproc.Becomes(p.HasEnded)
-		_ = p.Kill() // it has ended
-	}
-	s.processes = nil
-}
-
-func signalTo(s *exactSystem, signal os.Signal) error {
-	for _, server := range s.processes {
-		p, err := os.FindProcess(server.PID)
-		if err == nil {
-			err = p.Signal(signal)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// nginx shares its counters among its workers.
-const exactNginxConfig = `
-daemon off;
-worker_processes 3;
-pid DIR/nginx.pid;
-error_log /dev/null crit;
-events { worker_connections 1024; }
-http {
-	client_body_temp_path DIR/body;
-	proxy_temp_path DIR/proxy;
-	fastcgi_temp_path DIR/fastcgi;
-	uwsgi_temp_path DIR/uwsgi;
-	scgi_temp_path DIR/scgi;
-	access_log off;
-	keepalive_requests 1000000000;
-	limit_req_status 429;
-	limit_req_zone $uri zone=minute:1m rate=1000r/m;
-	limit_req_zone $uri zone=second:1m rate=100r/s;
-	server {
-		listen ADDRESS;
-		location /minute/ { limit_req zone=minute burst=999 nodelay; empty_gif; }
-		location /second/ { limit_req zone=second burst=99 nodelay; empty_gif; }
-	}
-}
-`
-
-func startNginx(y *exactYard, s *exactSystem) error {
-	return y.startProcesses(s, func(yard *yard, address string) ([]string, error) {
-		dir := y.TempDir()
-		file, err := yard.file("nginx.conf", strings.NewReplacer("DIR", dir, "ADDRESS", address).Replace(exactNginxConfig))
-		return []string{y.nginx, "-c", file, "-p", dir}, err
-	})
-}
-
-func plainProbe(ctx context.Context, address string) (*http.Request, error) {
-	return plainRequest(ctx, address, "second", "probe")
-}
-
-// The server of Envoy's rate limit service, at the revision that the figures are of.
+// A library is limited by a server of this program, so that the driver sees it from outside, like a gateway. The
+// server answers 200 for a request that the library allows, 429 for a refusal, and 500 for an error. /minute/KEY
+// and /second/KEY count KEY under a quota of exactQuotas. The other paths count nothing.
 const (
-	envoyProgram  = "github.com/envoyproxy/ratelimit/src/service_cmd"
-	envoyRevision = "v1.4.1-0.20260122083618-3fb702589d36"
+	probePath  = "/probe"  // answers 200 if the library decides as it does without faults
+	reloadPath = "/reload" // applies another configuration with the same limits
+	alonePath  = "/alone"  // how many requests the library has allowed without Redis
+	beganPath  = "/began"  // when the library was opened, in nanoseconds since 1970
 )
 
-// buildEnvoy builds the server into a folder. It downloads what it needs once.
-func buildEnvoy(ctx context.Context, dir string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "install", envoyProgram+"@"+envoyRevision)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOBIN="+dir, "GOFLAGS=", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
-	}
-	return filepath.Join(dir, filepath.Base(envoyProgram)), nil
+// exactQuotas are the limits of the servers, by their paths. Only a bucket needs a second number, its
+// capacity, which is n.
+var exactQuotas = map[string]rivals.Quota{"minute": {N: 1000, Per: time.Minute}, "second": {N: 100, Per: time.Second}}
+
+// exactLibrary is a library with a limit for each of exactQuotas.
+type exactLibrary struct {
+	decide func(ctx context.Context, unit, key string) (allowed bool, err error)
+	probe  func(context.Context) error // nil if an error of decide is enough
+	reload func() error                // nil if the library has no configuration
+	alone  atomic.Int64                // requests allowed without Redis
 }
 
-const envoyDomain = "bench"
-
-// envoyConfig makes a configuration with the limits of exactQuotas. One limit that nobody uses makes
-// each edition differ.
-func envoyConfig(edition int) string {
-	text := "domain: " + envoyDomain + "\ndescriptors:\n"
-	for _, unit := range []string{"minute", "second"} {
-		text += fmt.Sprintf("- {key: %s, rate_limit: {unit: %[1]s, requests_per_unit: %d}}\n", unit, exactQuotas[unit].n)
+// openLibrary opens a library, or returns nil if it is none. A Redis client has the settings that it has without
+// options, because these are what most users have.
+func openLibrary(ctx context.Context, name, url string) (*exactLibrary, error) {
+	switch name {
+	case dianaLocalTB:
+		return openExactLimiter(ctx, "TB", "")
+	case dianaGlobalTB:
+		return openExactLimiter(ctx, "TB", url)
+	case dianaGlobalSL:
+		return openExactLimiter(ctx, "SL", url)
 	}
-	return text + fmt.Sprintf("- {key: unused, rate_limit: {unit: day, requests_per_unit: %d}}\n", edition+1)
+	deciders := map[string]func(key string) bool{}
+	for unit, q := range exactQuotas {
+		switch name {
+		case httprateExact: // what the middleware of httprate calls, with its lock
+			l := httprate.NewRateLimiter(int(q.N), q.Per)
+			deciders[unit] = func(key string) bool {
+				return !l.OnLimit(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), key)
+			}
+		case rivals.GoLimiter:
+			l, err := rivals.OpenGoLimiter(q, 1)
+			if err != nil {
+				return nil, err
+			}
+			deciders[unit] = l.Decider()
+		}
+	}
+	if len(deciders) > 0 {
+		return &exactLibrary{decide: func(_ context.Context, unit, key string) (bool, error) { return deciders[unit](key), nil }}, nil
+	}
+	open, ok := rivals.Libraries[name]
+	if !ok {
+		return nil, nil
+	}
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	decide, err := open(redis.NewClient(o), exactQuotas["minute"], exactQuotas["second"])
+	return &exactLibrary{decide: func(ctx context.Context, unit, key string) (bool, error) {
+		return decide(ctx, exactQuotas[unit], unit+":"+key)
+	}}, err
 }
 
-// envoyFolder is the folder of the configuration, which all processes share.
-func (y *exactYard) envoyFolder() string { return filepath.Join(y.dir, "envoy", "limits", "config") }
-
-// writeEnvoy replaces the configuration at once.
-func (y *exactYard) writeEnvoy(edition int) error {
-	file := filepath.Join(y.dir, "bench.yaml")
-	if err := os.WriteFile(file, []byte(envoyConfig(edition)), 0o600); err != nil {
-		return err
+func (l *exactLibrary) handler() http.Handler {
+	began := time.Now()
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, allowed bool, err error) {
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		case !allowed:
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
 	}
-	return os.Rename(file, filepath.Join(y.envoyFolder(), "bench.yaml"))
-}
-
-func startEnvoy(y *exactYard, s *exactSystem) error {
-	if err := os.MkdirAll(y.envoyFolder(), 0o700); err != nil {
-		return err
+	for unit := range exactQuotas {
+		mux.HandleFunc("/"+unit+"/{key}", func(w http.ResponseWriter, r *http.Request) {
+			allowed, err := l.decide(r.Context(), unit, r.PathValue("key"))
+			answer(w, allowed, err)
+		})
 	}
-	if err := y.writeEnvoy(0); err != nil {
-		return err
-	}
-	return y.startProcesses(s, func(_ *yard, address string) ([]string, error) {
-		return envoyArguments(y.envoy, y.redis, filepath.Dir(y.envoyFolder()), address, y.freeAddress()), nil
+	mux.HandleFunc(probePath, func(w http.ResponseWriter, r *http.Request) {
+		probe := l.probe
+		if probe == nil {
+			probe = func(ctx context.Context) error { _, err := l.decide(ctx, "second", "probe"); return err }
+		}
+		answer(w, true, probe(r.Context()))
 	})
-}
-
-// envoyArguments starts Envoy's rate limit service, which serves POST /json at one address and gRPC at
-// another. Its configuration is in folder/config.
-func envoyArguments(program string, redis *redistest.Server, folder, address, grpc string) []string {
-	host, port, _ := strings.Cut(address, ":")
-	_, grpcPort, _ := strings.Cut(grpc, ":")
-	return []string{
-		"env", "HOST=" + host, "PORT=" + port, "GRPC_HOST=" + host, "GRPC_PORT=" + grpcPort,
-		"DEBUG_HOST=" + host, "DEBUG_PORT=0", "LOG_LEVEL=error",
-		"USE_STATSD=false", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR=" + host + ":0",
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(),
-		"RUNTIME_ROOT=" + filepath.Dir(folder), "RUNTIME_SUBDIRECTORY=" + filepath.Base(folder),
-		"RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
-		program,
+	var reloading sync.Mutex // one reload at a time
+	mux.HandleFunc(reloadPath, func(w http.ResponseWriter, _ *http.Request) {
+		reloading.Lock()
+		defer reloading.Unlock()
+		answer(w, true, l.reload())
+	})
+	number := func(path string, n func() int64) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(strconv.AppendInt(nil, n(), 10)) })
 	}
-}
-
-func reloadEnvoy(y *exactYard, _ *exactSystem) error {
-	y.editions++
-	return y.writeEnvoy(y.editions)
-}
-
-// jsonRequest asks over HTTP, which the server also offers beside gRPC.
-func jsonRequest(ctx context.Context, address, unit, key string) (*http.Request, error) {
-	body := fmt.Sprintf(`{"domain":%q,"descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, envoyDomain, unit, key)
-	return http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/json", strings.NewReader(body))
-}
-
-func jsonProbe(ctx context.Context, address string) (*http.Request, error) {
-	return jsonRequest(ctx, address, "second", "probe")
+	number(alonePath, l.alone.Load)
+	number(beganPath, began.UnixNano)
+	return mux
 }

@@ -5,11 +5,14 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/rivals"
 )
 
 // A system is accused only of what is certain, and of all of that.
 func TestPromises(t *testing.T) {
-	q := quota{10, time.Second}
+	q := rivals.Quota{N: 10, Per: time.Second}
 	began := time.Unix(1_000_000, 0) // at the edge of a window
 	const ms = time.Millisecond
 	// answers are n of a kind, all sent and answered in an interval.
@@ -21,8 +24,8 @@ func TestPromises(t *testing.T) {
 	}
 	allowed := func(n int, sent, received time.Duration) []answer { return answers(n, answerAllowed, sent, received) }
 	refused := func(sent, received time.Duration) []answer { return answers(1, answerRefused, sent, received) }
-	bucket, clock, first := bucketPromise(""), clockWindowPromise(""), firstWindowPromise("")
-	log, estimate := logPromise(""), estimatePromise("")
+	bucket, clock, first := bucketPromise, clockWindowPromise, firstWindowPromise
+	log, estimate := logPromise, estimatePromise
 	for _, tc := range []struct {
 		name          string
 		p             promise
@@ -72,17 +75,17 @@ func TestPromises(t *testing.T) {
 
 // A cell of the table tells the worst round, and the answers during an outage.
 func TestExactCell(t *testing.T) {
-	m := &row{Figures: map[string]*series{}}
+	m := &measure.Row{Figures: map[string]*measure.Series{}}
 	for _, v := range []float64{0, 3, 1} {
-		m.add(beyond, v)
+		m.Add(beyond, v)
 	}
-	m.add(short, 2)
-	m.add(failures, 5)
+	m.Add(short, 2)
+	m.Add(failures, 5)
 	if got, want := exactCell(m), "**+3**, **-2**, 5 errors"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for i, f := range meanwhile {
-		m.add(f, float64(i))
+		m.Add(f, float64(i))
 	}
 	if got, want := exactCell(m), "**+3**, **-2**, 1 refused, 2 errors, 3 unanswered"; got != want {
 		t.Errorf("%q, want %q", got, want)

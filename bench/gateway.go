@@ -4,12 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os/exec"
-	"time"
+	"io"
 
-	"github.com/diana-limiter/diana/internal/testproc"
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+	"github.com/diana-limiter/diana/bench/rivals"
 )
 
 // The group gateway measures servers over the loopback network. wrk sends requests on 64
@@ -19,8 +19,8 @@ import (
 // Every server logs each forwarded request to /dev/null, and logs no refusal.
 
 var (
-	requestRate = figure{name: "requests/s", format: perSecondText, better: more}
-	serverTime  = figure{name: "CPU/request", format: secondsText} // of the server's process
+	requestRate = measure.Figure{Name: "requests/s", Format: measure.PerSecondText, Better: measure.More}
+	serverTime  = measure.Figure{Name: "CPU/request", Format: measure.SecondsText} // of the server's process
 )
 
 // The names that lines mention.
@@ -37,175 +37,146 @@ const (
 )
 
 func gatewayGroup() group {
-	return group{
-		name: "gateway", title: "As a gateway", measure: measureGateway, needs: gatewayNeeds,
-		figures: []figure{requestRate, p50, p99, serverTime},
-		lines: []line{
-			compare("requests/s forwarded", forwardWorkload, requestRate, dianaServe, plainProxy).must("M3", ratioAtLeast(0.97)),
-			compare("requests/s refused", refuseWorkload, requestRate, dianaServe, bareCopy).must("M3", ratioAtLeast(0.95)),
-			compare("the same", refuseWorkload, requestRate, dianaServe, bare503).must("M3", ratioAtLeast(0.85)),
-			compare("requests/s refused, without fields", refuseWorkload, requestRate, dianaPlain, bestRival),
+	return group{measure: measureGateway, Chapter: page.Chapter{
+		Name: "gateway", Title: "As a gateway",
+		Figures: []measure.Figure{requestRate, p50, p99, serverTime},
+		Lines: []page.Line{
+			page.Compare("requests/s forwarded", forwardWorkload, requestRate, dianaServe, plainProxy).Must("M3", page.RatioAtLeast(0.97)),
+			page.Compare("requests/s refused", refuseWorkload, requestRate, dianaServe, bareCopy).Must("M3", page.RatioAtLeast(0.95)),
+			page.Compare("the same", refuseWorkload, requestRate, dianaServe, bare503).Must("M3", page.RatioAtLeast(0.85)),
+			page.Compare("requests/s refused, without fields", refuseWorkload, requestRate, dianaPlain, page.BestRival),
 		},
+	}}
+}
+
+// webSystem is a server to measure.
+type webSystem struct {
+	workload string
+	name     string
+	work     string // see measure.Row
+	kind     measure.Kind
+	quick    bool // belongs to a quick run
+	refuses  bool
+	command  measure.Command
+
+	page   func(context.Context) (io.ReadCloser, error) // opens a page that is open meanwhile; may be nil
+	server *measure.Server
+}
+
+// startAll starts the servers, in a quick run only some, and returns their systems.
+func startAll(r *measure.Run, y *measure.Yard, all []*webSystem) (systems []*webSystem, err error) {
+	for _, s := range all {
+		if r.Quick && !s.quick {
+			continue
+		}
+		if s.server, err = y.Start(s.command); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		systems = append(systems, s)
+	}
+	return systems, nil
+}
+
+// webLoad is what wrk sends to systems, and the figures of it.
+type webLoad struct {
+	measure.Wrk
+	rate, cpu measure.Figure
+	warm      int // seconds for each system before
+	slots     int // seconds for each system in a round
+}
+
+// measure measures systems that a target compares next to each other.
+func (l *webLoad) measure(ctx context.Context, r *measure.Run, y *measure.Yard, all []*webSystem) error {
+	if err := measure.Needs("wrk"); err != nil {
+		return err
+	}
+	r.Origin.Machine.Wrk = measure.VersionOf("wrk")
+	systems, err := startAll(r, y, all)
+	if err != nil {
+		return err
+	}
+	warm := *r
+	if warm.Rounds = l.warm; r.Quick {
+		warm.Rounds = 0
+	}
+	r.Note("  %s", systems[0].workload)
+	send := func(add bool) func(int, int) error {
+		return func(_, i int) error {
+			s := systems[i%len(systems)]
+			got, err := l.send(ctx, r, y, s)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			if add {
+				got.AddTo(r.Working(s.workload, s.name, s.work, s.kind), l.rate, p50, p99, l.cpu)
+			}
+			return nil
+		}
+	}
+	if err := warm.Interleave(ctx, len(systems), send(false)); err != nil {
+		return err
+	}
+	return r.Interleave(ctx, len(systems)*r.Count(l.slots, 1), send(true))
+}
+
+// send sends requests for a second, while the page is open if the system has one.
+func (l *webLoad) send(ctx context.Context, r *measure.Run, y *measure.Yard, s *webSystem) (got measure.WrkResult, err error) {
+	if s.page != nil {
+		p, err := s.page(ctx)
+		if err != nil {
+			return got, err
+		}
+		defer func() { _ = p.Close() }() // nothing is lost
+		go func() { _, _ = io.Copy(io.Discard, p) }()
+	}
+	return l.Send(ctx, r, y, s.server, s.refuses)
+}
+
+// dianaCommand is the gateway with a configuration, and further flags.
+func dianaCommand(config string, flags ...string) measure.Command {
+	return func(y *measure.Yard, address string) ([]string, error) {
+		file, err := y.File("diana.yaml", config)
+		return append(dianaArguments(y, address, file), flags...), err
 	}
 }
 
-// httpSystem is a server to measure.
-type httpSystem struct {
-	workload string
-	name     string
-	work     string // see row
-	kind     kind
-	quick    bool // belongs to a quick run
-	command  commander
-
-	server *httpServer
+// dianaArguments starts the gateway with a configuration file.
+func dianaArguments(y *measure.Yard, address, file string) []string {
+	return []string{y.Diana, "serve", "--config", file, "--listen", address, "--admin", "127.0.0.1:0", "--upstream", y.Upstream}
 }
 
-// httpSystems lists systems that a target compares next to each other.
-func httpSystems() []*httpSystem {
-	return []*httpSystem{
-		{forwardWorkload, dianaServe, "", diana, true, dianaCommand(rulesOf(1000, true, plenty)), nil},
-		{forwardWorkload, plainProxy, "", floor, true, ownCommand("proxy"), nil},
-		{forwardWorkload, "diana serve, no rules", "no rules", diana, false, dianaCommand("limits: []\n"), nil},
-		{forwardWorkload, nginxThree, "", rival, false, nginxCommand(nginxForwards), nil},
-		{forwardWorkload, "nginx without limit_req", "", floor, false, nginxCommand(nginxPlain), nil},
-
-		{refuseWorkload, dianaServe, "", diana, true, dianaCommand(refusingRules), nil},
-		{refuseWorkload, bare503, "", floor, true, ownCommand("503"), nil},
-		{refuseWorkload, dianaPlain, "", diana, false, dianaCommand("response: {headers: false}\n" + refusingRules), nil},
-		{refuseWorkload, bareCopy, "", floor, false, likeDiana, nil},
-		{refuseWorkload, nginxThree, "", rival, false, nginxCommand(nginxRefuses), nil},
+// copyOf is a server that sends the same refusal as another one.
+func copyOf(other measure.Command, path string) measure.Command {
+	return func(y *measure.Yard, address string) ([]string, error) {
+		server, err := y.Start(other)
+		if err != nil {
+			return nil, err
+		}
+		return y.Own("copy", "http://"+server.Address+path)(y, address)
 	}
 }
 
 // refusingRules allow a device one request a day.
 const refusingRules = "limits: [{url: /, rules: [{rpu: 1000000000}, {actor: ip, rpu: 1000000000}, {actor: device, unit: day, rpu: 1}]}]\n"
 
-// gatewayPath is the path of all requests. In rulesOf it has three rules.
-var gatewayPath = fmt.Sprintf("/api/v%d/orders", urlAsked)
+func measureGateway(ctx context.Context, r *measure.Run) error {
+	if !r.Quick {
+		r.Origin.Machine.Nginx = measure.VersionOf(measure.Program("nginx"))
+	}
+	return measure.InYard(ctx, r, "upstream", func(y *measure.Yard) error {
+		load := webLoad{measure.Wrk{Path: rivals.PathAsked, Fields: []string{"X-Device-Id: 0a1b2c3d"}}, requestRate, serverTime, 1, 1}
+		return load.measure(ctx, r, y, []*webSystem{
+			{workload: forwardWorkload, name: dianaServe, kind: measure.Diana, quick: true, command: dianaCommand(rulesOf(1000, plenty))},
+			{workload: forwardWorkload, name: plainProxy, kind: measure.Floor, quick: true, command: measure.Own("proxy")},
+			{workload: forwardWorkload, name: "diana serve, no rules", work: "no rules", kind: measure.Diana, command: dianaCommand("limits: []\n")},
+			{workload: forwardWorkload, name: nginxThree, kind: measure.Rival, command: rivals.Nginx(rivals.NginxForwards)},
+			{workload: forwardWorkload, name: "nginx without limit_req", kind: measure.Floor, command: rivals.Nginx(rivals.NginxPlain)},
 
-// gatewayNeeds returns an error if a program of this group is missing.
-func gatewayNeeds(r *run) error {
-	if _, err := exec.LookPath("wrk"); err != nil {
-		return missing("wrk")
-	}
-	if !r.quick && nginxProgram() == "" {
-		return missing("nginx")
-	}
-	return nil
-}
-
-func missing(program string) error {
-	return fmt.Errorf("%s is missing: install it (Debian: apt-get install %[1]s)", program)
-}
-
-func measureGateway(ctx context.Context, r *run) error { return inYard(ctx, r, gatewaysIn) }
-
-func gatewaysIn(ctx context.Context, r *run, y *yard) error {
-	r.origin.Machine.Wrk = versionOf("wrk")
-	if !r.quick {
-		r.origin.Machine.Nginx = versionOf(nginxProgram())
-	}
-	r.note("  building diana")
-	if err := y.prepare(ctx, "upstream"); err != nil {
-		return err
-	}
-	systems, err := y.startAll(httpSystems(), r.quick)
-	if err != nil {
-		return err
-	}
-	if !r.quick {
-		r.note("  warming up")
-		for _, s := range systems {
-			if _, err := wrk(ctx, y, s); err != nil {
-				return err
-			}
-		}
-	}
-	r.note("  %s, and %s", forwardWorkload, refuseWorkload)
-	return r.interleave(ctx, len(systems), func(_, i int) error {
-		s := systems[i]
-		got, err := wrk(ctx, y, s)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		m := r.working(s.workload, s.name, s.work, s.kind)
-		got.addTo(m)
-		return nil
+			{workload: refuseWorkload, name: dianaServe, kind: measure.Diana, quick: true, refuses: true, command: dianaCommand(refusingRules)},
+			{workload: refuseWorkload, name: bare503, kind: measure.Floor, quick: true, refuses: true, command: measure.Own("503")},
+			{workload: refuseWorkload, name: dianaPlain, kind: measure.Diana, refuses: true, command: dianaCommand("response: {headers: false}\n" + refusingRules)},
+			{workload: refuseWorkload, name: bareCopy, kind: measure.Floor, refuses: true, command: copyOf(dianaCommand(refusingRules), rivals.PathAsked)},
+			{workload: refuseWorkload, name: nginxThree, kind: measure.Rival, refuses: true, command: rivals.Nginx(rivals.NginxRefuses)},
+		})
 	})
 }
-
-// wrkResult is the result of one run of wrk.
-type wrkResult struct {
-	requests, refused float64
-	broken            float64 // requests without an answer
-	took, p50, p99    time.Duration
-	cpu               float64 // seconds of processor time of the server
-}
-
-// addTo adds the figures of the run to a row.
-func (got *wrkResult) addTo(m *row) {
-	m.add(requestRate, got.requests/got.took.Seconds())
-	m.add(p50, got.p50.Seconds())
-	m.add(p99, got.p99.Seconds())
-	if got.cpu > 0 {
-		m.add(serverTime, got.cpu/got.requests)
-	}
-}
-
-// wrkScript prints the result in one line.
-const wrkScript = `
-function done(summary, latency)
-  local e = summary.errors
-  print("result", summary.requests, e.status, e.connect + e.read + e.write + e.timeout,
-    summary.duration, latency:percentile(50), latency:percentile(99))
-end
-`
-
-// wrk sends requests to a server for a second. It returns an error if the server does not answer
-// as intended, because then the figures are of something else.
-func wrk(ctx context.Context, y *yard, s *httpSystem) (wrkResult, error) {
-	got, err := y.wrk(ctx, s.server, gatewayPath, "X-Device-Id: 0a1b2c3d")
-	if err == nil {
-		err = got.as(s.workload == refuseWorkload)
-	}
-	return got, err
-}
-
-// wrk sends requests with some header fields to a server for a second, on 64 connections.
-func (y *yard) wrk(ctx context.Context, s *httpServer, path string, fields ...string) (got wrkResult, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	args := []string{"-t1", "-c64", "-d1s", "-s", y.script}
-	for _, field := range fields {
-		args = append(args, "-H", field)
-	}
-	before := processTime(s.PID)
-	out, err := exec.CommandContext(ctx, "wrk", append(args, "http://"+s.address+path)...).Output()
-	if err != nil {
-		return got, fmt.Errorf("wrk: %w: %s", err, out)
-	}
-	got.cpu = processTime(s.PID) - before
-	return got, got.read(string(out))
-}
-
-// as returns an error if the server has not answered all requests, or not as intended but for one in a
-// hundred.
-func (got *wrkResult) as(refused bool) error {
-	wrong := got.refused
-	if refused {
-		wrong = got.requests - got.refused
-	}
-	if got.requests == 0 || wrong > got.requests/100 || got.broken > 0 {
-		return fmt.Errorf("of %.0f requests %.0f had an error status and %.0f had no answer", got.requests, got.refused, got.broken)
-	}
-	return nil
-}
-
-// httpServer is a running server.
-type httpServer struct {
-	*testproc.Process
-	address string
-}
-
-var errEnded = errors.New("the process has ended")

@@ -4,9 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"time"
 
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+	"github.com/diana-limiter/diana/bench/rivals"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -14,77 +19,89 @@ import (
 // The group global measures decisions with Redis. Each caller asks again as soon as it has its
 // answer, and each key may have 100 requests a second. All systems use the same Redis on this
 // machine, one after another, and each finds it empty.
-//
-// The rivals wait for Redis with the same timeout as Diana and do not retry. Otherwise the
-// figures under load would count retries.
-
-const (
-	perSecond = 100        // for each key
-	allLimit  = 10_000_000 // a second, for all keys together
-	patience  = 5 * time.Second
-)
 
 var (
-	decisionRate = figure{name: "decisions/s", format: perSecondText, better: more}
-	p50          = figure{name: "p50", format: secondsText}
-	p99          = figure{name: "p99", format: secondsText}
-	redisTime    = figure{name: "Redis' CPU", format: secondsText} // for a decision
-	failures     = figure{name: "errors", format: plainText}
+	decisionRate = measure.Figure{Name: "decisions/s", Format: measure.PerSecondText, Better: measure.More}
+	p50          = measure.Figure{Name: "p50", Format: measure.SecondsText}
+	p99          = measure.Figure{Name: "p99", Format: measure.SecondsText}
+	redisTime    = measure.Figure{Name: "Redis' CPU", Format: measure.SecondsText} // for a decision
+	failures     = measure.Figure{Name: "errors", Format: measure.PlainText}
+	requestCalls = measure.Figure{Name: "calls/request", Format: measure.PlainText} // of scripts in Redis
+	refusals     = measure.Figure{Name: "refusals", Format: measure.PlainText, Better: measure.Neither}
+	refusalCalls = measure.Figure{Name: "calls", Format: measure.PlainText} // of scripts in Redis meanwhile, heartbeats included
 )
 
-// globalSystem is a system to measure.
-type globalSystem struct {
-	name  string
-	kind  kind
-	work  string       // see row
-	asker func() asker // for one caller
-	three bool         // supports three rules
-	close func()
-}
-
-// asker asks for decisions on behalf of one caller. It does not say whether they are refusals,
-// because only their cost matters here.
-type asker interface {
-	// plenty asks by one rule for all keys together, whose limit nobody reaches.
-	plenty(ctx context.Context) error
-
-	// one asks by one rule for a key.
-	one(ctx context.Context, key string) error
-
-	// three asks by three rules: for all keys together, for an account and for a device.
-	three(ctx context.Context, account, device string) error
-}
-
-// The names of systems that lines mention.
+// The workloads, without the number of callers.
 const (
-	dianaStore         = "Diana redisstore"
-	redisRateName      = "redis_rate"
-	redisRatePipelined = "redis_rate, AutoPipeline"
-	throttledRedis     = "throttled"
-	fixedWindows       = "ulule (fixed window)"
-	evalshaRueidis     = "EVALSHA each, rueidis"
+	hotWorkload     = "hot key, nearly all refused"
+	uniformWorkload = "1 M keys uniform"
+	plentyWorkload  = "hot key, all allowed"
+	threeWorkload   = "3 rules: all, account, device"
+
+	aloneWorkload   = "a lone request"
+	refusedWorkload = "a refused actor, 32 callers"
+
+	bareOne    = "EVALSHA, rueidis"
+	dianaOne   = dianaStore + ", 1 rule"
+	dianaThree = dianaStore + ", 3 rules"
 )
+
+func callersName(what string, callers int) string { return counted(what, callers, "caller") }
 
 func globalGroup() group {
-	return group{
-		name: "global", title: "With Redis", lines: append(globalLines(), valkeyLines()...), measure: measureGlobal,
-		figures: []figure{decisionRate, p50, p99, redisTime, requestCalls, refusals, refusalCalls, failures},
-	}
+	hot, plenty := callersName(hotWorkload, 256), callersName(plentyWorkload, 256)
+	many, three := callersName(uniformWorkload, 256), callersName(threeWorkload, 256)
+	return group{measure: measureGlobal, Chapter: page.Chapter{
+		Name: "global", Title: "With Redis",
+		Figures: []measure.Figure{decisionRate, p50, p99, redisTime, requestCalls, refusals, refusalCalls, failures},
+		Lines: []page.Line{
+			page.Compare("hot key, nearly all refused: decisions/s", hot, decisionRate, dianaStore, rivals.RedisRate).Must("G1", page.RatioAtLeast(20)),
+			page.Compare("the same: p99", hot, p99, dianaStore, rivals.RedisRate).Must("G1", page.RatioAtLeast(10)),
+			page.Compare("hot key, all allowed: decisions/s", plenty, decisionRate, dianaStore, page.BestRival),
+			page.Compare("1 M keys: decisions/s", many, decisionRate, dianaStore, rivals.RedisRate, rivals.RedisRatePipelined).Must("G2", page.RatioAtLeast(2.5)),
+			page.Compare("the same", many, decisionRate, dianaStore, rivals.EvalshaRueidis).Must("G2", page.RatioAtLeast(1.5)),
+			page.Compare("1 M keys: p99", many, p99, dianaStore, rivals.RedisRate, rivals.RedisRatePipelined).Must("G2", page.RatioAtLeast(1)),
+			page.Compare("the same", many, p99, dianaStore, rivals.EvalshaRueidis).Must("G2", page.RatioAtMost(1)),
+			page.Compare("3 rules: decisions/s", three, decisionRate, dianaStore, page.BestRival),
+			page.Compare("a lone request: p50", aloneWorkload, p50, dianaOne, bareOne).Must("G4", page.RatioAtMost(1.2)),
+			page.Compare("a lone request with 3 rules: p50", aloneWorkload, p50, dianaThree, dianaOne).Must("G3", page.RatioAtMost(1.3)),
+			page.Custom("the same: calls of Redis", measureRoundTrips).Must("G3", page.AtMost(requestCalls, 1)),
+			page.Custom("calls of Redis for 1,000 refusals of a refused actor", measureRefusals).Must("G6",
+				page.Bound{Text: "less than 1", Met: func(m page.Measured) bool { return m.Value < 1 }}),
+			page.Compare("1 M keys with Valkey: decisions/s", valkeyName(uniformWorkload, 256), decisionRate, onValkey, onRedis),
+			page.Compare("1 M keys with Valkey, 1 caller: p50", valkeyName(uniformWorkload, 1), p50, onValkey, onRedis),
+		},
+	}}
 }
 
-// globalOpener opens a system with a client of its own.
-type globalOpener func(context.Context, *redistest.Server) (*globalSystem, error)
+func measureRoundTrips(r *measure.Report) (m page.Measured, ok bool) {
+	s := r.Find(aloneWorkload, dianaThree).Series(requestCalls)
+	if s == nil {
+		return m, false
+	}
+	m.Value, m.Diana = s.Median, measure.PlainText(s.Median)
+	if m.Value < 1.05 { // a store also checks now and then whether Redis is up
+		m.Value = 1
+	}
+	return m, true
+}
 
-// openGlobal opens all systems.
-func openGlobal(ctx context.Context, s *redistest.Server) (systems []*globalSystem, err error) {
-	for _, open := range []globalOpener{
-		openRedisstore, openGlobalLimiter,
-		openRedisRate, openRedisRatePipelined, openThrottledRedis, openUluleRedis,
-		openRueidis, openGoRedis, openGoRedisPipelined,
-	} {
+func measureRefusals(r *measure.Report) (m page.Measured, ok bool) {
+	w := r.Find(refusedWorkload, dianaLimiter)
+	if w.Series(refusals) == nil {
+		return m, false
+	}
+	m.Value = 1000 * w.Series(refusalCalls).Median / w.Series(refusals).Median
+	m.Diana = measure.FewText(m.Value)
+	return m, true
+}
+
+// openAll opens systems.
+func openAll(ctx context.Context, s *redistest.Server, openers ...rivals.OpenShared) (systems []*rivals.Shared, err error) {
+	for _, open := range openers {
 		system, err := open(ctx, s)
 		if err != nil {
-			closeGlobal(systems)
+			closeAll(systems)
 			return nil, err
 		}
 		systems = append(systems, system)
@@ -92,68 +109,46 @@ func openGlobal(ctx context.Context, s *redistest.Server) (systems []*globalSyst
 	return systems, nil
 }
 
-func closeGlobal(systems []*globalSystem) {
+func closeAll(systems []*rivals.Shared) {
 	for _, s := range systems {
-		s.close()
+		s.Close()
 	}
 }
 
-// globalLoad is a workload.
-type globalLoad struct {
+// sharedLoad is a workload.
+type sharedLoad struct {
 	name    string
 	callers int
-	rules   int  // 0 means the rule whose limit nobody reaches
+	rules   int  // see rivals.Ask
 	quick   bool // belongs to a quick run
-	actors  *population
+	actors  measure.Names
 
-	accounts *population // with three rules: a tenth as many as there are devices
+	accounts measure.Names // with three rules: a tenth as many as there are devices
 }
 
-// globalName makes the name of a workload.
-func globalName(what string, callers int) string {
-	if callers == 1 {
-		return what + ", 1 caller"
+func globalLoads(r *measure.Run) []sharedLoad {
+	many := measure.Uniform(r.Count(million, million))
+	return []sharedLoad{
+		{callersName(hotWorkload, 256), 256, 1, true, measure.HotKey(), ""},
+		{callersName(plentyWorkload, 256), 256, 0, false, measure.HotKey(), ""},
+		{callersName(uniformWorkload, 256), 256, 1, true, many, ""},
+		{callersName(uniformWorkload, 32), 32, 1, false, many, ""},
+		{callersName(threeWorkload, 256), 256, 3, true, many, measure.Uniform(r.Count(million/10, million/10))},
 	}
-	return fmt.Sprintf("%s, %d callers", what, callers)
 }
 
-// The workloads, without the number of callers.
-const (
-	hotWorkload     = "hot key, nearly all refused"
-	uniformWorkload = "1 M keys uniform"
-	zipfWorkload    = "1 M keys Zipf 0.99"
-	plentyWorkload  = "hot key, all allowed"
-	threeWorkload   = "3 rules: all, account, device"
-)
-
-func globalLoads(devices int) []globalLoad {
-	many := uniform(devices)
-	loads := []globalLoad{
-		{name: hotWorkload, callers: 256, rules: 1, quick: true, actors: hotKey()},
-		{name: plentyWorkload, callers: 256, actors: hotKey()},
-		{name: uniformWorkload, callers: 256, rules: 1, quick: true, actors: many},
-		{name: uniformWorkload, callers: 32, rules: 1, actors: many},
-		{name: zipfWorkload, callers: 256, rules: 1, actors: zipf(devices, 0.99)},
-		{name: threeWorkload, callers: 256, rules: 3, quick: true, actors: many, accounts: uniform(devices / 10)},
-	}
-	for i := range loads {
-		loads[i].name = globalName(loads[i].name, loads[i].callers)
-	}
-	return loads
-}
-
-func measureGlobal(ctx context.Context, r *run) error {
-	server, stop, err := startRedis(r)
+func measureGlobal(ctx context.Context, r *measure.Run) error {
+	server, stop, err := measure.StartRedis(r)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	systems, err := openGlobal(ctx, server)
+	systems, err := openAll(ctx, server, append([]rivals.OpenShared{openRedisstore, openGlobalLimiter, rivals.OpenEmpty}, rivals.AllShared()...)...)
 	if err != nil {
 		return err
 	}
 	err = measureOpen(ctx, r, server, systems)
-	closeGlobal(systems) // because they would keep checking whether Redis is up
+	closeAll(systems) // because they would keep checking whether Redis is up
 	if err == nil {
 		err = measureRefused(ctx, r, server)
 	}
@@ -161,68 +156,249 @@ func measureGlobal(ctx context.Context, r *run) error {
 }
 
 // measureOpen measures all systems while they are open.
-func measureOpen(ctx context.Context, r *run, server *redistest.Server, systems []*globalSystem) error {
-	for _, l := range globalLoads(r.count(million, million)) {
-		if r.quick && !l.quick {
-			continue
-		}
-		if err := l.measure(ctx, r, server, systems); err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
-		}
+func measureOpen(ctx context.Context, r *measure.Run, server *redistest.Server, systems []*rivals.Shared) error {
+	err := eachLoad(r, globalLoads(r), func(l *sharedLoad) error { return l.measure(ctx, r, server, systems) })
+	if err != nil {
+		return err
 	}
 	return measureAlone(ctx, r, server, systems)
 }
 
+// eachLoad calls with for one workload after the other, in a quick run only for some.
+func eachLoad(r *measure.Run, loads []sharedLoad, with func(*sharedLoad) error) error {
+	for _, l := range loads {
+		if r.Quick && !l.quick {
+			continue
+		}
+		r.Note("  %s", l.name)
+		if err := with(&l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // measure measures the workload with all systems.
-func (l *globalLoad) measure(ctx context.Context, r *run, server *redistest.Server, systems []*globalSystem) error {
-	r.note("  %s", l.name)
-	return r.interleave(ctx, len(systems), func(_, i int) error {
+func (l *sharedLoad) measure(ctx context.Context, r *measure.Run, server *redistest.Server, systems []*rivals.Shared) error {
+	return r.Interleave(ctx, len(systems), func(_, i int) error {
 		s := systems[i]
-		if l.rules == 3 && !s.three {
+		if s.Name == rivals.EmptyScript || l.rules == 3 && !s.Three {
 			return nil
 		}
 		if _, err := server.Do("FLUSHALL", "SYNC"); err != nil {
 			return err
 		}
-		ask := s.asker()
-		if err := testproc.Poll(patience, func() error { return ask.plenty(ctx) }); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err) // after an error a redisstore knows that Redis was emptied
+		ask := s.Asker()
+		if err := testproc.Poll(testproc.Patience, func() error { return ask(ctx, 0, "", "") }); err != nil {
+			return fmt.Errorf("%s: %s: %w", l.name, s.Name, err) // after an error a redisstore knows that Redis was emptied
 		}
 		// The warm-up opens connections, loads scripts and uses up the bursts. throttled fails
 		// while many callers ask for one new key.
-		for range r.count(10, 5) {
-			if l.drive(ctx, s, r.span(50*time.Millisecond, 25*time.Millisecond)).errors == 0 {
+		for range r.Count(10, 5) {
+			if l.drive(ctx, r, s, 50*time.Millisecond, 25*time.Millisecond).Errors == 0 {
 				break
 			}
 		}
-		before := processTime(server.PID())
-		got := l.drive(ctx, s, r.span(250*time.Millisecond, 80*time.Millisecond))
-		cpu := processTime(server.PID()) - before
-		if got.latencies.n == 0 && !r.tiny { // throttled needs longer than a test takes
-			return fmt.Errorf("%s decided nothing: %w", s.name, got.err)
+		before := measure.ProcessTime(server.PID())
+		got := l.drive(ctx, r, s, 250*time.Millisecond, 80*time.Millisecond)
+		cpu := measure.ProcessTime(server.PID()) - before
+		if got.Latencies.N == 0 && !r.Tiny { // throttled needs longer than a test takes
+			return fmt.Errorf("%s: %s decided nothing: %w", l.name, s.Name, got.Err)
 		}
-		m := r.working(l.name, s.name, s.work, s.kind)
-		m.add(decisionRate, got.rate())
-		m.add(p50, got.latencies.quantile(0.50).Seconds())
-		m.add(p99, got.latencies.quantile(0.99).Seconds())
-		m.add(failures, float64(got.errors))
-		if cpu > 0 && got.latencies.n > 0 {
-			m.add(redisTime, cpu/float64(got.latencies.n))
+		m := r.Working(l.name, s.Name, s.Work, s.Kind)
+		m.Add(decisionRate, got.Rate())
+		m.AddLatencies(p50, p99, &got.Latencies)
+		m.Add(failures, float64(got.Errors))
+		if cpu > 0 && got.Latencies.N > 0 {
+			m.Add(redisTime, cpu/float64(got.Latencies.N))
 		}
 		return nil
 	})
 }
 
-func (l *globalLoad) drive(ctx context.Context, s *globalSystem, d time.Duration) *load {
-	return drive(l.callers, d, func(i int) func() error {
-		ask, actors := s.asker(), l.actors.stream(i)
+func (l *sharedLoad) drive(ctx context.Context, r *measure.Run, s *rivals.Shared, full, quick time.Duration) *measure.Load {
+	return r.Drive(l.callers, full, quick, func(i int) func() error {
+		ask, device, account := s.Asker(), l.actors.Stream(i), func() string { return "" }
 		switch l.rules {
 		case 0:
-			return func() error { return ask.plenty(ctx) }
+			device = account
 		case 1:
-			return func() error { return ask.one(ctx, actors.next()) }
+			account, device = device, account
+		case 3:
+			account = l.accounts.Stream(i)
 		}
-		accounts := l.accounts.stream(i)
-		return func() error { return ask.three(ctx, accounts.next(), actors.next()) }
+		return func() error { return ask(ctx, l.rules, account(), device()) }
+	})
+}
+
+// aloneSystems lists the names of rows by the system, for one rule and for three.
+var aloneSystems = map[string][2]string{
+	dianaStore:            {dianaOne, dianaThree},
+	dianaLimiter:          {dianaLimiter + ", 1 rule", dianaLimiter + ", 3 rules"},
+	rivals.RedisRate:      {"redis_rate, 1 rule", "redis_rate, 3 rules"},
+	rivals.Throttled:      {rivals.Throttled + ", 1 rule"},
+	rivals.FixedWindows:   {rivals.FixedWindows + ", 1 rule"},
+	rivals.EvalshaRueidis: {bareOne, "3 EVALSHA in one go, rueidis"},
+	rivals.EmptyScript:    {rivals.EmptyScript},
+}
+
+// measureAlone measures requests without concurrent ones. The systems take turns request by request, because
+// these times differ by microseconds and a bad moment of the machine should affect all systems.
+func measureAlone(ctx context.Context, r *measure.Run, server *redistest.Server, systems []*rivals.Shared) error {
+	r.Note("  %s", aloneWorkload)
+	next := measure.Uniform(r.Count(million, million)).Stream(0)
+	var rows []*measure.Row
+	var asks []func(account, device string) error
+	for _, s := range systems {
+		for i, name := range aloneSystems[s.Name] {
+			if name == "" {
+				continue
+			}
+			rules, ask := 1+2*i, s.Asker()
+			rows = append(rows, r.Working(aloneWorkload, name, fmt.Sprintf("rules: %d", rules), s.Kind))
+			asks = append(asks, func(account, device string) error { return ask(ctx, rules, account, device) })
+			if err := testproc.Poll(testproc.Patience, func() error { return ask(ctx, rules, next(), next()) }); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	for range r.Rounds {
+		latencies := make([]measure.Histogram, len(asks))
+		for n := range r.Count(1500, 300) {
+			account, device := next(), next()
+			for k := range asks {
+				i := (n + k) % len(asks) // so that no system always follows the same one
+				took := measure.Stopwatch()
+				if err := asks[i](account, device); err != nil {
+					return fmt.Errorf("%s: %w", rows[i].System, err)
+				}
+				latencies[i].Add(took())
+			}
+		}
+		for i, m := range rows {
+			m.AddLatencies(p50, p99, &latencies[i])
+		}
+	}
+	for i, ask := range asks {
+		requests := r.Count(500, 500)
+		calls, err := measure.ScriptCalls(server, func() (err error) {
+			for n := 0; n < requests && err == nil; n++ {
+				err = ask(next(), next())
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		rows[i].Add(requestCalls, calls/float64(requests))
+	}
+	return nil
+}
+
+// measureRefused measures an actor that has used up its limit for an hour at one gateway, and now asks another
+// gateway again and again. The answer can only be a refusal for minutes, so after the first refusal the gateway
+// need not ask Redis.
+func measureRefused(ctx context.Context, r *measure.Run, server *redistest.Server) error {
+	r.Note("  %s", refusedWorkload)
+	if _, err := server.Do("FLUSHALL", "SYNC"); err != nil {
+		return err
+	}
+	var gateways [2]func() (allowed bool, err error)
+	for i := range gateways {
+		ask, stop, err := openHourly(ctx, server)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		gateways[i] = ask
+		if err := testproc.Poll(testproc.Patience, func() error { _, err := ask(); return err }); err != nil {
+			return err
+		}
+	}
+	for { // uses up the limit
+		if allowed, err := gateways[0](); err != nil {
+			return err
+		} else if !allowed {
+			break
+		}
+	}
+	return r.Interleave(ctx, 1, func(int, int) error {
+		var got *measure.Load
+		calls, err := measure.ScriptCalls(server, func() error {
+			got = r.Drive(32, 500*time.Millisecond, 200*time.Millisecond, func(int) func() error {
+				return func() error {
+					allowed, err := gateways[1]()
+					if err == nil && allowed {
+						err = errors.New("allowed over the limit")
+					}
+					return err
+				}
+			})
+			return got.Err
+		})
+		if err != nil {
+			return err
+		}
+		m := r.Row(refusedWorkload, dianaLimiter, measure.Diana)
+		m.Add(decisionRate, got.Rate())
+		m.Add(refusals, float64(got.Latencies.N))
+		m.Add(refusalCalls, calls)
+		return nil
+	})
+}
+
+// The group valkey measures Diana with Valkey beside Redis. The servers take turns, and Diana's part is
+// the same for both. Its lines belong to the table of the group global.
+
+const (
+	valkeyProgram = "valkey-server"
+
+	onRedis  = dianaStore + " on Redis"
+	onValkey = dianaStore + " on Valkey"
+)
+
+// valkeyName makes the name of a workload, because names are unique among all groups.
+func valkeyName(workload string, callers int) string {
+	return callersName(workload, callers) + ", Valkey beside Redis"
+}
+
+func valkeyGroup() group {
+	return group{measure: measureValkey, Chapter: page.Chapter{
+		Name: "valkey", Figures: []measure.Figure{decisionRate, p50, p99, redisTime, failures},
+	}}
+}
+
+func measureValkey(ctx context.Context, r *measure.Run) error {
+	if _, err := exec.LookPath(valkeyProgram); err != nil {
+		r.Note("  %s is missing", valkeyProgram)
+		return nil
+	}
+	var servers []*redistest.Server
+	var systems []*rivals.Shared
+	defer func() { closeAll(systems) }()
+	for i, name := range []string{onValkey, onRedis} {
+		server, stop, err := measure.StartServer([]string{valkeyProgram, ""}[i])
+		if err != nil {
+			return err
+		}
+		defer stop()
+		system, err := openRedisstore(ctx, server)
+		if err != nil {
+			return err
+		}
+		system.Name = name
+		servers, systems = append(servers, server), append(systems, system)
+	}
+	err := measure.Caught(func() { r.Origin.Machine.Valkey = servers[0].Info("server")["valkey_version"] })
+	if err != nil {
+		return err
+	}
+	once, many := r.AtMost(1), measure.Uniform(r.Count(million, million))
+	return eachLoad(r, []sharedLoad{
+		{valkeyName(hotWorkload, 256), 256, 1, true, measure.HotKey(), ""},
+		{valkeyName(uniformWorkload, 256), 256, 1, true, many, ""},
+		{valkeyName(uniformWorkload, 1), 1, 1, r.Tiny, many, ""},
+	}, func(l *sharedLoad) error {
+		return r.Interleave(ctx, len(systems), func(_, i int) error { return l.measure(ctx, once, servers[i], systems[i:i+1]) })
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -32,20 +33,30 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+	"github.com/diana-limiter/diana/bench/rivals"
 )
 
-// group is a set of measurements, and a table of the page.
+// group is a set of measurements, and a table of the page. -run takes its name.
 type group struct {
-	name    string   // as -run takes it
-	title   string   // of its table; "" if its rows belong to the table of another group
-	figures []figure // in the order in which they are printed
-	lines   []line   // of its table
-	measure func(context.Context, *run) error
-	needs   func(*run) error // returns an error if a program is missing; may be nil
+	page.Chapter
+	measure func(context.Context, *measure.Run) error
+}
 
-	// table makes the table of a group whose figures are not lines. The lines then follow as a list. It
-	// may be nil.
-	table func(*report) string
+// thePage is the page of all groups.
+func thePage() *page.Page {
+	p := &page.Page{Unlike: func(ours, theirs *measure.Row) bool {
+		// A Limiter finds the rules of a URL and makes a key, which the rivals are handed. nginx's refusals have no
+		// fields.
+		return strings.HasPrefix(ours.System, dianaLimiter) ||
+			ours.Workload == refuseWorkload && ours.System == dianaServe && theirs.System == nginxThree
+	}}
+	for _, g := range allGroups() {
+		p.Groups = append(p.Groups, g.Chapter)
+	}
+	return p
 }
 
 func allGroups() []group {
@@ -63,7 +74,6 @@ func allGroups() []group {
 		growthGroup(),
 		reloadGroup(),
 		decisionsGroup(),
-		answersGroup(),
 	}
 }
 
@@ -88,17 +98,53 @@ func main() {
 func command(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		switch args[0] {
-		case gatewayCommand:
-			return runGateway(ctx, args[1:], os.Stdin, os.Stdout)
-		case exactCommand:
-			return runExact(ctx, args[1:])
-		case serverCommand:
-			return runServer(ctx, args[1:])
-		case pageCommand:
-			return runPage(args[1:], os.Stdout)
+		case measure.ServeCommand:
+			return serve(ctx, args[1:])
+		case "page": // and the picture, beside a report
+			if len(args) > 2 {
+				return usageError{errors.New("page: expected one file")}
+			}
+			return thePage().Write(append(args, page.PublishedReport)[1], os.Stdout)
 		}
 	}
 	return bench(ctx, args, os.Stdout, os.Stderr)
+}
+
+// The servers that only this package can make. The others are those of rivals.Handler, and libraries by their names.
+const (
+	handlerKind = "handler" // Diana's Handler before bytes; the argument is a configuration file
+	crowdKind   = "crowd"   // many callers of one limit; the argument is the URL of Redis
+)
+
+// serve is a server that a group starts: ADDRESS KIND ARGUMENT.
+func serve(ctx context.Context, args []string) (err error) {
+	if len(args) != 3 {
+		return usageError{fmt.Errorf("%s: expected an address, a kind of server, and its argument", measure.ServeCommand)}
+	}
+	address, kind, argument := args[0], args[1], args[2]
+	var h http.Handler
+	switch kind {
+	case handlerKind:
+		var text []byte
+		if text, err = os.ReadFile(argument); err == nil {
+			h, _, err = openHandler(ctx, string(text), http.HandlerFunc(rivals.SendBytes))
+		}
+	case crowdKind:
+		h, err = crowdHandler(ctx, argument)
+	default:
+		var library *exactLibrary
+		if h, err = rivals.Handler(ctx, kind, argument); h != nil || err != nil {
+			break
+		}
+		if library, err = openLibrary(ctx, kind, argument); library == nil {
+			return errors.Join(err, usageError{fmt.Errorf("%s: unknown %q", measure.ServeCommand, kind)})
+		}
+		h = library.handler()
+	}
+	if err != nil {
+		return err
+	}
+	return rivals.Serve(ctx, address, h, slices.Contains([]string{"proxy", "200", "503", "copy", "grpc"}, kind))
 }
 
 // usageError is a mistake in the arguments.
@@ -106,15 +152,15 @@ type usageError struct{ error }
 
 // bench measures what the arguments ask for.
 func bench(ctx context.Context, args []string, out, notes io.Writer) error {
-	r, file, err := newRun(args, notes)
+	r, groups, file, err := newRun(args, notes)
 	if err != nil {
 		return err
 	}
-	return r.measure(ctx, out, file)
+	return measureAll(ctx, r, groups, out, file)
 }
 
-// newRun parses the arguments. It also returns the name of the file for the figures.
-func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
+// newRun parses the arguments. It also returns the groups to measure, and the file for the figures.
+func newRun(args []string, notes io.Writer) (r *measure.Run, groups []group, file string, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(notes)
 	names := f.String("run", "all", "groups to measure, separated by commas: "+strings.Join(groupNames(), ", "))
@@ -123,41 +169,41 @@ func newRun(args []string, notes io.Writer) (r *run, file string, err error) {
 	f.StringVar(&file, "json", "", "`file` for the figures (default docs/performance.json, or results/TIME.json with -quick or less than 5 rounds)")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		return nil, "", err
+		return nil, nil, "", err
 	case err != nil:
-		return nil, "", usageError{err}
+		return nil, nil, "", usageError{err}
 	case f.NArg() > 0:
-		return nil, "", usageError{fmt.Errorf("unexpected %q", f.Arg(0))}
+		return nil, nil, "", usageError{fmt.Errorf("unexpected %q", f.Arg(0))}
 	case *rounds < 0:
-		return nil, "", usageError{fmt.Errorf("-rounds is %d, expected 1 or more", *rounds)}
+		return nil, nil, "", usageError{fmt.Errorf("-rounds is %d, expected 1 or more", *rounds)}
 	}
-	r = &run{quick: *quick, rounds: *rounds, notes: notes}
-	if r.rounds == 0 {
-		r.rounds = fullRounds
-		if r.quick {
-			r.rounds = 1
+	r = &measure.Run{Quick: *quick, Rounds: *rounds, Notes: notes}
+	if r.Rounds == 0 {
+		r.Rounds = measure.FullRounds
+		if r.Quick {
+			r.Rounds = 1
 		}
 	}
-	if r.groups, err = chooseGroups(*names); err != nil {
-		return nil, "", usageError{err}
+	if groups, err = chooseGroups(*names); err != nil {
+		return nil, nil, "", usageError{err}
 	}
-	r.origin = &origin{
+	r.Origin = &measure.Origin{
 		At: time.Now(), Command: strings.Join(append([]string{"bench"}, args...), " "),
-		Revision: revision(), Machine: thisMachine(), Rounds: r.rounds, Quick: r.quick,
+		Revision: measure.Revision(), Machine: measure.ThisMachine(), Rounds: r.Rounds, Quick: r.Quick,
 	}
-	r.report = &report{Origins: []*origin{r.origin}}
-	if file == "" && r.publishable() {
-		file = publishedReport
+	r.Report = &measure.Report{Origins: []*measure.Origin{r.Origin}}
+	if file == "" && r.Publishable() {
+		file = page.PublishedReport
 	}
 	if file == "" {
-		file = filepath.Join("results", r.origin.At.UTC().Format("20060102-150405")+".json")
+		file = filepath.Join("results", r.Origin.At.UTC().Format("20060102-150405")+".json")
 	}
-	return r, file, nil
+	return r, groups, file, nil
 }
 
 func groupNames() (names []string) {
 	for _, g := range allGroups() {
-		names = append(names, g.name)
+		names = append(names, g.Name)
 	}
 	return names
 }
@@ -173,5 +219,56 @@ func chooseGroups(names string) ([]group, error) {
 			return nil, fmt.Errorf("-run: unknown group %q, expected %s", name, strings.Join(groupNames(), ", "))
 		}
 	}
-	return slices.DeleteFunc(groups, func(g group) bool { return !slices.Contains(wanted, g.name) }), nil
+	return slices.DeleteFunc(groups, func(g group) bool { return !slices.Contains(wanted, g.Name) }), nil
 }
+
+// measureAll measures all groups and prints the report. It saves the figures of a group as soon as it has
+// them, and continues after a group that fails. An interrupted or failed group keeps its older figures.
+func measureAll(ctx context.Context, r *measure.Run, groups []group, out io.Writer, file string) error {
+	older, err := measure.ReadReport(file)
+	if err != nil {
+		return err
+	}
+	before := measure.MachineTime()
+	var failed []error
+	for _, g := range groups {
+		r.Group = g.Name
+		r.Note("%s", g.Name)
+		rows, took := len(r.Report.Rows), measure.Stopwatch()
+		err := g.measure(ctx, r)
+		r.Note("  took %.0f s", took().Seconds())
+		if ctx.Err() != nil {
+			err = errInterrupted
+		}
+		if err != nil {
+			r.Report.Rows = r.Report.Rows[:rows]
+			failed = append(failed, fmt.Errorf("%s: %w", g.Name, err))
+			r.Note("  failed: %v", err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		r.Origin.Groups = append(r.Origin.Groups, measure.MeasuredGroup{Name: g.Name, Took: round(took())})
+		r.Origin.Took = round(time.Since(r.Origin.At))
+		r.Origin.Machine.Others = measure.MachineTime().OthersSince(before)
+		if err := older.With(r.Report, groupNames()).Save(file); err != nil {
+			return err
+		}
+		if file == page.PublishedReport {
+			if err := thePage().Write(file, io.Discard); err != nil {
+				return err
+			}
+		}
+	}
+	if len(r.Origin.Groups) > 0 {
+		r.Note("written to %s", file)
+		failed = append(failed, thePage().Print(r.Report, out))
+	}
+	return errors.Join(failed...)
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// round returns whole seconds.
+func round(d time.Duration) float64 { return d.Round(time.Second).Seconds() }

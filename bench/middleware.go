@@ -4,23 +4,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"runtime"
-	"time"
+	"net/http"
+	"strings"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+	"github.com/diana-limiter/diana/bench/rivals"
 )
 
 // The group middleware measures what an allowed request costs beyond the bare handler of the same
 // framework, on one thread and without a network.
 
 var (
-	nsOver     = figure{name: "ns over bare", format: nsText}
-	allocsOver = figure{name: "allocs over", format: fewText}
-	bytesOver  = figure{name: "bytes over", format: plainText}
-
-	// Of the complete request.
-	requestTime   = figure{name: "request", format: nsText, better: neither}
-	requestAllocs = figure{name: "request's allocs", format: plainText, better: neither}
-	requestBytes  = figure{name: "request's bytes", format: plainText, better: neither}
+	nsOver      = measure.Figure{Name: "ns over bare", Format: measure.NsText}
+	allocsOver  = measure.Figure{Name: "allocs over", Format: measure.FewText}
+	bytesOver   = measure.Figure{Name: "bytes over", Format: measure.PlainText}
+	requestTime = measure.Figure{Name: "request", Format: measure.NsText, Better: measure.Neither} // complete
 )
 
 // The names that lines mention.
@@ -32,8 +33,13 @@ const (
 	fieldsHandler = "bare handler that sets two fields"
 )
 
-// inFramework makes the name of the workload of a framework.
-func inFramework(framework string) string { return middlewareWorkload + " in " + framework }
+// inFramework makes the name of the workload of a framework. "" is net/http.
+func inFramework(name string) string {
+	if name == "" {
+		return middlewareWorkload
+	}
+	return middlewareWorkload + " in " + name
+}
 
 // dianaHandler makes the name of a handler with three rules and that many URLs.
 func dianaHandler(urls int, fields bool) string {
@@ -41,7 +47,7 @@ func dianaHandler(urls int, fields bool) string {
 }
 
 // dianaWith makes the name of Diana with one rule in a framework.
-func dianaWith(s scope, fields bool) string { return inFull("Diana, "+string(s), fields) }
+func dianaWith(s rivals.Scope, fields bool) string { return inFull("Diana, "+string(s), fields) }
 
 func inFull(name string, fields bool) string {
 	if fields {
@@ -50,61 +56,48 @@ func inFull(name string, fields bool) string {
 	return name
 }
 
-// scope says which requests share the limit of a middleware. It is part of the name.
-type scope string
-
-const (
-	unlimited  scope = ""
-	perAddress scope = "1 rule by IP"
-	forAll     scope = "1 rule for all"
-	threeRules scope = "3 rules"
-)
-
 // middleware is a limiter in front of a handler, or a handler without one.
 type middleware struct {
 	workload string
 	name     string
-	kind     kind
-	scope    scope
+	kind     measure.Kind
+	scope    rivals.Scope
 	fields   bool // the responses have fields of the limiter
-	open     opener
-}
 
-// opener opens a middleware that allows so many requests a minute, and returns a client of it.
-type opener func(ctx context.Context, limit int) (c client, stop func(), err error)
+	// open opens it for so many requests a minute.
+	open func(ctx context.Context, limit int) (c rivals.Client, stop func(), err error)
+}
 
 // plenty is a limit that the group does not reach.
 const plenty = 1_000_000_000
 
 func middlewareGroup() group {
-	plain, fields, one := dianaHandler(1000, false), dianaHandler(1000, true), middlewareWorkload
-	inFiber, inGRPC := inFramework("fiber"), inFramework("gRPC")
-	oneFields := dianaWith(perAddress, true)
-	return group{
-		name: "middleware", title: "As middleware", measure: measureMiddleware,
-		figures: []figure{nsOver, requestTime, allocsOver, bytesOver},
-		lines: []line{
-			compare("1 rule by IP, RateLimit fields, over the bare handler", one, nsOver, dianaOneRule, bestRival),
-			compare("the same in gin", inFramework("gin"), nsOver, oneFields, bestRival),
-			compare("the same in echo", inFramework("echo"), nsOver, oneFields, bestRival),
-			compare("the same in chi", inFramework("chi"), nsOver, oneFields, bestRival),
-			compare("the same in fiber", inFiber, nsOver, oneFields, bestRival),
-			compare("1 rule for all calls in gRPC, over the bare handler", inGRPC, nsOver, dianaWith(forAll, false), bestRival),
-			compare("1 rule by IP in gRPC, over the bare handler", inGRPC, nsOver, dianaWith(perAddress, false), grpcRival+", "+string(forAll)),
-			compare("3 rules, 1,000 URLs, over the bare handler", one, nsOver, plain).must("M1", atMost(nsOver, 560)),
-			compare("the same: allocations", one, allocsOver, plain).must("M1", atMost(allocsOver, 0)),
-			custom("3 rules, 1,000 URLs, fields, over a handler that sets two fields", measureFields).must("M1", atMost(nsOver, 600)),
-			compare("the same: allocations over the bare handler", one, allocsOver, fields).must("M1", atMost(allocsOver, 4)),
-			compare("10,000 URLs beside 10", one, nsOver, dianaHandler(10_000, false), dianaHandler(10, false)).must("M2", ratioAtMost(1.3)),
-			compare("the same with fields", one, nsOver, dianaHandler(10_000, true), dianaHandler(10, true)).must("M2", ratioAtMost(1.3)),
-		},
+	one, inGRPC, oneFields := middlewareWorkload, inFramework("gRPC"), dianaWith(rivals.PerAddress, true)
+	plain, fields := dianaHandler(1000, false), dianaHandler(1000, true)
+	lines := []page.Line{page.Compare("1 rule by IP, RateLimit fields, over the bare handler", one, nsOver, dianaOneRule, page.BestRival)}
+	for _, name := range []string{"gin", "echo", "chi", "fiber"} {
+		lines = append(lines, page.Compare("the same in "+name, inFramework(name), nsOver, oneFields, page.BestRival))
 	}
+	return group{measure: measureMiddleware, Chapter: page.Chapter{
+		Name: "middleware", Title: "As middleware",
+		Figures: []measure.Figure{nsOver, requestTime, allocsOver, bytesOver},
+		Lines: append(lines,
+			page.Compare("1 rule for all calls in gRPC, over the bare handler", inGRPC, nsOver, dianaWith(rivals.ForEvery, false), page.BestRival),
+			page.Compare("1 rule by IP in gRPC, over the bare handler", inGRPC, nsOver, dianaWith(rivals.PerAddress, false), rivals.GRPCRival+", "+string(rivals.ForEvery)),
+			page.Compare("3 rules, 1,000 URLs, over the bare handler", one, nsOver, plain).Must("M1", page.AtMost(nsOver, 560)),
+			page.Compare("the same: allocations", one, allocsOver, plain).Must("M1", page.AtMost(allocsOver, 0)),
+			page.Custom("3 rules, 1,000 URLs, fields, over a handler that sets two fields", measureFields).Must("M1", page.AtMost(nsOver, 600)),
+			page.Compare("the same: allocations over the bare handler", one, allocsOver, fields).Must("M1", page.AtMost(allocsOver, 4)),
+			page.Compare("10,000 URLs beside 10", one, nsOver, dianaHandler(10_000, false), dianaHandler(10, false)).Must("M2", page.RatioAtMost(1.3)),
+			page.Compare("the same with fields", one, nsOver, dianaHandler(10_000, true), dianaHandler(10, true)).Must("M2", page.RatioAtMost(1.3)),
+		),
+	}}
 }
 
 // measureFields compares the handler that sends RateLimit fields with one that sets two fields,
 // round by round.
-func measureFields(r *report) (m measured, ok bool) {
-	ours, theirs := r.find(middlewareWorkload, dianaHandler(1000, true)).series(nsOver), r.find(middlewareWorkload, fieldsHandler).series(nsOver)
+func measureFields(r *measure.Report) (m page.Measured, ok bool) {
+	ours, theirs := r.Find(middlewareWorkload, dianaHandler(1000, true)).Series(nsOver), r.Find(middlewareWorkload, fieldsHandler).Series(nsOver)
 	if ours == nil || theirs == nil {
 		return m, false
 	}
@@ -112,95 +105,199 @@ func measureFields(r *report) (m measured, ok bool) {
 	for i, ns := range ours.Rounds {
 		over = append(over, ns-theirs.Rounds[i])
 	}
-	m.value = median(over)
-	m.diana = nsText(m.value)
+	m.Value = measure.Median(over)
+	m.Diana = measure.NsText(m.Value)
 	return m, true
 }
 
-// allMiddleware returns all that the group measures, by workload.
-func allMiddleware() [][]middleware {
-	return [][]middleware{httpMiddleware(), ginMiddleware(), echoMiddleware(), chiMiddleware(), fiberMiddleware(), grpcMiddleware()}
+// dianaIn returns Diana in a framework, with the configuration that text makes of a limit.
+func dianaIn(f rivals.Framework, name string, s rivals.Scope, fields bool, text func(limit int) string) middleware {
+	return middleware{inFramework(f.Name), name, measure.Diana, s, fields, func(ctx context.Context, limit int) (rivals.Client, func(), error) {
+		l, err := openLimiter(ctx, fmt.Sprintf("response: {headers: %v}\n", fields)+text(limit))
+		if err != nil {
+			return nil, nil, err
+		}
+		return f.Diana(l), func() { closeLimiter(l) }, nil
+	}}
 }
 
-func measureMiddleware(ctx context.Context, r *run) error {
-	workloads := allMiddleware()
-	sends := make([][]func(), len(workloads))
-	for i, all := range workloads {
-		r.note("  %s", all[0].workload)
-		for _, m := range all {
+// oneRule returns Diana with one rule in a framework.
+func oneRule(f rivals.Framework, s rivals.Scope, fields bool) middleware {
+	actor := map[rivals.Scope]string{rivals.PerAddress: "actor: ip, "}[s]
+	return dianaIn(f, dianaWith(s, fields), s, fields, func(limit int) string {
+		return fmt.Sprintf("limits: [{url: /, rules: [{%sunit: minute, rpu: %d}]}]\n", actor, limit)
+	})
+}
+
+// without returns what a framework measures without Diana: a floor or a rival.
+func without(f rivals.Framework, name string, k measure.Kind, s rivals.Scope, fields bool, open func(limit int) (rivals.Client, error)) middleware {
+	return middleware{inFramework(f.Name), name, k, s, fields, func(_ context.Context, limit int) (rivals.Client, func(), error) {
+		c, err := open(limit)
+		return c, func() {}, err
+	}}
+}
+
+// floorIn returns a handler without a limiter.
+func floorIn(f rivals.Framework, name string, fields bool, c rivals.Client) middleware {
+	return without(f, name, measure.Floor, rivals.Unlimited, fields, func(int) (rivals.Client, error) { return c, nil })
+}
+
+// rulesOf returns a configuration with that many URLs. One URL has three rules.
+func rulesOf(urls, limit int) string {
+	var text strings.Builder
+	text.WriteString("limits:\n")
+	for i := range urls {
+		more := ""
+		if i == rivals.URLAsked {
+			more = fmt.Sprintf(", {actor: ip, rpu: %d}, {actor: device, rpu: %d}", limit, limit)
+		}
+		fmt.Fprintf(&text, "- {url: /api/v%d/orders, rules: [{rpu: %d}%s]}\n", i, limit, more)
+	}
+	return text.String()
+}
+
+// middlewareOf returns all that the group measures in a framework, the bare handler last. gRPC's rival has one bucket
+// for all calls, so one row of Diana has one rule for all.
+func middlewareOf(r *measure.Run, f rivals.Framework) (all []middleware) {
+	switch f.Name {
+	case "":
+		for _, urls := range []int{1000, 10, 10_000} {
+			entries := max(rivals.URLAsked+1, r.Count(urls, urls))
+			for _, fields := range []bool{false, true} {
+				all = append(all, dianaIn(f, dianaHandler(urls, fields), rivals.ThreeRules, fields, func(limit int) string { return rulesOf(entries, limit) }))
+			}
+		}
+		one := oneRule(f, rivals.PerAddress, true)
+		one.name = dianaOneRule
+		// Any handler pays this for two fields, because the recorder allocates room for them and copies
+		// them when the response begins.
+		setsFields := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header()["Ratelimit-Policy"] = []string{"policy"}
+			w.Header()["Ratelimit"] = []string{"left"}
+			rivals.NoContent(w, r)
+		})
+		all = append(all, one, floorIn(f, fieldsHandler, true, rivals.ToHTTP(setsFields)))
+	case "gRPC":
+		all = append(all, oneRule(f, rivals.ForEvery, false), oneRule(f, rivals.PerAddress, false), oneRule(f, rivals.PerAddress, true))
+	default:
+		all = append(all, oneRule(f, rivals.PerAddress, true))
+	}
+	for _, m := range f.Rivals {
+		all = append(all, without(f, m.Name+", "+string(m.Scope), measure.Rival, m.Scope, f.Name != "gRPC", m.Open))
+	}
+	return append(all, floorIn(f, bareHandler, false, f.Bare))
+}
+
+func measureMiddleware(ctx context.Context, r *measure.Run) error {
+	frameworks := rivals.Frameworks()
+	all, workers := make([][]middleware, len(frameworks)), make([][]measure.Worker, len(frameworks))
+	for i, f := range frameworks {
+		r.Note("  %s", inFramework(f.Name))
+		all[i] = middlewareOf(r, f)
+		for _, m := range all[i] {
 			send, stop, err := m.opened(ctx)
 			if err != nil {
 				return fmt.Errorf("%s: %s: %w", m.workload, m.name, err)
 			}
 			defer stop()
-			sends[i] = append(sends[i], send)
+			workers[i] = append(workers[i], again(send))
 		}
 	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	err := r.interleave(ctx, len(workloads), func(_, i int) error {
-		costs(sends[i], r.count(5_000, 2_000)) // includes what the handlers allocate once
-		for k, c := range costs(sends[i], r.count(100_000, 20_000)) {
-			of := &workloads[i][k]
-			m := r.working(of.workload, of.name, inFull(string(of.scope), of.fields), of.kind)
-			m.add(requestTime, c.ns)
-			m.add(requestAllocs, c.allocated)
-			m.add(requestBytes, c.bytes)
+	return r.Interleave(ctx, len(frameworks), func(_, i int) error {
+		costs, err := r.Slices(1, workers[i]...)
+		for k, c := range costs {
+			m := all[i][k]
+			row, bare := r.Working(m.workload, m.name, inFull(string(m.scope), m.fields), m.kind), costs[len(costs)-1]
+			row.Add(requestTime, c.Ns)
+			if m.name != bareHandler {
+				row.Add(nsOver, c.Ns-bare.Ns)
+				row.Add(allocsOver, c.Allocs-bare.Allocs)
+				row.Add(bytesOver, c.Bytes-bare.Bytes)
+			}
 		}
-		return nil
+		return err
 	})
+}
+
+// again is the work of one thing.
+func again(send func()) measure.Worker {
+	return func(int) func(int) {
+		return func(n int) {
+			for range n {
+				send()
+			}
+		}
+	}
+}
+
+// Addresses of clients.
+const oneAddress, otherAddress = "192.0.2.1", "192.0.2.2"
+
+// opened returns what sends an allowed request to the middleware, after check.
+func (m *middleware) opened(ctx context.Context) (send, stop func(), err error) {
+	if err := m.check(ctx); err != nil {
+		return nil, nil, err
+	}
+	c, stop, err := m.open(ctx, plenty)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := c(oneAddress)
+	if d, _ := decisionOf(r); d != "allowed" {
+		stop()
+		return nil, nil, errors.New(d)
+	}
+	return r.Send, stop, nil
+}
+
+// check returns an error unless the middleware refuses what is beyond a limit of 1, and nothing else. A
+// limiter that finds no rule is fast.
+func (m *middleware) check(ctx context.Context) error {
+	c, stop, err := m.open(ctx, 1)
 	if err != nil {
 		return err
 	}
-	for _, m := range r.report.Rows {
-		if bare := r.report.find(m.Workload, bareHandler); m.Group == r.group && m != bare {
-			addOver(m, bare)
-		}
+	defer stop()
+	first, fields := decisionOf(c(oneAddress))
+	second, _ := decisionOf(c(oneAddress))
+	third, _ := decisionOf(c(otherAddress))
+	want := map[rivals.Scope]string{
+		rivals.Unlimited:  "allowed, allowed, allowed",
+		rivals.PerAddress: "allowed, refused, allowed",
+		rivals.ForEvery:   "allowed, refused, refused",
+		rivals.ThreeRules: "allowed, refused, refused",
+	}[m.scope]
+	if got := first + ", " + second + ", " + third; got != want {
+		return fmt.Errorf("two requests of one address and one of another: %s; expected %s", got, want)
+	}
+	if got := hasLimitField(fields); got != m.fields {
+		return fmt.Errorf("a response has fields of a limiter: %v, expected %v", got, m.fields)
+	}
+	if members := strings.Split(strings.Join(fields["Ratelimit"], ","), ","); m.scope == rivals.ThreeRules && m.fields && len(members) != 3 {
+		return fmt.Errorf("the rules of the request are %q, expected 3", members)
 	}
 	return nil
 }
 
-// addOver adds the figures beyond those of the bare handler, round by round.
-func addOver(m, bare *row) {
-	for _, f := range []struct{ total, over figure }{{requestTime, nsOver}, {requestAllocs, allocsOver}, {requestBytes, bytesOver}} {
-		for round, v := range m.series(f.total).Rounds {
-			m.add(f.over, v-bare.series(f.total).Rounds[round])
-		}
+// decisionOf sends a request. It returns the decision that the response is about, and the fields.
+func decisionOf(r *rivals.Request) (decision string, fields map[string][]string) {
+	r.Send()
+	switch status, fields := r.Answer(); status {
+	case http.StatusNoContent:
+		return "allowed", fields
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return "refused", fields
+	default:
+		return fmt.Sprintf("status %d", status), fields
 	}
 }
 
-// expense is what a request costs.
-type expense struct {
-	ns        float64
-	allocated float64 // pieces of memory
-	bytes     float64
-}
-
-// costs returns what each of several requests costs. They take turns in short slices, and a figure is the
-// median of its slices. A mean would have other activity of the machine, and the garbage of the other
-// requests: when it is collected, pools are emptied.
-func costs(sends []func(), requests int) []expense {
-	const parts = 400 // so short that the scheduler interrupts few of them
-	each := max(1, requests/parts)
-	all := make([][3][]float64, len(sends))
-	for part := range parts {
-		for k := range sends {
-			i := (part + k) % len(sends)
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			begin := time.Now() // a stopwatch would allocate
-			for range each {
-				sends[i]()
-			}
-			took := time.Since(begin)
-			runtime.ReadMemStats(&after)
-			for of, n := range []uint64{uint64(took.Nanoseconds()), after.Mallocs - before.Mallocs, after.TotalAlloc - before.TotalAlloc} {
-				all[i][of] = append(all[i][of], float64(n)/float64(each))
-			}
+// hasLimitField reports whether there is a field such as RateLimit or X-Rate-Limit-Remaining.
+func hasLimitField(fields map[string][]string) bool {
+	for name := range fields {
+		if strings.Contains(strings.ReplaceAll(strings.ToLower(name), "-", ""), "ratelimit") {
+			return true
 		}
 	}
-	var medians []expense
-	for _, s := range all {
-		medians = append(medians, expense{median(s[0]), median(s[1]), median(s[2])})
-	}
-	return medians
+	return false
 }

@@ -6,29 +6,31 @@ import (
 	"context"
 	"testing"
 
-	dianalib "github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/bench/rivals"
 )
 
 // The group does not measure a middleware that decides otherwise than its name says.
 func TestCheckMiddleware(t *testing.T) {
-	put := func(l *dianalib.Limiter) client { return httpClient(l.Handler(noContent)) }
-	good := dianaIn(middlewareWorkload, perAddress, true, put)
-	changed := func(change func(m *middleware)) middleware {
-		m := good
-		change(&m)
-		return m
+	f := rivals.Frameworks()[0]
+	good := oneRule(f, rivals.PerAddress, true)
+	opensAs := func(m middleware) middleware {
+		wrong := good
+		wrong.open = m.open
+		return wrong
 	}
+	fields, three := good, opensAs(oneRule(f, rivals.ForEvery, true))
+	fields.fields, three.scope = false, rivals.ThreeRules
 	for _, tc := range []struct {
 		name string
 		m    middleware
 		ok   bool
 	}{
 		{"as it says", good, true},
-		{"refuses nothing", changed(func(m *middleware) { m.open = bareIn("", httpClient(noContent)).open }), false},
-		{"refuses other clients", changed(func(m *middleware) { m.open = dianaIn("", forAll, true, put).open }), false},
-		{"has no fields", changed(func(m *middleware) { m.open = dianaIn("", perAddress, false, put).open }), false},
-		{"has fields", changed(func(m *middleware) { m.fields = false }), false},
-		{"has one rule of three", changed(func(m *middleware) { m.scope, m.open = threeRules, dianaIn("", forAll, true, put).open }), false},
+		{"refuses nothing", opensAs(floorIn(f, "", false, f.Bare)), false},
+		{"refuses other clients", opensAs(oneRule(f, rivals.ForEvery, true)), false},
+		{"has no fields", opensAs(oneRule(f, rivals.PerAddress, false)), false},
+		{"has fields", fields, false},
+		{"has one rule of three", three, false},
 	} {
 		if err := tc.m.check(context.Background()); (err == nil) != tc.ok {
 			t.Errorf("%s: %v", tc.name, err)

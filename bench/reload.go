@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+	"github.com/diana-limiter/diana/bench/rivals"
 )
 
 // The group reload measures how the cost of a configuration grows with the number of its entries, in
@@ -22,8 +25,8 @@ import (
 //   - the latency of a steady load at rest, and while the gateway reloads without a pause
 
 var (
-	cpuTime    = figure{name: "processor time", format: secondsText}
-	peakMemory = figure{name: "peak memory", format: megabytesText}
+	cpuTime    = measure.Figure{Name: "processor time", Format: measure.SecondsText}
+	peakMemory = measure.Figure{Name: "peak memory", Format: func(bytes float64) string { return measure.PlainText(bytes/1e6) + " MB" }}
 )
 
 const (
@@ -36,86 +39,65 @@ const (
 )
 
 func reloadGroup() group {
-	return group{
-		name: "reload", title: "Applying a configuration", measure: measureReload,
-		figures: []figure{cpuTime, peakMemory, p50, p99},
-		lines:   reloadLines(),
-	}
-}
-
-// reloadLines are the lines of the table for configurations of 10,000 and 100,000 entries.
-func reloadLines() []line {
 	of := func(what string, n int) string { return sized(what, "entries", n) }
-	var lines []line
-	for _, row := range []struct {
-		n   int
-		cpu bound
-	}{
-		{10_000, atMost(cpuTime, 0.150)},
-		{100_000, atMost(cpuTime, 2)},
-	} {
-		text := sizeText(row.n) + " entries in force"
+	var lines []page.Line
+	for n, most := range []float64{0.150, 2} { // seconds
+		n = []int{10_000, 100_000}[n]
 		lines = append(lines,
-			compare(text+", at a start", reloading, cpuTime, of(atStart, row.n)).must("R1", row.cpu),
-			compare("the same, at a reload", reloading, cpuTime, of(atReload, row.n)).must("R1", row.cpu),
+			page.Compare(sizeText(n)+" entries in force, at a start", reloading, cpuTime, of(atStart, n)).Must("R1", page.AtMost(cpuTime, most)),
+			page.Compare("the same, at a reload", reloading, cpuTime, of(atReload, n)).Must("R1", page.AtMost(cpuTime, most)),
 		)
 	}
 	const most = 100_000
-	return append(lines,
-		compare("100 k entries: peak memory at a start", reloading, peakMemory, of(atStart, most)).must("R1", atMost(peakMemory, 200e6)),
-		compare("100 k entries: peak memory after reloads", reloading, peakMemory, of(atReload, most)),
-		compare("p99 of requests while it reloads 100 k entries", reloading, p99, of(whileReload, most), of(atRest, most)).
-			must("R1", ratioAtMost(1.1)),
-	)
+	return group{measure: measureReload, Chapter: page.Chapter{
+		Name: "reload", Title: "Applying a configuration",
+		Figures: []measure.Figure{cpuTime, peakMemory, p50, p99},
+		Lines: append(lines,
+			page.Compare("100 k entries: peak memory at a start", reloading, peakMemory, of(atStart, most)).Must("R1", page.AtMost(peakMemory, 200e6)),
+			page.Compare("100 k entries: peak memory after reloads", reloading, peakMemory, of(atReload, most)),
+			page.Compare("p99 of requests while it reloads 100 k entries", reloading, p99, of(whileReload, most), of(atRest, most)).
+				Must("R1", page.RatioAtMost(1.1)),
+		),
+	}}
 }
 
-func megabytesText(bytes float64) string { return plainText(bytes/1e6) + " MB" }
-
-func measureReload(ctx context.Context, r *run) error {
-	return inYard(ctx, r, func(ctx context.Context, r *run, y *yard) error {
-		r.note("  %s", reloading)
-		if err := y.prepare(ctx, "upstream"); err != nil {
-			return err
-		}
+func measureReload(ctx context.Context, r *measure.Run) error {
+	return measure.InYard(ctx, r, "upstream", func(y *measure.Yard) error {
+		r.Note("  %s", reloading)
 		sizes := []int{10_000, 100_000}
-		if r.quick {
+		if r.Quick {
 			sizes = sizes[:1]
 		}
-		r = r.atMost(3) // because each takes half a minute
-		return r.interleave(ctx, len(sizes), func(_, i int) error { return reloadsOf(ctx, r, y, sizes[i]) })
+		r = r.AtMost(3) // because each takes half a minute
+		return r.Interleave(ctx, len(sizes), func(_, i int) error { return reloadsOf(ctx, r, y, sizes[i]) })
 	})
 }
 
 // reloadsOf measures the configurations of n entries.
-func reloadsOf(ctx context.Context, r *run, y *yard, n int) error {
-	c := reloaded{entries: n}
-	server, err := y.start(func(y *yard, address string) (args []string, err error) {
-		c.address = address
-		if c.file, err = y.file("diana.yaml", c.text()); err != nil {
-			return nil, err
-		}
-		return dianaArguments(y, address, c.file), nil
+func reloadsOf(ctx context.Context, r *measure.Run, y *measure.Yard, n int) (err error) {
+	c := reloaded{entries: max(rivals.URLAsked+2, r.Count(n, n))}
+	c.Server, err = y.Start(func(y *measure.Yard, address string) (args []string, err error) {
+		c.file, err = y.File("diana.yaml", c.text())
+		return dianaArguments(y, address, c.file), err
 	})
 	if err != nil {
 		return err
 	}
-	c.pid = server.PID
-	defer server.Kill() //nolint:errcheck // it ends with this program
-	add := func(what string, f figure, v float64) { sizedRow(r, reloading, what, "entries", n, diana).add(f, v) }
-	add(atStart, cpuTime, processTime(c.pid))
-	add(atStart, peakMemory, peakOf(c.pid))
-	settle := r.span(3*time.Second, time.Second) // meanwhile the gateway reads the new file several times
+	defer c.Kill() //nolint:errcheck // it ends with this program
+	of := func(what string) *measure.Row { return sizedRow(r, reloading, what, "entries", n, measure.Diana) }
+	of(atStart).Add(cpuTime, c.Time())
+	of(atStart).Add(peakMemory, c.Peak())
+	settle := r.Span(3*time.Second, time.Second) // meanwhile the gateway reads the new file several times
 	time.Sleep(settle)
-
 	took, err := c.reload(ctx)
 	if err != nil {
 		return err
 	}
-	add(atReload, cpuTime, took)
+	of(atReload).Add(cpuTime, took)
 	time.Sleep(settle)
 
-	span := r.span(3*time.Second, time.Second)
-	rest := steady(c.address, time.After(span))
+	span := r.Span(3*time.Second, time.Second)
+	rest := steady(c.Address, time.After(span))
 	done := make(chan time.Time)
 	var reloadErr error
 	go func() {
@@ -124,30 +106,24 @@ func reloadsOf(ctx context.Context, r *run, y *yard, n int) error {
 			_, reloadErr = c.reload(ctx)
 		}
 	}()
-	busy := steady(c.address, done)
-	if err := errors.Join(rest.err, busy.err, reloadErr); err != nil {
-		return err
-	}
-	for what, l := range map[string]*load{atRest: rest, whileReload: busy} {
-		add(what, p50, l.latencies.quantile(0.5).Seconds())
-		add(what, p99, l.latencies.quantile(0.99).Seconds())
-	}
-	add(atReload, peakMemory, peakOf(c.pid))
-	return nil
+	busy := steady(c.Address, done)
+	of(atRest).AddLatencies(p50, p99, &rest.Latencies)
+	of(whileReload).AddLatencies(p50, p99, &busy.Latencies)
+	of(atReload).Add(peakMemory, c.Peak())
+	return errors.Join(rest.Err, busy.Err, reloadErr)
 }
 
 // reloaded is a gateway whose configuration changes.
 type reloaded struct {
+	*measure.Server
 	entries int
 	version int
-	pid     int
 	file    string
-	address string
 }
 
 // text returns the configuration. Its version is the status of one URL.
 func (c *reloaded) text() string {
-	return rulesOf(c.entries-1, true, plenty) + fmt.Sprintf("- {url: /version, rules: [{rpu: 0}], divert: {status: %d, body: x}}\n", c.status())
+	return rulesOf(c.entries-1, plenty) + fmt.Sprintf("- {url: /version, rules: [{rpu: 0}], divert: {status: %d, body: x}}\n", c.status())
 }
 
 func (c *reloaded) status() int { return 400 + c.version%50 }
@@ -163,71 +139,56 @@ func (c *reloaded) reload(ctx context.Context) (seconds float64, err error) {
 	if err := os.Rename(next, c.file); err != nil {
 		return 0, err
 	}
-	before := processTime(c.pid)
-	if err := syscall.Kill(c.pid, syscall.SIGHUP); err != nil {
+	before := c.Time()
+	if err := syscall.Kill(c.PID, syscall.SIGHUP); err != nil {
 		return 0, err
 	}
-	for began := stopwatch(); began() < patience; time.Sleep(2 * time.Millisecond) {
-		answer, err := http.Get("http://" + c.address + "/version")
+	for began := measure.Stopwatch(); began() < rivals.Patience; time.Sleep(2 * time.Millisecond) {
+		answer, err := http.Get("http://" + c.Address + "/version")
 		if err != nil {
 			return 0, err
 		}
 		_ = answer.Body.Close() // nothing is lost
 		if answer.StatusCode == c.status() {
-			return processTime(c.pid) - before, ctx.Err()
+			return c.Time() - before, ctx.Err()
 		}
 	}
 	return 0, fmt.Errorf("the configuration of %d entries is not in force", c.entries)
 }
 
 // steady sends 400 requests a second until the end. A late answer delays no other request.
-func steady(address string, end <-chan time.Time) *load {
+func steady(address string, end <-chan time.Time) *measure.Load {
 	const callers, every = 40, 100 * time.Millisecond
-	l := &load{callers: callers}
+	l := &measure.Load{}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}}
 	defer client.CloseIdleConnections()
 	var mu sync.Mutex
 	var done sync.WaitGroup
-	stop := make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
 	for i := range callers {
 		done.Go(func() {
 			time.Sleep(every * time.Duration(i) / callers)
 			tick := time.NewTicker(every)
 			defer tick.Stop()
-			for {
-				select {
-				case <-stop:
-					return
-				case <-tick.C:
-				}
-				took := stopwatch()
-				answer, err := client.Get("http://" + address + gatewayPath)
+			for ctx.Err() == nil {
+				took := measure.Stopwatch()
+				answer, err := client.Get("http://" + address + rivals.PathAsked)
 				if err == nil {
 					_ = answer.Body.Close() // its length is known
 				}
 				mu.Lock()
-				l.latencies.add(took())
-				if err != nil {
-					l.err = err
-				}
+				l.Latencies.Add(took())
+				l.Err = errors.Join(l.Err, err)
 				mu.Unlock()
+				select {
+				case <-ctx.Done():
+				case <-tick.C:
+				}
 			}
 		})
 	}
 	<-end
-	close(stop)
+	stop()
 	done.Wait()
 	return l
-}
-
-// peakOf returns the peak of the memory of a process, in bytes.
-func peakOf(pid int) float64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	var kilobytes float64
-	_, _ = fmt.Sscan(rest, &kilobytes) // another system says nothing
-	return kilobytes * 1024
 }

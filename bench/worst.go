@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+	"github.com/diana-limiter/diana/bench/rivals"
 	"github.com/diana-limiter/diana/internal/actors"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
@@ -33,34 +35,34 @@ const (
 )
 
 var (
-	nsRefusal = figure{name: "time of a refusal", format: inSeconds}
-	nsFind    = figure{name: "time to find the rules", format: inSeconds}
-	floors    = figure{name: "in clock + compare-and-swap", format: plainText, better: neither}
+	nsRefusal = measure.Figure{Name: "time of a refusal", Format: inSeconds}
+	nsFind    = measure.Figure{Name: "time to find the rules", Format: inSeconds}
+	floors    = measure.Figure{Name: "in clock + compare-and-swap", Format: measure.PlainText, Better: measure.Neither}
 )
 
-func inSeconds(ns float64) string { return secondsText(ns / 1e9) }
+func inSeconds(ns float64) string { return measure.SecondsText(ns / 1e9) }
 
 func worstGroup() group {
-	return group{
-		name: "worst", title: "Refusing the worst requests", measure: measureWorst,
-		figures: []figure{nsFind, nsRefusal, floors},
-		lines: []line{
-			worstOf("finding the rules of the worst path of 1 KiB", nsFind, pathOf(1<<10)).must("P1", atMost(nsFind, 20_000)),
-			worstOf("finding the rules of the worst path of 8 KiB", nsFind, pathOf(maxPath)).must("P1", atMost(nsFind, 100_000)),
-			worstOf("refusing the worst request of any kind", nsRefusal, "Diana, ").must("P1", atMost(nsRefusal, 100_000)),
+	return group{measure: measureWorst, Chapter: page.Chapter{
+		Name: "worst", Title: "Refusing the worst requests",
+		Figures: []measure.Figure{nsFind, nsRefusal, floors},
+		Lines: []page.Line{
+			worstOf("finding the rules of the worst path of 1 KiB", nsFind, pathOf(1<<10)).Must("P1", page.AtMost(nsFind, 20_000)),
+			worstOf("finding the rules of the worst path of 8 KiB", nsFind, pathOf(maxPath)).Must("P1", page.AtMost(nsFind, 100_000)),
+			worstOf("refusing the worst request of any kind", nsRefusal, "Diana, ").Must("P1", page.AtMost(nsRefusal, 100_000)),
 		},
-	}
+	}}
 }
 
 // worstOf makes a line for the largest figure of all rows whose names begin with prefix.
-func worstOf(what string, f figure, prefix string) line {
-	return custom(what, func(r *report) (m measured, ok bool) {
+func worstOf(what string, f measure.Figure, prefix string) page.Line {
+	return page.Custom(what, func(r *measure.Report) (m page.Measured, ok bool) {
 		for _, w := range r.Rows {
-			if s := w.series(f); s != nil && strings.HasPrefix(w.System, prefix) && s.Median > m.value {
-				m.value, ok = s.Median, true
+			if s := w.Series(f); s != nil && strings.HasPrefix(w.System, prefix) && s.Median > m.Value {
+				m.Value, ok = s.Median, true
 			}
 		}
-		m.diana = f.format(m.value)
+		m.Diana = f.Format(m.Value)
 		return m, ok
 	})
 }
@@ -127,30 +129,35 @@ func worstRequests() []worstRequest {
 	}...)
 }
 
-func measureWorst(ctx context.Context, r *run) error {
-	r.note("  %s", worstWorkload)
+func measureWorst(ctx context.Context, r *measure.Run) error {
+	r = r.AtMost(3) // because there are many requests
+	requests := worstRequests()
+	if err := refuseWorst(ctx, r, requests); err != nil {
+		return err
+	}
+	return findWorst(ctx, r, requests)
+}
+
+// refuseWorst measures refusals.
+func refuseWorst(ctx context.Context, r *measure.Run, requests []worstRequest) error {
+	r.Note("  %s", worstWorkload)
 	h, stop, err := openHandler(ctx, worstRules, http.NotFoundHandler())
 	if err != nil {
 		return err
 	}
 	defer stop()
-	requests := worstRequests()
+	var workers []measure.Worker
 	for _, d := range requests {
-		w := httptest.NewRecorder()
-		if h.ServeHTTP(w, d.request); w.Code != http.StatusServiceUnavailable {
-			return fmt.Errorf("%s: status %d, want 503: %s", d.name, w.Code, w.Body)
+		sent := rivals.Sending(h, d.request)
+		sent.Send()
+		if status, _ := sent.Answer(); status != http.StatusServiceUnavailable {
+			return fmt.Errorf("%s: status %d, want 503", d.name, status)
 		}
+		workers = append(workers, again(sent.Send))
 	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	err = r.interleave(ctx, len(requests), func(_, i int) error {
-		send := (&httpRequest{handler: h, request: requests[i].request}).send
-		r.row(worstWorkload, requests[i].name, diana).add(nsRefusal, costs([]func(){send}, r.count(4_000, 1_000))[0].ns)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return findWorst(ctx, r, requests)
+	return r.Paired(ctx, 1, func(i int, c measure.Expense) {
+		r.Row(worstWorkload, requests[i].name, measure.Diana).Add(nsRefusal, c.Ns)
+	}, workers...)
 }
 
 // findURLs are URLs that make Find slow: a {name} at every level, and many URLs below one node.
@@ -173,9 +180,9 @@ func findURLs() (entries []rule.Entry, err error) {
 	return entries, nil
 }
 
-// findWorst measures Find for the paths of the requests, with the floor before each.
-func findWorst(ctx context.Context, r *run, requests []worstRequest) error {
-	r.note("  %s", findWorkload)
+// findWorst measures Find for the paths of the requests, beside the floor.
+func findWorst(ctx context.Context, r *measure.Run, requests []worstRequest) error {
+	r.Note("  %s", findWorkload)
 	entries, err := findURLs()
 	if err != nil {
 		return err
@@ -184,30 +191,25 @@ func findWorst(ctx context.Context, r *run, requests []worstRequest) error {
 	if err != nil {
 		return err
 	}
-	clock, err := openClock(usual, 1)
-	if err != nil {
-		return err
-	}
+	workers := []measure.Worker{deciding(rivals.CompareAndSwap(endless), measure.HotKey())}
 	requests = slices.DeleteFunc(requests, func(w worstRequest) bool { return len(w.request.URL.Path) < 100 })
 	var m plan.Match
-	return r.interleave(ctx, len(requests), func(_, i int) error {
-		asked := &rule.Request{Method: http.MethodGet, Path: requests[i].request.URL.EscapedPath()}
+	for _, w := range requests {
+		asked := &rule.Request{Method: http.MethodGet, Path: w.request.URL.EscapedPath()}
 		if err := set.Find(&m, asked); err != nil {
-			return fmt.Errorf("%s: %w", requests[i].name, err)
+			return fmt.Errorf("%s: %w", w.name, err)
 		}
-		ground, _ := decisions(1, r.count(100_000, 10_000), clock, hotKey())
-		var times []float64
-		for range 20 {
-			n, took := max(r.count(100, 20), 5), stopwatch()
-			for range n {
-				_ = set.Find(&m, asked)
-			}
-			times = append(times, float64(took().Nanoseconds())/float64(n))
+		workers = append(workers, again(func() { _ = set.Find(&m, asked) }))
+	}
+	var floor float64
+	return r.Paired(ctx, 1, func(i int, c measure.Expense) {
+		if i == 0 {
+			floor = c.Ns
+			r.Row(findWorkload, worstFloor, measure.Floor).Add(nsFind, floor)
+			return
 		}
-		r.row(findWorkload, worstFloor, floor).add(nsFind, ground)
-		row := r.row(findWorkload, requests[i].name, diana)
-		row.add(nsFind, median(times))
-		row.add(floors, median(times)/ground)
-		return nil
-	})
+		m := r.Row(findWorkload, requests[i-1].name, measure.Diana)
+		m.Add(nsFind, c.Ns)
+		m.Add(floors, c.Ns/floor)
+	}, workers...)
 }

@@ -116,10 +116,10 @@ func checkPointer(text string) error {
 
 // readWeights reads what tokens cost. A kind of token without a weight costs 1.
 func readWeights(v value, c *rule.Cost) {
-	before := len(v.r.errs)
+	before := v.r.mistakes
 	m := v.mapping()
 	c.Input, c.Output, c.Cached = m.get("input").number(), m.get("output").number(), m.get("cached").number()
-	if c.Input == 0 && c.Output == 0 && c.Cached == 0 && len(v.r.errs) == before {
+	if c.Input == 0 && c.Output == 0 && c.Cached == 0 && v.r.mistakes == before {
 		v.fail("weights: expected one of input, output and cached above 0, found none")
 	}
 }

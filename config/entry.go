@@ -5,6 +5,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"unicode"
@@ -34,18 +35,16 @@ var actorKinds = []string{"all", "account", "device", "ip"}
 // readEntries reads a list of entries. An empty list is valid and limits nothing.
 func readEntries(v value) {
 	v.form = entriesForm
-	list := v.list()
-	if v.node.Kind == yaml.SequenceNode && len(list) == 0 && len(v.r.parts) == 0 && v.r.config.Remote == nil {
-		v.r.warn(v.node, "there are no entries, so nothing is limited")
+	r, n := v.r, min(v.len(), bounds.MaxEntries)
+	if v.node.Kind == yaml.SequenceNode && n == 0 && r.config.Remote == nil {
+		r.warn(v.node, "there are no entries, so nothing is limited")
 	}
-	v.r.expect(len(list))
-	for _, e := range list {
+	r.config.Limits = slices.Grow(r.config.Limits, n)
+	if len(r.urls) == 0 {
+		r.urls = make(map[string]written, n)
+	}
+	for e := range v.list() {
 		readEntry(e)
-	}
-	for _, p := range v.r.parts {
-		if len(v.r.errs) == 0 {
-			readPart(v.r, p)
-		}
 	}
 }
 
@@ -58,15 +57,23 @@ func readEntry(v value) {
 		m.fail("an entry lacks rules")
 	}
 	e := rule.Entry{URL: readPattern(m.get("url")), Bandwidth: readBandwidth(m.get("bandwidth")), Divert: readDivert(m.get("divert"))}
-	items := m.get("rules").list()
-	e.Rules = make([]rule.Rule, len(items))
-	for i, item := range items {
-		e.Rules[i] = readRule(item)
-		noteEnd(item, &e.Rules[i], [2]int{len(v.r.config.Limits), i})
+	items := m.get("rules")
+	tooMany := items.len() > bounds.MaxRules+1
+	if !tooMany {
+		e.Rules = make([]rule.Rule, 0, items.len())
 	}
-	if len(v.r.errs) == 0 && v.r.rules.beyond == nil { // otherwise a rule may be incomplete
-		warnOfAlike(items, e.Rules)
+	var places [][2]int
+	for item := range items.list() {
+		made := readRule(item)
+		if v.r.mistakes > 0 || tooMany || v.r.rules.beyond != nil { // nobody reads the rules
+			e.Rules = nil
+			continue
+		}
+		noteEnd(item, &made, [2]int{len(v.r.config.Limits), len(e.Rules)})
+		e.Rules = append(e.Rules, made)
+		places = append(places, [2]int{item.node.Line, item.node.Column})
 	}
+	v.r.warnOfAlike(places, e.Rules)
 	v.r.config.Limits = append(v.r.config.Limits, e)
 }
 
@@ -80,8 +87,8 @@ func noteEnd(item value, r *rule.Rule, at [2]int) {
 		return
 	}
 	n := item.node // where the default algorithm counts slots
-	for i := 0; i < len(item.node.Content); i += 2 {
-		if k := item.node.Content[i]; k.Value == key {
+	for k := range item.pairs() {
+		if k.Value == key {
 			n = k
 		}
 	}
@@ -92,21 +99,26 @@ func noteEnd(item value, r *rule.Rule, at [2]int) {
 }
 
 // warnOfAlike warns about unnamed rules that only their order distinguishes, once for each shape.
-// items are the rules as they are written.
-func warnOfAlike(items []value, rules []rule.Rule) {
+// places are the lines and columns of the rules.
+func (r *reader) warnOfAlike(places [][2]int, rules []rule.Rule) {
 	if len(rules) < 2 {
 		return
 	}
-	groups := map[string][]value{}
-	for i, r := range rules {
-		if r.Name != "" {
+	type group struct{ n, line int }
+	groups := map[string]group{}
+	for i := range rules {
+		if rules[i].Name != "" {
 			continue
 		}
 		shape := names.Shape(&rules[i])
-		groups[shape] = append(groups[shape], items[i])
-		if group := groups[shape]; len(group) == 2 {
-			items[i].r.warn(items[i].node, "this rule and the rule in line %d have no name and the same actor, unit and algo: "+
-				"a reload that adds, moves or removes one can mix up their counters, so give each a name", group[0].node.Line)
+		g := groups[shape]
+		if g.n++; g.n == 1 {
+			g.line = places[i][0]
+		}
+		groups[shape] = g
+		if g.n == 2 {
+			r.warnings.Add(r.place(places[i][0], places[i][1], "this rule and the rule in line %d have no name and the same actor, unit and algo: "+
+				"a reload that adds, moves or removes one can mix up their counters, so give each a name", g.line))
 		}
 	}
 }
@@ -177,7 +189,7 @@ func readRule(v value) rule.Rule {
 	if !v.r.rules.add(v.node, bounds.MaxRules) {
 		return rule.Rule{}
 	}
-	before := len(v.r.errs)
+	before := v.r.mistakes
 	m := v.mapping()
 	if m.fields == nil {
 		return rule.Rule{}
@@ -204,8 +216,6 @@ func readRule(v value) rule.Rule {
 		Charge:  readStatuses(m.get("charge")),
 		Wait:    m.get("wait").duration(),
 	}
-	except, overrides := readExceptions(m, made.Actor, algo)
-	class, classes := readClasses(m, algo)
 	scope, scoped := readScope(m.get("scope"))
 	made.Scope = scope
 	if m.get("on_error").given() && scoped {
@@ -213,31 +223,31 @@ func readRule(v value) rule.Rule {
 			m.failKey("on_error", "on_error has no meaning for scope %s; it is for scope %s", scope, strings.Join(elsewhere, ", "))
 		}
 	}
+	made.Algorithm = algo
 	if !ok {
+		readVariants(m, &made, false)
 		return made
 	}
-	made.Algorithm = algo
 	refuseOtherKeys(m, algo)
 	checkCalendar(m, &made)
 	if made.Cost.Answer != "" && !algo.Uses("charge") {
 		m.failKey("cost", "cost: algo %s cannot change a charge when the answer is known; it is for algorithms with charge, such as TB and W", algo.Name())
 	}
-	for _, o := range slices.Concat(overrides, classes) {
-		refuseOtherKeys(o.mapping, algo)
-	}
 	if !algo.Uses("unit") {
 		made.Limit.Unit = 0
 	}
-	if len(v.r.errs) > before {
+	if v.r.mistakes > before {
+		readVariants(m, &made, false)
 		return made
 	}
 	meter, err := algo.New(made.Limit)
 	if err != nil {
 		v.fail("algo %s cannot keep this rule: %s", algo.Name(), strings.TrimPrefix(err.Error(), "limit: "))
+	}
+	readVariants(m, &made, err == nil)
+	if v.r.mistakes > before {
 		return made
 	}
-	made.Except, made.Overrides = except, kept(overrides, &made)
-	made.Class, made.Classes = class, kept(classes, &made)
 	if n := made.Cost.N; n > 1 && made.Limit.N > 0 && !meter.Peek(limit.State{}, someTime, n).Allowed {
 		m.get("cost").fail("cost: a limit of %[2]d never allows a request of cost %[1]d, expected a lower cost or a larger limit",
 			n, cmp.Or(made.Limit.Burst, made.Limit.N))
@@ -320,22 +330,21 @@ func readActor(v value) []rule.Actor {
 		return []rule.Actor{a}
 	}
 	v.form = listForm{of: "actors", called: "actor", item: actorTogether}
-	list := v.list()
-	if len(list) < 2 || len(list) > bounds.MaxActors {
-		v.fail("actor: expected one, or a list of two or three, found a list of %d", len(list))
+	if n := v.len(); n < 2 || n > bounds.MaxActors {
+		v.fail("actor: expected one, or a list of two or three, found a list of %d", n)
 		return nil
 	}
-	return distinctActors(list, func(_ value, a rule.Actor) string {
+	return distinctActors(v.list(), func(_ value, a rule.Actor) string {
 		return fmt.Sprintf("actor: %s cannot be in a list", a.Kind)
 	})
 }
 
 // distinctActors reads a list of different actors. wrong returns the error for a kind that the
 // list cannot have.
-func distinctActors(list []value, wrong func(value, rule.Actor) string) []rule.Actor {
+func distinctActors(list iter.Seq[value], wrong func(value, rule.Actor) string) []rule.Actor {
 	var actors []rule.Actor
 	seen := map[rule.Actor]bool{}
-	for _, item := range list {
+	for item := range list {
 		a, ok := readOneActor(item)
 		if !ok {
 			continue
@@ -383,7 +392,7 @@ func advise(m mapping, made *rule.Rule) {
 			rule.Closed: "the rule refuses every request",
 		}[made.OnError]
 		n := m.get("scope").node
-		r.withoutRedis = append(r.withoutRedis, r.place(n.Line, n.Column, "scope: global without redis, so %s (on_error: %s)", does, made.OnError))
+		r.withoutRedis.Add(r.place(n.Line, n.Column, "scope: global without redis, so %s (on_error: %s)", does, made.OnError))
 	}
 	if made.Limit.Calendar == "total" && made.Scope == rule.Local {
 		r.warn(m.get("unit").node, "unit: total begins anew when this process restarts, because the scope is local")

@@ -9,41 +9,70 @@ import (
 	"strings"
 )
 
-// Error is one mistake at its place.
+// Error is one mistake at its place. The last one of [Errors] can stand for many, and has no place.
 type Error struct {
 	File         string
-	Line, Column int // from 1; columns count characters
+	Line, Column int // from 1; columns count characters; 0: it stands for others
 	Message      string
+
+	more int // how many it stands for
 }
 
 func (e Error) String() string {
+	if e.Line == 0 {
+		return e.Message
+	}
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Message)
 }
 
-// Errors are all mistakes in a configuration, sorted by place.
+// Errors are the mistakes in a configuration, sorted by place. They are the first hundred. If there are more, the
+// last one has no place, and says how many: "and 12 more".
 type Errors []Error
 
-// maxShown is how many errors a message lists.
-const maxShown = 100
+// maxErrors is how many mistakes Errors name.
+const maxErrors = 100
 
-// Error returns one line for each error. It lists at most a hundred errors, and then the number of
-// the others.
+// Error returns one line for each error.
 func (e Errors) Error() string {
-	var lines []string
-	for _, one := range e[:min(len(e), maxShown)] {
-		lines = append(lines, one.String())
-	}
-	if more := len(e) - maxShown; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", more))
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.String()
 	}
 	return strings.Join(lines, "\n")
 }
 
-// sorted returns the errors by place, each once. The reader reports an error behind two aliases
-// twice.
-func (e Errors) sorted() Errors {
+// First returns the first errors in the order of e, and one for all others if there are more than maxErrors.
+func (e Errors) First() Errors {
+	var first Errors
+	more := 0
+	for _, one := range e {
+		switch {
+		case one.more > 0:
+			more += one.more
+		case len(first) < maxErrors:
+			first = append(first, one)
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		first = append(first, Error{File: first[0].File, Message: fmt.Sprintf("and %d more", more), more: more})
+	}
+	return first
+}
+
+// Sorted returns the First errors by place, each once. A reader reports an error behind two aliases twice.
+func (e Errors) Sorted() Errors {
+	e = slices.Clone(e)
 	slices.SortStableFunc(e, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	return slices.Compact(e)
+	return slices.CompactFunc(e, func(a, b Error) bool { return a == b && a.more == 0 }).First()
+}
+
+// Add adds an error to those that a reader collects, and keeps no more than the first ones in memory.
+func (e *Errors) Add(one Error) {
+	if *e = append(*e, one); len(*e) >= 4*maxErrors {
+		*e = e.Sorted()
+	}
 }

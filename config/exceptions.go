@@ -4,6 +4,7 @@ package config
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -21,7 +22,7 @@ const longestWho = 257
 // longestMoment is the length of a moment with nanoseconds.
 const longestMoment = 35
 
-// An override, or a class, is read before the limit of its rule is known.
+// An override is one of overrides, or of classes.
 type override struct {
 	mapping
 	who  rule.Who
@@ -31,60 +32,110 @@ type override struct {
 	until  time.Time
 }
 
+// readVariants reads except, overrides, class and classes of a rule. The rule is complete but for these, unless keep
+// is false: it has a mistake, so there is nothing to keep.
+func readVariants(m mapping, made *rule.Rule, keep bool) {
+	x := &variants{rule: made, keep: keep}
+	x.readExceptions(m)
+	x.readClasses(m)
+}
+
+// variants are read one after another, because a rule can have hundreds of thousands.
+type variants struct {
+	rule *rule.Rule
+	keep bool
+	good limit.Limit // the last one that the algorithm can keep
+}
+
 // readExceptions reads except and overrides. To name a client twice is an error.
-func readExceptions(m mapping, actor []rule.Actor, algo limit.Algorithm) (except []rule.Who, overrides []override) {
-	if !m.get("except").given() && !m.get("overrides").given() {
-		return nil, nil
+func (x *variants) readExceptions(m mapping) {
+	except, overrides := m.get("except"), m.get("overrides")
+	if !except.given() && !overrides.given() {
+		return
 	}
-	seen := map[rule.Who]*yaml.Node{}
-	for _, item := range m.get("except").list() {
-		if w, ok := readWho(item, actor, seen); ok {
-			except = append(except, w)
+	seen := map[string]int32{}
+	if x.keep {
+		x.rule.Except = slices.Grow(x.rule.Except, except.len())
+	}
+	for item := range except.list() {
+		if w, ok := readWho(item, x.rule.Actor, seen); ok && x.keep {
+			x.rule.Except = append(x.rule.Except, w)
 			if w.Network.IsValid() && w.Network.Bits() == 0 {
 				m.r.warn(item.node, "except: this is every address of its kind, so the rule judges no one who has one")
 			}
 		}
 	}
-	overrides = readVariants(m.get("overrides"), "values, addresses or networks", "override", overrideKeys, algo, func(v value) (rule.Who, bool) {
+	x.rule.Overrides = x.read(overrides, "values, addresses or networks", "override", overrideKeys, func(v value) (rule.Who, bool) {
 		v.form = whoForm
-		return readWho(v, actor, seen)
+		return readWho(v, x.rule.Actor, seen)
 	})
-	return except, overrides
 }
 
-// readVariants reads a mapping to other limits. of says what its keys are, and called what its values are
-// called, with which keys. read reads a key.
-func readVariants(v value, of, called string, form keys, algo limit.Algorithm, read func(value) (rule.Who, bool)) (list []override) {
-	if v.given() && v.node.Kind != yaml.MappingNode {
+// read reads a mapping to other limits. of says what its keys are, and called what its values are called, with
+// which keys. key reads a key.
+func (x *variants) read(v value, of, called string, form keys, key func(value) (rule.Who, bool)) (list []rule.Override) {
+	if !v.given() {
+		return nil
+	}
+	if v.node.Kind != yaml.MappingNode {
 		v.expected("a mapping of " + of + " to other limits")
 		return nil
 	}
-	for i := 0; v.given() && i < len(v.node.Content); i += 2 {
-		name, item := v.node.Content[i], v.node.Content[i+1]
+	if x.keep {
+		list = make([]rule.Override, 0, v.len())
+	}
+	for name, item := range v.pairs() {
 		if name.Tag == "!!merge" {
 			v.r.fail(name, noMerging)
 			continue
 		}
-		w, ok := read(value{r: v.r, key: v.key, node: name})
+		w, ok := key(value{r: v.r, key: v.key, node: name})
 		o := override{mapping: value{r: v.r, key: called, form: form, node: item}.mapping(), who: w}
-		o.says = limit.Limit{N: readN(o.get("rpu"), algo), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
-		if item.Kind == yaml.MappingNode && len(item.Content) == 0 {
+		o.says = limit.Limit{N: readN(o.get("rpu"), x.rule.Algorithm), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
+		if item.Kind == yaml.MappingNode && o.len() == 0 {
 			o.fail("%s: expected %s, found nothing", called, yamltext.Join(form.names(), "or"))
 		} else if item.Kind == yaml.MappingNode && called == "override" {
 			o.readEnd()
 		}
-		if ok {
-			list = append(list, o)
+		if x.rule.Algorithm.New != nil {
+			refuseOtherKeys(o.mapping, x.rule.Algorithm)
+		}
+		if ok && x.keep && x.suits(&o) {
+			list = append(list, rule.Override{Who: o.who, N: o.says.N, Burst: o.says.Burst, Queue: o.says.Queue, Exempt: o.exempt, Until: o.until})
 		}
 	}
 	return list
 }
 
+// suits reports whether the algorithm can keep an override, and completes it by the limit of the rule.
+func (x *variants) suits(o *override) bool {
+	if o.exempt {
+		o.says = limit.Limit{}
+		return true
+	}
+	l := o.limit(x.rule.Limit)
+	o.says = l
+	if l == x.good {
+		return true
+	}
+	meter, err := x.rule.Algorithm.New(l)
+	if err != nil {
+		o.fail("algo %s cannot keep this %s: %s", x.rule.Algorithm.Name(), o.key, strings.TrimPrefix(err.Error(), "limit: "))
+		return false
+	}
+	if n := x.rule.Cost.N; n > 1 && l.N > 0 && !meter.Peek(limit.State{}, someTime, n).Allowed {
+		o.fail("%s: no request that costs %d is ever within this limit, expected a lower cost or a larger limit", o.key, n)
+		return false
+	}
+	x.good = l
+	return true
+}
+
 // readClasses reads class and classes.
-func readClasses(m mapping, algo limit.Algorithm) (header rule.Actor, classes []override) {
+func (x *variants) readClasses(m mapping) {
 	v, list := m.get("class"), m.get("classes")
 	if !v.given() && !list.given() {
-		return rule.Actor{}, nil
+		return
 	}
 	if text, ok := v.text(); ok {
 		kind, name, _ := strings.Cut(text, ":")
@@ -93,13 +144,13 @@ func readClasses(m mapping, algo limit.Algorithm) (header rule.Actor, classes []
 		} else if !httptext.IsToken(name) {
 			v.fail("class: expected the name of a header, found %q", name)
 		}
-		header = rule.Actor{Kind: kind, Name: http.CanonicalHeaderKey(name)}
+		x.rule.Class = rule.Actor{Kind: kind, Name: http.CanonicalHeaderKey(name)}
 	}
-	if list.given() && list.node.Kind == yaml.MappingNode && len(list.node.Content) == 0 {
+	if list.given() && list.node.Kind == yaml.MappingNode && list.len() == 0 {
 		list.fail("classes: expected names of classes and their limits, found nothing")
 	}
-	seen := map[string]*yaml.Node{}
-	classes = readVariants(list, "names of classes", "class", classKeys, algo, func(v value) (rule.Who, bool) {
+	seen := map[string]int{}
+	x.rule.Classes = x.read(list, "names of classes", "class", classKeys, func(v value) (rule.Who, bool) {
 		v.form = classNameForm
 		name, ok := v.text()
 		switch {
@@ -107,18 +158,17 @@ func readClasses(m mapping, algo limit.Algorithm) (header rule.Actor, classes []
 			return rule.Who{}, false
 		case strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) }):
 			v.expected("characters that can be printed")
-		case seen[name] != nil:
-			v.fail("classes: this name is already in line %d", seen[name].Line)
+		case seen[name] > 0:
+			v.fail("classes: this name is already in line %d", seen[name])
 		}
-		seen[name] = v.node
+		seen[name] = v.node.Line
 		return rule.Who{Value: name}, true
 	})
-	return header, classes
 }
 
 // readWho reads one exception of a rule for these actors. actor is nil if the rule's actors could not be
-// read.
-func readWho(v value, actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Who, bool) {
+// read. seen has the lines of those before.
+func readWho(v value, actor []rule.Actor, seen map[string]int32) (rule.Who, bool) {
 	text, ok := v.text()
 	if !ok {
 		return rule.Who{}, false
@@ -132,10 +182,11 @@ func readWho(v value, actor []rule.Actor, seen map[rule.Who]*yaml.Node) (rule.Wh
 		v.fail("%s: %v", v.key, err)
 		return w, false
 	}
-	if first := seen[w]; first != nil {
-		v.fail("%s: this value is already in line %d", v.key, first.Line)
+	name := w.String() // a Who is large
+	if first := seen[name]; first > 0 {
+		v.fail("%s: this value is already in line %d", v.key, first)
 	}
-	seen[w] = v.node
+	seen[name] = int32(v.node.Line)
 	return w, true
 }
 
@@ -179,31 +230,4 @@ func (o *override) limit(l limit.Limit) limit.Limit {
 		l.Queue = o.says.Queue
 	}
 	return l
-}
-
-// kept returns the overrides or classes of a rule. It reports those that the algorithm cannot keep.
-func kept(overrides []override, r *rule.Rule) (list []rule.Override) {
-	good := map[limit.Limit]bool{}
-	for i := range overrides {
-		o := &overrides[i]
-		if o.exempt {
-			list = append(list, rule.Override{Who: o.who, Exempt: true, Until: o.until})
-			continue
-		}
-		l := o.limit(r.Limit)
-		if !good[l] {
-			m, err := r.Algorithm.New(l)
-			if err != nil {
-				o.fail("algo %s cannot keep this %s: %s", r.Algorithm.Name(), o.key, strings.TrimPrefix(err.Error(), "limit: "))
-				continue
-			}
-			if n := r.Cost.N; n > 1 && l.N > 0 && !m.Peek(limit.State{}, someTime, n).Allowed {
-				o.fail("%s: no request that costs %d is ever within this limit, expected a lower cost or a larger limit", o.key, n)
-				continue
-			}
-			good[l] = true
-		}
-		list = append(list, rule.Override{Who: o.who, N: l.N, Burst: l.Burst, Queue: l.Queue, Until: o.until})
-	}
-	return list
 }

@@ -85,7 +85,7 @@ func (k keys) draw(d *drawing) object {
 			other := maps.Clone(drawn)
 			properties[key.also] = other
 			if key.required {
-				all = append(all, object{"oneOf": []object{{"required": []string{key.name}}, {"required": []string{key.also}}}})
+				all = append(all, object{"oneOf": []object{given(key.name, anything), given(key.also, anything)}})
 			}
 		case key.required:
 			required = append(required, key.name)
@@ -181,8 +181,9 @@ func (f wholeForm) draw(*drawing) object {
 // numberForm is the form of a number from 0, with at most six digits behind the point.
 type numberForm struct{ most, otherwise float64 }
 
+// The schema does not bound the digits: by multipleOf, ajv rejects 0.1, because it divides binary fractions.
 func (f numberForm) draw(*drawing) object {
-	return object{"type": "number", "minimum": 0, "maximum": f.most, "multipleOf": 1e-6, "default": f.otherwise}
+	return object{"type": "number", "minimum": 0, "maximum": f.most, "default": f.otherwise}
 }
 
 // durationForm is the form of a length of time.
@@ -312,6 +313,15 @@ func (f actorForm) draw(d *drawing) object {
 	return object{"anyOf": forms}
 }
 
+// anything is the schema of every value.
+const anything = true
+
+// given is the schema of a mapping that has a key, and under it a value of a schema. The key is among the
+// properties even if its value can be anything, because ajv's strict mode expects that of a required key.
+func given(key string, value any) object {
+	return object{"required": []string{key}, "properties": object{key: value}}
+}
+
 // something says that a mapping is not empty.
 func something(*drawing) object { return object{"minProperties": 1} }
 
@@ -341,12 +351,12 @@ func costTogether(*drawing) object {
 	only := func(key object, answers ...string) object {
 		return object{"if": key, "then": object{"properties": object{"answer": object{"enum": answers}}}}
 	}
-	usage := object{"required": []string{"include_usage"}, "properties": object{"include_usage": object{"const": true}}}
-	fromBody := object{"required": []string{"reserve"}, "properties": object{"reserve": object{"type": "string"}}}
+	usage := given("include_usage", object{"const": true})
+	fromBody := given("reserve", object{"type": "string"})
 	return object{"allOf": []object{
-		only(object{"required": []string{"weights"}}, "openai", "anthropic", "gemini"),
+		only(given("weights", anything), "openai", "anthropic", "gemini"),
 		only(usage, openAI),
-		{"if": object{"required": []string{"or"}}, "then": fromBody},
+		{"if": given("or", anything), "then": fromBody},
 	}}
 }
 
@@ -369,17 +379,17 @@ func (bandwidthForm) draw(d *drawing) object {
 
 // rulesOrBandwidth says that an entry has a purpose.
 func rulesOrBandwidth(*drawing) object {
-	return object{"anyOf": []object{{"required": []string{"rules"}}, {"required": []string{"bandwidth"}}}}
+	return object{"anyOf": []object{given("rules", anything), given("bandwidth", anything)}}
 }
 
 // overrideTogether says that an override is another limit or an exemption, and not both.
 func overrideTogether(*drawing) object {
 	var limits []object
 	for _, key := range []string{"rpu", "burst", "queue"} {
-		limits = append(limits, object{"required": []string{key}})
+		limits = append(limits, given(key, anything))
 	}
-	exempt := object{"required": []string{"exempt"}, "properties": object{"exempt": object{"const": true}}}
-	return object{"oneOf": []object{{"anyOf": limits, "not": object{"required": []string{"exempt"}}}, {"allOf": []object{exempt, {"not": object{"anyOf": limits}}}}}}
+	exempt := given("exempt", object{"const": true})
+	return object{"oneOf": []object{{"anyOf": limits, "not": given("exempt", anything)}, {"allOf": []object{exempt, {"not": object{"anyOf": limits}}}}}}
 }
 
 // meaningless says which keys of a rule, and of its overrides, mean nothing to its algorithm.
@@ -394,41 +404,38 @@ func meaningless(d *drawing) object {
 		}
 		others := maps.Clone(unused)
 		if a.MaxN == 0 {
-			unused["rpu"] = object{"maximum": bounds.MaxN}
-			unused["cost"] = object{"maximum": bounds.MaxCost}
+			unused["rpu"] = object{"type": "integer", "maximum": bounds.MaxN}
+			unused["cost"] = object{"not": object{"type": "integer", "minimum": bounds.MaxCost + 1}}
 			others["rpu"] = unused["rpu"]
 		}
-		variant := object{"additionalProperties": object{"properties": others}}
+		variant := object{"type": "object", "additionalProperties": object{"type": "object", "properties": others}}
 		unused["overrides"], unused["classes"] = variant, variant
 		if calendars := d.words.calendars(); !a.Uses("zone") && a.Uses("unit") && len(calendars) > 0 {
 			unused["unit"] = object{"not": object{"enum": calendars}}
 		}
-		given := object{"required": []string{"algo"}, "properties": object{"algo": object{"type": "string", "pattern": anyCase(a.Names...)}}}
+		chosen := given("algo", object{"type": "string", "pattern": anyCase(a.Names...)})
 		if i == 0 {
-			given = object{"anyOf": []object{given, {"not": object{"required": []string{"algo"}}}}}
+			chosen = object{"anyOf": []object{chosen, {"not": given("algo", anything)}}}
 		}
-		all = append(all, object{"if": given, "then": object{"properties": unused}})
+		all = append(all, object{"if": chosen, "then": object{"properties": unused}})
 	}
 	elsewhere := object{"properties": object{"scope": object{"enum": d.words.otherScopes()}}}
 	if !slices.Contains(d.words.Scopes, string(rule.Local)) { // then a rule without a scope is counted here
 		elsewhere["required"] = []string{"scope"}
 	}
-	all = append(all, object{"if": object{"required": []string{"on_error"}}, "then": elsewhere})
+	all = append(all, object{"if": given("on_error", anything), "then": elsewhere})
 	return object{"allOf": append(all, calendarTogether(d)...)}
 }
 
 // calendarTogether says what means nothing beside a unit of the calendar or a zone.
 func calendarTogether(d *drawing) []object {
-	zone := object{"required": []string{"zone"}}
+	zone := given("zone", anything)
 	aligned := []object{zone}
 	if calendars := d.words.calendars(); len(calendars) > 0 {
-		aligned = append(aligned, object{"required": []string{"unit"}, "properties": object{"unit": object{"enum": calendars}}})
+		aligned = append(aligned, given("unit", object{"enum": calendars}))
 	}
 	return []object{
-		{"if": zone, "then": object{
-			"required":   []string{"unit"},
-			"properties": object{"unit": object{"not": object{"enum": []string{"second", "minute", "total"}}}},
-		}},
+		{"if": zone, "then": given("unit", object{"not": object{"enum": []string{"second", "minute", "total"}}})},
 		{"if": object{"anyOf": aligned}, "then": object{"properties": object{"align": object{"const": "clock"}}}},
 	}
 }
@@ -437,12 +444,12 @@ func calendarTogether(d *drawing) []object {
 func divertTogether(*drawing) object {
 	var ways []object
 	for _, way := range divertWays {
-		ways = append(ways, object{"required": []string{way}})
+		ways = append(ways, given(way, anything))
 	}
 	return object{
 		"oneOf":      ways,
 		"properties": object{"status": object{"not": object{"enum": bodyless}}},
-		"if":         object{"required": []string{"upstream"}},
+		"if":         given("upstream", anything),
 		"then":       object{"properties": object{"status": false, "type": false}},
 	}
 }
@@ -451,7 +458,7 @@ func divertTogether(*drawing) object {
 func redisTogether(*drawing) object {
 	var ways []object
 	for _, way := range redisWays {
-		ways = append(ways, object{"required": []string{way}})
+		ways = append(ways, given(way, anything))
 	}
 	return object{"oneOf": ways, "allOf": besides("redis")}
 }
@@ -471,7 +478,7 @@ func remoteTogether(d *drawing) object {
 // besides says what mapping.besides checks. plain are the schemes that are without TLS.
 func besides(plain ...string) []object {
 	where := func(pattern string, then object) object {
-		url := object{"required": []string{"url"}, "properties": object{"url": object{"type": "string", "pattern": pattern}}}
+		url := given("url", object{"type": "string", "pattern": pattern})
 		return object{"if": url, "then": object{"properties": then}}
 	}
 	return []object{

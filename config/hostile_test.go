@@ -11,6 +11,7 @@ import (
 
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
+	"github.com/diana-limiter/diana/internal/race"
 )
 
 // most is far more time than any of these texts needs. The worst needs a second and a half on two
@@ -19,7 +20,7 @@ const most = time.Minute
 
 // Texts of the largest size that were made to hurt are refused, or read, in time.
 func TestHostileTexts(t *testing.T) {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		t.Skip("takes half a minute, and several under the race detector")
 	}
 	fill := func(before, s, after string) string {

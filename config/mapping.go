@@ -32,8 +32,8 @@ func (v value) mapping() mapping {
 		return m
 	}
 	m.fields = make([]field, len(m.known.list))
-	for i := 0; i < len(v.node.Content); i += 2 {
-		m.add(v.node.Content[i], v.node.Content[i+1])
+	for key, val := range v.pairs() {
+		m.add(key, val)
 	}
 	for i := range m.known.list {
 		k, given := &m.known.list[i], m.fields[i].key != nil

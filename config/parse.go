@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/yamltext"
@@ -24,7 +23,7 @@ func Load(path string) (*Config, error) {
 }
 
 // Parse reads a configuration in the words of v. Messages use name as the name of the file. The
-// error is [Errors] and contains every mistake. Parse does not keep data.
+// error is [Errors] and names every mistake, up to a hundred. Parse does not keep data.
 func (v Vocabulary) Parse(name string, data []byte) (*Config, error) {
 	return v.parse(name, data, false)
 }
@@ -53,60 +52,46 @@ func (v Vocabulary) parse(name string, data []byte, remote bool) (*Config, error
 	if remote {
 		most = bounds.MaxConfig
 	}
+	if v.Reading != nil {
+		defer v.Reading(len(data))()
+	}
 	text, bad := yamltext.Decode(data, most)
 	if bad != nil {
 		return nil, Errors{{File: name, Line: bad.Line, Column: bad.Column, Message: bad.Message}}
 	}
-	best := v.readParts(name, text, remote, partSize)
-	if best == nil {
-		best = v.newReader(name, text, remote)
-		best.read(text)
-	}
+	best := v.newReader(name, yamltext.New(text, yamltext.InParts), remote)
+	best.read()
 	if len(best.errs) > 0 {
+		best.config = nil // which can be large
 		if spaced, added := addSpaces(text); len(added) > 0 {
-			r := v.newReader(name, spaced, remote)
+			r := v.newReader(name, yamltext.New(spaced, yamltext.InParts), remote)
 			r.added = added
-			r.read(spaced)
+			r.read()
 			if !best.betterThan(r) {
 				best = r
 			}
 		}
 	}
 	if len(best.errs) > 0 {
-		return nil, best.errs.sorted()
+		return nil, best.errs.Sorted()
 	}
 	c := best.config
 	c.fill(v)
-	c.Source, c.withoutRedis = name, best.withoutRedis.sorted()
+	c.Source, c.withoutRedis = name, best.withoutRedis.Sorted()
 	if c.Redis == nil && !remote {
 		best.warnings = append(best.warnings, c.withoutRedis...)
 	}
-	c.Warnings = best.warnings.sorted()
+	c.Warnings = best.warnings.Sorted()
 	sum := sha256.Sum256(data)
 	c.Version = hex.EncodeToString(sum[:6])
 	return c, nil
 }
 
-func (v Vocabulary) newReader(name, text string, remote bool) *reader {
+func (v Vocabulary) newReader(name string, text *yamltext.Text, remote bool) *reader {
 	return &reader{
-		name: name, words: v, remote: remote, text: yamltext.New(text), config: new(Config),
+		name: name, words: v, remote: remote, text: text, config: new(Config),
 		names: map[string]int{}, urls: map[string]written{}, folded: map[string]written{},
 	}
-}
-
-// readParts reads a text in parts, or returns nil if the text must be read as a whole.
-func (v Vocabulary) readParts(name, text string, remote bool, size int) *reader {
-	head, parts := divide(text, size)
-	if len(parts) < 2 {
-		return nil
-	}
-	r := v.newReader(name, text, remote)
-	r.parts = parts
-	r.read(head)
-	if len(r.errs) > 0 {
-		return nil
-	}
-	return r
 }
 
 // A reader turns one text into a configuration, or into errors.
@@ -115,11 +100,11 @@ type reader struct {
 	text   *yamltext.Text
 	added  map[int]int // see addSpaces
 	words  Vocabulary
-	remote bool   // see ParseRemote
-	parts  []part // of the list of entries, if the text was divided
+	remote bool // see ParseRemote
 
 	config       *Config
 	errs         Errors
+	mistakes     int // how many errors there are, also those that errs does not name
 	warnings     Errors
 	withoutRedis Errors // see Config
 
@@ -134,18 +119,6 @@ type reader struct {
 type written struct {
 	text string
 	line int
-}
-
-// expect makes room for so many entries and those of the parts, so that tables do not grow again and again.
-func (r *reader) expect(entries int) {
-	for _, p := range r.parts {
-		entries += p.items
-	}
-	entries = min(entries, bounds.MaxEntries)
-	r.config.Limits = slices.Grow(r.config.Limits, entries)
-	if len(r.urls) == 0 {
-		r.urls = make(map[string]written, entries)
-	}
 }
 
 // count is how many entries or rules a configuration has.
@@ -168,16 +141,41 @@ func (r *reader) betterThan(other *reader) bool {
 	if r.text.Broken != other.text.Broken {
 		return other.text.Broken
 	}
-	return len(r.errs) < len(other.errs)
+	return r.mistakes < other.mistakes
 }
 
-func (r *reader) read(text string) {
-	documents := r.documents(text)
-	if len(documents) == 0 && len(r.errs) == 0 {
-		r.failAt(1, 1, "the configuration is empty, expected %s", forms)
+func (r *reader) read() {
+	documents := 0
+	var first value // if it is full and must be alone
+	for d := range r.text.Documents() {
+		v := value{r: r, key: "document", node: d.Content[0]}
+		before, mistakes := r.errs, r.mistakes
+		r.errs = nil
+		if documents++; documents == 2 && first.given() {
+			first.fail("%s", notAlone)
+		}
+		if r.document(d, v) {
+			first = v
+			if documents > 1 {
+				v.fail("%s", notAlone)
+			}
+		}
+		if r.text.Broken { // what a broken document says is a guess
+			r.errs, r.mistakes = nil, mistakes
+		}
+		for _, e := range r.errs {
+			before.Add(e)
+		}
+		r.errs = before
 	}
-	for _, d := range documents {
-		r.document(d, len(documents) == 1)
+	for _, m := range r.text.Mistakes {
+		r.failAt(m.Line, m.Column, "%s", m.Message)
+	}
+	if m := r.text.Unread; m != nil && r.mistakes == 0 {
+		r.failAt(m.Line, m.Column, "%s", m.Message)
+	}
+	if documents == 0 && len(r.errs) == 0 {
+		r.failAt(1, 1, "the configuration is empty, expected %s", forms)
 	}
 	if r.entries.beyond != nil {
 		r.fail(r.entries.beyond, "expected at most %d entries, found %d", bounds.MaxEntries, r.entries.n)
@@ -187,37 +185,27 @@ func (r *reader) read(text string) {
 	}
 }
 
-// documents returns the documents of text, which is the whole text or a part of it.
-func (r *reader) documents(text string) []*yaml.Node {
-	known := len(r.text.Mistakes)
-	documents := r.text.Documents(text)
-	for _, m := range r.text.Mistakes[known:] {
-		r.failAt(m.Line, m.Column, "%s", m.Message)
-	}
-	return documents
-}
-
 const forms = "an entry (url, rules), a list of them, or settings and limits"
 
-// document reads one document of any form. A document with settings must be the only one.
-func (r *reader) document(d *yaml.Node, alone bool) {
-	v := value{r: r, key: "document", node: d.Content[0]}
+const notAlone = "expected settings and limits in one document alone"
+
+// document reads one document. It reports whether it has settings, so that it must be the only one.
+func (r *reader) document(d *yaml.Node, v value) (full bool) {
 	switch {
 	case v.null():
 		r.fail(d, "the document is empty, expected %s", forms)
 	case v.node.Kind == yaml.SequenceNode:
 		readEntries(v)
-	case v.node.Kind == yaml.MappingNode && isFull(v.node):
-		if !alone {
-			v.fail("expected settings and limits in one document alone")
-		}
+	case v.node.Kind == yaml.MappingNode && isFull(v):
 		readSettings(v)
+		return true
 	case v.node.Kind == yaml.MappingNode:
 		v.form = entryKeys
 		readEntry(v)
 	default:
 		v.expected(forms)
 	}
+	return false
 }
 
 // fail records an error at a node.
@@ -226,12 +214,13 @@ func (r *reader) fail(n *yaml.Node, format string, args ...any) {
 }
 
 func (r *reader) failAt(line, column int, format string, args ...any) {
-	r.errs = append(r.errs, r.place(line, column, format, args...))
+	r.mistakes++
+	r.errs.Add(r.place(line, column, format, args...))
 }
 
 // warn records a warning at a node.
 func (r *reader) warn(n *yaml.Node, format string, args ...any) {
-	r.warnings = append(r.warnings, r.place(n.Line, n.Column, format, args...))
+	r.warnings.Add(r.place(n.Line, n.Column, format, args...))
 }
 
 // place returns a message with a place in the text before addSpaces changed it.

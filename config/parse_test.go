@@ -8,12 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -92,7 +94,7 @@ func TestTooLarge(t *testing.T) {
 
 // A configuration of the largest size can have 100,000 entries, and no more.
 func TestTooManyEntries(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("reads megabytes in one goroutine: slow under the race detector")
 	}
 	t.Parallel()
@@ -116,7 +118,7 @@ func TestTooManyEntries(t *testing.T) {
 
 // All entries together can have 131,072 rules.
 func TestTooManyRules(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("reads megabytes in one goroutine: slow under the race detector")
 	}
 	t.Parallel()
@@ -202,23 +204,41 @@ func TestParseRemote(t *testing.T) {
 	}
 }
 
+// A text with many mistakes gets the first hundred of the text, and the number of the others.
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	text := "url: /\nrules:\n" + strings.Repeat("  - rpu: x\n", 250)
+	text := "url: /\nrules:\n" + strings.Repeat("  - rpu: x\n", 1250)
 	_, err := words().Parse("x", []byte(text))
 	var errs Errors
-	if !errors.As(err, &errs) || len(errs) != 250 {
-		t.Fatalf("%d errors, want 250", len(errs))
+	if !errors.As(err, &errs) || len(errs) != maxErrors+1 {
+		t.Fatalf("%d errors, want 101", len(errs))
+	}
+	if last := errs[99]; last.File != "x" || last.Line != 102 || last.Column != 10 {
+		t.Errorf("the last error is %v", last)
 	}
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != 101 || lines[100] != "and 150 more" || lines[99] != errs[99].String() {
+	if len(lines) != 101 || lines[100] != "and 1150 more" || errs[100].Line != 0 || lines[99] != errs[99].String() {
 		t.Errorf("%d lines, the last is %q", len(lines), lines[len(lines)-1])
-	}
-	if last := errs[249]; last.File != "x" || last.Line != 252 || last.Column != 10 {
-		t.Errorf("the last error is %v", last)
 	}
 	if got := (Errors{}).Error(); got != "" {
 		t.Errorf("no errors: %q", got)
+	}
+
+	var all Errors
+	for n := range 5000 {
+		all.Add(Error{File: "x", Line: 5000 - n, Column: 1, Message: "m"})
+	}
+	for i, e := range all.Sorted()[:maxErrors] {
+		if e.Line != i+1 {
+			t.Fatalf("error %d is of line %d", i, e.Line)
+		}
+	}
+	if got := all.Sorted()[maxErrors].Message; got != "and 4900 more" {
+		t.Error(got)
+	}
+	two := append(slices.Clone(all.Sorted()), all.Sorted()...).First()
+	if got := two[maxErrors].Message; len(two) != maxErrors+1 || got != "and 9900 more" {
+		t.Error(len(two), got)
 	}
 }
 

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,23 +14,27 @@ import (
 )
 
 // wantSameInParts compares a text that is read in parts, as small as possible, with the same text that
-// is read as a whole. It reports whether the text was read in parts.
-func wantSameInParts(t *testing.T, text string) bool {
+// is read as a whole.
+func wantSameInParts(t *testing.T, text string) {
 	t.Helper()
-	parts := words().readParts("x", text, false, 1)
-	if parts == nil {
-		return false
+	var mistakes []yamltext.Mistake
+	read := func(size int) string {
+		r := words().newReader("x", yamltext.New(text, size), false)
+		r.read()
+		mistakes = r.text.Mistakes
+		if r.text.Broken {
+			return "broken"
+		}
+		return describeReader(r)
 	}
-	whole := words().newReader("x", text, false)
-	whole.read(text)
-	if len(whole.errs) > 0 {
-		t.Errorf("read in parts, but the whole is wrong: %v\n%s", whole.errs.sorted(), text)
-		return true
+	got := read(1)
+	all := got + fmt.Sprint(mistakes)
+	if strings.Contains(all, "aliases stand for too much") || strings.Contains(all, "expected the anchor of this alias outside") { // because each collection is large here
+		return
 	}
-	if got, want := describeReader(parts), describeReader(whole); got != want {
-		t.Errorf("in parts\n%s\nas a whole\n%s\n%s", got, want, text)
+	if want := read(yamltext.AsWhole); got != want {
+		t.Errorf("in parts\n%s\nas a whole\n%s\n%q", got, want, text)
 	}
-	return true
 }
 
 // describeReader returns a text of all that a reader has found.
@@ -37,7 +42,14 @@ func describeReader(r *reader) string {
 	c := *r.config
 	limits := c.Limits
 	c.Limits = nil
-	text := fmt.Sprintf("%+v\n%v\n%v\n", c, r.warnings.sorted(), r.withoutRedis.sorted())
+	text := fmt.Sprintf("%v\n", r.errs.Sorted())
+	if len(r.errs) > 0 {
+		return text
+	}
+	settings, _ := json.Marshal([]any{c.Redis, c.Remote})
+	text += string(settings)
+	c.Redis, c.Remote = nil, nil
+	text += fmt.Sprintf("%+v\n%v\n%v\n", c, r.warnings.Sorted(), r.withoutRedis.Sorted())
 	for _, e := range limits {
 		rules := e.Rules
 		e.Rules = nil
@@ -50,54 +62,47 @@ func describeReader(r *reader) string {
 	return text
 }
 
-var textsInParts = []struct {
-	text  string
-	parts bool
-}{
-	{"- url: /a\n  rules: [{rpu: 1}]\n- url: /b\n  rules: [{rpu: 1}]\n", true},
-	{"limits:\n- {url: /a, rules: [{rpu: 1}]}\n- {url: /b, rules: [{rpu: 1}]}\n", true},
-	{"max_keys: 5\nlimits:\n\n  # first\n  - {url: /a, rules: [{rpu: 1}]} # one\n  # two\n  - {url: /a, rules: [{rpu: 1}]}\n", false},
-	{"max_keys: 5\nlimits:\n\n  # first\n  - {url: /A, rules: [{rpu: 1}]} # one\n  # two\n  - {url: /a, rules: [{rpu: 1}]}\n", true},
-	{"paths: {case: exact}\nlimits:\n- {url: /A, rules: [{rpu: 1}]}\n- {url: /a, rules: [{rpu: 1}]}\n", true},
-	{"limits:\n- {url: /A, rules: [{rpu: 1}]}\n- {url: /a, rules: [{rpu: 1}]}\npaths: {case: exact}\n", false},
-	{"limits:\n- url: /a\n  rules:\n  - rpu: 1\n  - rpu: 1\n- url: /b\n  rules:\n  - &r {rpu: 1}\n  - *r\n", true},
-	{"limits:\n- url: /a\n  rules: [&r {rpu: 1}]\n- url: /b\n  rules: [*r]\n", false},
-	{"limits:\n- url: /a\n  rules: [\n- {rpu: 1}]\n", false},
-	{"limits:\n- {url: /a, rules: [{rpu: 1, name: \"a\n- b\"}]}\n- {url: /b, rules: [{rpu: 1}]}\n", false},
-	{"limits:\n- {url: /a, rules: [{rpu: 1}], divert: {body: \"a\n- b\n- c\"}}\n- {url: /b, rules: [{rpu: 1}]}\n", false},
-	{"limits:\n- {url: /a, rules: [{rpu: 1}], divert: {body: \"a\n%TAG\"}}\n- {url: /b, rules: [{rpu: 1}]}\n", false},
-	{"limits:\n- url: /a\n  rules: [{rpu: 1}]\n  divert:\n    body: |\n      - a\n\n      - b\n- {url: /b, rules: [{rpu: 1}]}\n", true},
-	{"limits:\n- {url: /a, rules: [{rpu: 1}]}\n...\n- {url: /b, rules: [{rpu: 1}]}\n", false},
-	{"limits:\n- {url: /a, rules: [{rpu: 1}]}\n---\n- {url: /b, rules: [{rpu: 1}]}\n", false},
-	{"- {url: /a, rules: [{rpu: 1}]}\n---\n- {url: /b, rules: [{rpu: 1}]}\n", false},
-	{"redis: {url: 'redis://h', prefix: 'a\nlimits:\n- b'}\n", false},
-	{"limits:\n- {url: /a, rules: [{rpu: 1}]}\nlimits:\n- {url: /b, rules: [{rpu: 1}]}\n", false},
-	{"limits:\n- {url: /a, rules: [{rpu: 0, scope: global}, {rpu: 1}, {rpu: 1}]}\n- {url: '/*', rules: [{rpu: 1}]}\n", true},
+var textsInParts = []string{
+	"- url: /a\n  rules: [{rpu: 1}]\n- url: /b\n  rules: [{rpu: 1}]\n",
+	"limits:\n- {url: /a, rules: [{rpu: 1}]}\n- {url: /b, rules: [{rpu: 1}]}\n",
+	"max_keys: 5\nlimits:\n\n  # first\n  - {url: /a, rules: [{rpu: 1}]} # one\n  # two\n  - {url: /a, rules: [{rpu: 1}]}\n",
+	"max_keys: 5\nlimits:\n\n  # first\n  - {url: /A, rules: [{rpu: 1}]} # one\n  # two\n  - {url: /a, rules: [{rpu: 1}]}\n",
+	"paths: {case: exact}\nlimits:\n- {url: /A, rules: [{rpu: 1}]}\n- {url: /a, rules: [{rpu: 1}]}\n",
+	"limits:\n- {url: /A, rules: [{rpu: 1}]}\n- {url: /a, rules: [{rpu: 1}]}\npaths: {case: exact}\n",
+	"limits:\n- url: /a\n  rules:\n  - rpu: 1\n  - rpu: 1\n- url: /b\n  rules:\n  - &r {rpu: 1}\n  - *r\n",
+	"limits:\n- url: /a\n  rules: [&r {rpu: 1}]\n- url: /b\n  rules: [*r]\n",
+	"limits:\n- url: /a\n  rules: [\n- {rpu: 1}]\n",
+	"limits:\n- {url: /a, rules: [{rpu: 1, name: \"a\n- b\"}]}\n- {url: /b, rules: [{rpu: 1}]}\n",
+	"limits:\n- {url: /a, rules: [{rpu: 1}], divert: {body: \"a\n- b\n- c\"}}\n- {url: /b, rules: [{rpu: 1}]}\n",
+	"limits:\n- {url: /a, rules: [{rpu: 1}], divert: {body: \"a\n%TAG\"}}\n- {url: /b, rules: [{rpu: 1}]}\n",
+	"limits:\n- url: /a\n  rules: [{rpu: 1}]\n  divert:\n    body: |\n      - a\n\n      - b\n- {url: /b, rules: [{rpu: 1}]}\n",
+	"limits:\n- {url: /a, rules: [{rpu: 1}]}\n...\n- {url: /b, rules: [{rpu: 1}]}\n",
+	"limits:\n- {url: /a, rules: [{rpu: 1}]}\n---\n- {url: /b, rules: [{rpu: 1}]}\n",
+	"- {url: /a, rules: [{rpu: 1}]}\n---\n- {url: /b, rules: [{rpu: 1}]}\n",
+	"redis: {url: 'redis://h', prefix: 'a\nlimits:\n- b'}\n",
+	"limits:\n- {url: /a, rules: [{rpu: 1}]}\nlimits:\n- {url: /b, rules: [{rpu: 1}]}\n",
+	"limits:\n- {url: /a, rules: [{rpu: 0, scope: global}, {rpu: 1}, {rpu: 1}]}\n- {url: '/*', rules: [{rpu: 1}]}\n",
 }
 
 // A text that is read in parts means the same as a whole.
 func TestParts(t *testing.T) {
 	t.Parallel()
-	for _, row := range textsInParts {
-		if got := wantSameInParts(t, row.text); got != row.parts {
-			t.Errorf("read in parts: %v, want %v:\n%s", got, row.parts, row.text)
-		}
+	for _, text := range textsInParts {
+		wantSameInParts(t, text)
 	}
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no files, or ", err)
 	}
-	divided := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if wantSameInParts(t, string(text)) {
-			divided++
+		if decoded, bad := yamltext.Decode(text, 1<<20); bad == nil {
+			wantSameInParts(t, decoded)
 		}
 	}
-	t.Logf("%d of %d files were read in parts", divided, len(files))
 }
 
 // A mistake in a long text is reported at its place, and so is a warning.
@@ -116,29 +121,9 @@ func TestPartsPlaces(t *testing.T) {
 	}
 }
 
-// The parts of a long text are small, and together they are the text.
-func TestPartsAreSmall(t *testing.T) {
-	t.Parallel()
-	text := string(manyEntries(10_000))
-	head, parts := divide(text, partSize)
-	all := ""
-	for _, p := range parts {
-		if len(p.text) > 2*partSize {
-			t.Errorf("a part has %d bytes", len(p.text))
-		}
-		all += p.text
-	}
-	if head != "limits: []\n" || "limits:\n"+all != text {
-		t.Errorf("the head is %q, and the parts are not the text", head)
-	}
-	if parts[1].lines != 1+strings.Count(parts[0].text, "\n") {
-		t.Errorf("the second part begins behind %d lines", parts[1].lines)
-	}
-}
-
 func FuzzParts(f *testing.F) {
-	for _, row := range textsInParts {
-		f.Add(row.text)
+	for _, text := range textsInParts {
+		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		decoded, bad := yamltext.Decode([]byte(text), 1<<16)

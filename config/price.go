@@ -17,11 +17,11 @@ const someTime = 1e15
 
 // readStatuses reads a list of different statuses.
 func readStatuses(v value) (statuses []int) {
-	for _, item := range v.list() {
-		before := len(v.r.errs)
+	for item := range v.list() {
+		before := v.r.mistakes
 		status := int(item.whole())
 		switch {
-		case len(v.r.errs) > before:
+		case v.r.mistakes > before:
 		case slices.Contains(statuses, status):
 			item.fail("%s: expected each once, found %d again", item.key, status)
 		default:

@@ -97,7 +97,7 @@ func readRemote(v value) *Remote {
 		TLS:      readTLS(m.get("tls")),
 	}
 	c.Snapshot, _ = m.get("snapshot").text()
-	if len(v.r.errs) == 0 && kind.Open != nil {
+	if v.r.mistakes == 0 && kind.Open != nil {
 		if err := c.suits(kind, *u); err != nil {
 			v.fail("remote: %v", err)
 		}
@@ -158,11 +158,11 @@ func readRemoteURL(v value) (text string, u *url.URL, kind source.Kind) {
 func (c *Config) WithRemote(document *Config) *Config {
 	whole := *c
 	whole.Source, whole.Version, whole.Limits = document.Source, document.Version, document.Limits
-	whole.Warnings = slices.Concat(c.Warnings, document.Warnings)
+	whole.Warnings = slices.Concat(c.Warnings, document.Warnings).First()
 	whole.ends = document.ends
 	whole.withoutRedis = nil // Warnings has them if they matter
 	if c.Redis == nil {
-		whole.Warnings = slices.Concat(c.Warnings, slices.Concat(document.Warnings, document.withoutRedis).sorted())
+		whole.Warnings = slices.Concat(c.Warnings, slices.Concat(document.Warnings, document.withoutRedis).Sorted()).First()
 	}
 	return &whole
 }

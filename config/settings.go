@@ -12,7 +12,6 @@ import (
 
 	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/rule"
-	"go.yaml.in/yaml/v4"
 )
 
 // Bounds of settings.
@@ -28,10 +27,10 @@ const (
 
 // isFull reports whether a document has the full form. It has if one of its keys belongs to that form,
 // or if a misspelled key does and no key belongs to an entry.
-func isFull(n *yaml.Node) bool {
+func isFull(v value) bool {
 	entry, near := false, false
-	for i := 0; i < len(n.Content); i += 2 {
-		key := n.Content[i].Value
+	for n := range v.pairs() {
+		key := n.Value
 		if fullKeys.index(key) >= 0 {
 			return true
 		}
@@ -138,7 +137,7 @@ func readSentinel(v value) *Sentinel {
 func readHosts(v value) []string {
 	var hosts []string
 	seen := map[string]bool{}
-	for _, item := range v.list() {
+	for item := range v.list() {
 		text, ok := item.text()
 		if !ok {
 			continue
@@ -208,7 +207,7 @@ func isDatabase(s string) bool {
 func readIdentity(v value) rule.Identity {
 	m := v.mapping()
 	id := rule.Identity{Account: readSources(m.get("account")), Device: readSources(m.get("device"))}
-	for _, item := range m.get("trusted_proxies").list() {
+	for item := range m.get("trusted_proxies").list() {
 		id.TrustedProxies = append(id.TrustedProxies, readNetwork(item))
 	}
 	return id

@@ -5,6 +5,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -199,21 +200,48 @@ func (v value) choice() int {
 }
 
 // list reads a list.
-func (v value) list() []value {
+func (v value) list() iter.Seq[value] {
+	none := func(func(value) bool) {}
 	if !v.given() {
-		return nil
+		return none
 	}
 	f := v.form.(listForm)
 	if v.node.Kind != yaml.SequenceNode {
 		v.expected("a list of " + f.of)
-		return nil
+		return none
 	}
-	if f.nonempty && len(v.node.Content) == 0 {
+	if f.nonempty && v.len() == 0 {
 		v.fail("%s: expected a list of %s, found an empty one", v.key, f.of)
 	}
-	items := make([]value, len(v.node.Content))
-	for i, n := range v.node.Content {
-		items[i] = value{r: v.r, key: cmp.Or(f.called, v.key), form: f.item, node: n}
+	return func(yield func(value) bool) {
+		for n := range v.r.text.Items(v.node) {
+			if !yield(value{r: v.r, key: cmp.Or(f.called, v.key), form: f.item, node: n}) {
+				return
+			}
+		}
 	}
-	return items
+}
+
+// pairs yields the keys of a mapping with their values.
+func (v value) pairs() iter.Seq2[*yaml.Node, *yaml.Node] {
+	return func(yield func(key, val *yaml.Node) bool) {
+		var key *yaml.Node
+		for n := range v.r.text.Items(v.node) {
+			if key == nil {
+				key = n
+			} else if !yield(key, n) {
+				return
+			} else {
+				key = nil
+			}
+		}
+	}
+}
+
+// len returns how many items a value has that may be a list or a mapping. It is exact below a thousand.
+func (v value) len() int {
+	if !v.given() {
+		return 0
+	}
+	return v.r.text.Len(v.node)
 }

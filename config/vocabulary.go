@@ -34,6 +34,10 @@ type Vocabulary struct {
 	// Scopes are the names of stores that the program brings, besides "local" and "global". If
 	// "global" is among them, global rules need no redis.
 	Scopes []string
+
+	// Reading, if it is not nil, is called with the size of each text before the text is read, and done
+	// afterwards. A program can thereby read one large text at a time.
+	Reading func(size int) (done func())
 }
 
 // DefaultVocabulary returns the words that Diana itself knows. Its sources are those that need

@@ -265,8 +265,8 @@ type Outcome struct {
 	// if the Store did not evaluate the charge.
 	Remaining int64
 
-	// Reset is a span in microseconds in which no more than Remaining requests become
-	// available. It is 0 if that does not depend on time.
+	// Reset is a span in microseconds in which no more requests become available than
+	// remained before the charge, or one if none did. It is 0 if that does not depend on time.
 	Reset int64
 }
 

@@ -127,10 +127,13 @@ func (w *slidingWindow) count(s State, slice int64) int64 {
 
 func (w *slidingWindow) Peek(s State, now, n int64) Outcome {
 	current, sum := w.at(s, now)
-	out := Outcome{Remaining: max(w.n-sum, 0), Reset: w.unit}
+	var first int64 // when the first requests are forgotten; without any, when one of now would be
 	if sum > 0 {
-		out.Reset = w.freed(s, current, 1) - now
+		first = w.freed(s, current, 1)
+	} else {
+		first = w.start(w.slice(now) + w.slices + 1)
 	}
+	out := Outcome{Remaining: max(w.n-sum, 0), Reset: first - now}
 	switch {
 	case sum+n <= w.n:
 		out.Allowed = true

@@ -55,8 +55,9 @@ end
 
 function M.peek(s, now, n, a)
   local current, sum = at(s, now, a)
-  local remaining, reset = max(a[1] - sum, 0), a[2]
-  if sum > 0 then reset = freed(s, current, 1, a) - now end
+  local first
+  if sum > 0 then first = freed(s, current, 1, a) else first = start(slice(now, a) + a[3] + 1, a) end
+  local remaining, reset = max(a[1] - sum, 0), first - now
   if sum + n <= a[1] then return true, 0, remaining, reset end
   local wait = 0
   if n > a[1] then

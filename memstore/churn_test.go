@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -19,7 +20,7 @@ import (
 
 // churn is how many requests each worker makes.
 var churn = func() int {
-	if raceEnabled {
+	if race.Enabled {
 		return 4000
 	}
 	return 40_000

@@ -49,6 +49,8 @@ type counters struct {
 	id    uint64
 	plain bool
 
+	hashed bool // keys are hashes, see families.hashed
+
 	word    limit.Word    // Meter, if it is one for states of one word whose requests never wait
 	queue   limit.Queue   // Meter, if it is one
 	clamped limit.Clamped // Meter, if it is one
@@ -115,7 +117,7 @@ func (fs *families) counters(name string, m limit.Meter, now int64) (*counters, 
 			return nil, err
 		}
 		f = &family{
-			name: name, id: id, cells: &fs.records.cells,
+			name: name, id: id, cells: fs.records.cells,
 			version: m.StateVersion(), plain: m.Cells(limit.State{}, 1) == 0,
 		}
 		_, f.queues = m.(limit.Queue)
@@ -141,6 +143,32 @@ func (fs *families) counters(name string, m limit.Meter, now int64) (*counters, 
 	}
 	f.last.Store(c)
 	return c, nil
+}
+
+// hashed returns the newest handle of a name, for charges whose Key is the hash of the actor; nil if there is none.
+func (fs *families) hashed(name string) *counters {
+	fs.mu.Lock()
+	f := fs.byName[name]
+	fs.mu.Unlock()
+	if f == nil || f.newest.Load() == nil {
+		return nil
+	}
+	c := *f.newest.Load()
+	c.hashed, c.word = true, nil // takeAll decides
+	return &c
+}
+
+// used returns the newest handle of each family in use, by id.
+func (fs *families) used() map[uint64]*counters {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	used := map[uint64]*counters{}
+	for _, f := range fs.byName {
+		if c := f.newest.Load(); c != nil {
+			used[f.id] = c
+		}
+	}
+	return used
 }
 
 // retire is Store.Retire.

@@ -16,7 +16,8 @@ type item struct {
 	head      uint64 // of the record, while it is locked; before, as it was read
 }
 
-// acquire finds and locks the record of an item. It reports false if there is no record.
+// acquire finds and locks the record of an item. It reports false if there is no record, or
+// the Store has handed over.
 func (it *item) acquire() bool {
 	for it.find() {
 		head, ok := it.lock()
@@ -24,7 +25,9 @@ func (it *item) acquire() bool {
 			it.head = head
 			return true
 		}
-		it.shard.settle()
+		if it.shard.settle() {
+			return false
+		}
 	}
 	return false
 }
@@ -51,7 +54,7 @@ func (it *item) state() limit.State {
 }
 
 // peek sets the outcome of the charge by the record of its location. It reports false if there is
-// no record.
+// no record, or the Store has handed over.
 func (it *item) peek(r *records, now int64) bool {
 	if it.c.plain && it.c.queue == nil && it.find() {
 		if head, ok := it.read(); ok {

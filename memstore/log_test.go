@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -30,7 +31,7 @@ func costly(t testing.TB, s *Store, c any, now int64, key string, cost int64) bo
 
 // A request of a large cost needs no more memory than one of cost 1.
 func TestBytesOfCost(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector's own memory is counted too")
 	}
 	before := heap()
@@ -53,7 +54,7 @@ func TestBytesOfCost(t *testing.T) {
 // Invented actors fill the table and then use up the overflow counter. Neither then nor an hour
 // later does a newcomer get a block as large as the overflow's.
 func TestBytesAfterOverflow(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector's own memory is counted too")
 	}
 	const maxKeys, n = 5000, 2000

@@ -51,7 +51,7 @@ package memstore
 
 import (
 	"context"
-	"hash/maphash"
+	"sync"
 	"time"
 
 	"github.com/diana-limiter/diana/limit"
@@ -79,6 +79,7 @@ type Options struct {
 type Store struct {
 	clock   clock
 	records records
+	resets  sync.RWMutex // read-held by Reset, which another gateway can ask for while TakeOver runs
 }
 
 var _ limit.Store = (*Store)(nil)
@@ -93,15 +94,11 @@ func New(o Options) *Store {
 		n *= 2
 	}
 	s := &Store{clock: newClock(o.Clock)}
-	s.SetMaxKeys(o.MaxKeys)
 	r := &s.records
-	r.seed = maphash.MakeSeed()
-	r.shards = make([]shard, n)
-	for i := range r.shards {
-		r.shards[i].table.Store(newTable(minRecords))
-	}
-	r.overflow = r.hash([]byte(limit.Overflow))
-	r.everyone = r.hash(nil)
+	r.families, r.rooms, r.cells = &families{}, &rooms{}, &slab{}
+	s.SetMaxKeys(o.MaxKeys)
+	r.setShards(n)
+	r.use(newSeed())
 	r.families.init(r)
 	r.queues.clock = &s.clock
 	return s
@@ -143,21 +140,26 @@ func (s *Store) Retire(h any) { s.records.families.retire(h.(*counters).family) 
 // Peek implements limit.Store. It takes no lock for a state of one word, unless the state is
 // that of a queue. It makes no record for a newcomer, but evaluates the state that a new
 // record would have. It does not search for an expired record to replace.
-func (s *Store) Peek(_ context.Context, now int64, charges []limit.Charge) error {
+func (s *Store) Peek(ctx context.Context, now int64, charges []limit.Charge) error {
 	for i := range charges {
-		s.peek(now, &charges[i])
+		if !s.peek(now, &charges[i]) {
+			return s.records.away.Load().peek(ctx, now, charges[i:])
+		}
 	}
 	return nil
 }
 
-// peek evaluates one charge.
-func (s *Store) peek(now int64, ch *limit.Charge) {
+// peek evaluates one charge. It reports false if the Store has handed over.
+func (s *Store) peek(now int64, ch *limit.Charge) bool {
 	r := &s.records
-	it := item{c: ch.Counters.(*counters), charge: ch, hash: r.hash(ch.Key)}
+	it := item{c: ch.Counters.(*counters), charge: ch, hash: r.hashOf(ch)}
 	it.location = r.locate(it.c.id, it.hash)
 	ch.Shared = false
 	if it.peek(r, now) {
-		return
+		return true
+	}
+	if r.away.Load() != nil {
+		return false
 	}
 	unused := it.c.evaluate(limit.State{}, now, ch)
 	full := r.rooms.full(it.c.family)
@@ -165,10 +167,11 @@ func (s *Store) peek(now int64, ch *limit.Charge) {
 		it.location = r.locate(it.c.id, r.overflow)
 		if it.peek(r, now) { // otherwise no newcomer has used it
 			ch.Shared = full && ch.Outcome != unused
-			return
+			return true
 		}
 	}
 	ch.Outcome = unused
+	return r.away.Load() == nil
 }
 
 // Debit implements limit.Store. It makes each charge separately. A debit to a queue takes
@@ -177,14 +180,17 @@ func (s *Store) Debit(now int64, charges []limit.Charge) {
 	r := &s.records
 	for i := range charges {
 		ch := &charges[i]
-		it := item{c: ch.Counters.(*counters), charge: ch, hash: r.hash(ch.Key), debit: true}
+		it := item{c: ch.Counters.(*counters), charge: ch, hash: r.hashOf(ch), debit: true}
 		for {
 			r.findOrInsert(&it, now)
 			if head, ok := it.lock(); ok {
 				it.head = head
 				break
 			}
-			it.shard.settle()
+			if it.shard.settle() {
+				r.away.Load().debit(now, charges[i:])
+				return
+			}
 			it.record = nil
 		}
 		ch.Outcome = limit.Outcome{Allowed: true, Remaining: limit.Unknown}
@@ -205,7 +211,7 @@ func (s *Store) Refund(charges []limit.Charge) {
 			r.queues.leave(w, ch.At, ch.Cost)
 			continue
 		}
-		hash := r.hash(ch.Key)
+		hash := r.hashOf(ch)
 		if ch.Shared {
 			hash = r.overflow
 		}
@@ -225,6 +231,9 @@ func (s *Store) Refund(charges []limit.Charge) {
 				it.refund(ch.At, ch.Cost)
 			}
 			it.unlock(it.head)
+		} else if a := r.away.Load(); a != nil {
+			a.refund(charges[i:])
+			return
 		}
 	}
 }
@@ -245,15 +254,23 @@ func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
 			queues.proceed(w)
 		}
 	}
+	if a := s.records.away.Load(); a != nil {
+		return a.wait(ctx, charges)
+	}
 	return nil
 }
 
 // Reset implements limit.Store. It keeps the record, because a new record would begin with
 // what newcomers have used.
-func (s *Store) Reset(_ context.Context, h any, key []byte) error {
+func (s *Store) Reset(ctx context.Context, h any, key []byte) error {
+	s.resets.RLock()
+	defer s.resets.RUnlock()
 	it := item{c: h.(*counters)}
-	it.location = s.records.locate(it.c.id, s.records.hash(key))
+	it.location = s.records.locate(it.c.id, s.records.hashOf(&limit.Charge{Counters: h, Key: key}))
 	if !it.acquire() {
+		if a := s.records.away.Load(); a != nil {
+			return a.reset(ctx, it.c, key)
+		}
 		return nil
 	}
 	defer func() { it.unlock(it.head) }()

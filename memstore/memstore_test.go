@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -215,7 +216,7 @@ func TestTinyBound(t *testing.T) {
 }
 
 func TestBytesPerKey(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector's own memory is counted too")
 	}
 	const keys = 1_000_000
@@ -265,7 +266,7 @@ func heap() uint64 {
 }
 
 func TestNoAllocation(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	s := New(Options{})

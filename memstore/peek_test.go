@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/limit"
 )
 
@@ -49,7 +50,7 @@ func TestPeekOfNewcomers(t *testing.T) { // not parallel, because it counts allo
 			t.Errorf("a peek of a newcomer that shares a counter: %+v, and the take: %+v", ch, taken[0])
 		}
 	}
-	if raceEnabled {
+	if race.Enabled {
 		return
 	}
 	for _, c := range perHour(t, s, 7) {

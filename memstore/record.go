@@ -19,6 +19,9 @@ const (
 // and changes its head in one step changes the right one.
 type record struct{ meta, head atomic.Uint64 }
 
+// goneRecord stands for each record that is missing in a Store that has handed over.
+var goneRecord = func() (r record) { r.head.Store(frozen); return }()
+
 // read returns the head, when no goroutine is changing the record. It reports false if the record has
 // moved or was removed.
 func (r *record) read() (uint64, bool) {

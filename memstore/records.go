@@ -3,7 +3,7 @@
 package memstore
 
 import (
-	"hash/maphash"
+	"encoding/binary"
 	"sync/atomic"
 
 	"github.com/diana-limiter/diana/limit"
@@ -12,15 +12,16 @@ import (
 // records are all records of a Store, with what they share: the memory of their states, their
 // rooms, and the wait queues of their actors.
 type records struct {
-	seed     maphash.Seed
+	seed     seed
 	shards   []shard
-	families families
-	rooms    rooms
-	cells    slab
+	families *families
+	rooms    *rooms
+	cells    *slab
 	queues   waitQueues
 
 	evictions atomic.Int64
-	shrunk    atomic.Uint64 // where the last shrink looked
+	away      atomic.Pointer[away] // set by HandOver
+	shrunk    atomic.Uint64        // where the last shrink looked
 
 	overflow uint64 // hash of the key of the counters that newcomers share
 	everyone uint64 // hash of the empty key
@@ -33,13 +34,47 @@ const (
 	mostShards  = 16   // and how many shards, if the family has few records
 )
 
-func (r *records) hash(key []byte) uint64 { return maphash.Bytes(r.seed, key) }
+// use sets the seed of an empty table.
+func (r *records) use(s seed) {
+	r.seed, r.overflow, r.everyone = s, s.hash([]byte(limit.Overflow)), s.hash(nil)
+}
+
+// setShards gives an empty table that many shards, a power of two.
+func (r *records) setShards(n int) {
+	r.shards = make([]shard, n)
+	for i := range r.shards {
+		r.shards[i].table.Store(newTable(minRecords))
+	}
+}
+
+func (r *records) hash(key []byte) uint64 {
+	if len(key) == 0 { // of every request under a rule for all clients
+		return r.everyone
+	}
+	return r.seed.hash(key)
+}
+
+// hashOf returns the hash of the actor of a charge.
+func (r *records) hashOf(ch *limit.Charge) uint64 {
+	if ch.Counters.(*counters).hashed {
+		return binary.BigEndian.Uint64(ch.Key)
+	}
+	return r.hash(ch.Key)
+}
+
+const spread = 0x9E3779B97F4A7C15 // otherwise all rules' empty keys would be neighbours
 
 // locate returns the location of the actor with that hash.
 func (r *records) locate(id, hash uint64) location {
-	hash ^= id * 0x9E3779B97F4A7C15 // otherwise all rules' empty keys would be neighbours
+	hash ^= id * spread
 	i := int(hash & uint64(len(r.shards)-1))
 	return location{shard: &r.shards[i], index: i, meta: hash&^idMask | id}
+}
+
+// split returns the id of the family, and the hash of the actor without the bits that locate does not use.
+func split(index int, meta uint64) (id, hash uint64) {
+	id = meta & idMask
+	return id, (meta&^idMask | uint64(index)) ^ id*spread
 }
 
 // findOrInsert finds or makes the record of a charge, unless it is known already.
@@ -69,6 +104,10 @@ func (r *records) insert(p *location, c *counters, now int64, beside bool) bool 
 	h := p.shard
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.gone {
+		p.record = &goneRecord
+		return true
+	}
 	if p.find() {
 		return true
 	}
@@ -78,10 +117,7 @@ func (r *records) insert(p *location, c *counters, now int64, beside bool) bool 
 	case !r.rooms.admit(c.family) && !r.evict(h, c.family, now) && !r.evictSparse(h, c.family, now):
 		return false
 	}
-	t := *h.table.Load()
-	if (h.used+1)*5 > len(t)*4 {
-		t = h.rebuild(r.keep)
-	}
+	t := h.roomy(r.keep)
 	p.record = h.add(t, p.meta, r.initial(c, now, beside))
 	return true
 }

@@ -92,7 +92,7 @@ func (r *rooms) settle() {
 	}
 }
 
-// size returns the size reserve a family's room.
+// reserve returns how many records a family's own room has.
 func (r *rooms) reserve(f *family) int {
 	if f.roomy {
 		return r.size
@@ -152,13 +152,25 @@ func (r *rooms) add(f *family) bool {
 	if !r.fits(f) {
 		return false
 	}
+	r.note(f)
+	return true
+}
+
+// force adds a record of a family, also beyond MaxKeys.
+func (r *rooms) force(f *family) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settle()
+	r.note(f)
+}
+
+func (r *rooms) note(f *family) {
 	r.list(f)
 	if f.keys >= r.reserve(f) {
 		r.beyond++
 	}
 	f.keys++
 	r.keys++
-	return true
 }
 
 func (r *rooms) sub(f *family) {

@@ -61,7 +61,7 @@ func TestRoomsOfManyRules(t *testing.T) {
 		all = append(all, perDay(t, s, fmt.Sprint("rule ", i)))
 		take(t, s, all[0], s.Now(), fmt.Sprint("actor ", i))
 	}
-	r := &s.records.rooms
+	r := s.records.rooms
 	if len(r.all) != 1 || r.roomy != rules || r.size != 1 {
 		t.Errorf("%d families to visit, %d rooms of %d, want 1, and %d of 1", len(r.all), r.roomy, r.size, rules)
 	}

@@ -46,7 +46,8 @@ type shard struct {
 	mu   sync.Mutex // held to add, remove or move records, and guards the rest
 	used int        // records whose meta is not empty
 	hand int        // where the last search for an expired record ended
-	_    [64 - 8 - 8 - 8 - 8]byte
+	gone bool       // all records are frozen for good, see HandOver
+	_    [64 - 8 - 8 - 8 - 8 - 8]byte
 }
 
 func (h *shard) find(meta uint64) *record {
@@ -61,10 +62,20 @@ func (h *shard) find(meta uint64) *record {
 	}
 }
 
-// settle waits until a running rebuild of the shard has ended.
-func (h *shard) settle() {
+// settle waits until a running rebuild of the shard has ended. It reports whether the Store has handed over.
+func (h *shard) settle() (gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.gone
+}
+
+// roomy returns a table with room for one more record. h.mu is held.
+func (h *shard) roomy(keep keeper) table {
+	t := *h.table.Load()
+	if (h.used+1)*5 > len(t)*4 {
+		t = h.rebuild(keep)
+	}
+	return t
 }
 
 // add adds a record to the shard's table, which has room for it. h.mu is held.
@@ -120,7 +131,10 @@ type keeper func(h *shard, meta, head uint64) bool
 func (h *shard) sweep(keep keeper, left map[uint64]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.rebuild(keep)
+	t := *h.table.Load()
+	if !h.gone {
+		t = h.rebuild(keep)
+	}
 	for i := range t {
 		left[t[i].meta.Load()&idMask] = true // 0 for an empty record, which is no id
 	}

@@ -13,32 +13,35 @@ import (
 // errTwice is a programmer's mistake, because the order of the two would be undefined.
 var errTwice = errors.New("memstore: two charges of one request have the same counters and key")
 
+// errGone means that the Store has handed over and has decided nothing.
+var errGone = errors.New("memstore: handed over")
+
 // Take implements limit.Store. For up to 8 charges it does not allocate, unless the request must
 // wait. It returns an error if two charges have the same Counters and Key.
-func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool, error) {
+func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bool, error) {
 	if len(charges) != 1 {
 		if allowed, decided := s.takeWords(now, charges); decided {
 			return allowed, nil
 		}
-		return s.takeAll(now, charges)
+		return s.takeAll(ctx, now, charges)
 	}
 	one := (*[1]limit.Charge)(charges) // one pointer to keep during the calls, where a slice is three words
 	ch := &one[0]
 	c := ch.Counters.(*counters)
 	if c.word == nil {
-		return s.takeAll(now, one[:])
+		return s.takeAll(ctx, now, one[:])
 	}
 	p := s.records.locate(c.id, s.records.hash(ch.Key))
 	r := p.shard.find(p.meta)
 	if r == nil {
-		return s.takeAll(now, one[:])
+		return s.takeAll(ctx, now, one[:])
 	}
 	for {
 		head := r.head.Load()
 		if head&locked != 0 {
 			var ok bool
 			if head, ok = r.read(); !ok {
-				return s.takeAll(now, one[:])
+				return s.takeAll(ctx, now, one[:])
 			}
 		}
 		next, out := c.word.Decide(head, now, ch.Cost)
@@ -51,7 +54,7 @@ func (s *Store) Take(_ context.Context, now int64, charges []limit.Charge) (bool
 				ch.At = c.clamped.Moment(limit.State{Head: head}, now)
 			}
 		} else if ch.Debit {
-			return s.takeAll(now, one[:])
+			return s.takeAll(ctx, now, one[:])
 		}
 		ch.Outcome, ch.Shared = out, false
 		return out.Allowed || ch.Shadow, nil
@@ -82,7 +85,7 @@ func (s *Store) takeWords(now int64, charges []limit.Charge) (allowed, decided b
 }
 
 // takeAll decides more than one charge, or a charge whose state is more than a word.
-func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
+func (s *Store) takeAll(ctx context.Context, now int64, charges []limit.Charge) (bool, error) {
 	var room [usual]item
 	var indexes [usual]int
 	n := len(charges)
@@ -93,10 +96,14 @@ func (s *Store) takeAll(now int64, charges []limit.Charge) (bool, error) {
 	for i := range q.items {
 		it, ch := &q.items[i], &charges[i]
 		ch.Shared = false
-		it.c, it.charge, it.cost, it.hash = ch.Counters.(*counters), ch, ch.Cost, s.records.hash(ch.Key)
+		it.c, it.charge, it.cost, it.hash = ch.Counters.(*counters), ch, ch.Cost, s.records.hashOf(ch)
 		q.order[i] = i
 	}
-	return q.take(&s.records)
+	allowed, err := q.take(&s.records)
+	if errors.Is(err, errGone) {
+		return s.records.away.Load().take(ctx, now, charges)
+	}
+	return allowed, err
 }
 
 // usual is the number of charges that takeAll decides without an allocation.
@@ -131,8 +138,11 @@ func (q *request) take(r *records) (allowed bool, err error) {
 				return false, errTwice
 			}
 		}
-		if q.lockAll() {
+		switch locked, gone := q.lockAll(); {
+		case locked:
 			return q.decide(r), nil
+		case gone:
+			return false, errGone
 		}
 	}
 }
@@ -175,8 +185,8 @@ func (q *request) refused(r *records) (refused bool) {
 	return true
 }
 
-// lockAll locks all records in order, or none if one has moved.
-func (q *request) lockAll() bool {
+// lockAll locks all records in order, or none if one has moved. It reports gone if the Store has handed over.
+func (q *request) lockAll() (locked, gone bool) {
 	for i, k := range q.order {
 		it := &q.items[k]
 		head, ok := it.lock()
@@ -184,14 +194,13 @@ func (q *request) lockAll() bool {
 			for _, k := range q.order[:i] {
 				q.items[k].unlock(q.items[k].head)
 			}
-			it.shard.settle()
 			it.record = nil
-			return false
+			return false, it.shard.settle()
 		}
 		it.evaluated = it.evaluated && head == it.head
 		it.head = head
 	}
-	return true
+	return true, false
 }
 
 // decide evaluates the charges, makes all of them or none, and unlocks the records.

@@ -95,6 +95,17 @@ func (qs *waitQueues) catchUp(it *item, now int64) {
 	}
 }
 
+// wakeAll wakes all waiters.
+func (qs *waitQueues) wakeAll() {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, q := range qs.by {
+		for _, w := range q.Waiters() {
+			w.Wake()
+		}
+	}
+}
+
 // remove takes w out of its wait queue. The record is locked.
 func (qs *waitQueues) remove(w *waiter) {
 	q := w.queue
@@ -128,7 +139,7 @@ func (qs *waitQueues) await(ctx context.Context, w *waiter) error {
 // its scheduled time. A waiter that has left is a head that need not wait.
 func (qs *waitQueues) position(w *waiter) (wait int64, head bool) {
 	if !w.acquire() {
-		return 0, true // impossible while it waits: see records.expired
+		return w.at - qs.clock.now(), true // the Store has handed over, so the time does not change any more
 	}
 	defer func() { w.unlock(w.head) }()
 	if w.queue == nil || !w.queue.IsHead(w) {

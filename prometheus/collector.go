@@ -63,6 +63,10 @@ var (
 		nil, nil)
 	redisErrorsDesc = prometheus.NewDesc("diana_redis_errors_total",
 		"Requests and probes that Redis did not answer, by the kind of failure.", []string{"kind"}, nil)
+	lateDebitsDesc = prometheus.NewDesc("diana_redis_late_debits_total",
+		"The sum of charges that were made without Redis and that it has received since.", nil, nil)
+	unknownCallsDesc = prometheus.NewDesc("diana_redis_unknown_calls_total",
+		"Calls to Redis that failed, and whose outcome nobody can learn. The limiter does not repeat them.", nil, nil)
 	gatewaysDesc = prometheus.NewDesc("diana_gateways",
 		"Gateways last seen alive, this one included.", nil, nil)
 )
@@ -71,7 +75,8 @@ var (
 func (collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		requestsDesc, overflowDesc, saturatedDesc, unsettledDesc, limitDesc, unitDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc,
-		evictionsDesc, reloadsDesc, configDesc, reloadedDesc, reloadTimeDesc, centreDesc, redisErrorsDesc, gatewaysDesc,
+		evictionsDesc, reloadsDesc, configDesc, reloadedDesc, reloadTimeDesc, centreDesc, redisErrorsDesc, lateDebitsDesc, unknownCallsDesc,
+		gatewaysDesc,
 	} {
 		to <- d
 	}
@@ -91,6 +96,8 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 
 	gauge(to, degradedDesc, oneIf(s.Degraded))
 	counter(to, fallbackDesc, s.Fallback)
+	counter(to, lateDebitsDesc, s.LateDebits)
+	counter(to, unknownCallsDesc, s.UnknownCalls)
 	gauge(to, gatewaysDesc, float64(s.Gateways))
 	failed := c.limiter.RedisErrors()
 	for _, kind := range []string{"timeout", "connection"} { // exported from the start, so that the first one is an increase

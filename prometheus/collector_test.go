@@ -101,9 +101,16 @@ diana_evictions_total 0
 # TYPE diana_redis_errors_total counter
 diana_redis_errors_total{kind="connection"} 0
 diana_redis_errors_total{kind="timeout"} 0
+# HELP diana_redis_late_debits_total The sum of charges that were made without Redis and that it has received since.
+# TYPE diana_redis_late_debits_total counter
+diana_redis_late_debits_total 0
+# HELP diana_redis_unknown_calls_total Calls to Redis that failed, and whose outcome nobody can learn. The limiter does not repeat them.
+# TYPE diana_redis_unknown_calls_total counter
+diana_redis_unknown_calls_total 0
 `
 	compare(t, New(l), want, "diana_requests_total", "diana_overflow_total", "diana_degraded", "diana_fallback_total",
-		"diana_gateways", "diana_keys", "diana_waiting", "diana_evictions_total", "diana_redis_errors_total")
+		"diana_gateways", "diana_keys", "diana_waiting", "diana_evictions_total", "diana_redis_errors_total",
+		"diana_redis_late_debits_total", "diana_redis_unknown_calls_total")
 }
 
 func TestRuleMetrics(t *testing.T) {

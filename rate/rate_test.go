@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/rate"
@@ -503,7 +504,7 @@ func TestCancelAfterLateAnswer(t *testing.T) {
 }
 
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	for _, l := range []limit.Limit{perSecond(bounds.MaxN), {N: 1, Unit: bounds.MaxUnit}} { // all at once, and nearly none

@@ -23,6 +23,7 @@ type batch struct {
 	leads  bool      // requests may already wait for its end, see watcher.use
 
 	call  int64 // its number; 0: it was not sent
+	late  int64 // of its debits, the sum of those that were made without Redis
 	known int64 // the call that Redis must remember, see receipts.go
 
 	done  chan struct{}
@@ -31,6 +32,7 @@ type batch struct {
 
 	// Guarded by the lock of the receipts, if the call has failed.
 	fate   fate
+	made   int64  // carriedOut: the moment, by Redis' clock; 0: unknown
 	unless []debt // debits to make if Redis has not carried out the call
 }
 
@@ -99,6 +101,7 @@ type debited struct {
 	key, limit int32
 	at         int64 // the moment of the debit
 	n          int64
+	posting    *posting // nil if nobody refunds it
 }
 
 type refund struct {
@@ -230,12 +233,19 @@ func signedCost(ch *limit.Charge) int64 {
 	return ch.Cost
 }
 
-func (b *batch) debit(ch *limit.Charge) {
-	b.debits = append(b.debits, debited{b.key(ch), b.limit(ch.Counters.(*counters)), ch.At, ch.Cost})
+func (b *batch) debit(ch *limit.Charge, p *posting) {
+	b.debits = append(b.debits, debited{b.key(ch), b.limit(ch.Counters.(*counters)), ch.At, ch.Cost, p})
 }
 
-func (b *batch) refund(ch *limit.Charge) {
-	at, c := ch.At, ch.Counters.(*counters)
+// debt returns a debit of the batch as a debt.
+func (b *batch) debt(d debited) debt {
+	k := b.keys[d.key-1]
+	return debt{actor: k.actor, c: k.c, debit: d.n, at: d.at, posting: d.posting}
+}
+
+// refund refunds a charge that was made at a moment.
+func (b *batch) refund(ch *limit.Charge, at int64) {
+	c := ch.Counters.(*counters)
 	if (c.queue || c.reserver) && ch.Outcome.Allowed { // a debit has no wait
 		at += ch.Outcome.Wait
 	}

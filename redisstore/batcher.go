@@ -118,7 +118,6 @@ func (br *batcher) free() *batch {
 	br.alone = br.next.changes() // later requests are evaluated after the changes
 	br.store.calls.begin()
 	b := br.next
-	b.call, b.known = br.receipts.next()
 	for i := range b.renewals {
 		b.renewals[i].n = br.store.leases.number(b, &b.renewals[i])
 	}
@@ -143,10 +142,13 @@ func (br *batcher) run(b *batch, wait bool) {
 
 // send sends a batch, and returns the next one to send, or nil.
 func (br *batcher) send(b *batch) *batch {
-	if br.store.Up() || b.urgent {
+	ok := br.store.Up() || b.urgent // otherwise it has waited for a call that failed, and must not wait for another
+	if ok {
+		b.call, b.known, ok = br.receipts.next()
+	}
+	if ok {
 		b.send()
-	} else { // it has waited for a call that failed, and must not wait for another one
-		b.call = 0
+	} else {
 		b.end(ErrUnavailable)
 	}
 	br.mu.Lock()

@@ -82,7 +82,7 @@ func BenchmarkBatch(b *testing.B) {
 					ch[0].Key = strconv.AppendInt(ch[0].Key[:0], rand.Int64N(1e6), 10)
 					takeIn(call, ch)
 				}
-				call.call, call.known = s.batchers[0].receipts.next()
+				call.call, call.known, _ = s.batchers[0].receipts.next()
 				if call.send(); call.err != nil {
 					b.Fatal(call.err)
 				}

@@ -94,7 +94,7 @@ func TestLostAnswerOfDebit(t *testing.T) {
 			lost := newBatch(l, nil)
 			ch := []limit.Charge{debitOf(c, "x", 3)}
 			takeIn(lost, ch)
-			lost.call, lost.known = l.receipts.next()
+			lost.call, lost.known, _ = l.receipts.next()
 			names := []string{w.keys.counter(l.tag, lost.keys[0].hash), w.keys.receipts(l.tag)}
 			told := lost.pack()
 			if want == carriedOut {
@@ -244,7 +244,7 @@ func TestEqualDebits(t *testing.T) {
 			for _, charges := range asked[1] {
 				entries = append(entries, takeIn(b, charges))
 			}
-			b.call, b.known = s.batchers[0].receipts.next()
+			b.call, b.known, _ = s.batchers[0].receipts.next()
 			if b.send(); b.err != nil {
 				t.Fatal(b.err)
 			}
@@ -287,7 +287,7 @@ func TestDebitsAreApart(t *testing.T) {
 		takeIn(b, []limit.Charge{debitOf(c, "x", 1)})
 	}
 	b.born = time.Now()
-	b.call, b.known = s.batchers[0].receipts.next()
+	b.call, b.known, _ = s.batchers[0].receipts.next()
 	if b.send(); b.err != nil {
 		t.Fatal(b.err)
 	}

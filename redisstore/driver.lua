@@ -14,7 +14,7 @@
 --   gateway   the number of this gateway
 --   lease     microseconds for which other gateways assume that it lives
 --   number    of this call
---   known     the number of the newest call that Redis has confirmed; 0: none is compared
+--   known     the newest call, or fence, that Redis has confirmed; 0: none is compared
 --   limits    how many, and for each: its script, how many arguments, the arguments
 --   renewals  how many, and for each: the key, the limit, how many slots this gateway holds
 --   debits    how many, and for each: the key, the limit, the cost
@@ -329,10 +329,10 @@ end
 call = redis.call
 if changes > 0 then
   local receipts = KEYS[#KEYS]
-  local last, bits, fence = read_receipts(receipts)
-  if number <= fence then return redis.error_reply('LATE the gateway no longer waits for this call') end
-  if last < known then return redis.error_reply('FORGOT Redis has lost a call that it had confirmed') end
-  write_receipt(receipts, number, last, bits, fence)
+  local r = read_receipts(receipts)
+  if number <= r[3] then return redis.error_reply('LATE the gateway no longer waits for this call') end
+  if max(r[1], r[3]) < known then return redis.error_reply('FORGOT Redis has lost a call that it had confirmed') end
+  write_receipt(receipts, r, number, now)
   result[2] = 1
 end
 for i = 1, changes do

@@ -240,18 +240,8 @@ func TestFailureDuringProbe(t *testing.T) {
 		})
 	}
 	told(true)
-	l := s.batchers[0]
-	asked := func() int64 {
-		l.receipts.mu.Lock()
-		defer l.receipts.mu.Unlock()
-		return l.receipts.asked
-	}
-	before := asked()
-	l.receipts.mu.Lock()
-	l.receipts.last++ // the call that fails
-	l.receipts.mu.Unlock()
 	armed.Store(true)
-	testproc.Eventually(t, func() bool { return asked() > before && s.Up() })
+	testproc.Eventually(t, func() bool { return !armed.Load() && s.Up() })
 	if len(changes) > 0 {
 		t.Errorf("one failure was reported: %+v", <-changes)
 	}
@@ -371,8 +361,8 @@ func TestLateCall(t *testing.T) {
 	l := w.batchers[0]
 	late := newBatch(l, nil)
 	takeIn(late, charge(slots, 1))
-	late.debit(&limit.Charge{Counters: window, Key: []byte("x"), Cost: 2, At: w.now()})
-	late.call, late.known = l.receipts.next()
+	late.debit(&limit.Charge{Counters: window, Key: []byte("x"), Cost: 2, At: w.now()}, nil)
+	late.call, late.known, _ = l.receipts.next()
 	names := []string{w.keys.counter(l.tag, late.keys[0].hash), w.keys.counter(l.tag, late.keys[1].hash), w.keys.receipts(l.tag)}
 	told := late.pack()
 	ups := w.ups.Load()
@@ -417,8 +407,8 @@ func TestLostAnswer(t *testing.T) {
 	c := w.at(t, limit.FixedWindow(), limit.Limit{N: 10, Unit: time.Hour})
 	l := w.batchers[0]
 	lost := newBatch(l, nil)
-	lost.debit(&limit.Charge{Counters: c, Key: []byte("x"), Cost: 4, At: w.now()})
-	lost.call, lost.known = l.receipts.next()
+	lost.debit(&limit.Charge{Counters: c, Key: []byte("x"), Cost: 4, At: w.now()}, nil)
+	lost.call, lost.known, _ = l.receipts.next()
 	names := []string{w.keys.counter(l.tag, lost.keys[0].hash), w.keys.receipts(l.tag)}
 	if _, err := w.link.call(context.Background(), w.scripts.script.Load(), names, lost.pack()); err != nil {
 		t.Fatal(err)
@@ -473,6 +463,30 @@ func TestForgotten(t *testing.T) {
 	if n := forgot.Load(); n != 1 {
 		t.Errorf("the loss was reported %d times, want once", n)
 	}
+}
+
+// A gateway that has not made a call yet also notices that Redis has lost its memory, by its fence.
+func TestForgottenBeforeTheFirstCall(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	var forgot atomic.Bool
+	s, err := Open(Options{URL: r.URL(), Changed: func(h Health) {
+		if h.Forgot {
+			forgot.Store(true)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	testproc.Eventually(t, s.Up)
+	if forgot.Load() {
+		t.Error("a gateway that has just started does not believe Redis")
+	}
+	r.Kill()
+	testproc.Eventually(t, func() bool { return !s.Up() })
+	r.Restart()
+	testproc.Eventually(t, forgot.Load)
 }
 
 // Gateways that have ended without releasing their slots leave no permanent data.

@@ -274,6 +274,10 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 // report reports the health to the caller, if it has changed.
 func (w *watcher) report(h Health) {
 	old := w.health
+	if h.Up {
+		w.store.gateway.before.Store(0)
+	}
+	h.Gateways = max(h.Gateways, int(w.store.gateway.before.Load()))
 	w.health = h
 	news := h.Forgot || h.Up != old.Up || h.Gateways != old.Gateways || (h.Reason == nil) != (old.Reason == nil)
 	if changed := w.store.options.Changed; news && changed != nil {

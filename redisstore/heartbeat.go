@@ -26,10 +26,11 @@ type gateway struct {
 	number  int64
 	link    *link
 	store   *Store
-	keys    []string    // of the heartbeat, without minutes
-	reports reports     // of minutes
-	leaving atomic.Bool // another Store has replaced this one, see Store.Leave
-	closing atomic.Bool // requests no longer ask Redis
+	keys    []string     // of the heartbeat, without minutes
+	reports reports      // of minutes
+	leaving atomic.Bool  // another Store has replaced this one, see Store.Leave
+	closing atomic.Bool  // requests no longer ask Redis
+	before  atomic.Int64 // how many gateways the process saw that handed over, until Redis answers
 }
 
 // announcement returns this gateway for announce.lua. A Store that another one has replaced is not

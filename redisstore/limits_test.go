@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
@@ -19,7 +20,7 @@ import (
 func TestLimitsInOneCall(t *testing.T) {
 	t.Parallel()
 	rounds := 400
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		rounds = 100
 	}
 	s := openBy(t, Options{URL: redistest.Start(t).URL(), CallerClock: true})
@@ -47,7 +48,7 @@ func TestLimitsInOneCall(t *testing.T) {
 			for i := range made[1] {
 				ch := &made[1][i]
 				s.leases.hold(ch.Counters.(*counters), ch.Key, -ch.Cost)
-				b.refund(ch)
+				b.refund(ch, ch.At)
 			}
 			made = [2][]limit.Charge{}
 			var entries []entry

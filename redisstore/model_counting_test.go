@@ -354,12 +354,6 @@ func (m counting) down(s countState, i int, visit func(event, countState)) {
 	}
 }
 
-// lacks returns how many tokens the bucket of the share lacks, rounded up.
-func (m counting) lacks(g *countGateway) uint8 {
-	request, _ := m.costs()
-	return (g.local + request - 1) / request
-}
-
 // rejoin debits what the gateway has allowed by its share, and takes its link up.
 func (m counting) rejoin(s *countState, i int) (debit uint8) {
 	g := &s.gateways[i]
@@ -371,9 +365,6 @@ func (m counting) rejoin(s *countState, i int) (debit uint8) {
 		debit += g.carried
 	case m.flaws.trust:
 		debit = g.debit
-	}
-	if m.time == dripping { // tokens that have dripped into the share are not debited
-		debit = min(debit, m.lacks(g))
 	}
 	s.count += debit
 	g.link, g.flight = up, 0
@@ -458,8 +449,12 @@ func (m counting) drip(s *countState) {
 		g := &s.gateways[i]
 		g.both = max(g.both, 1) - 1
 		g.local = max(g.local, drip) - drip
-		lacks := m.lacks(g)
-		g.missing, g.carried = min(g.missing, lacks), min(g.carried, lacks)
-		g.debit = min(g.debit, lacks-g.missing)
+		switch { // a bucket that only the debits have used, see account
+		case g.debit > 0:
+			g.debit--
+		case g.missing > 0:
+			g.missing--
+		}
+		g.carried = max(g.carried, 1) - 1
 	}
 }

@@ -93,11 +93,11 @@ func TestModelOfBuckets(t *testing.T) {
 		{"no outage", counting{n: 4, gateways: 2, time: dripping}, []int{4, 5, 6, 7, 8}},
 		{"one cut off", counting{n: 4, gateways: 2, time: dripping, fails: oneLink}, []int{6, 7, 9, 10, 12, 13, 15}},
 		{"one cut off of three", counting{n: 3, gateways: 3, time: dripping, fails: oneLink}, []int{4, 5, 6, 8, 9, 10, 12}},
-		{"full outage", counting{n: 2, gateways: 2, time: dripping, fails: allAtOnce}, []int{3, 4, 6, 7, 9, 10, 12}},
-		{"down", counting{n: 2, gateways: 2, time: dripping, fails: anyLink}, []int{3, 4, 6, 7, 9, 10, 12, 13, 15}},
-		{"down, four", counting{n: 4, gateways: 2, time: dripping, fails: anyLink}, []int{6, 7, 9, 10, 12, 13}},
-		{"down, uneven", counting{n: 5, gateways: 2, time: dripping, fails: anyLink}, []int{7, 8, 9, 11}},
-		{"down, three", counting{n: 3, gateways: 3, time: dripping, fails: anyLink}, []int{5, 6, 7, 10, 11}},
+		{"full outage", counting{n: 2, gateways: 2, time: dripping, fails: allAtOnce}, []int{3, 4, 6, 8, 9, 11, 13}},
+		{"down", counting{n: 2, gateways: 2, time: dripping, fails: anyLink}, []int{3, 4, 6, 8, 9, 11, 13, 14, 16}},
+		{"down, four", counting{n: 4, gateways: 2, time: dripping, fails: anyLink}, []int{6, 8, 10, 12, 14, 16}},
+		{"down, uneven", counting{n: 5, gateways: 2, time: dripping, fails: anyLink}, []int{7, 9, 10, 12}},
+		{"down, three", counting{n: 3, gateways: 3, time: dripping, fails: anyLink}, []int{5, 6, 7, 10, 12}},
 		{"down, n < g", counting{n: 2, gateways: 3, time: dripping, fails: anyLink}, []int{4, 5, 8}},
 		{"loss of memory", counting{n: 2, gateways: 2, time: dripping, loses: true}, []int{3, 4, 6, 8, 9, 11, 13}},
 		{"loss of memory, any", counting{n: 2, gateways: 2, time: dripping, fails: anyLink, loses: true}, []int{3, 4, 6, 8, 9, 11, 13}},
@@ -114,7 +114,7 @@ func TestModelOfBuckets(t *testing.T) {
 		}
 		n, g, s := int(row.m.n), int(row.m.gateways), int(row.m.share())
 		for d, most := range row.most {
-			if bound := n + d + (g-1)*(s+d*s/n); !row.m.loses && most > bound || most > bound+s*(d/n) {
+			if bound := n + d + (g-1)*s + (g*d*s+n-1)/n; !row.m.loses && most > bound || most > bound+s*(d/n) {
 				t.Errorf("%s: with %d drips %d are allowed, the formula says %d", row.name, d, most, bound)
 			}
 		}
@@ -200,7 +200,7 @@ func TestModelFindsFlaws(t *testing.T) {
 		counterexample(t, row.name, model[countState](flawed), model[countState](row.m))
 	}
 	bucket := counting{n: 2, gateways: 2, fails: anyLink, time: dripping, drips: 3}
-	bucket.bound = func(drips uint8) int { return []int{3, 4, 6, 7}[drips] }
+	bucket.bound = func(drips uint8) int { return []int{3, 4, 6, 8}[drips] }
 	flawed := bucket
 	flawed.flaws.wholeTokens = true
 	counterexample(t, "parts of a token are not charged", model[countState](flawed), model[countState](bucket))

@@ -31,9 +31,14 @@ type Options struct {
 	// Health reports it until Redis has answered. 0 means that there was no earlier Store.
 	Gateways int
 
-	// Lost is called by Close if Redis has not received all debits: with the number of their actors,
-	// and their sum. May be nil.
-	Lost func(actors int, sum int64)
+	// Lost is called by Close for each name of Counters whose debits Redis has not received all: with the number of
+	// their actors, and their sum. May be nil.
+	Lost func(counters string, actors int, sum int64)
+
+	// Reconciled is called after an outage. debited is the sum of debits that were made without Redis and
+	// that it has received now. unknown is how many calls have a fate that nobody can learn any more: the
+	// Store never repeats them. Any goroutine calls it. May be nil.
+	Reconciled func(debited int64, unknown int)
 
 	// Changed is called when Redis becomes reachable or unreachable, when it has forgotten, and
 	// when the number of gateways changes. It learns that Redis is reachable once requests use

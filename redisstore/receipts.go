@@ -17,23 +17,33 @@ import (
 // it, or never. Therefore each gateway numbers the calls of each batcher. A call that changes
 // something writes its number beside the counters, in the same script. If the outcome of a call
 // is unknown, the gateway asks for the receipts before it uses Redis again. The question sets a
-// fence: Redis refuses every call with an older number that arrives after the question.
+// fence at the newest number: Redis refuses every call up to there that arrives after the question.
 //
-//	calls      7    8    9          10 (question)
-//	arrive     7    8          10        9
-//	           |    |          |         '--- refused: 9 is behind the fence
-//	           |    |          '-- answer: 8 was the last; 9 was not carried out
-//	receipts   7    8         10
+//	calls      7    8    9         question, fence 9
+//	arrive     7    8              question            9
+//	           |    |              |                   '--- refused: not above the fence
+//	           |    |              '-- answer: 7 and 8 were carried out, and 9 never will be
+//	receipts   7    7, 8           7, 8
+//
+// A question is no call and has no number, but the first one skips number 1 if there is no call yet. So a question whose answer is lost changes nothing that a
+// later one reads, however many there are.
+//
+// The invariant: a call is debited again only if the receipts cover its number, and it has none. They
+// cover the last 32 numbers, and all newer ones. The fate of an older call stays unknown, and it is never
+// debited again. So the doubt can only forget this one call, and Options.Reconciled counts it. It cannot
+// arise while calls fail, because next numbers no call that would push an open one out. It can arise if
+// a call fails after 32 later ones were carried out, or after the receipts have expired.
 //
 // Receipts also show whether Redis has lost its memory. A Redis that has restarted empty has none.
-// A replica that lagged, or an old snapshot, has older receipts than the last call that it
-// confirmed. Each call that changes something compares the two, and so does the question.
+// A replica that lagged, or an old snapshot, has older receipts, and an older fence, than the last that
+// it confirmed. Each call that changes something compares the two, and so does the question.
 //
 // Cost: one GET and one SET for each call that changes something. Under load a call decides
 // many requests.
 const (
 	receiptsLive = time.Hour // as in receipts.lua
 	receiptsSeen = 32        // the number of calls that the receipts cover
+	momentsSeen  = 8         // the number of calls whose moments they have
 )
 
 //go:embed receipts.lua
@@ -51,6 +61,7 @@ const (
 	unknown fate = iota
 	carriedOut
 	notCarriedOut // and never will be
+	neverKnown    // because the receipts no longer cover the call
 )
 
 // receipts are the numbers of a batcher's calls, and the calls with an unknown fate.
@@ -59,19 +70,23 @@ type receipts struct {
 
 	mu        sync.Mutex // guards the rest
 	last      int64      // the number of the newest call
-	asked     int64      // the number of the newest question
-	confirmed int64      // the newest call that Redis has confirmed
+	confirmed int64      // the newest call, or fence, that Redis has confirmed
 	at        time.Time  // when Redis confirmed it
 	open      []*batch   // calls with an unknown fate
 }
 
 // next returns the number of the next call, and the call that Redis must remember; 0 means none,
-// because its receipt may have expired.
-func (r *receipts) next() (number, known int64) {
+// because its receipt may have expired. ok is false if the receipts would lose the moment of an open call.
+func (r *receipts) next() (number, known int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, b := range r.open {
+		if r.last+1-b.call >= momentsSeen {
+			return 0, 0, false
+		}
+	}
 	r.last++
-	return r.last, r.knownLocked()
+	return r.last, r.knownLocked(), true
 }
 
 func (r *receipts) knownLocked() int64 {
@@ -99,7 +114,7 @@ func (r *receipts) forget() {
 // failed records that a batch has failed. A batch that was never sent is concluded at once.
 func (r *receipts) failed(b *batch) {
 	if b.call == 0 {
-		r.conclude(b, notCarriedOut)
+		r.conclude(b, notCarriedOut, 0)
 		return
 	}
 	r.mu.Lock()
@@ -114,64 +129,78 @@ func (r *receipts) anyOpen() bool {
 	return len(r.open) > 0
 }
 
-// question returns the number of a question, and the call that Redis must remember. If no call was
-// sent since the last question, the number is the same. Otherwise many unanswered questions would
-// push the calls out of the receipts.
-func (r *receipts) question() (number, known int64) {
+// question returns the fence of a question, and the call that Redis must remember.
+func (r *receipts) question() (fence, known int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.asked < r.last || r.asked == 0 {
-		r.last++
-		r.asked = r.last
-	}
-	return r.asked, r.knownLocked()
+	r.last = max(r.last, 1) // a fence of 0 would not show that Redis has lost its memory
+	return r.last, r.knownLocked()
 }
 
-// answered concludes the calls before a question. last and bits are the receipts.
-func (r *receipts) answered(number, last int64, bits uint32) {
-	var before []*batch
+// answered concludes the calls up to a fence by the receipts, see receipts.lua.
+func (r *receipts) answered(fence int64, receipts []int64) {
+	last, bits, moments := receipts[0], receipts[1], receipts[3:]
+	var open []*batch
 	r.mu.Lock()
-	r.confirmed, r.at = max(r.confirmed, number), time.Now()
+	r.confirmed, r.at = max(r.confirmed, fence), time.Now()
 	r.open = slices.DeleteFunc(r.open, func(b *batch) bool {
-		if b.call < number {
-			before = append(before, b)
+		if b.call <= fence {
+			open = append(open, b)
 		}
-		return b.call < number
+		return b.call <= fence
 	})
 	r.mu.Unlock()
-	for _, b := range before {
-		back := last - b.call
-		if back >= 0 && back < receiptsSeen && bits>>back&1 == 1 {
-			r.conclude(b, carriedOut)
-		} else {
-			r.conclude(b, notCarriedOut)
+	for _, b := range open {
+		switch back := last - b.call; {
+		case back >= receiptsSeen, last == 0 && time.Since(b.born) > receiptsLive/2:
+			r.conclude(b, neverKnown, 0)
+		case back >= 0 && bits>>back&1 == 1:
+			moment := int64(0)
+			if back < momentsSeen {
+				moment = moments[b.call%momentsSeen]
+			}
+			r.conclude(b, carriedOut, moment)
+		default:
+			r.conclude(b, notCarriedOut, 0)
 		}
 	}
 }
 
-// conclude handles the fate of a failed batch. If Redis has not carried it out, its debits and refunds
-// become debts again, and so do requests that the gateway has allowed by itself. Slots do not,
-// because leases.lose has recorded their actors, and a renewal sends the exact number.
-func (r *receipts) conclude(b *batch, f fate) {
+// conclude handles the fate of a failed batch, which was carried out at a moment or 0. If Redis has not
+// carried it out, its debits and refunds become debts again, and so do requests that the gateway has allowed
+// by itself. Slots do not, because leases.lose has recorded their actors, and a renewal sends the exact
+// number.
+func (r *receipts) conclude(b *batch, f fate, moment int64) {
 	r.mu.Lock()
-	b.fate = f
-	unless := b.unless
+	b.fate, b.made = f, moment
+	debits := b.unless
 	b.unless = nil
 	r.mu.Unlock()
-	if f == carriedOut {
-		return
-	}
-	for _, o := range unless {
-		r.debts.add(o)
-	}
 	for _, d := range b.debits {
-		if k := b.keys[d.key-1]; !k.c.held {
-			r.debts.add(debt{actor: k.actor, c: k.c, debit: d.n, at: d.at})
+		if o := b.debt(d); !o.c.held {
+			debits = append(debits, o)
 		}
+	}
+	d := r.debts
+	switch f {
+	case neverKnown:
+		d.store.reconciled(0, 1)
+	case carriedOut:
+		d.store.reconciled(b.late, 0)
+	}
+	for _, o := range debits {
+		if f == notCarriedOut {
+			d.add(o)
+		} else {
+			d.made(o, moment)
+		}
+	}
+	if f != notCarriedOut {
+		return
 	}
 	for _, g := range b.refunds {
 		if k := b.keys[g.key-1]; !k.c.held && !k.c.queue && !k.c.reserver {
-			r.debts.add(debt{actor: k.actor, c: k.c, refund: g.n, at: g.at})
+			d.add(debt{actor: k.actor, c: k.c, refund: g.n, at: g.at})
 		}
 	}
 }
@@ -184,7 +213,7 @@ func (r *receipts) abandon() {
 	r.open = nil
 	r.mu.Unlock()
 	for _, b := range open {
-		r.conclude(b, notCarriedOut)
+		r.conclude(b, notCarriedOut, 0)
 	}
 }
 
@@ -198,6 +227,8 @@ func (r *receipts) debitUnless(b *batch, o debt) bool {
 		b.unless = append(b.unless, o)
 	case notCarriedOut:
 		return false
+	default:
+		r.debts.made(o, b.made)
 	}
 	return true
 }
@@ -208,18 +239,18 @@ func (w *watcher) resolve(ctx context.Context, br *batcher) (gateways int, forgo
 	s := w.store
 	keys := []string{s.keys.gateways(br.tag), s.keys.receipts(br.tag)}
 	for {
-		number, known := br.receipts.question()
-		arg := fmt.Appendf(nil, "%s %d %d", s.gateway.announcement(), number, known)
+		fence, known := br.receipts.question()
+		arg := fmt.Appendf(nil, "%s %d %d", s.gateway.announcement(), fence, known)
 		answer, err := s.link.call(ctx, resolveScript, keys, arg)
 		if err != nil {
 			return 0, forgot, err
 		}
 		n, err := unpack(answer)
-		if err != nil || len(n) != 3 {
+		if err != nil || len(n) != 5+momentsSeen {
 			return 0, forgot, errNoArray
 		}
-		if n[1] >= known {
-			br.receipts.answered(number, n[1], uint32(n[2]))
+		if n[1] == 1 {
+			br.receipts.answered(fence, n[2:])
 			return max(int(n[0]), 1), forgot, nil
 		}
 		forgot = true

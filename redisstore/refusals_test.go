@@ -110,11 +110,11 @@ func TestRefundedMeanwhile(t *testing.T) {
 	}
 	first, ch := ask()
 	second, late := ask()
-	if ok, err := s.settle(first, 1, ch); !ok || err != nil {
+	if ok, err := s.conclude(first, 1, ch); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	s.Refund(ch)
-	if ok, err := s.settle(second, 1, late); ok || err != nil {
+	if ok, err := s.conclude(second, 1, late); ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if ok, err := s.Take(context.Background(), 1, ch); !ok || err != nil {

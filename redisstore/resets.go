@@ -3,9 +3,13 @@
 package redisstore
 
 import (
+	"context"
 	_ "embed" // the Lua source
 	"encoding/binary"
+	"fmt"
 	"unique"
+
+	"github.com/diana-limiter/diana/limit"
 )
 
 // A reset deletes a key, which is enough for Redis. But each gateway also remembers something
@@ -56,4 +60,49 @@ func parseReset(member string, at int64) (n resetNote, ok bool) {
 	n = resetNote{store: int64(binary.BigEndian.Uint64(b)), at: at}
 	n.actor = actor{unique.Make(rest[:size]), rest[size:]}
 	return n, true
+}
+
+// Reset implements limit.Store. Concurrency slots stay held, so it changes nothing for those.
+// Requests that wait keep their scheduled times. Each gateway keeps its own requests apart, but
+// until those that wait have proceeded, a request of another gateway can come between two.
+//
+// The error is ErrUnavailable, or ctx's.
+func (s *Store) Reset(ctx context.Context, h any, key []byte) error {
+	c := h.(*counters)
+	if c.held {
+		return nil
+	}
+	if !s.Up() || s.gateway.closing.Load() {
+		return ErrUnavailable
+	}
+	a := actor{c.name, string(key)}
+	ch := limit.Charge{Counters: c, Key: []byte(a.key)}
+	b := s.batchers.batcher(&ch).add(func(b *batch) { b.reset(&ch) })
+	if b == nil {
+		return ErrUnavailable
+	}
+	if err := b.wait(ctx); err != nil {
+		return err
+	}
+	if b.err != nil {
+		return b.err
+	}
+	s.forget(resetNote{store: s.id, actor: a, at: b.reply[0]})
+	ctx, cancel := context.WithTimeout(ctx, max(s.requestTimeout(), doubtProbe))
+	defer cancel()
+	set := []string{s.keys.resets(s.batchers[0].tag)}
+	if _, err := s.link.call(ctx, noteResetScript, set, resetMember(s.id, a)); err != nil {
+		return fmt.Errorf("the other gateways do not learn of the reset: %w", err)
+	}
+	return nil
+}
+
+// forget removes what this gateway knows of an actor that was reset.
+func (s *Store) forget(n resetNote) {
+	s.debts.drop(n.actor, n.at)
+	s.refused.forget(n.actor)
+	s.schedule.forget(n.actor)
+	if s.options.Reset != nil {
+		s.options.Reset(n.name.Value(), []byte(n.key))
+	}
 }

@@ -102,7 +102,7 @@ func TestScheduleOfALateGateway(t *testing.T) {
 		late := b.charge(6)
 		b.store.schedule.join(late)
 		b.wait(t.Context(), "5", late)
-		b.want("0 70ms", "1 90ms", "2 110ms", "3 130ms", "4 150ms", "5 170ms")
+		b.want("0 70ms", "1 89ms", "2 108ms", "3 127ms", "4 146ms", "5 165ms")
 	})
 }
 
@@ -132,7 +132,7 @@ func TestScheduleOfLeavers(t *testing.T) {
 			t.Error("a request beside a waiting one has no wait")
 		}
 		b.wait(t.Context(), "fourth", none)
-		b.want("first left 5ms", "second 40ms", "fourth 60ms", "third 80ms")
+		b.want("first left 5ms", "second 40ms", "fourth 60ms", "third 79ms")
 	})
 }
 
@@ -174,5 +174,27 @@ func TestScheduleForget(t *testing.T) {
 		if n := len(b.store.schedule.by); n > mostQueues+1 {
 			t.Errorf("%d queues, want %d at most", n, mostQueues)
 		}
+	})
+}
+
+// A timer that wakes a little late delays one request, and not those behind it.
+func TestScheduleAfterLateTimers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket(t)
+		var all [][]limit.Charge
+		for i := range 20 {
+			ch := b.charge(i + 1)
+			b.store.schedule.join(ch)
+			all = append(all, ch)
+		}
+		time.Sleep(time.Until(b.start.Add(step + 500*time.Microsecond))) // a timer woke the first 0.5 ms late
+		var want []string
+		for i, ch := range all {
+			b.wait(t.Context(), fmt.Sprint(i), ch)
+			want = append(want, fmt.Sprint(i, " ", time.Duration(i+1)*step))
+		}
+		want[0] = "0 20.5ms"
+		b.want(want...)
 	})
 }

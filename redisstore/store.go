@@ -1,37 +1,5 @@
 // SPDX-License-Identifier: MIT
 
-// Package redisstore keeps counters in Redis, for all gateways together.
-//
-// # Batches
-//
-// One call to Redis is in flight at a time. Requests that arrive meanwhile go together in
-// the next call, as a batch. Requests that charge the same counters by the same costs are
-// one entry of the batch, with their number. The script decides the batch in order, each
-// request all or nothing. Of n equal requests it allows as many as there is room for. So
-// the result is the same as with one call for each, and a single request does not wait.
-//
-//	arrive   a  b b c b     a   c c c
-//	call     |--a--|        |
-//	               |--3b,c--|
-//	                        |--a,3c--|
-//
-// In a Cluster there is a batcher for each tag in the keys: see cluster.go. A request that
-// Redis has refused for a known time is not sent again: see refusals.go.
-//
-// # Outages
-//
-// Requests ask Redis only while it answers in time: see health.go. What a gateway allows
-// without Redis is debited later: see debts.go. Each debit is made once: see receipts.go.
-// Concurrency slots are held by leases: see leases.go. A reset reaches every gateway: see
-// resets.go. Gateways report what they decide by minute: see minutes.go.
-//
-// # Keys
-//
-// A key is the store's prefix and a hash of the counters' name and the actor, because an
-// actor can be a secret, and of any length.
-//
-// Redis' clock decides. Every key has a time to live, rounded up, unless no time ends its state: the
-// counters of a total stay until they are reset.
 package redisstore
 
 import (
@@ -40,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,6 +41,7 @@ type Store struct {
 	leases   leases
 	debts    debts
 	schedule schedule
+	named    sync.Map     // the newest *counters by name
 	calls    inFlight     // calls to Redis
 	ahead    atomic.Int64 // microseconds by which Redis' clock is ahead of this process'
 
@@ -138,6 +109,13 @@ func newGateway() int64 { return 1 + rand.Int64N(1<<53-1) }
 // now returns the moment by Redis' clock, as far as it is known.
 func (s *Store) now() int64 { return time.Now().UnixMicro() + s.ahead.Load() }
 
+// reconciled reports what is settled of an outage.
+func (s *Store) reconciled(debited int64, unknown int) {
+	if f := s.options.Reconciled; f != nil && (debited > 0 || unknown > 0) {
+		f(debited, unknown)
+	}
+}
+
 // requestTimeout is how long a request waits for Redis.
 func (s *Store) requestTimeout() time.Duration { return time.Duration(s.timeout.Load()) }
 
@@ -179,14 +157,41 @@ func (s *Store) Close() {
 
 // lose drops the debts that are left when the Store is closed.
 func (s *Store) lose() {
+	s.debts.mu.Lock()
+	s.debts.next = nil // Redis may carry out later what is unknown now
+	s.debts.mu.Unlock()
 	for _, br := range s.batchers {
 		br.receipts.abandon()
 	}
-	if actors, sum := s.debts.left(); actors > 0 && s.options.Lost != nil {
-		s.options.Lost(actors, sum)
+	if s.options.Lost != nil {
+		left := s.debts.left()
+		for _, name := range slices.Sorted(maps.Keys(left)) {
+			s.options.Lost(name, left[name].actors, left[name].sum)
+		}
 	}
 	s.debts.some(maxDebts)
 }
+
+// Flush waits until Redis has what was charged without it, or until ctx ends. The error is that of ctx.
+func (s *Store) Flush(ctx context.Context) error {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for s.debts.len() > 0 || s.batchers.anyOpen() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	s.calls.wait(nil) // each has a deadline
+	if s.debts.len() > 0 || s.batchers.anyOpen() {
+		return s.Flush(ctx)
+	}
+	return nil
+}
+
+// flushEvery is how often Flush looks at what is left.
+const flushEvery = 20 * time.Millisecond
 
 // flush sends what is pending, and announces that this gateway has ended.
 func (s *Store) flush() {
@@ -243,12 +248,14 @@ func (s *Store) Counters(name string, m limit.Meter) (any, error) {
 	source := scripted.Script()
 	_, queue := m.(limit.Queue)
 	_, reserver := m.(limit.Reserver)
-	return &counters{
+	c := &counters{
 		name: unique.Make(name), meter: m, sum: sha256.Sum256([]byte(name)),
 		script: s.scripts.number(source.Source), args: source.Args, around: source.Around, salt: s.refused.salt(name),
 		held: source.Leased, queue: queue, reserver: reserver, apart: source.Apart,
-	}, nil
+	}
+	s.named.Store(name, c)
+	return c, nil
 }
 
 // Retire implements limit.Store. Keys in Redis expire by themselves.
-func (s *Store) Retire(any) {}
+func (s *Store) Retire(h any) { s.named.CompareAndDelete(h.(*counters).name.Value(), h) }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/limit"
@@ -74,7 +75,7 @@ func testConformance(t *testing.T, o Options) {
 func TestAgreesWithMemory(t *testing.T) {
 	t.Parallel()
 	n := 100_000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		n = 10_000
 	}
 	s := openBy(t, Options{URL: redistest.Start(t).URL(), CallerClock: true})

@@ -5,7 +5,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/diana-limiter/diana/limit"
@@ -39,7 +38,7 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 		s.refundLater(p, charges)
 		return false, err
 	}
-	allowed, err := s.settle(p, now, charges)
+	allowed, err := s.conclude(p, now, charges)
 	if allowed {
 		s.schedule.join(charges)
 	}
@@ -64,7 +63,7 @@ func (s *Store) takeParts(ctx context.Context, now int64, charges []limit.Charge
 			allowed, err = false, waitErr
 			continue
 		}
-		ok, partErr := s.settle(p.entry, now, p.charges)
+		ok, partErr := s.conclude(p.entry, now, p.charges)
 		if partErr != nil && err == nil {
 			err = partErr
 		}
@@ -127,8 +126,8 @@ func (s *Store) peek(ctx context.Context, now int64, br *batcher, charges []limi
 	return err
 }
 
-// settle sets the outcomes of a request.
-func (s *Store) settle(p entry, now int64, charges []limit.Charge) (bool, error) {
+// conclude sets the outcomes of a request.
+func (s *Store) conclude(p entry, now int64, charges []limit.Charge) (bool, error) {
 	allowed, err := p.outcome(charges)
 	switch {
 	case err != nil:
@@ -168,10 +167,15 @@ func (s *Store) refund(charges []limit.Charge) (calls []*batch) {
 		if !ch.Outcome.Allowed && !ch.Debit {
 			continue
 		}
-		c := ch.Counters.(*counters)
+		c, at := ch.Counters.(*counters), ch.At
+		if p, ok := ch.Ticket.(*posting); ok {
+			if at, ok = s.debts.refund(p, ch); !ok {
+				continue
+			}
+		}
 		call := s.batchers.batcher(ch).add(func(b *batch) {
 			s.leases.hold(c, ch.Key, -ch.Cost)
-			b.refund(ch)
+			b.refund(ch, at)
 		})
 		if call == nil {
 			s.leases.hold(c, ch.Key, -ch.Cost) // a closed batcher sends nothing
@@ -220,13 +224,17 @@ func (s *Store) debit(now int64, charges []limit.Charge) (calls []*batch) {
 		ch.At, ch.Ticket, ch.Outcome = at, nil, limit.Outcome{Allowed: true, Remaining: limit.Unknown}
 		c := ch.Counters.(*counters)
 		o := debt{actor: actor{c.name, string(ch.Key)}, c: c, debit: ch.Cost, at: at}
+		if !c.held {
+			o.posting = &posting{stage: sent, at: at}
+			ch.Ticket = o.posting
+		}
 		switch {
 		case c.held && !s.Up():
 			s.leases.hold(c, ch.Key, ch.Cost)
 			s.leases.loseOne(o.actor, c) // the renewal sends the exact number
 		case call != nil && !c.held && call.batcher.receipts.debitUnless(call, o):
 		case s.Up():
-			b := s.debts.sendOne(o, true)
+			b := s.debts.sendOne(o, true, 0)
 			if b == nil { // the Store is closed
 				s.debts.add(o)
 				continue
@@ -251,49 +259,4 @@ func (s *Store) Wait(ctx context.Context, charges []limit.Charge) error {
 		}
 	}
 	return nil
-}
-
-// Reset implements limit.Store. Concurrency slots stay held, so it changes nothing for those.
-// Requests that wait keep their scheduled times. Each gateway keeps its own requests apart, but
-// until those that wait have proceeded, a request of another gateway can come between two.
-//
-// The error is ErrUnavailable, or ctx's.
-func (s *Store) Reset(ctx context.Context, h any, key []byte) error {
-	c := h.(*counters)
-	if c.held {
-		return nil
-	}
-	if !s.Up() || s.gateway.closing.Load() {
-		return ErrUnavailable
-	}
-	a := actor{c.name, string(key)}
-	ch := limit.Charge{Counters: c, Key: []byte(a.key)}
-	b := s.batchers.batcher(&ch).add(func(b *batch) { b.reset(&ch) })
-	if b == nil {
-		return ErrUnavailable
-	}
-	if err := b.wait(ctx); err != nil {
-		return err
-	}
-	if b.err != nil {
-		return b.err
-	}
-	s.forget(resetNote{store: s.id, actor: a, at: b.reply[0]})
-	ctx, cancel := context.WithTimeout(ctx, max(s.requestTimeout(), doubtProbe))
-	defer cancel()
-	set := []string{s.keys.resets(s.batchers[0].tag)}
-	if _, err := s.link.call(ctx, noteResetScript, set, resetMember(s.id, a)); err != nil {
-		return fmt.Errorf("the other gateways do not learn of the reset: %w", err)
-	}
-	return nil
-}
-
-// forget removes what this gateway knows of an actor that was reset.
-func (s *Store) forget(n resetNote) {
-	s.debts.drop(n.actor, n.at)
-	s.refused.forget(n.actor)
-	s.schedule.forget(n.actor)
-	if s.options.Reset != nil {
-		s.options.Reset(n.name.Value(), []byte(n.key))
-	}
 }

@@ -40,10 +40,10 @@ func versionIn(info *debug.BuildInfo) string {
 
 // instruments are the instruments of one limiter.
 type instruments struct {
-	requests, overflow, rejected, fallback, evictions, reloads, redisErrors metric.Int64ObservableCounter
-	keys, waiting                                                           metric.Int64ObservableUpDownCounter
-	limit, degraded, gateways, config, reloaded                             metric.Int64ObservableGauge
-	unit, reloadTime                                                        metric.Float64ObservableGauge
+	requests, overflow, rejected, fallback, evictions, reloads, redisErrors, lateDebits, unknownCalls metric.Int64ObservableCounter
+	keys, waiting                                                                                     metric.Int64ObservableUpDownCounter
+	limit, degraded, gateways, config, reloaded                                                       metric.Int64ObservableGauge
+	unit, reloadTime                                                                                  metric.Float64ObservableGauge
 }
 
 // Register exports the metrics of a limiter until Unregister of the result, or until the provider is shut
@@ -55,22 +55,24 @@ func Register(limiter *diana.Limiter, provider metric.MeterProvider, own ...attr
 	m := meter(provider)
 	var errs error
 	i := instruments{
-		requests:    add(&errs, m.Int64ObservableCounter, "diana.requests", "{request}", "Requests that a rule evaluated, by decision. A request that several rules evaluate counts under each of them."),
-		overflow:    add(&errs, m.Int64ObservableCounter, "diana.overflow", "{request}", "Requests that the overflow counter of a rule evaluated, because max_keys left no room for their actors."),
-		rejected:    add(&errs, m.Int64ObservableCounter, "diana.rejected", "{request}", "Requests that were answered before any rule, because their path cannot be evaluated (path) or is too long (path_length), or because of their body."),
-		fallback:    add(&errs, m.Int64ObservableCounter, "diana.fallback", "{request}", "Requests that the limiter evaluated without Redis."),
-		evictions:   add(&errs, m.Int64ObservableCounter, "diana.evictions", "{actor}", "Expired actors that the local store removed to make room for new ones."),
-		reloads:     add(&errs, m.Int64ObservableCounter, "diana.config.reloads", "{reload}", "Configurations that were read, by source and result."),
-		redisErrors: add(&errs, m.Int64ObservableCounter, "diana.redis.errors", "{call}", "Requests and probes that Redis did not answer, by the kind of failure."),
-		keys:        add(&errs, m.Int64ObservableUpDownCounter, "diana.keys", "{actor}", "Actors that the local store remembers."),
-		waiting:     add(&errs, m.Int64ObservableUpDownCounter, "diana.waiting", "{request}", "Requests that wait now, for a rule with a wait or for a leaky bucket."),
-		limit:       add(&errs, m.Int64ObservableGauge, "diana.rule.limit", "{request}", "Requests that a rule allows in its unit, or at once if it limits concurrency."),
-		degraded:    add(&errs, m.Int64ObservableGauge, "diana.degraded", "1", "Whether the limiter decides global rules without Redis (1) or not (0)."),
-		gateways:    add(&errs, m.Int64ObservableGauge, "diana.gateways", "{gateway}", "Gateways last seen alive, this one included."),
-		config:      add(&errs, m.Int64ObservableGauge, "diana.config.info", "1", "The active configuration. The value is always 1."),
-		reloaded:    add(&errs, m.Int64ObservableGauge, "diana.config.last_reload.successful", "1", "Whether the configuration was valid when it was last read (1) or not (0)."),
-		unit:        add(&errs, m.Float64ObservableGauge, "diana.rule.unit", "s", "The unit of a rule. A rule that limits concurrency has none."),
-		reloadTime:  add(&errs, m.Float64ObservableGauge, "diana.config.last_reload.time", "s", "When a configuration was last read successfully, since 1970."),
+		requests:     add(&errs, m.Int64ObservableCounter, "diana.requests", "{request}", "Requests that a rule evaluated, by decision. A request that several rules evaluate counts under each of them."),
+		overflow:     add(&errs, m.Int64ObservableCounter, "diana.overflow", "{request}", "Requests that the overflow counter of a rule evaluated, because max_keys left no room for their actors."),
+		rejected:     add(&errs, m.Int64ObservableCounter, "diana.rejected", "{request}", "Requests that were answered before any rule, because their path cannot be evaluated (path) or is too long (path_length), or because of their body."),
+		fallback:     add(&errs, m.Int64ObservableCounter, "diana.fallback", "{request}", "Requests that the limiter evaluated without Redis."),
+		evictions:    add(&errs, m.Int64ObservableCounter, "diana.evictions", "{actor}", "Expired actors that the local store removed to make room for new ones."),
+		reloads:      add(&errs, m.Int64ObservableCounter, "diana.config.reloads", "{reload}", "Configurations that were read, by source and result."),
+		redisErrors:  add(&errs, m.Int64ObservableCounter, "diana.redis.errors", "{call}", "Requests and probes that Redis did not answer, by the kind of failure."),
+		lateDebits:   add(&errs, m.Int64ObservableCounter, "diana.redis.late_debits", "1", "The sum of charges that were made without Redis and that it has received since."),
+		unknownCalls: add(&errs, m.Int64ObservableCounter, "diana.redis.unknown_calls", "{call}", "Calls to Redis that failed, and whose outcome nobody can learn."),
+		keys:         add(&errs, m.Int64ObservableUpDownCounter, "diana.keys", "{actor}", "Actors that the local store remembers."),
+		waiting:      add(&errs, m.Int64ObservableUpDownCounter, "diana.waiting", "{request}", "Requests that wait now, for a rule with a wait or for a leaky bucket."),
+		limit:        add(&errs, m.Int64ObservableGauge, "diana.rule.limit", "{request}", "Requests that a rule allows in its unit, or at once if it limits concurrency."),
+		degraded:     add(&errs, m.Int64ObservableGauge, "diana.degraded", "1", "Whether the limiter decides global rules without Redis (1) or not (0)."),
+		gateways:     add(&errs, m.Int64ObservableGauge, "diana.gateways", "{gateway}", "Gateways last seen alive, this one included."),
+		config:       add(&errs, m.Int64ObservableGauge, "diana.config.info", "1", "The active configuration. The value is always 1."),
+		reloaded:     add(&errs, m.Int64ObservableGauge, "diana.config.last_reload.successful", "1", "Whether the configuration was valid when it was last read (1) or not (0)."),
+		unit:         add(&errs, m.Float64ObservableGauge, "diana.rule.unit", "s", "The unit of a rule. A rule that limits concurrency has none."),
+		reloadTime:   add(&errs, m.Float64ObservableGauge, "diana.config.last_reload.time", "s", "When a configuration was last read successfully, since 1970."),
 	}
 	if errs != nil {
 		return nil, errs
@@ -78,7 +80,7 @@ func Register(limiter *diana.Limiter, provider metric.MeterProvider, own ...attr
 	return m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		i.observe(limiter, observer{o, own})
 		return nil
-	}, i.requests, i.overflow, i.rejected, i.fallback, i.evictions, i.reloads, i.redisErrors, i.keys, i.waiting,
+	}, i.requests, i.overflow, i.rejected, i.fallback, i.evictions, i.reloads, i.redisErrors, i.lateDebits, i.unknownCalls, i.keys, i.waiting,
 		i.limit, i.degraded, i.gateways, i.config, i.reloaded, i.unit, i.reloadTime)
 }
 
@@ -115,6 +117,8 @@ func (i *instruments) observe(l *diana.Limiter, o observer) {
 	o.int(i.reloaded, oneIf(s.Config.LastReloadSuccessful))
 	o.float(i.reloadTime, float64(s.Config.LastReloadSuccess.UnixMilli())/1000)
 	o.int(i.fallback, s.Fallback)
+	o.int(i.lateDebits, s.LateDebits)
+	o.int(i.unknownCalls, s.UnknownCalls)
 	o.int(i.evictions, s.Evictions)
 	o.int(i.keys, int64(s.Keys))
 	o.int(i.waiting, int64(l.Waiting()))

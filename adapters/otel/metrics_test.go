@@ -141,6 +141,8 @@ func testMetrics(t *testing.T) {
 		"diana.rejected reason=path_length":        "counter 0 {request}",
 		"diana.redis.errors error.type=timeout":    "counter 0 {call}",
 		"diana.redis.errors error.type=connection": "counter 0 {call}",
+		"diana.redis.late_debits":                  "counter 0 1",
+		"diana.redis.unknown_calls":                "counter 0 {call}",
 		"diana.redis.call.duration":                "histogram 2 1.0003 s",
 		"diana.config.last_reload.successful":      "gauge 1 1",
 		"diana.config.last_reload.time":            fmt.Sprintf("gauge %v s", float64(time.Now().UnixMilli()/1000)),

@@ -8,11 +8,13 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/internal/etcdtest"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
@@ -24,7 +26,7 @@ type operated struct{ *served }
 // operate starts a gateway that follows a remote configuration and accepts changes.
 func operate(t *testing.T, remote string) *operated {
 	t.Helper()
-	token := newToken(t, "s3cret\n", 0o600).secret.String()
+	token := tokenIn(t, "s3cret-of-the-operators\n")
 	yaml := fmt.Sprintf("remote: {url: %q}\nlimits: [{url: /, rules: [{name: local, rpu: 1000000}]}]", remote)
 	return &operated{serve(t, yaml, newSite(t, nil).upstream.URL, "--admin-token", token)}
 }
@@ -39,7 +41,7 @@ func (o *operated) call(t *testing.T, method, path string, body any) (int, map[s
 		t.Error(err)
 		return 0, nil
 	}
-	r.Header.Set("Authorization", "Bearer s3cret")
+	r.Header.Set("Authorization", "Bearer s3cret-of-the-operators")
 	r.Header.Set("Content-Type", "application/json")
 	reply, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -153,11 +155,16 @@ func TestRollbackAfterRestarts(t *testing.T) {
 			}
 
 			// The commands see the same versions.
-			if status, out, errs := runDiana(t, "rollback", "--config", g.file, "--list"); status != statusGood ||
+			if status, out, errs := runDiana(t, "rollback", "--config", g.file, "--list"); status != command.StatusGood ||
 				!regexp.MustCompile(`^\* +3  `+pushed[0]+`  .* ann  rollback to version 1\n +2  `+pushed[1]).MatchString(out) {
 				t.Errorf("rollback --list ended with %d and printed\n%s%s", status, out, errs)
 			}
-			if status, out, errs := runDiana(t, "rollback", "--config", g.file); status != statusGood || !strings.Contains(out, "version "+pushed[1]) {
+			for wrong, want := range map[string]string{"0": `there is no version "0"`, "77": `there is no version "77"`, "--list 1": "expected no number"} {
+				if status, out, errs := runDiana(t, append([]string{"rollback", "--config", g.file}, strings.Fields(wrong)...)...); status == command.StatusGood || !strings.Contains(errs, want) {
+					t.Errorf("rollback %s ended with %d and printed\n%s%s", wrong, status, out, errs)
+				}
+			}
+			if status, out, errs := runDiana(t, "rollback", "--config", g.file); status != command.StatusGood || !strings.Contains(out, "version "+pushed[1]) {
 				t.Errorf("rollback ended with %d and printed\n%s%s", status, out, errs)
 			}
 			g.awaits(t, pushed[1])
@@ -245,7 +252,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 // A gateway without a remote configuration shows its file, and changes nothing.
 func TestPushWithoutRemote(t *testing.T) {
 	t.Parallel()
-	token := newToken(t, "s3cret\n", 0o600).secret.String()
+	token := tokenIn(t, "s3cret-of-the-operators\n")
 	g := &operated{serve(t, document("file"), newSite(t, nil).upstream.URL, "--admin-token", token)}
 	_, shown := g.call(t, "GET", "/api/v1/config", nil)
 	if shown["text"] != document("file") || shown["writable"] != false || shown["version"] != g.status(t).Config.Version {
@@ -267,7 +274,7 @@ func TestPushWithoutRemote(t *testing.T) {
 // The API resets an actor as POST /reset does.
 func TestResetByAPI(t *testing.T) {
 	t.Parallel()
-	token := newToken(t, "s3cret\n", 0o600).secret.String()
+	token := tokenIn(t, "s3cret-of-the-operators\n")
 	s := newSite(t, nil)
 	g := &operated{serve(t, `{url: /, rules: [{name: few, actor: "query:who", algo: W, unit: day, align: first, rpu: 3}]}`, s.upstream.URL, "--admin-token", token)}
 	if n := useUp(t, s, g.url+"/?who=ann"); n != 3 {
@@ -279,4 +286,14 @@ func TestResetByAPI(t *testing.T) {
 	if n := s.allowed(t, g.url+"/?who=ann", 5); n != 3 {
 		t.Errorf("%d requests are allowed after the reset, want 3", n)
 	}
+}
+
+// tokenIn returns the value of --admin-token for a file with this token.
+func tokenIn(t *testing.T, token string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "file:" + file
 }

@@ -4,11 +4,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/versions"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // checkCommand validates configuration files.
@@ -25,23 +24,23 @@ func (checkCommand) Help() string {
 }
 
 // Run checks every file, also after one that is not valid.
-func (c *checkCommand) Run(ctx context.Context, o *output) error {
-	if err := named(append(c.Descriptors, c.Files...)...); err != nil {
+func (c *checkCommand) Run(ctx context.Context, o *command.Output) error {
+	if err := command.Named(append(c.Descriptors, c.Files...)...); err != nil {
 		return err
 	}
 	switch {
 	case len(c.Descriptors) > 0 && c.Remote:
-		return usagef("--remote has no meaning with --descriptors")
+		return command.Usagef("--remote has no meaning with --descriptors")
 	case len(c.Descriptors) > 0:
 		return checkDescriptors(o, append(c.Descriptors, c.Files...), c.Merge)
 	case len(c.Files) == 0:
-		return usagef(`expected "<file> ..."`)
+		return command.Usagef(`expected "<file> ..."`)
 	}
 	var result error
 	for _, file := range c.Files {
-		local, err := c.checkFile(o, settings{file: file})
+		local, err := c.checkFile(o, command.Settings{File: file})
 		if err == nil && c.Remote {
-			err = c.checkRemote(ctx, o, settings{file: file}, local)
+			err = c.checkRemote(ctx, o, command.Settings{File: file}, local)
 		}
 		if err != nil {
 			result = err
@@ -51,67 +50,55 @@ func (c *checkCommand) Run(ctx context.Context, o *output) error {
 }
 
 // checkFile checks a file, and returns its configuration.
-func (*checkCommand) checkFile(o *output, s settings) (*config.Config, error) {
-	loaded, err := s.read()
+func (*checkCommand) checkFile(o *command.Output, s command.Settings) (*config.Config, error) {
+	loaded, err := s.Read()
 	if err != nil {
-		err = o.faults(s, err)
-		if isDescriptors(s.file) {
-			o.complainf("%s is a file of envoyproxy/ratelimit, see diana check --descriptors\n", s)
+		err = o.Faults(s, err)
+		if isDescriptors(s.File) {
+			o.Complainf("%s is a file of envoyproxy/ratelimit, see diana check --descriptors\n", s)
 		}
 		return nil, err
 	}
-	set, err := compile(loaded)
+	set, err := command.Compile(loaded)
 	if err != nil {
-		return nil, o.faults(s, err)
+		return nil, o.Faults(s, err)
 	}
 	for _, w := range loaded.Warnings {
-		o.fault(w, "warning: ")
+		o.Fault(w, "warning: ")
 	}
-	o.printf("%s: ok, %s\n", s, rules(len(set.Rules)))
+	o.Printf("%s: ok, %s\n", s, command.Rules(len(set.Rules)))
 	return loaded, nil
 }
 
 // checkRemote checks the document in the configuration centre that a configuration names.
-func (*checkCommand) checkRemote(ctx context.Context, o *output, s settings, local *config.Config) error {
-	from, err := versions.Open(vocabulary(), local)
+func (*checkCommand) checkRemote(ctx context.Context, o *command.Output, s command.Settings, local *config.Config) error {
+	from, err := versions.Open(command.Vocabulary(), local)
 	if err != nil {
-		return o.faults(s, err)
+		return o.Faults(s, err)
 	}
 	defer from.Close()
 	d, err := from.Get(ctx)
 	if err != nil {
-		o.complainf("%v\n", err)
-		return errReported
+		o.Complainf("%v\n", err)
+		return command.ErrReported
 	}
 	if !d.Exists {
-		o.printf("%s: no document; the local limits apply\n", from.Where)
+		o.Printf("%s: no document; the local limits apply\n", from.Where)
 		return nil
 	}
 	whole, err := from.Compose(from.Where, d.Text)
 	if err != nil {
-		return o.faults(settings{file: from.Where}, err)
+		return o.Faults(command.Settings{File: from.Where}, err)
 	}
-	set, err := compile(whole)
+	set, err := command.Compile(whole)
 	if err != nil {
-		return o.faults(settings{file: from.Where}, err)
+		return o.Faults(command.Settings{File: from.Where}, err)
 	}
 	for _, w := range whole.Warnings {
 		if w.File == from.Where {
-			o.fault(w, "warning: ")
+			o.Fault(w, "warning: ")
 		}
 	}
-	o.printf("%s: ok, %s\n", from.Where, rules(len(set.Rules)))
+	o.Printf("%s: ok, %s\n", from.Where, command.Rules(len(set.Rules)))
 	return nil
-}
-
-// compile returns the rules of a configuration, ready to evaluate requests.
-func compile(c *config.Config) (*plan.Set, error) {
-	return plan.Compile(c.Limits, c.Identity, c.Paths, vocabulary().Actors)
-}
-
-func rules(n int) string {
-	if n == 1 {
-		return "1 rule"
-	}
-	return fmt.Sprintf("%d rules", n)
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -308,7 +309,7 @@ func (c *churn) quiet(was []size) (now []size) {
 			if was == nil { // until it is as small as it gets
 				return s.goroutines <= limit.goroutines && s.resident >= before.resident*0.99 && s.heap >= before.heap*0.99
 			}
-			return s.goroutines <= limit.goroutines && s.heap <= limit.heap && (raceEnabled || s.resident <= limit.resident)
+			return s.goroutines <= limit.goroutines && s.heap <= limit.heap && (race.Enabled || s.resident <= limit.resident)
 		})
 		if !settled {
 			c.t.Errorf("gateway %d has grown: %v, want at most %v", i, s, limit)

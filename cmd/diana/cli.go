@@ -5,12 +5,13 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"reflect"
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 )
 
 // cli is the command line. Each field is a command, in the order of the help.
@@ -35,32 +36,9 @@ type cli struct {
 	Man        manCommand        `cmd:"" hidden:"" help:"Write the manual pages."`
 }
 
-// Exit statuses.
-const (
-	statusGood  = 0
-	statusBad   = 1 // the input is not valid, or the command failed
-	statusUsage = 2 // the command line is wrong
-)
-
-// usageError is an error in the command line that the command itself found.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error {
-	return usageError{fmt.Errorf(format, args...)}
-}
-
-var (
-	// errReported ends a command that has already printed its error.
-	errReported = errors.New("reported")
-
-	// errHelp ends the parsing of a command line with --help, after the help is printed. Rejected:
-	// kong's default, which ends the process.
-	errHelp = errors.New("help printed")
-)
-
 // run runs a command and returns the exit status. The command ends when ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o := &output{out: stdout, err: stderr}
+	o := &command.Output{Out: stdout, Err: stderr}
 	parser, err := kong.New(&cli{},
 		kong.Name("diana"),
 		kong.Description("Diana limits how many requests each client may send to a service."),
@@ -69,36 +47,36 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 80}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(o),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(readDuration)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(command.ReadDuration)),
 	)
 	if err != nil { // a mistake in the types above
 		panic(err)
 	}
-	command, err := parser.Parse(args)
+	selected, err := parser.Parse(args)
 	if err != nil {
 		var p *kong.ParseError
 		if errors.As(err, &p) {
-			command = p.Context
+			selected = p.Context
 		}
-		return o.misused(command, err)
+		return o.Misused(selected, err)
 	}
-	if err := noneEmpty(command); err != nil {
-		return o.misused(command, err)
+	if err := command.NoneEmpty(selected); err != nil {
+		return o.Misused(selected, err)
 	}
-	if err = command.Run(); err == nil {
-		err = o.failed
+	if err = selected.Run(); err == nil {
+		err = o.Failed
 	}
-	var misuse usageError
+	var misuse command.UsageError
 	switch {
 	case err == nil:
-		return statusGood
-	case errors.Is(err, errReported):
-		return statusBad
+		return command.StatusGood
+	case errors.Is(err, command.ErrReported):
+		return command.StatusBad
 	case errors.As(err, &misuse):
-		return o.misused(command, err)
+		return o.Misused(selected, err)
 	}
-	o.complainf("diana: %v\n", err)
-	return statusBad
+	o.Complainf("diana: %v\n", err)
+	return command.StatusBad
 }
 
 // help prints the help of a command.
@@ -106,5 +84,5 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
 		return err
 	}
-	return errHelp
+	return command.ErrHelp
 }

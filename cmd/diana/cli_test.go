@@ -6,11 +6,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
 	"runtime/debug"
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -28,7 +33,7 @@ func TestVersion(t *testing.T) {
 		{nil, "diana   unknown\ncommit  unknown\ngo      go"},
 	} {
 		var b bytes.Buffer
-		printVersion(&output{out: &b}, test.info)
+		printVersion(&command.Output{Out: &b}, test.info)
 		if !strings.HasPrefix(b.String(), test.want) {
 			t.Errorf("%q", b.String())
 		}
@@ -62,10 +67,10 @@ func TestFaultsOfOtherKinds(t *testing.T) {
 		want string
 	}{
 		{config.Errors{{File: "f", Line: 1, Column: 2, Message: "m"}, {File: "f", Line: 3, Column: 4, Message: "n"}}, "f:1:2: m\nf:3:4: n\n"},
-		{errReported, "f: reported\n"},
+		{command.ErrReported, "f: reported\n"},
 	} {
 		var b bytes.Buffer
-		if err := (&output{err: &b}).faults(settings{file: "f"}, test.err); !errors.Is(err, errReported) || b.String() != test.want {
+		if err := (&command.Output{Err: &b}).Faults(command.Settings{File: "f"}, test.err); !errors.Is(err, command.ErrReported) || b.String() != test.want {
 			t.Errorf("%v, %q", err, b.String())
 		}
 	}
@@ -74,14 +79,14 @@ func TestFaultsOfOtherKinds(t *testing.T) {
 // The demonstration is valid, and needs neither Redis nor a configuration centre.
 func TestDemonstration(t *testing.T) {
 	t.Parallel()
-	c, err := settings{}.read()
+	c, err := command.Settings{}.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(c.Warnings) > 0 || c.Redis != nil || c.Remote != nil {
 		t.Error(c)
 	}
-	set, err := compile(c)
+	set, err := command.Compile(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +101,7 @@ func TestDemonstration(t *testing.T) {
 func TestOutputFails(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	if status := run(context.Background(), []string{"version"}, fullDisk{}, &b); status != statusBad || b.String() != "diana: disk full\n" {
+	if status := run(context.Background(), []string{"version"}, fullDisk{}, &b); status != command.StatusBad || b.String() != "diana: disk full\n" {
 		t.Error(status, b.String())
 	}
 }
@@ -104,3 +109,37 @@ func TestOutputFails(t *testing.T) {
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// serve leaves nothing behind when it ends. The test must not run beside others.
+func TestServeLeavesNothing(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out, log testproc.Buffer
+	status := make(chan int, 1)
+	go func() {
+		status <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, &out, &log)
+	}()
+	if !testproc.Becomes(func() bool { return addresses.MatchString(out.String()) }) {
+		t.Fatal(out.String(), log.String())
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	for _, base := range addresses.FindStringSubmatch(out.String())[1:] {
+		request, _ := http.NewRequest(http.MethodGet, base+"/healthz", nil)
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Error(base, response.Status)
+		}
+	}
+	transport.CloseIdleConnections()
+	stop()
+	if s := <-status; s != command.StatusGood {
+		t.Error("status", s, log.String())
+	}
+	goleak.VerifyNone(t, before)
+}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 )
 
 // completionCommand prints a script that lets a shell complete command lines.
@@ -20,9 +22,9 @@ func (completionCommand) Help() string {
 }
 
 // Run prints the script.
-func (c completionCommand) Run(o *output) error {
-	o.printf("%s", completionScripts[c.Shell])
-	return o.failed
+func (c completionCommand) Run(o *command.Output) error {
+	o.Printf("%s", completionScripts[c.Shell])
+	return o.Failed
 }
 
 // completionScripts ask the hidden command "complete" for words. Where it has none, the shell completes
@@ -70,11 +72,11 @@ type completeCommand struct {
 }
 
 // Run prints the words.
-func (c completeCommand) Run(ctx *kong.Context, o *output) error {
+func (c completeCommand) Run(ctx *kong.Context, o *command.Output) error {
 	for _, word := range candidates(ctx.Model.Node, c.Words) {
-		o.printf("%s\n", word)
+		o.Printf("%s\n", word)
 	}
-	return o.failed
+	return o.Failed
 }
 
 // candidates returns the words that can replace the last word of a command line: commands, flags, or the values

@@ -10,13 +10,15 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 )
 
 // printed returns what a command prints, which must succeed.
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, complaint bytes.Buffer
-	if status := run(t.Context(), args, &out, &complaint); status != statusGood {
+	if status := run(t.Context(), args, &out, &complaint); status != command.StatusGood {
 		t.Fatalf("diana %s: status %d, %s", strings.Join(args, " "), status, complaint.String())
 	}
 	return out.String()
@@ -27,12 +29,13 @@ func TestComplete(t *testing.T) {
 	for _, row := range []struct{ line, want string }{
 		{"", "serve init check diff explain replay test top reset schema push exempt rollback version completion"},
 		{"se", "serve"},
-		{"serve --up", "--upstream-timeout --upstream-tls-timeout --upstream-idle-timeout --upstream"},
+		{"serve --up", "--upstream-timeout --upstream-tls-timeout --upstream-idle-timeout --upstream --upgrade"},
 		{"serve --log-format ", "text json"},
 		{"serve --log-format=json --conf", "--config"},
 		{"serve --config ", ""}, // a file
 		{"serve --config se", ""},
 		{"serve --config check --adm", "--admin --admin-host --admin-token"},
+		{"explain --adm", "--admin --admin-token"},
 		{"completion ", "bash zsh fish"},
 		{"check ", ""}, // a file
 		{"nothing --", "--help"},

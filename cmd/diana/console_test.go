@@ -24,6 +24,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/exchange"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -57,16 +58,16 @@ func (o visitor) request(method, path, body string, fields ...string) *http.Requ
 	return r
 }
 
-func (o visitor) send(method, path, body string, fields ...string) answer {
+func (o visitor) send(method, path, body string, fields ...string) exchange.Answer {
 	o.Helper()
-	return roundTrip(o.T, o.request(method, path, body, fields...))
+	return exchange.RoundTrip(o.T, o.request(method, path, body, fields...))
 }
 
 // serveConsole starts a gateway with a token, and returns its visitor without the token.
 func serveConsole(t *testing.T, yaml string) (*served, visitor) {
 	t.Helper()
 	s := newSite(t, nil)
-	g := serve(t, yaml, s.upstream.URL, "--admin-token", newToken(t, "s3cret", 0o600).secret.String())
+	g := serve(t, yaml, s.upstream.URL, "--admin-token", tokenIn(t, "s3cret-of-the-operators"))
 	return g, visitor{T: t, admin: g.admin}
 }
 
@@ -74,21 +75,21 @@ func serveConsole(t *testing.T, yaml string) (*served, visitor) {
 // cookie of the operator's session, even if it knows the CSRF token.
 func TestConsoleOtherSites(t *testing.T) {
 	t.Parallel()
-	g, o := serveConsole(t, generous)
-	w := o.send("POST", "/api/v1/session", `{"token": "s3cret"}`)
+	g, o := serveConsole(t, forAll)
+	w := o.send("POST", "/api/v1/session", `{"token": "s3cret-of-the-operators"}`)
 	var session struct{ CSRF string }
-	if err := json.Unmarshal([]byte(w.body), &session); err != nil || session.CSRF == "" {
-		t.Fatal(w.status, err)
+	if err := json.Unmarshal([]byte(w.Body), &session); err != nil || session.CSRF == "" {
+		t.Fatal(w.Status, err)
 	}
-	cookie := []string{"Cookie", w.header.Get("Set-Cookie"), "X-Diana-Csrf", session.CSRF}
+	cookie := []string{"Cookie", w.Header.Get("Set-Cookie"), "X-Diana-Csrf", session.CSRF}
 	for _, host := range []string{"evil.example", "evil.example:9090", "127.0.0.1.evil.example"} {
 		for _, path := range []string{"/", "/console/app.js", "/api/v1/live", "/api/v1/session", "/api/v1/openapi.json", "/api/v1/config"} {
-			if w := o.send("GET", path, "", append(cookie, "Host", host)...); w.status != http.StatusMisdirectedRequest {
-				t.Errorf("GET %s for %s: %d", path, host, w.status)
+			if w := o.send("GET", path, "", append(cookie, "Host", host)...); w.Status != http.StatusMisdirectedRequest {
+				t.Errorf("GET %s for %s: %d", path, host, w.Status)
 			}
 		}
-		if w := o.send("POST", "/api/v1/session", `{"token": "s3cret"}`, "Host", host); w.status != http.StatusMisdirectedRequest || w.header.Get("Set-Cookie") != "" {
-			t.Errorf("a session for %s: %d", host, w.status)
+		if w := o.send("POST", "/api/v1/session", `{"token": "s3cret-of-the-operators"}`, "Host", host); w.Status != http.StatusMisdirectedRequest || w.Header.Get("Set-Cookie") != "" {
+			t.Errorf("a session for %s: %d", host, w.Status)
 		}
 	}
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(g.admin, "http://"))
@@ -97,8 +98,8 @@ func TestConsoleOtherSites(t *testing.T) {
 		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
 	} {
 		for _, path := range []string{"/api/v1/session", "/api/v1/push", "/api/v1/reset", "/api/v1/whatif", "/reset"} {
-			if w := o.send("POST", path, `{"rule": "generous", "actor": "all"}`, append(cookie, from...)...); w.status != http.StatusForbidden {
-				t.Errorf("POST %s with %q: %d", path, from, w.status)
+			if w := o.send("POST", path, `{"rule": "generous", "actor": "all"}`, append(cookie, from...)...); w.Status != http.StatusForbidden {
+				t.Errorf("POST %s with %q: %d", path, from, w.Status)
 			}
 		}
 	}
@@ -107,7 +108,7 @@ func TestConsoleOtherSites(t *testing.T) {
 // A client that sends its request slowly, or too much of it, does not keep the listener from others.
 func TestConsoleSlowAndLarge(t *testing.T) {
 	t.Parallel()
-	g, o := serveConsole(t, generous)
+	g, o := serveConsole(t, forAll)
 	address := strings.TrimPrefix(g.admin, "http://")
 	for name, begin := range map[string]string{
 		"fields": "GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
@@ -142,15 +143,15 @@ func TestConsoleSlowAndLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if w := o.send("GET", "/", ""); w.status != http.StatusOK {
-		t.Error("beside slow clients:", w.status)
+	if w := o.send("GET", "/", ""); w.Status != http.StatusOK {
+		t.Error("beside slow clients:", w.Status)
 	}
-	if w := o.send("GET", "/", "", "X-Large", strings.Repeat("x", 64<<10)); w.status != http.StatusRequestHeaderFieldsTooLarge {
-		t.Error("large fields:", w.status)
+	if w := o.send("GET", "/", "", "X-Large", strings.Repeat("x", 64<<10)); w.Status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Error("large fields:", w.Status)
 	}
 	for _, path := range []string{"/api/v1/session", "/api/v1/validate", "/api/v1/whatif"} {
-		if w := o.send("POST", path, `{"text": "`+strings.Repeat("x", 3<<20)+`"}`); w.status < 400 || w.status >= 500 {
-			t.Errorf("%s with a large body: %d", path, w.status)
+		if w := o.send("POST", path, `{"text": "`+strings.Repeat("x", 3<<20)+`"}`); w.Status < 400 || w.Status >= 500 {
+			t.Errorf("%s with a large body: %d", path, w.Status)
 		}
 	}
 }
@@ -221,14 +222,14 @@ func TestOpenAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		roundTrip(t, r)
+		exchange.RoundTrip(t, r)
 	}
-	o.token = "s3cret"
+	o.token = "s3cret-of-the-operators"
 	api := newContract(o)
 	api.complete()
 
 	api.call("get", "/session", "/session", "")
-	api.call("post", "/session", "/session", `{"token": "s3cret"}`)
+	api.call("post", "/session", "/session", `{"token": "s3cret-of-the-operators"}`)
 	api.call("get", "/openapi.json", "/openapi.json", "")
 	api.call("get", "/live", "/live?rules=1", "")
 	api.stream("/live/stream")
@@ -244,6 +245,8 @@ func TestOpenAPI(t *testing.T) {
 	testproc.Eventually(t, func() bool { return g.status(t).Config.Version == pushed["version"] })
 	api.call("post", "/rollback", "/rollback", fmt.Sprintf(`{"number": 1, "comment": "back", "expect": %q, "by": "ann"}`, pushed["version"]))
 	api.call("get", "/actor", "/actor?actor=ann", "")
+	api.call("post", "/peek", "/peek", `{"request": "GET /?who=ann HTTP/1.1\r\nHost: a\r\n\r\n", "from": "192.0.2.1"}`)
+	api.call("post", "/peek", "/peek", `{"request": "GET", "from": "192.0.2.1"}`)
 	version = api.call("get", "/config", "/config", "")["version"]
 	api.call("post", "/exempt", "/exempt", fmt.Sprintf(`{"rule": "few", "actor": "ann", "expect": %q, "seconds": 60}`, version))
 	api.call("post", "/reset", "/reset", `{"rule": "few", "actor": "ann"}`)
@@ -267,6 +270,10 @@ func TestOpenAPI(t *testing.T) {
 			api.call(method, path, path, `{"unknown": 1}`)
 		}
 	}
+	c.etcd.Kill()
+	for _, path := range []string{"/config", "/versions", "/versions/{number}"} {
+		api.call("get", path, strings.Replace(path, "{number}", "1", 1), "")
+	}
 }
 
 // contract compares the answers of a gateway with its OpenAPI document.
@@ -279,7 +286,7 @@ type contract struct {
 
 func newContract(o visitor) *contract {
 	o.Helper()
-	text := []byte(o.send("GET", "/api/v1/openapi.json", "").body)
+	text := []byte(o.send("GET", "/api/v1/openapi.json", "").Body)
 	var d openAPI
 	if err := json.Unmarshal(text, &d); err != nil || d.OpenAPI != "3.1.0" {
 		o.Fatal(err, d.OpenAPI)
@@ -330,17 +337,17 @@ func (c *contract) call(method, path, target, body string) map[string]any {
 	c.Helper()
 	c.called = append(c.called, method+" "+path)
 	w := c.send(strings.ToUpper(method), "/api/v1"+target, body)
-	text := []byte(w.body)
-	expected, ok := c.operations[method+" "+path][strconv.Itoa(w.status)]
+	text := []byte(w.Body)
+	expected, ok := c.operations[method+" "+path][strconv.Itoa(w.Status)]
 	if !ok {
-		c.Errorf("%s %s %s: the document does not have the status %d: %s", method, target, body, w.status, text)
+		c.Errorf("%s %s %s: the document does not have the status %d: %s", method, target, body, w.Status, text)
 		return nil
 	}
 	if expected == "" {
 		return nil
 	}
 	kind, schema, _ := strings.Cut(expected, " ")
-	if got, _, _ := strings.Cut(w.header.Get("Content-Type"), ";"); got != kind {
+	if got, _, _ := strings.Cut(w.Header.Get("Content-Type"), ";"); got != kind {
 		c.Errorf("%s %s: Content-Type %q, want %s", method, target, got, kind)
 	}
 	return c.matches(method+" "+target, schema, text)
@@ -390,3 +397,6 @@ func (c *contract) stream(path string) {
 	}
 	c.Errorf("%s has no event: %v", path, lines.Err())
 }
+
+// forAll is a configuration that refuses no request of these tests.
+const forAll = "url: /\nrules: [{name: generous, rpu: 1000000}]"

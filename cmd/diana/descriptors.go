@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/internal/descriptors"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
@@ -14,15 +15,15 @@ import (
 
 // loadDescriptors returns the descriptors of files and directories, and the names of the files. It prints
 // the errors of files that are not valid. merge lets files have the same domain.
-func loadDescriptors(o *output, paths []string, merge bool) (*descriptors.Tree, []string, error) {
+func loadDescriptors(o *command.Output, paths []string, merge bool) (*descriptors.Tree, []string, error) {
 	files, err := descriptors.Read(paths)
 	if err != nil {
-		return nil, nil, o.descriptorFaults(err)
+		return nil, nil, o.DescriptorFaults(err)
 	}
 	// The default scope of a limit depends on the configuration, which no file of descriptors needs.
-	tree, err := descriptors.Parse(files, vocabulary(), descriptors.Options{Merge: merge, Scope: rule.Global})
+	tree, err := descriptors.Parse(files, command.Vocabulary(), descriptors.Options{Merge: merge, Scope: rule.Global})
 	if err != nil {
-		return nil, nil, o.descriptorFaults(err)
+		return nil, nil, o.DescriptorFaults(err)
 	}
 	names := make([]string, 0, len(files))
 	for _, f := range files {
@@ -33,23 +34,25 @@ func loadDescriptors(o *output, paths []string, merge bool) (*descriptors.Tree, 
 	return tree, names, nil
 }
 
-// isDescriptors reports whether a file is a valid one of envoyproxy/ratelimit.
+// isDescriptors reports whether a file is a valid one of envoyproxy/ratelimit, and not large: to read a large one
+// as a whole would be too dear for a hint.
 func isDescriptors(file string) bool {
 	files, err := descriptors.Read([]string{file})
-	if err == nil {
-		_, err = descriptors.Parse(files, vocabulary(), descriptors.Options{})
+	if err != nil || len(files) != 1 || len(files[0].Data) > 64<<10 {
+		return false
 	}
-	return err == nil && len(files) == 1
+	_, err = descriptors.Parse(files, command.Vocabulary(), descriptors.Options{})
+	return err == nil
 }
 
 // checkDescriptors validates files of descriptors, all together.
-func checkDescriptors(o *output, paths []string, merge bool) error {
+func checkDescriptors(o *command.Output, paths []string, merge bool) error {
 	tree, files, err := loadDescriptors(o, paths, merge)
 	if err != nil {
 		return err
 	}
 	for _, w := range tree.Warnings {
-		o.fault(w, "warning: ")
+		o.Fault(w, "warning: ")
 	}
 	limits := map[string]int{} // by file
 	for _, l := range tree.Limits() {
@@ -60,25 +63,25 @@ func checkDescriptors(o *output, paths []string, merge bool) error {
 		if n := limits[file]; n != 1 {
 			text = fmt.Sprintf("%d limits", n)
 		}
-		o.printf("%s: ok, %s\n", file, text)
+		o.Printf("%s: ok, %s\n", file, text)
 	}
 	return nil
 }
 
 // explainDescriptors shows the limit of each descriptor. A descriptor is the text KEY=VALUE,KEY=VALUE.
-func explainDescriptors(o *output, paths []string, merge bool, domain string, texts []string) error {
-	if err := named(paths...); err != nil {
+func explainDescriptors(o *command.Output, paths []string, merge bool, domain string, texts []string) error {
+	if err := command.Named(paths...); err != nil {
 		return err
 	}
 	if len(texts) == 0 {
-		return usagef(`expected "<key=value> ..." after the domain %s`, domain)
+		return command.Usagef(`expected "<key=value> ..." after the domain %s`, domain)
 	}
 	lists := make([][]descriptors.Entry, len(texts))
 	for i, text := range texts {
 		for one := range strings.SplitSeq(text, ",") {
 			key, value, ok := strings.Cut(one, "=")
 			if !ok {
-				return usagef("expected KEY=VALUE[,KEY=VALUE]..., found %s", text)
+				return command.Usagef("expected KEY=VALUE[,KEY=VALUE]..., found %s", text)
 			}
 			lists[i] = append(lists[i], descriptors.Entry{Key: key, Value: value})
 		}
@@ -97,7 +100,7 @@ func explainDescriptors(o *output, paths []string, merge bool, domain string, te
 	}
 	for i, entries := range lists {
 		if i > 0 {
-			o.printf("\n")
+			o.Printf("\n")
 		}
 		explainDescriptor(o, tree, domain, entries, replacing)
 	}
@@ -106,40 +109,40 @@ func explainDescriptors(o *output, paths []string, merge bool, domain string, te
 
 // explainDescriptor shows how the entries of a descriptor match, and its limit. replacing are the limits of
 // the request by the names that they replace.
-func explainDescriptor(o *output, tree *descriptors.Tree, domain string, entries []descriptors.Entry, replacing map[string]*descriptors.Limit) {
+func explainDescriptor(o *command.Output, tree *descriptors.Tree, domain string, entries []descriptors.Entry, replacing map[string]*descriptors.Limit) {
 	text := make([]string, len(entries))
 	for i, e := range entries {
 		text[i] = e.Key + "=" + e.Value
 	}
-	what := legible(domain + " " + strings.Join(text, ","))
+	what := command.Legible(domain + " " + strings.Join(text, ","))
 	l, key := tree.Find(domain, entries, nil)
 	steps := tree.Trace(domain, entries)
 	switch {
 	case l == nil:
-		o.printf("%s has no limit: %s.\n", what, withoutLimit(tree, domain, entries, steps))
+		o.Printf("%s has no limit: %s.\n", what, withoutLimit(tree, domain, entries, steps))
 	case l.Name != "" && replacing[l.Name] != nil:
-		o.printf("%s is not counted: %s in %s:%d replaces %s.\n", what, legible(replacing[l.Name].FullName),
-			replacing[l.Name].File, replacing[l.Name].Line, legible(l.FullName))
+		o.Printf("%s is not counted: %s in %s:%d replaces %s.\n", what, command.Legible(replacing[l.Name].FullName),
+			replacing[l.Name].File, replacing[l.Name].Line, command.Legible(l.FullName))
 	case l.Unlimited:
-		o.printf("%s is unlimited by %s in %s:%d.\n", what, legible(l.FullName), l.File, l.Line)
+		o.Printf("%s is unlimited by %s in %s:%d.\n", what, command.Legible(l.FullName), l.File, l.Line)
 	default:
-		o.printf("%s is limited by %s in %s:%d.\n", what, legible(l.FullName), l.File, l.Line)
+		o.Printf("%s is limited by %s in %s:%d.\n", what, command.Legible(l.FullName), l.File, l.Line)
 	}
 	if len(steps) > 0 {
 		rows := [][]string{{"", "ENTRY", "MATCHED BY", "DESCRIPTOR", "COUNTED AS"}}
 		for i, s := range steps {
 			rows = append(rows, []string{
-				strconv.Itoa(i + 1), legible(text[i]), s.Way.String(), legible(s.Key), legible(s.Counted),
+				strconv.Itoa(i + 1), command.Legible(text[i]), s.Way.String(), command.Legible(s.Key), command.Legible(s.Counted),
 			})
 		}
-		o.printf("\n%s", columns(rows, 1, 0))
+		o.Printf("\n%s", command.Columns(rows, 1, 0))
 	}
 	if l != nil && !l.Unlimited {
 		rows := [][]string{
 			{"ALGO", "LIMIT", "FLAGS", "KEY"},
-			{l.Rule.Algorithm.Name(), descriptorLimit(l), descriptorFlags(l), legible(string(plan.AppendGiven(nil, string(key))))},
+			{l.Rule.Algorithm.Name(), descriptorLimit(l), descriptorFlags(l), command.Legible(string(plan.AppendGiven(nil, string(key))))},
 		}
-		o.printf("\n%s", columns(rows, 1, 0))
+		o.Printf("\n%s", command.Columns(rows, 1, 0))
 	}
 }
 
@@ -150,11 +153,11 @@ func withoutLimit(tree *descriptors.Tree, domain string, entries []descriptors.E
 	case !tree.Has(domain):
 		return "no file has this domain"
 	case n == len(entries):
-		return "the descriptor " + legible(steps[n-1].Key) + " has no rate_limit"
+		return "the descriptor " + command.Legible(steps[n-1].Key) + " has no rate_limit"
 	}
-	missing := "the entry " + legible(entries[n].Key+"="+entries[n].Value) + " matches no descriptor"
+	missing := "the entry " + command.Legible(entries[n].Key+"="+entries[n].Value) + " matches no descriptor"
 	if n > 0 {
-		missing += " below " + legible(steps[n-1].Key)
+		missing += " below " + command.Legible(steps[n-1].Key)
 	}
 	return missing
 }
@@ -187,8 +190,8 @@ func descriptorFlags(l *descriptors.Limit) string {
 	add(l.Debit, "debit")
 	add(l.Detailed, "detailed_metric")
 	add(l.Rule.Scope != rule.Global, "scope "+string(l.Rule.Scope))
-	add(l.Name != "", "name "+legible(l.Name))
-	add(len(l.Replaces) > 0, "replaces "+legible(strings.Join(l.Replaces, " ")))
+	add(l.Name != "", "name "+command.Legible(l.Name))
+	add(len(l.Replaces) > 0, "replaces "+command.Legible(strings.Join(l.Replaces, " ")))
 	if len(flags) == 0 {
 		return "-"
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/config/diff"
 )
@@ -19,14 +20,14 @@ func (diffCommand) Help() string {
 }
 
 // Run prints one difference in each line.
-func (c *diffCommand) Run(o *output) error {
-	if err := named(c.Old, c.New); err != nil {
+func (c *diffCommand) Run(o *command.Output) error {
+	if err := command.Named(c.Old, c.New); err != nil {
 		return err
 	}
-	old, oldErr := settings{file: c.Old}.load(o)
-	now, nowErr := settings{file: c.New}.load(o)
+	old, oldErr := command.Settings{File: c.Old}.Load(o)
+	now, nowErr := command.Settings{File: c.New}.Load(o)
 	if oldErr != nil || nowErr != nil {
-		return errReported
+		return command.ErrReported
 	}
 	old, now = sameSettings(o, old, now)
 	printDifferences(o, old, now)
@@ -35,26 +36,26 @@ func (c *diffCommand) Run(o *output) error {
 
 // sameSettings returns both configurations. One without settings gets those of the other, and a
 // diagnostic says so.
-func sameSettings(o *output, a, b *config.Config) (*config.Config, *config.Config) {
+func sameSettings(o *command.Output, a, b *config.Config) (*config.Config, *config.Config) {
 	switch {
 	case b.HasSettings() && !a.HasSettings():
-		o.complainf(onlyRules, a.Source)
+		o.Complainf(onlyRules, a.Source)
 		a = b.WithRemote(a)
 	case a.HasSettings() && !b.HasSettings():
-		o.complainf(onlyRules, b.Source)
+		o.Complainf(onlyRules, b.Source)
 		b = a.WithRemote(b)
 	}
 	return a, b
 }
 
 // printDifferences prints the differences between two configurations.
-func printDifferences(o *output, old, now *config.Config) {
+func printDifferences(o *command.Output, old, now *config.Config) {
 	changes := diff.Configs(old, now)
 	for _, change := range changes {
-		o.printf("%s\n", change)
+		o.Printf("%s\n", change)
 	}
 	if len(changes) == 0 {
-		o.printf("no difference\n")
+		o.Printf("no difference\n")
 	}
 }
 

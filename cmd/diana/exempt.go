@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/versions"
 )
 
@@ -26,9 +27,9 @@ The actor is named as for diana reset. A rule that counts addresses, several act
 }
 
 // Run adds the exemption and pushes the document.
-func (c *exemptCommand) Run(ctx context.Context, o *output) error {
+func (c *exemptCommand) Run(ctx context.Context, o *command.Output) error {
 	if c.For < time.Second || c.For > versions.LongestExemption {
-		return usagef("--for: %v, expected 1s to %v", c.For, versions.LongestExemption)
+		return command.Usagef("--for: %v, expected 1s to %v", c.For, versions.LongestExemption)
 	}
 	to, err := openVersions(o, c.Config)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
+	"github.com/diana-limiter/diana/cmd/diana/internal/exchange"
 	"github.com/diana-limiter/diana/internal/etcdtest"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
@@ -32,7 +34,7 @@ func exempting(t *testing.T, n int) (gateways []*operated, version string) {
 	t.Helper()
 	remote := "etcd://" + etcdtest.Start(t).Addr() + "/diana/limits"
 	redis := redistest.Start(t).URL()
-	token := newToken(t, "s3cret\n", 0o600).secret.String()
+	token := tokenIn(t, "s3cret-of-the-operators\n")
 	for range n {
 		yaml := fmt.Sprintf("redis: {url: %q}\nremote: {url: %q}\nlimits: []", redis, remote)
 		gateways = append(gateways, &operated{serve(t, yaml, newSite(t, nil).upstream.URL, "--admin-token", token)})
@@ -57,7 +59,7 @@ func (o *operated) ask(t *testing.T, user string) int {
 		t.Fatal(err)
 	}
 	r.Header.Set("X-User", user)
-	return roundTrip(t, r).status
+	return exchange.RoundTrip(t, r).Status
 }
 
 // counter returns what one gateway says of an actor in the rule "few".
@@ -174,19 +176,19 @@ func TestExemptRefused(t *testing.T) {
 		}
 	}
 	o := visitor{T: t, admin: g.admin}
-	if w := o.send("POST", "/api/v1/exempt", `{}`); w.status != http.StatusUnauthorized {
-		t.Errorf("without the token: %d", w.status)
+	if w := o.send("POST", "/api/v1/exempt", `{}`); w.Status != http.StatusUnauthorized {
+		t.Errorf("without the token: %d", w.Status)
 	}
 	if _, config := g.call(t, "GET", "/api/v1/config", nil); config["version"] != version {
 		t.Errorf("the document has changed: %v", config)
 	}
-	if status, out, errs := runDiana(t, "exempt", "--config", g.file, "--rule", "few", "--actor", "ann", "--for", "1h"); status != statusGood || !strings.Contains(out, "version ") {
+	if status, out, errs := runDiana(t, "exempt", "--config", g.file, "--rule", "few", "--actor", "ann", "--for", "1h"); status != command.StatusGood || !strings.Contains(out, "version ") {
 		t.Errorf("diana exempt ended with %d and printed\n%s%s", status, out, errs)
 	}
-	if status, out, errs := runDiana(t, "rollback", "--config", g.file, "--list"); status != statusGood || !strings.Contains(out, "exempt ann from rule few until ") {
+	if status, out, errs := runDiana(t, "rollback", "--config", g.file, "--list"); status != command.StatusGood || !strings.Contains(out, "exempt ann from rule few until ") {
 		t.Errorf("rollback --list ended with %d and printed\n%s%s", status, out, errs)
 	}
-	if status, _, errs := runDiana(t, "exempt", "--config", g.file, "--rule", "few", "--actor", "ann", "--for", "0s"); status != statusUsage || !strings.Contains(errs, "--for: 0s, expected 1s to") {
+	if status, _, errs := runDiana(t, "exempt", "--config", g.file, "--rule", "few", "--actor", "ann", "--for", "0s"); status != command.StatusUsage || !strings.Contains(errs, "--for: 0s, expected 1s to") {
 		t.Errorf("diana exempt --for 0s ended with %d and printed %s", status, errs)
 	}
 }

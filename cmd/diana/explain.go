@@ -8,28 +8,30 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/admin"
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/names"
-	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
 // explainCommand shows how a request would be evaluated.
 type explainCommand struct {
-	Config     string     `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
-	Method     string     `short:"X" default:"GET" placeholder:"METHOD" help:"Method of the request (${default})."`
-	Headers    []string   `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
-	Data       string     `short:"d" placeholder:"JSON" help:"Body of the request, for rules that read it."`
-	RemoteAddr netip.Addr `default:"127.0.0.1" placeholder:"IP" help:"Address that the request comes from (${default})."`
-	Peek       bool       `help:"Also show what is left now of global rules, as Redis counts them."`
-	URL        string     `arg:"" name:"url" help:"URL of the request, or only its path; with --descriptors the domain."`
+	Config     string      `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
+	Method     string      `short:"X" default:"GET" placeholder:"METHOD" help:"Method of the request (${default})."`
+	Headers    []string    `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
+	Data       string      `short:"d" placeholder:"JSON" help:"Body of the request, for rules that read it."`
+	RemoteAddr netip.Addr  `default:"127.0.0.1" placeholder:"IP" help:"Address that the request comes from (${default})."`
+	Peek       bool        `help:"Also show what is left now of global rules, as Redis counts them; with --admin of all rules, as that gateway counts them."`
+	Admin      *url.URL    `placeholder:"URL" help:"With --peek: admin listener of a gateway."`
+	AdminToken admin.Token `placeholder:"file:PATH|env:NAME" help:"The secret of the admin listener, see diana serve."`
+	URL        string      `arg:"" name:"url" help:"URL of the request, or only its path; with --descriptors the domain."`
 
 	Descriptors []string `sep:"none" placeholder:"PATH" help:"Explain descriptors by files of envoyproxy/ratelimit instead: a file, or a directory of *.yaml and *.yml. May be repeated."`
 	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain."`
@@ -38,55 +40,66 @@ type explainCommand struct {
 
 // Help is the end of what --help prints.
 func (explainCommand) Help() string {
-	return `Diana does not send the request, and counts it nowhere. --peek shows for each global rule how many more such requests it allows now (REMAINING), and after which time it allows more (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them.`
+	return `Diana does not send the request, and counts it nowhere. --peek shows for each global rule how many more such requests it allows now (REMAINING), and after which time it allows more (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them. With --admin URL the gateway there shows what it has counted, also of local rules. It evaluates the request by its own configuration.`
 }
 
 // Run prints the rules in the order in which they evaluate the request.
-func (c *explainCommand) Run(ctx context.Context, o *output) error {
+func (c *explainCommand) Run(ctx context.Context, o *command.Output) error {
 	switch {
 	case len(c.Descriptors) > 0 && (c.Config != "" || c.Peek):
-		return usagef("--config and --peek have no meaning with --descriptors")
+		return command.Usagef("--config and --peek have no meaning with --descriptors")
 	case len(c.Descriptors) > 0:
 		return explainDescriptors(o, c.Descriptors, c.Merge, c.URL, c.Entries)
 	case len(c.Entries) > 0:
-		return usagef("unexpected argument %s", c.Entries[0])
+		return command.Usagef("unexpected argument %s", c.Entries[0])
+	case c.Admin != nil && !c.Peek:
+		return command.Usagef("--admin needs --peek")
+	case c.Admin == nil && c.AdminToken.IsSet():
+		return command.Usagef("--admin-token needs --admin URL")
 	}
 	if !c.RemoteAddr.IsValid() {
-		return usagef("--remote-addr: expected an address, found an empty one")
+		return command.Usagef("--remote-addr: expected an address, found an empty one")
 	}
-	request, err := c.request()
+	if c.Admin != nil {
+		if err := admin.ValidURL(c.Admin); err != nil {
+			return err
+		}
+	}
+	what, err := c.request()
 	if err != nil {
 		return err
 	}
-	s := chosen(c.Config)
-	what := rule.Request{Method: request.Method, Path: paths.Sent(request.URL), HTTP: request}
+	s := command.Chosen(c.Config)
 	if !c.Peek {
-		loaded, err := s.load(o)
+		loaded, err := s.Load(o)
 		if err != nil {
 			return err
 		}
 		if loaded.Remote != nil {
-			o.complainf("diana: the configuration centre of %s is not asked; these are the local limits\n", s)
+			o.Complainf("diana: the configuration centre of %s is not asked; these are the local limits\n", s)
 		}
-		return printExplanation(o, s, loaded, &what, c.Data, nil)
+		return printExplanation(o, s, loaded, what, c.Data, nil)
 	}
-	limiter, err := s.open(diana.Options{Logger: slog.New(slog.DiscardHandler)})
+	limiter, err := s.Open(diana.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return o.faults(s, err)
+		return o.Faults(s, err)
 	}
 	defer func() { _ = limiter.Close() }() // it has counted nothing
-	return printExplanation(o, s, limiter.Config(), &what, c.Data, func() (map[string]left, error) {
-		decision, err := limiter.Peek(ctx, what)
-		return leftOfRules(o, decision, err)
+	return printExplanation(o, s, limiter.Config(), what, c.Data, func() (map[string]left, error) {
+		if c.Admin != nil {
+			return c.leftAtGateway(ctx, o, s, limiter.Config().Version, what)
+		}
+		decision, err := limiter.Peek(ctx, *what)
+		return leftOfRules(o, limiter.Config().Redis != nil, decision, err)
 	})
 }
 
 // printExplanation prints the rules that evaluate a request with a body. peek returns what is left of their limits; nil:
 // that is not printed.
-func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Request, body string, peek func() (map[string]left, error)) error {
-	set, err := compile(loaded)
+func printExplanation(o *command.Output, s command.Settings, loaded *config.Config, r *rule.Request, body string, peek func() (map[string]left, error)) error {
+	set, err := command.Compile(loaded)
 	if err != nil {
-		return o.faults(s, err)
+		return o.Faults(s, err)
 	}
 	what := r.Method + " " + r.Path
 	if err := set.WithBody(r, []byte(body)); err != nil {
@@ -94,7 +107,7 @@ func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Requ
 	}
 	explained, err := plan.Explain(set, r)
 	if strange, ok := errors.AsType[*rule.PathError](err); ok {
-		o.printf("%s is answered with %d, because %v.\n", what, strange.Status(), strange)
+		o.Printf("%s is answered with %d, because %v.\n", what, strange.Status(), strange)
 		return nil
 	}
 	var remaining map[string]left // nil: not printed
@@ -112,23 +125,23 @@ func printExplanation(o *output, s settings, loaded *config.Config, r *rule.Requ
 		}
 	}
 	if len(applied) == 0 {
-		o.printf("%s is evaluated by no rule of %s.\n", what, s)
+		o.Printf("%s is evaluated by no rule of %s.\n", what, s)
 	} else {
-		o.printf("%s is evaluated by %s of %s, in this order:\n\n", what, rules(len(applied)), s)
-		o.printf("%s", table(applied, remaining))
+		o.Printf("%s is evaluated by %s of %s, in this order:\n\n", what, command.Rules(len(applied)), s)
+		o.Printf("%s", table(applied, remaining))
 	}
 	for _, e := range plan.ExplainBandwidths(set, r) {
-		o.printf("%s\n", bandwidthText(e))
+		o.Printf("%s\n", bandwidthText(e))
 	}
 	for i, e := range excepted {
 		if i == 0 {
-			o.printf("\n")
+			o.Printf("\n")
 		}
-		o.printf("%s excepts %s%s.\n", legible(e.Rule.Name), legible(e.By.String()), untilText(e))
+		o.Printf("%s excepts %s%s.\n", command.Legible(e.Rule.Name), command.Legible(e.By.String()), untilText(e))
 	}
 	for i, e := range applied {
 		if e.Rule.Divert != nil && (i == 0 || applied[i-1].Rule.Divert != e.Rule.Divert) {
-			o.printf("\nA request that a rule of %s refuses is diverted: %s.\n", legible(e.Rule.URL.String()), legible(e.Rule.Divert.String()))
+			o.Printf("\nA request that a rule of %s refuses is diverted: %s.\n", command.Legible(e.Rule.URL.String()), command.Legible(e.Rule.Divert.String()))
 		}
 	}
 	return nil
@@ -144,7 +157,7 @@ func untilText(e plan.Explanation) string {
 
 // bandwidthText says how an answer is slowed.
 func bandwidthText(e plan.BandwidthExplanation) string {
-	text := "The answer is slowed to a bandwidth of " + legible(e.Bandwidth.String()) + " (" + legible(e.Bandwidth.URL.String()) + ")"
+	text := "The answer is slowed to a bandwidth of " + command.Legible(e.Bandwidth.String()) + " (" + command.Legible(e.Bandwidth.URL.String()) + ")"
 	if e.Bandwidth.Shared() {
 		text += ", shared under the key " + plan.ActorText(e.Key)
 	}
@@ -165,19 +178,19 @@ func table(explained []plan.Explanation, remaining map[string]left) string {
 		r := e.Rule
 		l := limitText(e)
 		if e.By != (rule.Who{}) {
-			l += " for " + legible(e.By.String()) + untilText(e)
+			l += " for " + command.Legible(e.By.String()) + untilText(e)
 		}
 		if e.Class != "" {
-			l += " for class " + legible(e.Class)
+			l += " for class " + command.Legible(e.Class)
 		}
 		of, ok := remaining[r.Name]
 		if !ok {
 			of = unknownLeft
 		}
-		row(of, plan.ActorText(e.Key), strconv.Itoa(i+1), legible(r.URL.String()), legible(r.Name), r.Algorithm.Name(), l,
+		row(of, plan.ActorText(e.Key), strconv.Itoa(i+1), command.Legible(r.URL.String()), command.Legible(r.Name), r.Algorithm.Name(), l,
 			r.Scope.String(), r.Mode())
 	}
-	return columns(rows, 1, 0)
+	return command.Columns(rows, 1, 0)
 }
 
 // limitText says what a rule allows, and the cost of the request if that is not 1.
@@ -190,7 +203,7 @@ func limitText(e plan.Explanation) string {
 		text += "/" + names.UnitOf(r.Limit)
 	}
 	if r.Limit.Zone != "" {
-		text += " in " + legible(r.Limit.Zone)
+		text += " in " + command.Legible(r.Limit.Zone)
 	}
 	if r.Wait > 0 {
 		text += ", wait " + r.Wait.String()
@@ -200,14 +213,6 @@ func limitText(e plan.Explanation) string {
 	}
 	if len(r.Charge) > 0 {
 		text += fmt.Sprintf(", charged for %v", r.Charge)
-	}
-	return text
-}
-
-// legible returns text, quoted if it has characters that cannot be printed.
-func legible(text string) string {
-	if strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0 {
-		return strconv.Quote(text)
 	}
 	return text
 }

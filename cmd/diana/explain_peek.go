@@ -3,11 +3,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/admin"
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -18,14 +21,18 @@ type left struct{ remaining, resets string }
 // unknownLeft is for a rule that Redis does not count, or that Redis was not asked about.
 var unknownLeft = left{"-", "-"}
 
-// leftOfRules returns what is left of each global rule, by the rule's name. d and err are what Peek
-// has returned.
-func leftOfRules(o *output, d diana.Decision, err error) (map[string]left, error) {
+// leftOfRules returns what is left of each global rule, by the rule's name. redis says whether
+// the configuration has one. d and err are what Peek has returned.
+func leftOfRules(o *command.Output, redis bool, d diana.Decision, err error) (map[string]left, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--peek: %w", err)
 	}
+	if !redis {
+		o.Complainf("diana: the configuration has no redis, so each gateway counts for itself and --peek shows nothing\n")
+		return map[string]left{}, nil
+	}
 	if d.Degraded {
-		o.complainf("diana: Redis is out of reach, so what is left of global rules is unknown\n")
+		o.Complainf("diana: Redis is out of reach, so what is left of global rules is unknown\n")
 		return map[string]left{}, nil
 	}
 	all := map[string]left{}
@@ -37,12 +44,55 @@ func leftOfRules(o *output, d diana.Decision, err error) (map[string]left, error
 	return all, nil
 }
 
+// leftAtGateway returns what a gateway has left of each rule for a request, by the rule's name. version is that of the
+// configuration that s has.
+func (c *explainCommand) leftAtGateway(ctx context.Context, o *command.Output, s command.Settings, version string, r *rule.Request) (map[string]left, error) {
+	token := ""
+	if c.AdminToken.IsSet() {
+		var err error
+		if token, err = c.AdminToken.Value(); err != nil {
+			return nil, err
+		}
+	}
+	text, err := c.requestText()
+	if err != nil {
+		return nil, err
+	}
+	var answer admin.PeekAnswer
+	if err := admin.Post(ctx, c.Admin.JoinPath("api/v1/peek"), token, admin.PeekRequest{Request: text, Actors: r.Actors, From: c.RemoteAddr}, &answer); err != nil {
+		return nil, fmt.Errorf("--peek: %s: %w", c.Admin.Redacted(), err)
+	}
+	if answer.Rules == nil {
+		return nil, fmt.Errorf("--peek: %s: expected the admin listener of diana serve", c.Admin.Redacted())
+	}
+	if answer.Degraded {
+		o.Complainf("diana: the gateway has no Redis now, so it counts global rules by itself\n")
+	}
+	if answer.Version != version {
+		o.Complainf("diana: the gateway has another configuration than %s, so its rules can differ\n", s)
+	}
+	all := map[string]left{}
+	for _, r := range answer.Rules {
+		of := unknownLeft
+		if r.Remaining != nil {
+			of.remaining = strconv.FormatInt(*r.Remaining, 10)
+		}
+		if r.ResetSeconds != nil {
+			of.resets = resetText(time.Duration(*r.ResetSeconds * float64(time.Second)))
+		}
+		all[r.Rule] = of
+	}
+	return all, nil
+}
+
 // leftOf returns the columns of an outcome. Time adds nothing to a counter without a Reset: it is
 // full, or it counts concurrent requests.
 func leftOf(o limit.Outcome) left {
 	l := left{strconv.FormatInt(o.Remaining, 10), "-"}
 	if o.Reset > 0 {
-		l.resets = (time.Duration(o.Reset) * time.Microsecond).Round(time.Millisecond).String()
+		l.resets = resetText(time.Duration(o.Reset) * time.Microsecond)
 	}
 	return l
 }
+
+func resetText(d time.Duration) string { return d.Round(time.Millisecond).String() }

@@ -5,10 +5,14 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http/httptest"
+	"regexp"
 	"testing"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
+	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -48,7 +52,7 @@ func TestExplainPeek(t *testing.T) {
 		"slots":        {Allowed: true, Remaining: 2},
 		"unknown":      {Allowed: true, Remaining: limit.Unknown},
 	}
-	set, err := compile(l.Config())
+	set, err := command.Compile(l.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,21 +64,50 @@ func TestExplainPeek(t *testing.T) {
 	r := rule.Request{Method: "GET", Path: "/a", HTTP: h}
 	for _, test := range []struct {
 		name             string
+		redis            bool
 		decision         diana.Decision
 		err              error
 		out, errs, fails string
 	}{
-		{"reachable", diana.Decision{Allowed: true, Verdicts: verdicts}, nil, peeked, "", ""},
-		{"out of reach", diana.Decision{Allowed: true, Degraded: true, Verdicts: verdicts}, nil, unpeeked, "diana: Redis is out of reach, so what is left of global rules is unknown\n", ""},
-		{"an error", diana.Decision{}, errors.New("timeout"), "", "", "--peek: timeout"},
+		{"reachable", true, diana.Decision{Allowed: true, Verdicts: verdicts}, nil, peeked, "", ""},
+		{"out of reach", true, diana.Decision{Allowed: true, Degraded: true, Verdicts: verdicts}, nil, unpeeked, "diana: Redis is out of reach, so what is left of global rules is unknown\n", ""},
+		{"no redis", false, diana.Decision{Allowed: true, Degraded: true, Verdicts: verdicts}, nil, unpeeked, "diana: the configuration has no redis, so each gateway counts for itself and --peek shows nothing\n", ""},
+		{"an error", true, diana.Decision{}, errors.New("timeout"), "", "", "--peek: timeout"},
 	} {
 		var out, errs bytes.Buffer
-		o := &output{out: &out, err: &errs}
-		err := printExplanation(o, settings{file: "diana.yaml"}, l.Config(), &r, "", func() (map[string]left, error) {
-			return leftOfRules(o, test.decision, test.err)
+		o := &command.Output{Out: &out, Err: &errs}
+		err := printExplanation(o, command.Settings{File: "diana.yaml"}, l.Config(), &r, "", func() (map[string]left, error) {
+			return leftOfRules(o, test.redis, test.decision, test.err)
 		})
 		if out.String() != test.out || errs.String() != test.errs || (err == nil) != (test.fails == "") || err != nil && err.Error() != test.fails {
 			t.Errorf("%s: %v\n%s%s", test.name, err, out.String(), errs.String())
 		}
+	}
+}
+
+// With --admin, each gateway shows what it has counted of a local rule, and Redis' count of a global one. Without Redis
+// it shows its own share.
+func TestExplainPeekInFleet(t *testing.T) {
+	t.Parallel()
+	redis, s := redistest.Start(t), newSite(t, nil)
+	yaml := fmt.Sprintf("redis: {url: %q}\nlimits: [{url: /, rules: [{name: own, unit: total, algo: W, rpu: 8}, {name: all, unit: total, algo: W, rpu: 9, scope: global}]}]", redis.URL())
+	a, b := serve(t, yaml, s.upstream.URL), serve(t, yaml, s.upstream.URL)
+	s.allowed(t, a.url, 3)
+	peek := func(g *served, own, all int) (complaint string) {
+		t.Helper()
+		status, out, complaint := runDiana(t, "explain", "--config", g.file, "--peek", "--admin", g.admin, "/")
+		for name, want := range map[string]int{"own": own, "all": all} {
+			if !regexp.MustCompile(fmt.Sprintf(`%s .* enforce  %d  +-  +all`, name, want)).MatchString(out) {
+				t.Errorf("status %d, want %d for %s:\n%s%s", status, want, name, out, complaint)
+			}
+		}
+		return complaint
+	}
+	if complaint := peek(a, 5, 6) + peek(b, 8, 6); complaint != "" {
+		t.Error(complaint)
+	}
+	redis.Kill()
+	if complaint := peek(b, 8, 4); complaint != "diana: the gateway has no Redis now, so it counts global rules by itself\n" {
+		t.Error(complaint)
 	}
 }

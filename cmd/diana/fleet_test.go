@@ -33,7 +33,7 @@ type served struct {
 	env        []string // added to that of the test
 	inside     string   // the file that takes processes into a control group; "": none
 	cmd        *exec.Cmd
-	stdout     lockedBuffer
+	stdout     testproc.Buffer
 	log        journal
 }
 
@@ -122,7 +122,7 @@ func (s *served) reload(t *testing.T, yaml string) {
 
 // journal keeps the lines of a gateway's log, except those of single requests.
 type journal struct {
-	lockedBuffer
+	testproc.Buffer
 	part []byte // of a line that has not ended
 }
 
@@ -135,7 +135,7 @@ func (j *journal) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 		if line := j.part[:end]; !bytes.Contains(line, []byte(" msg=request ")) {
-			_, _ = j.lockedBuffer.Write(line)
+			_, _ = j.Buffer.Write(line)
 		}
 		j.part = j.part[end:]
 	}

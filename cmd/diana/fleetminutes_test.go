@@ -166,7 +166,7 @@ func TestFleetMinutesOverAReload(t *testing.T) {
 // Without Redis a gateway shows its own minutes, and says why.
 func TestFleetMinutesAlone(t *testing.T) {
 	t.Parallel()
-	g := serve(t, generous, newSite(t, nil).upstream.URL)
+	g := serve(t, forAll, newSite(t, nil).upstream.URL)
 	r, err := http.Get(g.url + "/")
 	if err != nil {
 		t.Fatal(err)

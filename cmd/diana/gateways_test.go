@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -35,7 +36,7 @@ func TestGatewaysCountTogether(t *testing.T) {
 func testCountTogether(t *testing.T, way string) {
 	const clients = 256 // of each gateway
 	each, most, long := 3, 200, 3500*time.Millisecond
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		each, most, long = 1, 40, 2500*time.Millisecond
 	}
 	// The gateways never give Redis up, however slow the machine is.

@@ -83,8 +83,8 @@ func (s step) rewrite(t *testing.T, document, output string) {
 type session struct {
 	t        *testing.T
 	stdin    io.Writer
-	out      lockedBuffer // standard output and standard error of the shell and its jobs
-	read     int          // how much of out is compared
+	out      testproc.Buffer // standard output and standard error of the shell and its jobs
+	read     int             // how much of out is compared
 	blocks   int
 	toFree   []string // pairs of a document's text and what the test runs instead
 	fromFree []string // pairs of a free port and the document's port
@@ -177,6 +177,7 @@ func (s *session) run(command, expected string) (got string) {
 	fromFree := strings.NewReplacer(s.fromFree...)
 	_ = testproc.Poll(late, func() error {
 		got = strings.Replace(s.out.String()[s.read:], end, "", 1)
+		got = downloads.ReplaceAllString(got, "")
 		got = fromFree.Replace(strings.ReplaceAll(got, "\r", "")) // curl shows the ends of HTTP's lines
 		if stable(got) != stable(expected) {
 			return errors.New("other output")
@@ -186,6 +187,9 @@ func (s *session) run(command, expected string) (got string) {
 	s.read = len(s.out.String())
 	return got
 }
+
+// downloads matches what "go" prints on a machine that has a module not yet.
+var downloads = regexp.MustCompile("(?m)^go: downloading .*\n")
 
 // changing matches output that differs from run to run, behind a text that stays.
 var changing = regexp.MustCompile(`(Date: |X-Request-Id: |Retry-After: |;t=|"ip";r=|repeated in |time=|duration=|request_id=|version=)` +

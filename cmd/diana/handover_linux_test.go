@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/handover"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -66,7 +67,7 @@ func TestHandoverToAnotherUser(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		if _, files, err := receiveFiles(conn.(*net.UnixConn)); err == nil {
+		if _, files, err := handover.ReceiveFiles(conn.(*net.UnixConn)); err == nil {
 			t.Error("another user gets", len(files), "sockets")
 		}
 	})

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/handover"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -31,7 +32,7 @@ type crew struct {
 	t     *testing.T
 	file  string
 	flags []string
-	at    []string // addresses of the gateway, the administrators, --check and --grpc
+	at    []string // addresses of the gateway, the administrators, --check and --grpc, or the first of these
 }
 
 // next starts a gateway with the flags of the crew, and waits until it serves.
@@ -39,7 +40,7 @@ func (c *crew) next() *served {
 	c.t.Helper()
 	s := &served{file: c.file}
 	s.begin(c.t, c.flags...)
-	for i, line := range s.lines(c.t, 4) {
+	for i, line := range s.lines(c.t, len(c.at)) {
 		_, address, _ := strings.Cut(line, " on ")
 		if c.at[i] == "" {
 			c.at[i] = address
@@ -181,17 +182,11 @@ func TestHandoverFails(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	h, err := takeOver(path, nil)
+	h, err := handover.TakeOver(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for address, files := range h.inherited {
-		t.Log("got", len(files), "sockets of", address)
-		for _, f := range files {
-			f.Close()
-		}
-	}
-	h.predecessor.Close()
+	h.Close()
 	testproc.Eventually(t, func() bool { return strings.Contains(g.log.String(), "another process did not take over") })
 	if status, _ := g.send(t, "GET", ""); status != 200 {
 		t.Error(status)

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/exchange"
+	"github.com/diana-limiter/diana/cmd/diana/internal/handover"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -111,15 +113,20 @@ func TestHandoverSocketIsLost(t *testing.T) {
 	testproc.Eventually(t, restored(1))
 
 	// A successor is killed after it has placed its socket, and before it is ready.
-	h, err := takeOver(path, nil)
+	conn, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.offers.place(); err != nil {
+	placed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path + ".next", Net: "unix"})
+	if err != nil {
 		t.Fatal(err)
 	}
-	h.offers.close() // before the connection, as if the kernel did so
-	h.close()
+	placed.SetUnlinkOnClose(false)
+	if err := os.Rename(path+".next", path); err != nil {
+		t.Fatal(err)
+	}
+	placed.Close() // before the connection, as if the kernel did so
+	conn.Close()
 	testproc.Eventually(t, restored(2))
 
 	next := c.next()
@@ -130,7 +137,7 @@ func TestHandoverSocketIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, path, []byte("a file"))
-	testproc.Eventually(t, func() bool { return strings.Contains(next.log.String(), lostMessage) })
+	testproc.Eventually(t, func() bool { return strings.Contains(next.log.String(), "no other process can take over") })
 	if text, err := os.ReadFile(path); err != nil || string(text) != "a file" {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -191,8 +198,8 @@ func (p *predecessor) pass(address string, l interface{ File() (*os.File, error)
 		return err
 	}
 	defer f.Close()
-	text, _ := json.Marshal(sockets{Addresses: []string{address}})
-	if err := sendFiles(conn, text, []*os.File{f}); err != nil {
+	text, _ := json.Marshal(map[string]any{"addresses": []string{address}})
+	if err := handover.SendFiles(conn, text, []*os.File{f}); err != nil {
 		return err
 	}
 	_, _ = conn.Read(make([]byte, 1))
@@ -226,21 +233,6 @@ func TestHandoverOfOtherSockets(t *testing.T) {
 	}
 }
 
-func TestListensAt(t *testing.T) {
-	t.Parallel()
-	for _, address := range []string{":0", "0.0.0.0:0", "[::]:0", "127.0.0.1:0", "localhost:0", "[::1]:0"} {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			t.Log("skipped:", err) // a machine without IPv6
-			continue
-		}
-		defer l.Close()
-		if !listensAt(l.Addr(), address) {
-			t.Errorf("%s is not at %s", l.Addr(), address)
-		}
-	}
-}
-
 // A signal to a new process, while it waits for the old one, ends it before it takes over.
 func TestHandoverIsAbandoned(t *testing.T) {
 	t.Parallel()
@@ -264,45 +256,10 @@ func TestHandoverIsAbandoned(t *testing.T) {
 	}
 }
 
-// A signal that arrives when a new process has the sockets ends it too.
-func TestHandoverIsAbandonedLate(t *testing.T) {
-	t.Parallel()
-	p := newPredecessor(t)
-	r := start(t, "limits: []", http.NotFoundHandler())
-	signals := make(chan os.Signal, 1)
-	signals <- syscall.SIGTERM
-	read := make(chan int)
-	go func() {
-		conn, err := p.l.AcceptUnix()
-		if err != nil {
-			read <- -1
-			return
-		}
-		defer conn.Close()
-		_ = sendFiles(conn, []byte("{}"), nil)
-		n, _ := conn.Read(make([]byte, 1))
-		read <- n
-	}()
-	h, err := takeOver(p.path, r.logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := newGateway(r.limiter, nil, usualTimeouts, r.logger, nil)
-	if err := next.listen(listenAt{requests: "127.0.0.1:0", handover: h}); err != nil {
-		t.Fatal(err)
-	}
-	if err := next.run(t.Context(), signals, nil); err != nil {
-		t.Error(err)
-	}
-	if n := <-read; n != 0 {
-		t.Error("it says that it is ready")
-	}
-}
-
 // A process that drains hands nothing over, so that a new one does not fail.
 func TestHandoverWhileDraining(t *testing.T) {
 	t.Parallel()
-	handler, inside := blocking(t)
+	handler, inside := exchange.Blocking(t)
 	upstream := httptest.NewServer(handler)
 	t.Cleanup(upstream.Close)
 	path := filepath.Join(t.TempDir(), "s")

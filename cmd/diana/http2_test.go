@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/exchange"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -124,9 +124,9 @@ func TestSlowStreams(t *testing.T) {
 		inside.Add(1)
 		switch r.URL.Path {
 		case "/slow/body":
-			readsAll(w, r)
+			exchange.ReadsAll(w, r)
 		case "/slow/endless":
-			endless(w, r)
+			exchange.Endless(w, r)
 		case "/small":
 			_, _ = io.WriteString(w, "small")
 		case "/slow/stream": // idle until the client leaves
@@ -177,11 +177,11 @@ func TestSlowConnectionOfStreams(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/endless" {
 			inside <- struct{}{}
-			endless(w, r)
+			exchange.Endless(w, r)
 		}
 	}))
 	t.Cleanup(upstream.Close)
-	g := serve(t, fewSlots, upstream.URL, "--h2c", "--read-timeout", "1s", "--write-timeout", "1s")
+	g := serve(t, exchange.FewSlots, upstream.URL, "--h2c", "--read-timeout", "1s", "--write-timeout", "1s")
 	f := dialFrames(t, g.url, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
 	_ = f.WriteWindowUpdate(0, 1<<30)
 	for i := range uint32(4) {
@@ -197,46 +197,6 @@ func TestSlowConnectionOfStreams(t *testing.T) {
 		return answer.StatusCode == 200
 	}) {
 		t.Fatal("no slot is ever free again")
-	}
-}
-
-// Streams that make progress, and streams that are idle after the answer has begun, are not cut off.
-func TestSlowStreamsThatLive(t *testing.T) {
-	t.Parallel()
-	echoes := func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).EnableFullDuplex()
-		_ = http.NewResponseController(w).Flush()
-		_, _ = io.Copy(w, r.Body)
-	}
-	for name, upstream := range map[string]http.HandlerFunc{"upload": readsAll, "both ways": echoes} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inBubbleOver(t, true, fewSlots, upstream, func(b *bubble) {
-				pause, want := 50*time.Second, "5"
-				if name == "both ways" {
-					pause, want = 5*time.Minute, "xxxxx"
-				}
-				transport := &http.Transport{Protocols: new(http.Protocols), DialContext: func(context.Context, string, string) (net.Conn, error) { return b.clients.dial() }}
-				transport.Protocols.SetUnencryptedHTTP2(true)
-				defer transport.CloseIdleConnections()
-				body, sends := io.Pipe()
-				go func() {
-					for range 5 {
-						time.Sleep(pause)
-						_, _ = io.WriteString(sends, "x")
-					}
-					_ = sends.Close()
-				}()
-				answer, err := (&http.Client{Transport: transport}).Post("http://gateway/", "text/plain", body)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer answer.Body.Close()
-				if text, err := io.ReadAll(answer.Body); answer.StatusCode != 200 || string(text) != want || err != nil {
-					b.Errorf("%d %q %v", answer.StatusCode, text, err)
-				}
-			})
-		})
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 )
 
 //go:embed starter.yaml
@@ -24,8 +26,8 @@ func (initCommand) Help() string {
 }
 
 // Run writes the file.
-func (c *initCommand) Run(o *output) error {
-	if err := named(c.File); err != nil {
+func (c *initCommand) Run(o *command.Output) error {
+	if err := command.Named(c.File); err != nil {
 		return err
 	}
 	err := writeNew(c.File, starter)
@@ -33,10 +35,10 @@ func (c *initCommand) Run(o *output) error {
 		return fmt.Errorf("%s exists, and init does not overwrite it", c.File)
 	}
 	if err != nil {
-		return o.faults(settings{file: c.File}, err)
+		return o.Faults(command.Settings{File: c.File}, err)
 	}
-	o.printf("%s written. Next:\n\n", c.File)
-	o.printf("  %s check %s\n  %[1]s serve --config %[2]s\n", os.Args[0], c.File)
+	o.Printf("%s written. Next:\n\n", c.File)
+	o.Printf("  %s check %s\n  %[1]s serve --config %[2]s\n", os.Args[0], c.File)
 	return nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 )
 
 // The starter is valid as it is, with each of its commented settings, and with all of them.
@@ -13,12 +15,12 @@ func TestStarter(t *testing.T) {
 	t.Parallel()
 	valid := func(name, text string) {
 		t.Helper()
-		c, err := vocabulary().Parse("starter.yaml", []byte(text))
+		c, err := command.Vocabulary().Parse("starter.yaml", []byte(text))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			return
 		}
-		if _, err := compile(c); err != nil || len(c.Warnings) > 0 {
+		if _, err := command.Compile(c); err != nil || len(c.Warnings) > 0 {
 			t.Errorf("%s: %v, warnings %v", name, err, c.Warnings)
 		}
 	}
@@ -39,7 +41,7 @@ func TestStarter(t *testing.T) {
 	}
 	all := commented.ReplaceAllStringFunc(text, uncommented)
 	valid("with all", all)
-	c, err := vocabulary().Parse("starter.yaml", []byte(all))
+	c, err := command.Vocabulary().Parse("starter.yaml", []byte(all))
 	if err != nil || c.Redis == nil || c.Remote == nil || len(c.Identity.TrustedProxies) != 1 {
 		t.Errorf("%v, %+v", err, c)
 	}

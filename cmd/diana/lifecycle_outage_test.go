@@ -5,9 +5,12 @@ package main
 import (
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -358,4 +361,84 @@ func (a *attempts) stop() {
 		close(a.ending)
 	}
 	a.ended.Wait()
+}
+
+// At SIGTERM while Redis is away, what was charged without it reaches Redis if that returns before the end of the drain.
+// Otherwise, as after a second signal, the log says what is lost, by rule. The last line is that of the drain.
+func TestDrainWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	for _, then := range []string{"Redis returns", "the time ends", "a second signal", "a second signal cuts a request off"} {
+		t.Run(then, func(t *testing.T) {
+			t.Parallel()
+			returns, cut := then == "Redis returns", then == "a second signal cuts a request off"
+			slots := &room{}
+			defer slots.close()
+			s := newSite(t, slots.hold)
+			r := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			yaml := fmt.Sprintf(`
+redis: {url: %q, %s}
+limits:
+- {url: /, rules: [{name: day, algo: W, unit: 24h, rpu: 1000, scope: global}, {name: own, actor: "header:X-A", algo: TB, unit: 24h, rpu: 5000, scope: global}]}
+`, r.URL(), patient)
+			g := serve(t, yaml, s.upstream.URL, "--drain-timeout", "4s")
+			testproc.Eventually(t, func() bool { return !g.status(t).Degraded })
+			r.Kill()
+			testproc.Eventually(t, func() bool { return g.status(t).Degraded })
+			charged := 30
+			if cut {
+				var held sync.WaitGroup
+				defer held.Wait()
+				held.Go(func() { _, _ = s.ask(g.url + "/c") })
+				testproc.Eventually(t, func() bool { return slots.inside() == 1 })
+				charged++
+			}
+			if ok := s.allowed(t, g.url, 30); ok != 30 {
+				t.Fatalf("%d of 30 allowed", ok)
+			}
+			if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			testproc.Eventually(t, func() bool { return strings.Contains(g.log.String(), "msg=draining") })
+			last := []string{"msg=drained"}
+			switch {
+			case returns:
+				r.Restart()
+			case then != "the time ends":
+				if cutOff := `msg="requests in flight are cut off" reason=terminated`; cut {
+					last = []string{cutOff}
+				} else {
+					last = append(last, cutOff) // a connection that has just begun can be in flight
+				}
+				testproc.Eventually(t, func() bool {
+					conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+					if err == nil {
+						conn.Close()
+					}
+					return err != nil
+				})
+				if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := g.cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+			log := strings.TrimSpace(g.log.String())
+			if line := log[strings.LastIndexByte(log, '\n')+1:]; !slices.ContainsFunc(last, func(want string) bool { return strings.Contains(line, want) }) {
+				t.Errorf("the last line is %s, want %q", line, last)
+			}
+			lost := strings.Contains(log, fmt.Sprint(`msg="Redis has not received what was charged without it" rule=day actors=1 sum=`, charged))
+			if lost == returns {
+				t.Errorf("a loss is logged: %v\n%s", lost, log)
+			}
+			if !returns {
+				return
+			}
+			next := serve(t, yaml, s.upstream.URL)
+			testproc.Eventually(t, func() bool { return !next.status(t).Degraded })
+			if ok := s.allowed(t, next.url, 1000); ok != 970 {
+				t.Errorf("%d of 1000 allowed after 30, want 970", ok)
+			}
+		})
+	}
 }

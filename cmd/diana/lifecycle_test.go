@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -194,7 +195,7 @@ func TestRollingDeploy(t *testing.T) {
 	}
 	const slots, each = 4, 2 // each: clients of a gateway for each path
 	n := 40
-	if raceEnabled {
+	if race.Enabled {
 		n = 4
 	}
 	var inside, most atomic.Int64

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/cmd/diana/internal/logs"
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
@@ -41,7 +42,7 @@ limits: [{url: /, rules: [{rpu: 100}]}]
 				r.Header.Set(name, value)
 			}
 		}
-		if got := fmt.Sprint(identities(l, r)); got != test.want {
+		if got := fmt.Sprint(logs.Identities(l, r)); got != test.want {
 			t.Errorf("%+v: got %s", test, got)
 		}
 	}
@@ -54,26 +55,26 @@ func TestRefusalLines(t *testing.T) {
 	plain := diana.Refusal{Rule: "few", Actor: "header:X-Account-Id=3:ann;", Method: "GET", Path: "/a%20b", Count: 7}
 	shadow := diana.Refusal{Rule: "few", Actor: "ip=192.0.2.1;", Method: "GET", Path: "/", Count: 1, Shadow: true}
 	for _, test := range []struct {
-		flags   logFlags
+		flags   logs.Flags
 		refusal diana.Refusal
 		want    string
 	}{
-		{logFlags{}, plain, `level=INFO msg=refusal rule=few actor="header:X-Account-Id=3:ann;" method=GET path=/a%20b decision=refused count=7`},
-		{logFlags{}, shadow, `level=INFO msg=refusal rule=few actor="ip=192.0.2.1;" method=GET path=/ decision=shadow_refused count=1`},
-		{logFlags{}, diana.Refusal{LeftOut: 3}, `level=INFO msg="refusals left out" count=3`},
-		{logFlags{LogActors: "hash"}, plain, `actor=sha256:49915e0d7d4b402e method=GET`},
-		{logFlags{LogActors: "off"}, plain, `rule=few method=GET`},
-		{logFlags{LogLevel: "warn"}, plain, ``},
-		{logFlags{LogFormat: "json"}, plain, `"msg":"refusal","rule":"few","actor":"header:X-Account-Id=3:ann;","method":"GET","path":"/a%20b","decision":"refused","count":7}`},
-		{logFlags{LogFormat: "json", LogActors: "off"}, plain, `"rule":"few","method"`},
-		{logFlags{}, diana.Refusal{Rule: "few", Actor: hostile, Count: 1}, `actor="\"header:X-Account-Id=9:a\\nb\\x1b[2J;\""`},
-		{logFlags{LogFormat: "json"}, diana.Refusal{Rule: "few", Actor: "a\u009b2J", Count: 1}, `"actor":"\"a\\u009b2J\""`},
+		{logs.Flags{}, plain, `level=INFO msg=refusal rule=few actor="header:X-Account-Id=3:ann;" method=GET path=/a%20b decision=refused count=7`},
+		{logs.Flags{}, shadow, `level=INFO msg=refusal rule=few actor="ip=192.0.2.1;" method=GET path=/ decision=shadow_refused count=1`},
+		{logs.Flags{}, diana.Refusal{LeftOut: 3}, `level=INFO msg="refusals left out" count=3`},
+		{logs.Flags{LogActors: "hash"}, plain, `actor=sha256:49915e0d7d4b402e method=GET`},
+		{logs.Flags{LogActors: "off"}, plain, `rule=few method=GET`},
+		{logs.Flags{LogLevel: "warn"}, plain, ``},
+		{logs.Flags{LogFormat: "json"}, plain, `"msg":"refusal","rule":"few","actor":"header:X-Account-Id=3:ann;","method":"GET","path":"/a%20b","decision":"refused","count":7}`},
+		{logs.Flags{LogFormat: "json", LogActors: "off"}, plain, `"rule":"few","method"`},
+		{logs.Flags{}, diana.Refusal{Rule: "few", Actor: hostile, Count: 1}, `actor="\"header:X-Account-Id=9:a\\nb\\x1b[2J;\""`},
+		{logs.Flags{LogFormat: "json"}, diana.Refusal{Rule: "few", Actor: "a\u009b2J", Count: 1}, `"actor":"\"a\\u009b2J\""`},
 	} {
 		if test.flags.LogLevel == "" {
 			test.flags.LogLevel = "info"
 		}
 		var b bytes.Buffer
-		logRefusal(test.flags.logger(&b))(test.refusal)
+		logs.Refusals(test.flags.Logger(&b))(test.refusal)
 		line := b.String()
 		if !strings.Contains(line, test.want) || strings.Count(line, "\n") > 1 || test.want == "" && line != "" {
 			t.Errorf("%+v: %s\nwant %s", test.flags, line, test.want)

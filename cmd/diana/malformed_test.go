@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/exchange"
+	"github.com/diana-limiter/diana/cmd/diana/internal/upstream"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -97,7 +99,7 @@ func TestClientSpoilsNoUpstream(t *testing.T) {
 					t.Fatal(status)
 				}
 			}
-			for range 2 * failuresInRow {
+			for range 2 * upstream.FailuresInRow {
 				if status := test.send(t, g); status != test.status {
 					t.Errorf("%d, want %d", status, test.status)
 				}
@@ -144,9 +146,9 @@ func TestInvalidAnswerIsAFailure(t *testing.T) {
 		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
 		"HTTP/1.1 099 Odd\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
 	} {
-		odd, a := "http://"+answering(t, answer), newMember(t, "a")
+		odd, a := "http://"+exchange.Answering(t, answer), newMember(t, "a")
 		g := serve(t, "limits: []", odd, "--upstream", a.URL)
-		for range 2 * failuresInRow {
+		for range 2 * upstream.FailuresInRow {
 			_, _ = g.send(t, "POST", "")
 		}
 		if up := g.metric(t, fmt.Sprintf(`diana_upstream_up{upstream="%s"}`, odd)); up != 0 {

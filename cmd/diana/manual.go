@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 )
 
 // manCommand writes the manual pages of the program and its commands. Packages use it.
@@ -19,9 +21,9 @@ type manCommand struct {
 }
 
 // Run writes diana.1, and a page such as diana-serve.1 for each command.
-func (c manCommand) Run(ctx *kong.Context, o *output) error {
+func (c manCommand) Run(ctx *kong.Context, o *command.Output) error {
 	info, _ := debug.ReadBuildInfo()
-	version, _, _ := build(info)
+	version, _, _ := command.Build(info)
 	root := ctx.Model.Node
 	for _, node := range append([]*kong.Node{root}, root.Children...) {
 		if node.Hidden {
@@ -33,7 +35,7 @@ func (c manCommand) Run(ctx *kong.Context, o *output) error {
 			return err
 		}
 	}
-	return o.failed
+	return o.Failed
 }
 
 // pageName returns the name of a command's page, without the number of the manual's section.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -70,7 +71,7 @@ func TestOutage(t *testing.T) {
 
 func testOutage(t *testing.T, o outage) {
 	rate := 1000 // requests a second
-	if raceEnabled {
+	if race.Enabled {
 		rate = 200
 	}
 	n := rate * 3 / 10

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
@@ -34,7 +35,7 @@ func TestOverload(t *testing.T) {
 func testOverload(t *testing.T, timeout time.Duration) {
 	const clients = 32 // of each gateway
 	n := 500
-	if raceEnabled {
+	if race.Enabled {
 		n = 100
 	}
 	way := fmt.Sprintf("url: %q, timeout: %v", redistest.Start(t).URL(), timeout)

@@ -6,19 +6,18 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/exchange"
+	"github.com/diana-limiter/diana/cmd/diana/internal/upstream"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -90,8 +89,8 @@ func (s *served) send(t *testing.T, method, body string, fields ...string) (int,
 	for i := 0; i < len(fields); i += 2 {
 		request.Header.Set(fields[i], fields[i+1])
 	}
-	a := roundTrip(t, request)
-	return a.status, a.body
+	a := exchange.RoundTrip(t, request)
+	return a.Status, a.Body
 }
 
 // The gateway uses several upstreams in turn.
@@ -204,10 +203,10 @@ func TestUpstreamOutOfService(t *testing.T) {
 	g := serve(t, "limits: []", a.URL, "--upstream", b.URL)
 	up := func() float64 { return g.metric(t, fmt.Sprintf(`diana_upstream_up{upstream="%s"}`, a.URL)) }
 	a.status.Store(502)
-	for range 2 * failuresInRow {
+	for range 2 * upstream.FailuresInRow {
 		_, _ = g.send(t, "GET", "")
 	}
-	if n := a.requests.Load(); n != failuresInRow || up() != 0 {
+	if n := a.requests.Load(); n != upstream.FailuresInRow || up() != 0 {
 		t.Fatalf("%d requests, and the metric is %v", n, up())
 	}
 	a.status.Store(0)
@@ -220,56 +219,9 @@ func TestUpstreamOutOfService(t *testing.T) {
 			t.Errorf("%d times: %s", n, line)
 		}
 	}
-	if n := g.metric(t, fmt.Sprintf(`diana_upstream_failures_total{upstream="%s"}`, a.URL)); n < failuresInRow {
+	if n := g.metric(t, fmt.Sprintf(`diana_upstream_failures_total{upstream="%s"}`, a.URL)); n < upstream.FailuresInRow {
 		t.Errorf("the metric counts %v failures", n)
 	}
-}
-
-// The pauses double, only a probe prolongs them, and one upstream always gets requests.
-func TestPauses(t *testing.T) {
-	t.Parallel()
-	var urls []*url.URL
-	for _, host := range []string{"a", "b"} {
-		urls = append(urls, &url.URL{Scheme: "http", Host: host})
-	}
-	p := newPool(urls, usualTimeouts, slog.New(slog.DiscardHandler))
-	now := time.Unix(0, 0)
-	a, b := p.members[0], p.members[1]
-	for range failuresInRow {
-		a.fail(false, now)
-	}
-	picked := func() string {
-		m, probe := p.pick(nil, now)
-		return fmt.Sprint(m.to.Host, probe)
-	}
-	want := func(when string, names ...string) {
-		t.Helper()
-		for _, name := range names {
-			if got := picked(); got != name {
-				t.Errorf("%s: %s, want %s", when, got, name)
-			}
-		}
-	}
-	want("in the pause", "bfalse", "bfalse", "bfalse")
-	a.fail(false, now) // a request that was in flight
-	for pause := firstPause; pause <= 2*longestPause; pause *= 2 {
-		now = now.Add(min(pause, longestPause) - 1)
-		want("before the end of the pause", "bfalse")
-		now = now.Add(1)
-		if m, probe := p.pick(b, now); m != a || !probe {
-			t.Fatalf("after %v: no probe", pause)
-		}
-		want("during the probe", "bfalse", "bfalse")
-		a.fail(true, now)
-	}
-	for range failuresInRow {
-		b.fail(false, now)
-	}
-	want("both are out of service", "bfalse", "bfalse") // b's pause ends first
-	if !b.succeed() {
-		t.Error("b is not back")
-	}
-	want("b is back", "bfalse", "bfalse")
 }
 
 // killableMain is a server of its own process, which a test can kill.
@@ -342,5 +294,35 @@ func TestUpstreamKilledUnderLoad(t *testing.T) {
 	}
 	if n := g.metric(t, fmt.Sprintf(`diana_upstream_retries_total{upstream="%s"}`, killedURL)); n == 0 {
 		t.Error("no request was sent again")
+	}
+}
+
+// Clients that disconnect at any moment leave no slot behind, over each protocol of upstreams.
+func TestLeaversReleaseSlots(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"http", upstream.SchemeH2C} {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, strings.Repeat("x", 10_000))
+		}))
+		server.Config.Protocols = new(http.Protocols)
+		server.Config.Protocols.SetHTTP1(true)
+		server.Config.Protocols.SetUnencryptedHTTP2(true)
+		server.Start()
+		t.Cleanup(server.Close)
+		g := serve(t, "limits: [{url: /, rules: [{name: few, algo: C, rpu: 20}]}]", strings.Replace(server.URL, "http", scheme, 1))
+		for n := range 200 {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(g.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+			if n%3 > 0 {
+				_, _ = conn.Read(make([]byte, 1+n*40))
+			}
+			conn.Close()
+		}
+		testproc.Eventually(t, func() bool {
+			return strings.Contains(string(g.tell(t, "/api/v1/actor?rule=few&actor=all")), `"remaining":20`)
+		})
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 )
 
 // progress shows on a terminal how much of the logs has been read. A nil progress shows nothing.
@@ -32,7 +32,7 @@ func newProgress(w io.Writer) *progress {
 }
 
 // show updates the line, if it is time to.
-func (p *progress) show(logs *accesslog.Reader, requests int) {
+func (p *progress) show(logs *weblog.Reader, requests int) {
 	if p == nil || time.Now().Before(p.next) {
 		return
 	}

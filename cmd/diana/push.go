@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/versions"
 	"github.com/diana-limiter/diana/internal/bounds"
 )
@@ -29,8 +30,8 @@ The configuration centre keeps the last 20 versions, see diana rollback.`
 }
 
 // Run validates the file and writes it.
-func (c *pushCommand) Run(ctx context.Context, o *output) error {
-	if err := named(c.File); err != nil {
+func (c *pushCommand) Run(ctx context.Context, o *command.Output) error {
+	if err := command.Named(c.File); err != nil {
 		return err
 	}
 	to, err := openVersions(o, c.Config)
@@ -40,7 +41,7 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 	defer to.Close()
 	text, err := readDocument(c.File)
 	if err != nil {
-		return o.faults(settings{file: c.File}, err)
+		return o.Faults(command.Settings{File: c.File}, err)
 	}
 	change := versions.Change{Text: text, Comment: c.Comment, By: operator()}
 	if c.Expect != "" {
@@ -50,34 +51,34 @@ func (c *pushCommand) Run(ctx context.Context, o *output) error {
 }
 
 // openVersions returns the configuration centre that a configuration names.
-func openVersions(o *output, file string) (*versions.Remote, error) {
-	s := chosen(file)
-	if s.builtIn() {
-		return nil, usagef("no %s here, expected --config with a file that names a configuration centre", usualFile)
+func openVersions(o *command.Output, file string) (*versions.Remote, error) {
+	s := command.Chosen(file)
+	if s.BuiltIn() {
+		return nil, command.Usagef("no %s here, expected --config with a file that names a configuration centre", command.UsualFile)
 	}
-	local, err := s.load(o)
+	local, err := s.Load(o)
 	if err != nil {
 		return nil, err
 	}
-	to, err := versions.Open(vocabulary(), local)
+	to, err := versions.Open(command.Vocabulary(), local)
 	if err != nil {
-		return nil, o.faults(s, err)
+		return nil, o.Faults(s, err)
 	}
 	return to, nil
 }
 
 // push validates a text, which errors call by name, and writes it to the configuration centre.
-func push(ctx context.Context, o *output, to *versions.Remote, name string, c versions.Change) error {
+func push(ctx context.Context, o *command.Output, to *versions.Remote, name string, c versions.Change) error {
 	next, err := to.Compose(name, c.Text)
 	if err != nil {
-		return o.faults(settings{file: name}, err)
+		return o.Faults(command.Settings{File: name}, err)
 	}
-	set, err := compile(next)
+	set, err := command.Compile(next)
 	if err != nil {
-		return o.faults(settings{file: name}, err)
+		return o.Faults(command.Settings{File: name}, err)
 	}
 	for _, w := range next.Warnings {
-		o.fault(w, "warning: ")
+		o.Fault(w, "warning: ")
 	}
 	held, err := to.Get(ctx)
 	if err != nil {
@@ -85,13 +86,13 @@ func push(ctx context.Context, o *output, to *versions.Remote, name string, c ve
 	}
 	_, err = to.Push(ctx, c)
 	if errors.Is(err, errors.ErrUnsupported) && c.Expect == nil {
-		o.complainf("diana: warning: no version is kept: %v\n", err)
+		o.Complainf("diana: warning: no version is kept: %v\n", err)
 		err = to.Overwrite(ctx, c.Text)
 	}
 	if err != nil {
 		return err
 	}
-	o.printf("%s: %s, version %s\n", to.Where, rules(len(set.Rules)), next.Version)
+	o.Printf("%s: %s, version %s\n", to.Where, command.Rules(len(set.Rules)), next.Version)
 	if before, err := to.Compose(to.Where, held.Text); held.Exists && err == nil {
 		printDifferences(o, before, next)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/internal/etcdtest"
 	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/source"
@@ -38,7 +39,7 @@ func startCentred(t *testing.T, gateways int) *remoteFleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, c.document, err = vocabulary().OpenSource(source.Options{URL: u}); err != nil {
+	if _, c.document, err = command.Vocabulary().OpenSource(source.Options{URL: u}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.document.Close() })

@@ -8,8 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/config"
 )
 
@@ -27,13 +28,13 @@ func (replayCommand) Help() string {
 }
 
 // Run evaluates the requests of access logs under one configuration or two.
-func (c *replayCommand) Run(ctx context.Context, o *output) error {
-	if err := named(c.Files...); err != nil {
+func (c *replayCommand) Run(ctx context.Context, o *command.Output) error {
+	if err := command.Named(c.Files...); err != nil {
 		return err
 	}
 	for _, file := range c.Files {
 		if filepath.Ext(file) == ".replay" {
-			return usagef("%s is a test script, expected access logs: run it with 'diana test %[1]s'", file)
+			return command.Usagef("%s is a test script, expected access logs: run it with 'diana test %[1]s'", file)
 		}
 	}
 	configs, err := c.configs(o)
@@ -43,20 +44,20 @@ func (c *replayCommand) Run(ctx context.Context, o *output) error {
 	var headers []string
 	var counts []*simulate.Count
 	for _, loaded := range configs {
-		count, err := simulate.NewCount(loaded, vocabulary())
+		count, err := simulate.NewCount(loaded, command.Vocabulary())
 		if err != nil {
-			return o.faults(settings{file: loaded.Source}, err)
+			return o.Faults(command.Settings{File: loaded.Source}, err)
 		}
 		counts = append(counts, count)
 		headers = append(headers, simulate.Headers(loaded)...)
 	}
-	names := accesslog.NewNames(headers)
-	p := newProgress(o.err)
+	names := weblog.NewNames(headers)
+	p := newProgress(o.Err)
 	broken := 0
-	logs, err := accesslog.Open(c.Files, os.Stdin, names, func(b accesslog.Broken) {
+	logs, err := weblog.Open(c.Files, os.Stdin, names, func(b weblog.Broken) {
 		if broken++; broken <= mostBroken {
 			p.clear()
-			o.complainf("%s\n", legible(b.String()))
+			o.Complainf("%s\n", command.Legible(b.String()))
 		}
 	})
 	if err != nil {
@@ -81,7 +82,7 @@ func (c *replayCommand) Run(ctx context.Context, o *output) error {
 	}
 	p.clear()
 	if broken > mostBroken {
-		o.complainf("and %d more lines that could not be read\n", broken-mostBroken)
+		o.Complainf("and %d more lines that could not be read\n", broken-mostBroken)
 	}
 	return c.print(o, comparison.Report(logs.Files))
 }
@@ -90,15 +91,15 @@ func (c *replayCommand) Run(ctx context.Context, o *output) error {
 const mostBroken = 5
 
 // configs returns the configurations to evaluate the requests under.
-func (c *replayCommand) configs(o *output) ([]*config.Config, error) {
-	s := chosen(c.Config)
-	first, err := s.load(o)
+func (c *replayCommand) configs(o *command.Output) ([]*config.Config, error) {
+	s := command.Chosen(c.Config)
+	first, err := s.Load(o)
 	if err != nil {
 		return nil, err
 	}
 	both := []*config.Config{first}
 	if c.Against != "" {
-		second, err := settings{file: c.Against}.load(o)
+		second, err := command.Settings{File: c.Against}.Load(o)
 		if err != nil {
 			return nil, err
 		}
@@ -107,29 +108,29 @@ func (c *replayCommand) configs(o *output) ([]*config.Config, error) {
 	}
 	for _, loaded := range both {
 		if loaded.Remote != nil {
-			o.complainf("diana: the configuration centre of %s is not asked; these are the local limits\n", loaded.Source)
+			o.Complainf("diana: the configuration centre of %s is not asked; these are the local limits\n", loaded.Source)
 		}
 	}
 	return both, nil
 }
 
 // print prints the result, and which files could not be read.
-func (c *replayCommand) print(o *output, r *simulate.Report) (err error) {
+func (c *replayCommand) print(o *command.Output, r *simulate.Report) (err error) {
 	for _, f := range r.Files {
 		if f.Error != "" {
-			o.complainf("%s: %s\n", f.Name, f.Error)
-			err = errReported
+			o.Complainf("%s: %s\n", f.Name, f.Error)
+			err = command.ErrReported
 		}
 	}
 	if r.Requests == 0 {
-		o.complainf("diana: these logs have no request\n")
-		return errReported
+		o.Complainf("diana: these logs have no request\n")
+		return command.ErrReported
 	}
 	if !c.JSON {
-		o.printf("%s", reportText(r))
+		o.Printf("%s", reportText(r))
 		return err
 	}
-	encoder := json.NewEncoder(o.out)
+	encoder := json.NewEncoder(o.Out)
 	encoder.SetEscapeHTML(false) // it is no HTML
 	encoder.SetIndent("", "  ")
 	if failed := encoder.Encode(r); failed != nil {

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
-	dianaprom "github.com/diana-limiter/diana/prometheus"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 )
 
 // liveRules have every algorithm, with limits that the requests reach.
@@ -50,23 +50,21 @@ limits:
   rules: [{name: pictures, rpu: 0}]
 `
 
-// answered answers requests by the chain of diana serve, at their times under fake time. It returns the
+// answered answers requests behind a limiter, at their times under fake time. It returns the
 // outcome of each request and the counts of each rule.
 func answered(t *testing.T, yaml string, requests []madeRequest) (outcomes []simulate.Outcome, counts []diana.RuleStatus) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		loaded, err := vocabulary().Parse("live.yaml", []byte(yaml))
+		loaded, err := command.Vocabulary().Parse("live.yaml", []byte(yaml))
 		if err != nil {
 			t.Fatal(err)
 		}
 		logger := slog.New(slog.DiscardHandler)
-		limiter, err := diana.Options{Vocabulary: vocabulary(), Logger: logger}.New(loaded)
+		limiter, err := diana.Options{Vocabulary: command.Vocabulary(), Logger: logger}.New(loaded)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer limiter.Close()
-		g := newGateway(limiter, nil, usualTimeouts, logger, newRegistry(limiter, dianaprom.NewRedisCalls()))
-		defer g.cut()
 		outcomes = make([]simulate.Outcome, len(requests))
 		for i := range requests {
 			time.Sleep(time.Until(requests[i].at))
@@ -79,7 +77,7 @@ func answered(t *testing.T, yaml string, requests []madeRequest) (outcomes []sim
 					w.WriteHeader(r.status)
 				})
 				answer := httptest.NewRecorder()
-				g.inFrontOf(upstream, limiter, logger).ServeHTTP(answer, r.http(t))
+				limiter.Handler(upstream).ServeHTTP(answer, r.http(t))
 				o.Evaluated = true
 				if retry, err := strconv.Atoi(answer.Header().Get("Retry-After")); err == nil {
 					o.RetryAfter = time.Duration(retry) * time.Second
@@ -117,16 +115,16 @@ func replayed(t *testing.T, yaml, log string) (outcomes []simulate.Outcome, repo
 	if err := os.WriteFile(file, []byte(log), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := vocabulary().Parse("live.yaml", []byte(yaml))
+	loaded, err := command.Vocabulary().Parse("live.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
-	count, err := simulate.NewCount(loaded, vocabulary())
+	count, err := simulate.NewCount(loaded, command.Vocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := accesslog.NewNames(simulate.Headers(loaded))
-	logs, err := accesslog.Open([]string{file}, nil, names, func(b accesslog.Broken) { t.Error(b) })
+	names := weblog.NewNames(simulate.Headers(loaded))
+	logs, err := weblog.Open([]string{file}, nil, names, func(b weblog.Broken) { t.Error(b) })
 	if err != nil {
 		t.Fatal(err)
 	}

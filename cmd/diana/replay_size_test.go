@@ -11,11 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
+	"github.com/diana-limiter/diana/internal/race"
 )
 
 var replaySize = flag.Int64("replaysize", 2, "MiB of the log that TestReplaySize makes, in each form")
@@ -57,6 +59,8 @@ func TestReplaySize(t *testing.T) {
 		program := exec.Command("diana", "replay", "--json", "--config", config, file)
 		var out, errs bytes.Buffer
 		program.Stdout, program.Stderr = &out, &errs
+		debug.FreeOSMemory() // because the peak of a child begins with that of the process that starts it
+		_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
 		begin := time.Now()
 		if err := program.Run(); err != nil {
 			t.Fatal(err, errs.String())
@@ -73,7 +77,7 @@ func TestReplaySize(t *testing.T) {
 		t.Logf("%s: %d lines in %v: %.0f lines/s, %.0f MiB/s; CPU %v; at most %d MiB of memory; %d refused, %d actors counted under %d rules",
 			name, r.Requests, took, float64(r.Requests)/took.Seconds(), float64(*replaySize)/took.Seconds(),
 			program.ProcessState.UserTime()+program.ProcessState.SystemTime(), peak, r.Config.Refused, len(r.Config.Rules[1].Most), len(r.Config.Rules))
-		if !raceEnabled && peak > 256 {
+		if !race.Enabled && peak > 256 {
 			t.Errorf("%s: %d MiB of memory", name, peak)
 		}
 		_ = os.Remove(file)

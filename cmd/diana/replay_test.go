@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 )
 
 // The test scripts of the example pass.
@@ -16,7 +17,7 @@ func TestExampleScripts(t *testing.T) {
 	t.Parallel()
 	const algorithms, costs, rules = "../../examples/replay/algorithms.replay", "../../examples/replay/costs.replay", "../../examples/replay/rules.replay"
 	var out, errs bytes.Buffer
-	if status := run(t.Context(), []string{"test", algorithms, costs, rules}, &out, &errs); status != statusGood {
+	if status := run(t.Context(), []string{"test", algorithms, costs, rules}, &out, &errs); status != command.StatusGood {
 		t.Errorf("status %d\n%s", status, errs.String())
 	}
 	if want := algorithms + ": ok, 23 rows\n" + costs + ": ok, 8 rows\n" + rules + ": ok, 18 rows\n"; out.String() != want {
@@ -31,7 +32,7 @@ func TestReplayKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range accesslog.Keys {
+	for _, row := range weblog.Keys {
 		for _, key := range row.Keys {
 			if key != "msg" && !strings.Contains(string(text), "`"+key+"`") {
 				t.Errorf("docs/replay.md does not have %s", key)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/internal/plan"
 )
@@ -19,7 +20,7 @@ func reportText(r *simulate.Report) string {
 	lines, others, broken := 0, 0, 0
 	names := make([]string, len(r.Files))
 	for i, f := range r.Files {
-		names[i] = legible(f.Name)
+		names[i] = command.Legible(f.Name)
 		lines, others, broken = lines+f.Lines, others+f.Others, broken+f.Broken
 	}
 	if len(names) > 3 {
@@ -49,7 +50,7 @@ func reportText(r *simulate.Report) string {
 
 // resultText writes the decisions of a configuration, and of each rule.
 func resultText(b *strings.Builder, r *simulate.Report, result *simulate.Result) {
-	fmt.Fprintf(b, "\n%s refuses %d (%s)", legible(result.Source), result.Refused, share(result.Refused, r.Requests))
+	fmt.Fprintf(b, "\n%s refuses %d (%s)", command.Legible(result.Source), result.Refused, share(result.Refused, r.Requests))
 	fmt.Fprintf(b, ", delays %d (%s)", result.Delayed, share(result.Delayed, r.Requests))
 	if result.NoRule > 0 {
 		fmt.Fprintf(b, ", has no rule for %d (%s)", result.NoRule, share(result.NoRule, r.Requests))
@@ -59,11 +60,11 @@ func resultText(b *strings.Builder, r *simulate.Report, result *simulate.Result)
 	for i, of := range result.Rules {
 		refused := of.Refused + of.ShadowRefused
 		table = append(table, []string{
-			strconv.Itoa(i + 1), legible(of.Name), legible(of.URL), of.Algorithm, of.Scope, of.Mode,
+			strconv.Itoa(i + 1), command.Legible(of.Name), command.Legible(of.URL), of.Algorithm, of.Scope, of.Mode,
 			number(of.Allowed), number(of.Delayed), number(refused), share(refused, r.Requests),
 		})
 	}
-	b.WriteString(columns(table, 6, 9))
+	b.WriteString(command.Columns(table, 6, 9))
 }
 
 // refusalsText writes which actors each rule refuses.
@@ -87,7 +88,7 @@ func actorsText(b *strings.Builder, refusing string, n int64, r simulate.Refusal
 		count = "over " + count
 	}
 	fmt.Fprintf(b, "\n%s %s of %s, first %s %s by %s at %s (%s:%d)\n", refusing, plural(n, "request"), pluralText(r.Actors, count, "actor"),
-		legible(r.First.Method), legible(r.First.Target), plan.ActorText(r.First.Actor), moment(r.First.Time), legible(r.First.File), r.First.Line)
+		command.Legible(r.First.Method), command.Legible(r.First.Target), plan.ActorText(r.First.Actor), moment(r.First.Time), command.Legible(r.First.File), r.First.Line)
 	if r.Actors == 1 && !r.Approximate {
 		return
 	}
@@ -99,15 +100,15 @@ func actorsText(b *strings.Builder, refusing string, n int64, r simulate.Refusal
 		}
 		table = append(table, row)
 	}
-	b.WriteString(columns(table, 1, 2))
+	b.WriteString(command.Columns(table, 1, 2))
 }
 
 // differenceText writes which requests only one of two configurations refuses.
 func differenceText(b *strings.Builder, r *simulate.Report, d *simulate.Difference, by, notBy *simulate.Result) {
-	fmt.Fprintf(b, "\nOnly %s refuses %s (%s) that %s allows.\n", legible(by.Source), plural(d.Requests, "request"),
-		share(d.Requests, r.Requests), legible(notBy.Source))
+	fmt.Fprintf(b, "\nOnly %s refuses %s (%s) that %s allows.\n", command.Legible(by.Source), plural(d.Requests, "request"),
+		share(d.Requests, r.Requests), command.Legible(notBy.Source))
 	for _, of := range d.Rules {
-		actorsText(b, fmt.Sprintf("%s: %s refuses", legible(by.Source), strconv.Quote(of.Name)), of.Refused, of.Refusals)
+		actorsText(b, fmt.Sprintf("%s: %s refuses", command.Legible(by.Source), strconv.Quote(of.Name)), of.Refused, of.Refusals)
 	}
 }
 
@@ -146,7 +147,7 @@ func timelineText(b *strings.Builder, r *simulate.Report) {
 		}
 		table = append(table, row)
 	}
-	b.WriteString(columns(table, 1, len(head)-1))
+	b.WriteString(command.Columns(table, 1, len(head)-1))
 }
 
 // mostRefusing returns the indexes of the rules that refuse most, in the order of the rules.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -74,12 +75,12 @@ limits:
 			}
 			useUp(t, s, a.url+bob)
 			left := regexp.MustCompile(`(?m) enforce +0 +[1-9]\S+s +query:who=3:ann;$`)
-			if status, out, errs := runDiana(t, "explain", "--peek", "--config", a.file, ann); status != statusGood || errs != "" || !left.MatchString(out) {
+			if status, out, errs := runDiana(t, "explain", "--peek", "--config", a.file, ann); status != command.StatusGood || errs != "" || !left.MatchString(out) {
 				t.Errorf("explain --peek ended with %d and printed\n%s%s", status, out, errs)
 			}
 
 			status, out, errs := runDiana(t, "reset", "--config", a.file, "--rule", rule, "--actor", "ann")
-			if want := "Redis: query:who=3:ann; reset\n"; status != statusGood || out != want || errs != "" {
+			if want := "Redis: query:who=3:ann; reset\n"; status != command.StatusGood || out != want || errs != "" {
 				t.Fatalf("reset ended with %d and printed\n%s%s", status, out, errs)
 			}
 			full := regexp.MustCompile(fmt.Sprintf(`(?m) enforce +%d +\S+ +query:who=3:ann;$`, n))
@@ -108,7 +109,7 @@ func TestResetLocalRule(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
 	const yaml = `{url: /, rules: [{name: few, actor: "query:who", algo: W, unit: day, align: first, rpu: 3}]}`
-	token, wrong := newToken(t, "s3cret\n", 0o600).secret.String(), newToken(t, "wr0ng\n", 0o600).secret.String()
+	token, wrong := tokenIn(t, "s3cret-of-the-operators\n"), tokenIn(t, "wr0ng-of-the-operators\n")
 	a := serve(t, yaml, s.upstream.URL, "--admin-token", token)
 	b := serve(t, yaml, s.upstream.URL, "--admin-token", token)
 	for _, g := range []*served{a, b} {
@@ -116,14 +117,14 @@ func TestResetLocalRule(t *testing.T) {
 			t.Errorf("%d requests are allowed, want 3", n)
 		}
 	}
-	command := func(token string, gateways ...*served) (status int, stdout, stderr string) {
+	reset := func(token string, gateways ...*served) (status int, stdout, stderr string) {
 		args := []string{"reset", "--config", a.file, "--rule", "few", "--actor", "ann", "--admin-token", token}
 		for _, g := range gateways {
 			args = append(args, "--admin", g.admin)
 		}
 		return runDiana(t, args...)
 	}
-	if status, out, errs := command(wrong, a, b); status != statusBad || out != "" || strings.Count(errs, "401 Unauthorized") != 2 {
+	if status, out, errs := reset(wrong, a, b); status != command.StatusBad || out != "" || strings.Count(errs, "401 Unauthorized") != 2 {
 		t.Errorf("with a wrong token reset ends with %d and prints\n%s%s", status, out, errs)
 	}
 	for _, path := range []string{"/reset", "/api/v1/reset"} {
@@ -139,7 +140,7 @@ func TestResetLocalRule(t *testing.T) {
 		t.Error("the actor is free without the token")
 	}
 	want := a.admin + ": query:who=3:ann; reset\n"
-	if status, out, errs := command(token, a); status != statusGood || out != want || errs != "" {
+	if status, out, errs := reset(token, a); status != command.StatusGood || out != want || errs != "" {
 		t.Errorf("reset ended with %d and printed\n%s%s", status, out, errs)
 	}
 	if ok, other := s.allowed(t, a.url+"/?who=ann", 5), s.allowed(t, b.url+"/?who=ann", 5); ok != 3 || other != 0 {
@@ -152,7 +153,7 @@ func TestResetLocalRule(t *testing.T) {
 func TestResetWithoutRedis(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	token := newToken(t, "s3cret\n", 0o600).secret.String()
+	token := tokenIn(t, "s3cret-of-the-operators\n")
 	s := newSite(t, nil)
 	g := serve(t, fmt.Sprintf(`
 redis: {url: %q}
@@ -167,19 +168,19 @@ limits:
 	if n := useUp(t, s, g.url+ann); n != 3 {
 		t.Errorf("%d requests are allowed, want 3", n)
 	}
-	command := func(flags ...string) (status int, stdout, stderr string) {
+	reset := func(flags ...string) (status int, stdout, stderr string) {
 		return runDiana(t, append([]string{"reset", "--config", g.file, "--rule", "few", "--actor", "ann"}, flags...)...)
 	}
 	byGateway := []string{"--admin", g.admin, "--admin-token", token}
 	const inRedis = "diana: Redis: query:who=3:ann; not reset: "
-	if status, out, errs := command(); status != statusBad || out != "" || !strings.HasPrefix(errs, inRedis) {
+	if status, out, errs := reset(); status != command.StatusBad || out != "" || !strings.HasPrefix(errs, inRedis) {
 		t.Errorf("reset ended with %d and printed\n%s%s", status, out, errs)
 	}
 	if ok := s.allowed(t, g.url+ann, 1); ok != 0 {
 		t.Error("the gateway has reset the actor")
 	}
-	status, out, errs := command(byGateway...)
-	if status != statusBad || !strings.HasPrefix(errs, inRedis) || !strings.Contains(errs, "503 Service Unavailable") {
+	status, out, errs := reset(byGateway...)
+	if status != command.StatusBad || !strings.HasPrefix(errs, inRedis) || !strings.Contains(errs, "503 Service Unavailable") {
 		t.Errorf("reset ended with %d and printed\n%s%s", status, out, errs)
 	}
 	if ok := s.allowed(t, g.url+ann, 5); ok != 3 {
@@ -188,7 +189,7 @@ limits:
 
 	r.Restart()
 	f.awaitDegraded(t, 0, false)
-	if status, out, errs := command(byGateway...); status != statusGood || strings.Count(out, " reset\n") != 2 || errs != "" {
+	if status, out, errs := reset(byGateway...); status != command.StatusGood || strings.Count(out, " reset\n") != 2 || errs != "" {
 		t.Errorf("with Redis again, reset ended with %d and printed\n%s%s", status, out, errs)
 	}
 	freed(t, s, g.url+ann)

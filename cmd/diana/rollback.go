@@ -4,9 +4,10 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/versions"
 )
 
@@ -15,7 +16,7 @@ type rollbackCommand struct {
 	Config  string `placeholder:"FILE" help:"Configuration file that names the configuration centre. Default: diana.yaml."`
 	Comment string `placeholder:"TEXT" help:"Why, for the list of versions."`
 	List    bool   `help:"Print the versions and change nothing."`
-	Number  int    `arg:"" optional:"" help:"Number of the version. Default: the one before the version in force."`
+	Number  string `arg:"" optional:"" help:"Number of the version. Default: the one before the version in force."`
 }
 
 // Help is the end of what --help prints.
@@ -24,7 +25,10 @@ func (rollbackCommand) Help() string {
 }
 
 // Run lists the versions, or pushes an old one.
-func (c *rollbackCommand) Run(ctx context.Context, o *output) error {
+func (c *rollbackCommand) Run(ctx context.Context, o *command.Output) error {
+	if c.List && c.Number != "" {
+		return command.Usagef("--list prints all versions, expected no number")
+	}
 	to, err := openVersions(o, c.Config)
 	if err != nil {
 		return err
@@ -47,39 +51,39 @@ func (c *rollbackCommand) Run(ctx context.Context, o *output) error {
 		return err
 	}
 	if c.Comment == "" {
-		c.Comment = fmt.Sprintf("rollback to version %d", number)
+		c.Comment = "rollback to version " + number
 	}
-	name := fmt.Sprintf("version %d", number)
+	name := "version " + number
 	return push(ctx, o, to, name, versions.Change{Text: text, Comment: c.Comment, By: operator()})
 }
 
 // number returns the number of the version that must be put in force.
-func (c *rollbackCommand) number(list []versions.Version) (int, error) {
-	if c.Number != 0 {
+func (c *rollbackCommand) number(list []versions.Version) (string, error) {
+	if c.Number != "" {
 		return c.Number, nil
 	}
 	for i, v := range list {
 		if v.Active && i+1 < len(list) {
-			return list[i+1].Number, nil
+			return strconv.Itoa(list[i+1].Number), nil
 		}
 	}
-	return 0, usagef("no version before the one in force is known, expected a number of --list")
+	return "", command.Usagef("no version before the one in force is known, expected a number of --list")
 }
 
 // listVersions prints versions, one in each line.
-func listVersions(o *output, list []versions.Version) {
+func listVersions(o *command.Output, list []versions.Version) {
 	for _, v := range list {
 		active := " "
 		if v.Active {
 			active = "*"
 		}
-		o.printf("%s %4d  %s  %s  %7d bytes  %s", active, v.Number, v.Version, v.At.Format(time.RFC3339), v.Bytes, legible(v.By))
+		o.Printf("%s %4d  %s  %s  %7d bytes  %s", active, v.Number, v.Version, v.At.Format(time.RFC3339), v.Bytes, command.Legible(v.By))
 		if v.Comment != "" {
-			o.printf("  %s", legible(v.Comment))
+			o.Printf("  %s", command.Legible(v.Comment))
 		}
-		o.printf("\n")
+		o.Printf("\n")
 	}
 	if len(list) == 0 {
-		o.printf("no version is kept\n")
+		o.Printf("no version is kept\n")
 	}
 }

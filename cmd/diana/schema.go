@@ -2,6 +2,8 @@
 
 package main
 
+import "github.com/diana-limiter/diana/cmd/diana/internal/command"
+
 // schemaCommand prints the JSON Schema of configuration files.
 type schemaCommand struct{}
 
@@ -11,7 +13,7 @@ func (schemaCommand) Help() string {
 }
 
 // Run prints the schema.
-func (schemaCommand) Run(o *output) error {
-	o.printf("%s", vocabulary().Schema())
-	return o.failed
+func (schemaCommand) Run(o *command.Output) error {
+	o.Printf("%s", command.Vocabulary().Schema())
+	return o.Failed
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -35,7 +36,7 @@ const schemaFile = "../../docs/diana.schema.json"
 func TestSchemaFile(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	if status := run(t.Context(), []string{"schema"}, &out, &errs); status != statusGood || errs.Len() > 0 {
+	if status := run(t.Context(), []string{"schema"}, &out, &errs); status != command.StatusGood || errs.Len() > 0 {
 		t.Fatal(status, errs.String())
 	}
 	if *update {
@@ -135,7 +136,7 @@ var badWithSchema = map[string]string{
 // The schema accepts every example and finds every mistake, except the listed ones.
 func TestSchemaFits(t *testing.T) {
 	t.Parallel()
-	schema := compileSchema(t, vocabulary())
+	schema := compileSchema(t, command.Vocabulary())
 	const folder = "../../config/testdata/"
 	listed := maps.Clone(goodWithoutSchema)
 	maps.Copy(listed, badWithSchema)
@@ -164,7 +165,7 @@ func TestSchemaFits(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 	documents, _ := filepath.Glob("../../docs/*.md")
 	blocks := 0
-	for _, file := range append(documents, "../../README.md", "demo.yaml") {
+	for _, file := range append(documents, "../../README.md", "internal/command/demo.yaml") {
 		if filepath.Base(file) == "extending.md" {
 			continue // in words of another program
 		}
@@ -191,7 +192,7 @@ func TestSchemaFits(t *testing.T) {
 // The schema and the parser agree on every single value.
 func TestSchemaAgrees(t *testing.T) {
 	t.Parallel()
-	schema := compileSchema(t, vocabulary())
+	schema := compileSchema(t, command.Vocabulary())
 	for form, values := range map[string][]string{
 		"{url: %s, rules: [{rpu: 1}]}": {
 			"/", "/a/b/", "/a//b", "/{id}", "/a/{b}/c", "POST /a", "GET /", "'GET   /a b'", "X-Y /", "/%20", "'/a.b;c=d'", "/é",
@@ -265,7 +266,7 @@ func TestSchemaAgrees(t *testing.T) {
 		good := 0
 		for _, value := range values {
 			text := []byte(fmt.Sprintf(form, value))
-			_, parseErr := vocabulary().Parse("x", text)
+			_, parseErr := command.Vocabulary().Parse("x", text)
 			schemaErr := fits(schema, text)
 			if (parseErr == nil) != (schemaErr == nil) {
 				t.Errorf("%s:\nparser: %v\nschema: %v", text, parseErr, schemaErr)
@@ -320,7 +321,7 @@ func TestSchemaDescribes(t *testing.T) {
 			Properties map[string]struct{ Description string }
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(vocabulary().Schema(), &schema); err != nil {
+	if err := json.Unmarshal(command.Vocabulary().Schema(), &schema); err != nil {
 		t.Fatal(err)
 	}
 	var names []string

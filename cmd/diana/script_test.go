@@ -18,6 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -88,11 +89,11 @@ func scriptExpand(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func scriptFails(ts *testscript.TestScript, neg bool, args []string) {
-	runFor(ts, statusBad, args)
+	runFor(ts, command.StatusBad, args)
 }
 
 func scriptMisused(ts *testscript.TestScript, neg bool, args []string) {
-	runFor(ts, statusUsage, args)
+	runFor(ts, command.StatusUsage, args)
 	if out := ts.ReadFile("stdout"); out != "" {
 		ts.Fatalf("it prints %q", out)
 	}
@@ -110,27 +111,9 @@ func runFor(ts *testscript.TestScript, status int, args []string) {
 // process is a diana serve that a script has started.
 type process struct {
 	cmd            *exec.Cmd
-	stdout, stderr lockedBuffer
+	stdout, stderr testproc.Buffer
 	ended          chan struct{}
 	err            error // of Wait, once ended
-}
-
-// lockedBuffer is a buffer that one goroutine may write to while another one reads it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 var processes sync.Map // of *process, by *testscript.TestScript

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/exchange"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -30,12 +31,12 @@ func TestServeCutsSlowClients(t *testing.T) {
 		upstream http.HandlerFunc
 		answer   string // how it begins; "": whatever
 	}{
-		"no body":                 {"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\n", readsAll, "HTTP/1.1 408 "},
-		"half a body":             {"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nhalf", readsAll, "HTTP/1.1 408 "},
-		"half a chunk":            {"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nhalf", readsAll, "HTTP/1.1 408 "},
+		"no body":                 {"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\n", exchange.ReadsAll, "HTTP/1.1 408 "},
+		"half a body":             {"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nhalf", exchange.ReadsAll, "HTTP/1.1 408 "},
+		"half a chunk":            {"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nhalf", exchange.ReadsAll, "HTTP/1.1 408 "},
 		"the answer comes first":  {"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 9\r\n\r\nhalf", answersFirst, ""},
-		"reads nothing":           {"GET / HTTP/1.1\r\nHost: here\r\n\r\n", endless, "HTTP/1.1 200 "},
-		"reads nothing, HTTP/1.0": {"GET / HTTP/1.0\r\n\r\n", endless, "HTTP/1.0 200 "},
+		"reads nothing":           {"GET / HTTP/1.1\r\nHost: here\r\n\r\n", exchange.Endless, "HTTP/1.1 200 "},
+		"reads nothing, HTTP/1.0": {"GET / HTTP/1.0\r\n\r\n", exchange.Endless, "HTTP/1.0 200 "},
 		"reads no large answer":   {"GET / HTTP/1.1\r\nHost: here\r\n\r\n", large, "HTTP/1.1 200 "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,10 +50,10 @@ func TestServeCutsSlowClients(t *testing.T) {
 				test.upstream(w, r)
 			}))
 			t.Cleanup(server.Close)
-			gateway := serve(t, fewSlots, server.URL, "--read-timeout", "1s", "--write-timeout", "1s")
+			gateway := serve(t, exchange.FewSlots, server.URL, "--read-timeout", "1s", "--write-timeout", "1s")
 			next := func() int {
 				request, _ := http.NewRequest(http.MethodGet, gateway.url+"/next", nil)
-				return roundTrip(t, request).status
+				return exchange.RoundTrip(t, request).Status
 			}
 			var clients []net.Conn
 			for range 4 {

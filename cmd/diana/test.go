@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
-	"github.com/diana-limiter/diana/internal/paths"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/replay"
 	"github.com/diana-limiter/diana/rule"
@@ -28,16 +28,16 @@ func (testCommand) Help() string {
 }
 
 // Run runs every script, also after one that fails.
-func (c *testCommand) Run(o *output) (result error) {
-	if err := named(c.Files...); err != nil {
+func (c *testCommand) Run(o *command.Output) (result error) {
+	if err := command.Named(c.Files...); err != nil {
 		return err
 	}
 	for _, file := range c.Files {
 		if err := c.play(o, file); err != nil {
 			result = err
-			if !errors.Is(err, errReported) {
-				o.complainf("%v\n", err)
-				result = errReported
+			if !errors.Is(err, command.ErrReported) {
+				o.Complainf("%v\n", err)
+				result = command.ErrReported
 			}
 		}
 	}
@@ -45,13 +45,13 @@ func (c *testCommand) Run(o *output) (result error) {
 }
 
 // play runs one script.
-func (c *testCommand) play(o *output, file string) error {
+func (c *testCommand) play(o *command.Output, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
-		return o.faults(settings{file: file}, err)
+		return o.Faults(command.Settings{File: file}, err)
 	}
 	defer f.Close()
-	script, err := replay.Parse(file, f, vocabulary().Algorithms)
+	script, err := replay.Parse(file, f, command.Vocabulary().Algorithms)
 	if err != nil {
 		return err
 	}
@@ -65,23 +65,23 @@ func (c *testCommand) play(o *output, file string) error {
 		return openGateway(o, name)
 	})
 	if err == nil {
-		o.printf("%s: ok, %s\n", file, plural(int64(script.Rows()), "row"))
+		o.Printf("%s: ok, %s\n", file, plural(int64(script.Rows()), "row"))
 	}
 	return err
 }
 
 // openGateway returns a function that evaluates requests under a configuration. It prints the errors
 // of one that is not valid.
-func openGateway(o *output, name string) (replay.Gateway, error) {
-	loaded, err := settings{file: name}.load(o)
+func openGateway(o *command.Output, name string) (replay.Gateway, error) {
+	loaded, err := command.Settings{File: name}.Load(o)
 	if err != nil { // load has printed it
 		return nil, fmt.Errorf("%s cannot be used", name)
 	}
-	t, err := simulate.New(loaded, vocabulary())
+	t, err := simulate.New(loaded, command.Vocabulary())
 	if err != nil {
 		return nil, err
 	}
-	set, err := compile(loaded)
+	set, err := command.Compile(loaded)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func openGateway(o *output, name string) (replay.Gateway, error) {
 
 // responseOf returns the response of a row.
 func responseOf(r replay.Request) simulate.Response {
-	costs := int64(accesslog.Unknown)
+	costs := int64(weblog.Unknown)
 	if r.Costs != nil {
 		costs = *r.Costs
 	}
@@ -131,14 +131,15 @@ func responseOf(r replay.Request) simulate.Response {
 // requestOf returns the request of a row as a gateway would receive it.
 func requestOf(r replay.Request) (request rule.Request, err error) {
 	for actor := range r.Actors {
-		if _, err := vocabulary().ParseActor(actor); err != nil {
+		if _, err := command.Vocabulary().ParseActor(actor); err != nil {
 			return request, err
 		}
 	}
 	client := explainCommand{Method: r.Method, Headers: r.Header, RemoteAddr: r.IP, URL: r.URL}
-	h, err := client.request()
+	of, err := client.request()
 	if err != nil {
 		return request, err
 	}
-	return rule.Request{Method: h.Method, Path: paths.Sent(h.URL), Actors: r.Actors, HTTP: h}, nil
+	of.Actors = r.Actors
+	return *of, nil
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/exchange"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -258,15 +259,15 @@ func TestServeCutsSlowClientsOverTLS(t *testing.T) {
 		switch r.URL.Path {
 		case "/body":
 			inside <- struct{}{}
-			readsAll(w, r)
+			exchange.ReadsAll(w, r)
 		case "/endless":
 			inside <- struct{}{}
-			endless(w, r)
+			exchange.Endless(w, r)
 		}
 	}))
 	t.Cleanup(upstream.Close)
 	files := writePair(t, t.TempDir(), "first", inAnHour())
-	g := serve(t, fewSlots, upstream.URL, "--tls-cert", files.cert, "--tls-key", files.key, "--read-timeout", "1s", "--write-timeout", "1s")
+	g := serve(t, exchange.FewSlots, upstream.URL, "--tls-cert", files.cert, "--tls-key", files.key, "--read-timeout", "1s", "--write-timeout", "1s")
 	next := func() int {
 		answer, err := over(t, false).Get(g.url)
 		if err != nil {

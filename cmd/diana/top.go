@@ -15,14 +15,16 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/admin"
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/live"
 )
 
 // topCommand shows what a gateway decides now.
 type topCommand struct {
-	Admin      *url.URL   `default:"http://127.0.0.1:9090" placeholder:"URL" help:"Admin listener of the gateway (${default})."`
-	AdminToken adminToken `placeholder:"file:PATH|env:NAME" help:"The secret of the admin listener, see diana serve."`
-	Once       bool       `help:"Print the table once. This is the default if the output is no terminal."`
+	Admin      *url.URL    `default:"http://127.0.0.1:9090" placeholder:"URL" help:"Admin listener of the gateway (${default})."`
+	AdminToken admin.Token `placeholder:"file:PATH|env:NAME" help:"The secret of the admin listener, see diana serve."`
+	Once       bool        `help:"Print the table once. This is the default if the output is no terminal."`
 }
 
 // Help is the end of what --help prints.
@@ -31,25 +33,25 @@ func (topCommand) Help() string {
 }
 
 // Run prints the table once, or each second until a signal or the end of ctx.
-func (c *topCommand) Run(ctx context.Context, o *output) error {
-	if err := validAdmin(c.Admin); err != nil {
+func (c *topCommand) Run(ctx context.Context, o *command.Output) error {
+	if err := admin.ValidURL(c.Admin); err != nil {
 		return err
 	}
 	token := ""
-	if c.AdminToken.isSet() {
+	if c.AdminToken.IsSet() {
 		var err error
-		if token, err = c.AdminToken.value(); err != nil {
+		if token, err = c.AdminToken.Value(); err != nil {
 			return err
 		}
 	}
 	ask := func(ctx context.Context, rules int) (*live.Snapshot, error) { return c.ask(ctx, token, rules) }
-	terminal, _ := o.out.(*os.File)
+	terminal, _ := o.Out.(*os.File)
 	if c.Once || terminal == nil || !term.IsTerminal(int(terminal.Fd())) {
 		s, err := ask(ctx, 20)
 		if err != nil {
 			return err
 		}
-		o.printf("%s", topTable(s, 0))
+		o.Printf("%s", topTable(s, 0))
 		return nil
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -74,19 +76,19 @@ func (c *topCommand) ask(ctx context.Context, token string, rules int) (*live.Sn
 	if err != nil {
 		return nil, err
 	}
-	answer, err := askAdmin(r, token, mostSnapshot)
+	answer, err := admin.Ask(r, token, mostSnapshot)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Admin.Redacted(), err)
 	}
-	if answer.code != http.StatusOK {
-		err := fmt.Errorf("%s: %s, expected the admin listener of diana serve, and --admin-token if it needs one", c.Admin.Redacted(), answer.status)
-		if answer.code < http.StatusInternalServerError && answer.code != http.StatusTooManyRequests {
+	if answer.Code != http.StatusOK {
+		err := fmt.Errorf("%s: %s, expected the admin listener of diana serve, and --admin-token if it needs one", c.Admin.Redacted(), answer.Status)
+		if answer.Code < http.StatusInternalServerError && answer.Code != http.StatusTooManyRequests {
 			err = lastAnswer{err}
 		}
 		return nil, err
 	}
 	s := &live.Snapshot{}
-	if err := json.Unmarshal(answer.body, s); err != nil {
+	if err := json.Unmarshal(answer.Body, s); err != nil {
 		return nil, lastAnswer{fmt.Errorf("%s: expected the admin listener of diana serve: %w", c.Admin.Redacted(), err)}
 	}
 	return s, nil

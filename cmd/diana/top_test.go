@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/live"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
@@ -99,7 +100,7 @@ func TestLive(t *testing.T) {
 		t.Errorf("after a reload: %s", g.tell(t, "/api/v1/live?q=all&rules=5"))
 	}
 	var out, errs bytes.Buffer
-	if status := run(t.Context(), []string{"top", "--admin", g.admin}, &out, &errs); status != statusGood || errs.Len() > 0 || !strings.Contains(out.String(), "header:X-Key=3:ann;") {
+	if status := run(t.Context(), []string{"top", "--admin", g.admin}, &out, &errs); status != command.StatusGood || errs.Len() > 0 || !strings.Contains(out.String(), "header:X-Key=3:ann;") {
 		t.Errorf("top: %d %s%s", status, out.String(), errs.String())
 	}
 	g.stop(t)
@@ -158,7 +159,7 @@ func TestTopScreen(t *testing.T) {
 		var out bytes.Buffer
 		asked := 0
 		screen := topScreen{
-			output: &output{out: &out, err: io.Discard},
+			output: &command.Output{Out: &out, Err: io.Discard},
 			size:   func() (int, int) { return 60, 10 },
 			ask: func(context.Context, int) (*live.Snapshot, error) {
 				if asked == len(c.answers) {
@@ -195,11 +196,11 @@ func TestShortDuration(t *testing.T) {
 // Cells of Chinese characters are twice as wide.
 func TestColumns(t *testing.T) {
 	t.Parallel()
-	if got, want := columns([][]string{{"登录", "1"}, {"login", "22"}, {"e\u0301", ""}}, 1, 1), "登录    1\nlogin  22\ne\u0301\n"; got != want {
+	if got, want := command.Columns([][]string{{"登录", "1"}, {"login", "22"}, {"e\u0301", ""}}, 1, 1), "登录    1\nlogin  22\ne\u0301\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for most, want := range map[int]string{0: "", 1: "", 2: "登", 3: "登", 4: "登录", 5: "登录a", 9: "登录a"} {
-		if got := clipped("登录a", most); got != want {
+		if got := command.Clipped("登录a", most); got != want {
 			t.Errorf("%d cells: %q, want %q", most, got, want)
 		}
 	}

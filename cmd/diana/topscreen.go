@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/live"
 )
 
 // topScreen shows the table in a terminal.
 type topScreen struct {
-	output *output
+	output *command.Output
 	ask    func(ctx context.Context, rules int) (*live.Snapshot, error)
 	size   func() (width, height int)
 }
@@ -35,7 +36,7 @@ func (t *topScreen) follow(ctx context.Context, tick <-chan time.Time) error {
 		case err != nil && (latest == nil || errors.As(err, new(lastAnswer))):
 			return err
 		case err != nil:
-			t.show(fmt.Sprintf("NO ANSWER since %s: %s\n", latest.At.Local().Format(time.TimeOnly), legible(err.Error())), latest, width, height)
+			t.show(fmt.Sprintf("NO ANSWER since %s: %s\n", latest.At.Local().Format(time.TimeOnly), command.Legible(err.Error())), latest, width, height)
 		default:
 			latest = s
 			t.show("", s, width, height)
@@ -50,5 +51,5 @@ func (t *topScreen) follow(ctx context.Context, tick <-chan time.Time) error {
 
 // show replaces what the terminal shows.
 func (t *topScreen) show(first string, s *live.Snapshot, width, height int) {
-	t.output.printf("\x1b[H\x1b[J%s", fitted(first+topTable(s, height), width, height))
+	t.output.Printf("\x1b[H\x1b[J%s", fitted(first+topTable(s, height), width, height))
 }

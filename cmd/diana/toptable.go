@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/live"
 )
 
@@ -25,7 +26,7 @@ func topTable(s *live.Snapshot, height int) string {
 		state = "degraded"
 	}
 	fmt.Fprintf(&b, "%s  %s  %s, version %s  gateways %d  actors %d of %d\n", s.At.Local().Format(time.TimeOnly), state,
-		legible(s.Gateway.Source), legible(s.Gateway.ConfigVersion), s.Gateway.Gateways, s.Gateway.Keys, s.Gateway.MaxKeys)
+		command.Legible(s.Gateway.Source), command.Legible(s.Gateway.ConfigVersion), s.Gateway.Gateways, s.Gateway.Keys, s.Gateway.MaxKeys)
 	fmt.Fprintf(&b, "a second: %d allowed, %d refused, %d delayed, %d shadow\n\n",
 		last(s.Total.Allowed), last(s.Total.Refused), last(s.Total.Delayed), last(s.Total.Shadow))
 	var actors [][]string
@@ -40,11 +41,11 @@ func topTable(s *live.Snapshot, height int) string {
 		if !r.Exact {
 			about = "~"
 		}
-		actor := legible(r.Actor)
+		actor := command.Legible(r.Actor)
 		if actor == "" {
 			actor = "all"
 		}
-		actors = append(actors, []string{actor, legible(r.Rule), fmt.Sprintf("%s%d", about, r.Count), perSecond(r.PerSecond)})
+		actors = append(actors, []string{actor, command.Legible(r.Rule), fmt.Sprintf("%s%d", about, r.Count), perSecond(r.PerSecond)})
 	}
 	rules := [][]string{{"RULE", "LIMIT", "ALGO", "ALLOWED/S", "REFUSED/S", "ALLOWED", "REFUSED"}}
 	for i := range s.Rules {
@@ -53,10 +54,10 @@ func topTable(s *live.Snapshot, height int) string {
 		if r.UnitSeconds > 0 {
 			limit += "/" + shortDuration(time.Duration(r.UnitSeconds*float64(time.Second)))
 		}
-		rules = append(rules, []string{legible(r.Name), limit, r.Algorithm, perSecond(r.AllowedPerSecond),
+		rules = append(rules, []string{command.Legible(r.Name), limit, r.Algorithm, perSecond(r.AllowedPerSecond),
 			perSecond(r.RefusedPerSecond + r.ShadowPerSecond), fmt.Sprint(r.Allowed), fmt.Sprint(r.Refused)})
 	}
-	return b.String() + columns(actors, 2, 3) + "\n" + columns(rules, 3, 6)
+	return b.String() + command.Columns(actors, 2, 3) + "\n" + command.Columns(rules, 3, 6)
 }
 
 // shortDuration returns 1m for what time.Duration writes as 1m0s.
@@ -77,7 +78,7 @@ func fitted(text string, width, height int) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	lines = lines[:min(len(lines), max(height-1, 1))]
 	for i, line := range lines {
-		lines[i] = clipped(line, width)
+		lines[i] = command.Clipped(line, width)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

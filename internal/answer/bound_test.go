@@ -8,13 +8,15 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/internal/race"
 )
 
 // A Reader reads a stream of 1 GB, and a compressed body that is as large, in bounded memory. The other
 // bodies have 32 MB.
 func TestMemory(t *testing.T) {
 	size := 1 << 30
-	if raceEnabled || testing.Short() {
+	if race.Enabled || testing.Short() {
 		size = 16 << 20
 	}
 	text := strings.Repeat("a \\u00e9 long text. ", 50)

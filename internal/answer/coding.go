@@ -18,6 +18,9 @@ import (
 // that calls it or a Read of its result. If the result is an io.Closer, the Reader closes it.
 type Decoder = func(r io.Reader) (io.Reader, error)
 
+// ErrNoMemory is what a Decoder returns if it has no memory for a response.
+var ErrNoMemory = errors.New("no memory for a decoder")
+
 var errManyCodings = errors.New("the response has an unknown content coding, or several")
 
 // decoderOf returns the decoder for the content coding of a response, or nil if it has none.
@@ -46,6 +49,7 @@ type decoding struct {
 	stop   func()
 	over   bool
 	broken bool // the body is not in this coding; a body that is only truncated does not count
+	unread bool // there was no memory for a decoder
 }
 
 // maxEmptyReads is the number of reads in a row without a byte after which a decoder is broken.
@@ -57,7 +61,7 @@ func newDecoding(open Decoder, in *input, write func(p []byte)) *decoding {
 	d.resume, d.stop = iter.Pull(func(pause func(struct{}) bool) {
 		in.pause = pause
 		if err := decode(open, in, write); err != nil && !in.ended {
-			d.broken = true
+			d.broken, d.unread = true, errors.Is(err, ErrNoMemory)
 		}
 	})
 	return d

@@ -136,16 +136,20 @@ const (
 // or returns the larger of two counts. It is unreadable if one of them is.
 func (c count) or(d count) count { return count{max(c.n, d.n), max(c.state, d.state)} }
 
-// parseCount returns the count that a text says. Whole numbers may be written like 1.0 and 1e3.
+// parseCount returns the count that a text says. Whole numbers may be written like 1.0 and 1e3. A fraction is
+// rounded up, because a rule must not charge less than what was used.
 func parseCount(text string) count {
 	if strings.Trim(text, "0123456789+-.eE") != "" {
 		return count{state: unreadable} // ParseFloat accepts more, such as Inf and 0x1p4
 	}
 	f, err := strconv.ParseFloat(text, 64) // exact for all whole numbers up to MaxCount
-	if err != nil && !math.IsInf(f, 0) || f < 0 || f != math.Trunc(f) || f == 0 && !isZero(text) {
+	if err != nil && !math.IsInf(f, 0) || f < 0 || f == 0 && text[0] == '-' && !isZero(text) {
 		return count{state: unreadable}
 	}
-	return count{int64(min(f, MaxCount)), known}
+	if f == 0 && !isZero(text) { // such as 1e-999
+		f = 1
+	}
+	return count{int64(min(math.Ceil(f), MaxCount)), known}
 }
 
 // isZero reports whether a number is 0. A tiny one such as 1e-999 is not, although ParseFloat rounds it to 0.

@@ -4,6 +4,7 @@ package answer
 
 import (
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -96,10 +97,8 @@ func randomUsage(r *rand.Rand) (document string, want Usage, ok bool) {
 				return int64(v)
 			}
 		case float64:
-			if v >= 0 && v == float64(int64(v)) {
-				known = true
-				return int64(v)
-			}
+			known = true
+			return int64(math.Ceil(v))
 		case string:
 			known = true
 			return 4

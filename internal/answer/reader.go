@@ -141,6 +141,15 @@ func (r *Reader) Usage(i int) (u Usage, ok bool) {
 	return u, ok
 }
 
+// Unread returns the length of a body that nobody reads, because there was no memory for a decoder. Otherwise it
+// returns 0.
+func (r *Reader) Unread() int64 {
+	if r.decoding == nil || !r.decoding.unread {
+		return 0
+	}
+	return min(r.bytes, MaxCount)
+}
+
 // Over reports whether source i has said all, because the stream has ended. More bytes can follow, such as
 // those that end a gzip file, but many clients do not wait for them.
 func (r *Reader) Over(i int) bool { return r.over && r.parts[i].from != nil }

@@ -216,7 +216,7 @@ func TestStrange(t *testing.T) {
 		{"count twice", "openai", isJSON, `{"usage":{"prompt_tokens":1,"prompt_tokens":2}}`, "2/0/0"},
 		{"exponent", "/n", isJSON, `{"n":1e3}`, "0/1000/0"},
 		{"point", "/n", isJSON, `{"n":1.0}`, "0/1/0"},
-		{"fraction", "/n", isJSON, `{"n":1.5}`, "none"},
+		{"fraction", "/n", isJSON, `{"n":1.5}`, "0/2/0"},
 		{"negative", "/n", isJSON, `{"n":-1}`, "none"},
 		{"minus zero", "/n", isJSON, `{"n":-0}`, "0/0/0"},
 		{"huge", "/n", isJSON, `{"n":` + "1" + strings.Repeat("0", 30) + `}`, "0/999999999999999/0"},

@@ -67,5 +67,8 @@ func ParseSource(text string) (Source, error) {
 // String returns a text that ParseSource reads.
 func (s Source) String() string { return string(s.kind) + s.name }
 
+// InBody reports whether the source is in the body of the response.
+func (s Source) InBody() bool { return s.HasParts() || s.kind == pointer }
+
 // HasParts reports whether a Usage of the source has an Input and a Cached part.
 func (s Source) HasParts() bool { return s.kind == openAI || s.kind == anthropic || s.kind == gemini }

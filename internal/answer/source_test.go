@@ -64,9 +64,9 @@ func TestZeroSource(t *testing.T) {
 func TestParseCount(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]count{
-		"0": {0, known}, "7": {7, known}, "007": {7, known}, "1.0": {1, known}, "1e3": {1000, known}, "12.5e1": {125, known}, "5e-1": {0, unreadable},
-		"999999999999998": {999_999_999_999_998, known}, "999999999999999.5": {0, unreadable}, "9007199254740993": {MaxCount, known},
-		"1e400": {MaxCount, known}, "-1e400": {0, unreadable}, "-0.0": {0, known}, "0e9": {0, known}, "1e-999": {0, unreadable}, "-7": {0, unreadable}, "1.5": {0, unreadable},
+		"0": {0, known}, "7": {7, known}, "007": {7, known}, "1.0": {1, known}, "1e3": {1000, known}, "12.5e1": {125, known}, "5e-1": {1, known},
+		"999999999999998": {999_999_999_999_998, known}, "999999999999998.5": {MaxCount, known}, "999999999999999.5": {MaxCount, known}, "9007199254740993": {MaxCount, known},
+		"1e400": {MaxCount, known}, "-1e400": {0, unreadable}, "-0.0": {0, known}, "0e9": {0, known}, "1e-999": {1, known}, "-1e-999": {0, unreadable}, "0.2": {1, known}, "-1.5": {0, unreadable}, "-7": {0, unreadable}, "1.5": {2, known},
 		"": {0, unreadable}, "+": {0, unreadable}, "1,000": {0, unreadable}, "1_000": {0, unreadable}, "0x1p4": {0, unreadable}, "Infinity": {0, unreadable},
 		"nan": {0, unreadable}, " 1": {0, unreadable}, "e": {0, unreadable}, "1e": {0, unreadable}, "E": {0, unreadable},
 	} {

@@ -237,6 +237,9 @@ func (d *Decider) Totals() minutes.Counts {
 	return sum
 }
 
+// WakeAll lets the head of each queue ask again, because another process may have released slots.
+func (d *Decider) WakeAll() { d.queues.wakeAll() }
+
 // Idle reports whether no request waits in a queue. A request that waits for a leaky bucket does
 // not count.
 func (d *Decider) Idle() bool {

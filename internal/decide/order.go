@@ -55,11 +55,14 @@ func (o *order) lock(now int64, local *memstore.Store) int64 {
 	return o.last
 }
 
+// kept reports whether there must be an order. Another process that has taken over gives none, and takes too long.
+func (o *order) kept(e *Evaluation) bool { return o.wanted() && !e.decider.local.HandedOver() }
+
 func (o *order) unlock() { o.held.Store(false) }
 
 // take makes the charges of a request to the local store.
 func (o *order) take(ctx context.Context, e *Evaluation, now int64, list []limit.Charge) (bool, error) {
-	if o.wanted() {
+	if o.kept(e) {
 		now = o.lock(now, e.decider.local)
 		defer o.unlock()
 	}
@@ -75,7 +78,7 @@ func (o *order) change(e *Evaluation, store int, at *int64, do func()) {
 		return
 	}
 	*at = e.decider.local.Now()
-	if o.wanted() {
+	if o.kept(e) {
 		*at = o.lock(*at, e.decider.local)
 		defer o.unlock()
 	}

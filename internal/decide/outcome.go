@@ -4,6 +4,7 @@ package decide
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -93,7 +94,13 @@ func (e *Evaluation) wait(ctx context.Context, now int64) (err error) {
 		}
 		return ctx.Err()
 	}
-	e.Delayed = time.Duration(e.decider.local.Now()-now) * time.Microsecond
+	decided := e.decider.local.Now()
+	e.Delayed = time.Duration(decided-now) * time.Microsecond
+	if l := e.decider.options.Logger; l.Enabled(ctx, slog.LevelDebug) {
+		ch := &longest.list[i]
+		l.Debug("a request proceeds at its scheduled time", "rule", longest.of[i].rule.Name,
+			"scheduled", time.UnixMicro(ch.At+ch.Outcome.Wait).UTC(), "decided", time.UnixMicro(decided).UTC())
+	}
 	return nil
 }
 

@@ -151,6 +151,9 @@ func (q *waitQueues) leaveLocked(w *waiter) {
 
 // wakeAll makes the head of each queue ask at once, because the rules may have changed.
 func (q *waitQueues) wakeAll() {
+	if q.empty() {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, queue := range q.by {

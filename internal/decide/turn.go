@@ -13,8 +13,9 @@ import (
 
 // Microseconds.
 const (
-	// The waiters in front may take so long to proceed one after another. For so long a waiter
-	// stays whose wait is over when its scheduled time has just been reached.
+	// The waiters in front may take so long to proceed one after another, and a hundredth of the wait, because
+	// each of them wakes a little late. For so long a waiter stays whose wait is over when its scheduled time has
+	// just been reached.
 	handover = 10_000
 
 	// How long at least the head of a queue leaves another store alone, or a meter that knows no
@@ -208,9 +209,12 @@ func (t *turn) join(now int64, behind bool) bool {
 	if !q.join(w, queueKey{best.counters, string(best.actor)}, best.at) {
 		return false
 	}
-	w.expires = w.began + best.longest + handover
+	w.expires = w.began + best.longest + lateness(best.longest)
 	return true
 }
+
+// lateness returns how much longer than the wait of its rule a waiter stays, see handover.
+func lateness(longest int64) int64 { return handover + longest/100 }
 
 // candidate is a queue that a request may have to wait in.
 type candidate struct {
@@ -239,14 +243,18 @@ func (t *turn) candidate(s, i int, now int64, behind bool) (n candidate, ok bool
 			n.at = max(n.at, now+pause)
 		}
 		if r.Algorithm.Held {
-			n.at = slotTime(now, w.began+n.longest, s > 0)
+			n.at = slotTime(now, w.began+n.longest, s > 0 || t.e.decider.local.HandedOver())
 		}
 	}
 	if ahead, first := q.get(r.Counters, ch.Key).ahead(w); ahead > 0 {
 		n.at = max(n.at, max(first, t.e.decider.local.Now())+spacing(r, ahead))
 		refuse(ch, n.at-now)
 	}
-	return n, n.at < 0 || n.at-w.began <= n.longest
+	most := n.longest
+	if w.key != (queueKey{}) && !r.Algorithm.Held { // it has waited, because its time was soon enough
+		most += lateness(n.longest)
+	}
+	return n, n.at < 0 || n.at-w.began <= most
 }
 
 // slotTime returns when the head of a queue asks for a slot, unless one is released before. In this

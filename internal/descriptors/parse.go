@@ -28,7 +28,7 @@ type Options struct {
 const maxNames = 64 << 20
 
 // Parse reads files in the words of v. The default algorithm is the one that is called W. The error is
-// [config.Errors] and contains the mistakes of all files, in the order of files. Parse keeps no Data.
+// [config.Errors] and names the first mistakes of all files, in the order of files. Parse keeps no Data.
 func Parse(files []File, v config.Vocabulary, o Options) (*Tree, error) {
 	o.Scope = cmp.Or(o.Scope, rule.Local)
 	p := &parser{words: v, options: o, tree: &Tree{domains: map[string]*node{}}}
@@ -41,25 +41,17 @@ func Parse(files []File, v config.Vocabulary, o Options) (*Tree, error) {
 			continue
 		}
 		readers[i].read(f.Data)
-		errs = append(errs, sorted(readers[i].errs)...)
+		errs = append(errs, readers[i].errs.Sorted()...).First()
 	}
 	if len(errs) > 0 {
 		return nil, errs
 	}
 	p.warnOfNames()
 	for _, r := range readers {
-		p.tree.Warnings = append(p.tree.Warnings, sorted(r.warnings)...)
+		p.tree.Warnings = append(p.tree.Warnings, r.warnings.Sorted()...).First()
 	}
 	p.tree.name()
 	return p.tree, nil
-}
-
-// sorted returns messages by place, each once: one about a value behind two aliases occurs twice.
-func sorted(e config.Errors) config.Errors {
-	slices.SortStableFunc(e, func(a, b config.Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	return slices.Compact(e)
 }
 
 // parser makes a tree of all files.
@@ -133,15 +125,15 @@ type level struct {
 // read reads a file, which has one document.
 func (r *reader) read(data []byte) {
 	fail := func(line, column int, format string, args ...any) {
-		r.errs = append(r.errs, config.Error{File: r.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
+		r.errs.Add(config.Error{File: r.file, Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
 	}
 	decoded, bad := yamltext.Decode(data, bounds.MaxFile)
 	if bad != nil {
 		fail(bad.Line, bad.Column, "%s", bad.Message)
 		return
 	}
-	text := yamltext.New(decoded)
-	documents := text.Documents(decoded)
+	text := yamltext.New(decoded, yamltext.AsWhole)
+	documents := slices.Collect(text.Documents())
 	for _, m := range text.Mistakes {
 		fail(max(m.Line, 1), max(m.Column, 1), "%s", m.Message)
 	}

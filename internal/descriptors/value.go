@@ -29,11 +29,11 @@ func (v value) given() bool {
 func (v value) fail(format string, args ...any) { v.failAt(v.node, format, args...) }
 
 func (v value) failAt(n *yaml.Node, format string, args ...any) {
-	v.r.errs = append(v.r.errs, v.message(n, format, args...))
+	v.r.errs.Add(v.message(n, format, args...))
 }
 
 func (v value) warn(n *yaml.Node, format string, args ...any) {
-	v.r.warnings = append(v.r.warnings, v.message(n, format, args...))
+	v.r.warnings.Add(v.message(n, format, args...))
 }
 
 func (v value) message(n *yaml.Node, format string, args ...any) config.Error {

@@ -7,26 +7,28 @@ import (
 	"strings"
 )
 
-// quote returns text as a String of structured fields (RFC 9651, section 3.3.3). A String has
-// printable ASCII only, so quote percent-encodes all other bytes and the percent sign.
-func quote(text string) string {
+// encode returns text in printable ASCII. It percent-encodes all other bytes and the percent sign, because a
+// String of structured fields cannot have them (RFC 9651, section 3.3.3).
+func encode(text string) string {
+	strange := func(c byte) bool { return c < ' ' || c > '~' || c == '%' }
 	var b strings.Builder
-	b.Grow(len(text) + 2)
-	b.WriteByte('"')
+	from := 0
 	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '"' || c == '\\':
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c < ' ' || c > '~' || c == '%':
-			fmt.Fprintf(&b, "%%%02X", c)
-		default:
-			b.WriteByte(c)
+		if strange(text[i]) {
+			fmt.Fprintf(&b, "%s%%%02X", text[from:i], text[i])
+			from = i + 1
 		}
 	}
-	b.WriteByte('"')
-	return b.String()
+	if from == 0 {
+		return text
+	}
+	return b.String() + text[from:]
 }
+
+var escaped = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
+
+// quote returns printable ASCII as a String of structured fields.
+func quote(text string) string { return `"` + escaped.Replace(text) + `"` }
 
 // item is a member of a List of structured fields (RFC 9651): a String or a Token, with
 // parameters. The values of the parameters are kept as text. A value that is neither a number nor

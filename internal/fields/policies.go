@@ -11,6 +11,7 @@ package fields
 import (
 	"encoding/binary"
 	"maps"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,23 +30,70 @@ const (
 // Policy is the description of one limit in RateLimit-Policy.
 type Policy struct {
 	Name       string
-	Limit      int64
-	Unit       time.Duration // the limit's window; below a second the field leaves it out
+	Limit      int64         // requests per Unit
+	Burst      int64         // requests at once, if these are more than Limit
+	Unit       time.Duration // the limit's window; 0: it has none
+	Slices     int64         // a request counts for up to Unit/Slices longer than Unit; 0: for the Unit
 	Concurrent bool          // Limit counts concurrent requests, and Unit has no meaning
+}
+
+// quota returns the parameters q and w of the policy; a w of 0 is left out. The field has whole seconds only, and
+// q/w is never above the rate of the limit. A burst is the quota of the time that it takes to become available
+// again. For a time below a second, the quota is that of a second.
+func (p Policy) quota() (q, w int64) {
+	if p.Concurrent || p.Unit == 0 {
+		return p.Limit, 0
+	}
+	q, span := p.Limit, p.Unit
+	if p.Burst > p.Limit && p.Limit > 0 {
+		_, nanoseconds := mulDiv(p.Burst, int64(p.Unit), p.Limit)
+		q, span = p.Burst, time.Duration(nanoseconds)
+	}
+	if span < time.Second {
+		q, _ = mulDiv(p.Limit, int64(time.Second), int64(p.Unit))
+		q = min(q, MaxNumber)
+		if q == 0 {
+			return 0, 0
+		}
+	}
+	return q, roundUp(span)
+}
+
+// mulDiv returns a*b/c, rounded down and up, and at most 1<<62.
+func mulDiv(a, b, c int64) (down, up int64) {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return 1 << 62, 1 << 62
+	}
+	q, rest := bits.Div64(hi, lo, uint64(c))
+	down = int64(min(q, 1<<62))
+	if up = down; rest > 0 {
+		up++
+	}
+	return down, up
 }
 
 // written returns the policy as the fields have it. Its texts share their memory, because a
 // configuration can have 100,000 policies.
 func (p Policy) written() written {
-	name, parameters := quote(p.Name), ""
+	text, parameters := encode(p.Name), ""
+	q, w := p.quota()
 	switch {
 	case p.Concurrent:
 		parameters = `;qu="concurrent-requests"`
-	case p.Unit >= time.Second: // the field has whole seconds only
-		parameters = ";w=" + strconv.FormatInt(roundUp(p.Unit), 10)
+	case w > 0:
+		parameters = ";w=" + strconv.FormatInt(w, 10)
 	}
-	member := name + ";q=" + strconv.FormatInt(p.Limit, 10) + parameters
-	return written{member, member[:len(name)], p.Limit == 0}
+	name := quote(text)
+	member := name + ";q=" + strconv.FormatInt(q, 10) + parameters
+	if !strings.ContainsAny(text, `"\`) {
+		text = member[1 : len(name)-1]
+	}
+	longest := w
+	if w > 0 && p.Slices > 0 {
+		longest = roundUp(p.Unit + p.Unit/time.Duration(p.Slices))
+	}
+	return written{member, member[:len(name)], text, q, longest, p.Limit == 0}
 }
 
 // Policies are the policies of one configuration, numbered from 0 in the order of Add. They keep
@@ -61,9 +109,12 @@ type Policies struct {
 
 // written is a policy as the fields have it.
 type written struct {
-	member string // of RateLimit-Policy
-	name   string // as a String of structured fields
-	none   bool   // the limit is 0, so more is never available
+	member  string // of RateLimit-Policy
+	name    string // as a String of structured fields
+	text    string // of that String
+	quota   int64  // the largest r
+	longest int64  // the largest t; 0: any
+	none    bool   // the limit is 0, so more is never available
 }
 
 // maxKnown bounds how many values of RateLimit-Policy are kept. Only a configuration with very
@@ -77,6 +128,9 @@ func (p *Policies) Grow(n int) { p.list = slices.Grow(p.list, n) }
 func (p *Policies) Add(q Policy) {
 	p.list = append(p.list, q.written())
 }
+
+// Name returns the name of the policy with this number, as clients read it in the fields.
+func (p *Policies) Name(number int) string { return p.list[number].text }
 
 // value returns the value of RateLimit-Policy for the policies with these numbers. Responses share
 // the value; it has no spare capacity, so appending to it copies it.

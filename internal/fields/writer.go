@@ -20,7 +20,8 @@ type Writer struct {
 }
 
 // Add adds the policy with this number to the response's fields: how much of it remains, and
-// after which time more is available. A reset of 0 or less is left out.
+// after which time more is available. A reset of 0 or less is left out. What the policy does not have is cut
+// off: requests that a leaky bucket would hold beyond its limit, and a time that debt takes beyond the window.
 func (w *Writer) Add(p *Policies, number int, remaining int64, reset time.Duration) {
 	if len(w.numbers) > 0 {
 		w.text = append(w.text, ", "...)
@@ -28,9 +29,13 @@ func (w *Writer) Add(p *Policies, number int, remaining int64, reset time.Durati
 	w.numbers = append(w.numbers, number)
 	q := &p.list[number]
 	w.text = append(append(w.text, q.name...), ";r="...)
-	w.text = strconv.AppendInt(w.text, remaining, 10)
+	w.text = strconv.AppendInt(w.text, min(remaining, q.quota), 10)
 	if reset > 0 && !q.none {
-		w.text = strconv.AppendInt(append(w.text, ";t="...), Seconds(reset), 10)
+		t := Seconds(reset)
+		if q.longest > 0 {
+			t = min(t, q.longest)
+		}
+		w.text = strconv.AppendInt(append(w.text, ";t="...), t, 10)
 	}
 }
 

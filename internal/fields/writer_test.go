@@ -19,6 +19,8 @@ func TestWriter(t *testing.T) {
 		{Name: "short", Limit: 5, Unit: 100 * time.Millisecond},
 		{Name: "slots", Limit: 3, Unit: time.Second, Concurrent: true},
 		{Name: "none", Limit: 0, Unit: time.Second},
+		{Name: "no", Limit: 0, Unit: time.Millisecond},
+		{Name: "100%", Limit: 100, Burst: 150, Unit: time.Second},
 	} {
 		p.Add(q)
 	}
@@ -34,12 +36,14 @@ func TestWriter(t *testing.T) {
 		w.Add(&p, 2, 4, 0)
 		w.Add(&p, 3, 2, 0)
 		w.Add(&p, 4, 0, time.Hour)
+		w.Add(&p, 5, 0, time.Hour)
+		w.Add(&p, 6, 151, time.Hour)
 		w.Set(h, &p)
 		w.SetRetryAfter(h, 1001*time.Millisecond)
 	}
 	for name, want := range map[string]string{
-		"RateLimit-Policy": `"a \"b\"";q=10;w=60, "%E6%AF%8F";q=5;w=2, "short";q=5, "slots";q=3;qu="concurrent-requests", "none";q=0;w=1`,
-		"RateLimit":        `"a \"b\"";r=9;t=1, "%E6%AF%8F";r=4;t=2, "short";r=4, "slots";r=2, "none";r=0`,
+		"RateLimit-Policy": `"a \"b\"";q=10;w=60, "%E6%AF%8F";q=5;w=2, "short";q=50;w=1, "slots";q=3;qu="concurrent-requests", "none";q=0;w=1, "no";q=0, "100%25";q=150;w=2`,
+		"RateLimit":        `"a \"b\"";r=9;t=1, "%E6%AF%8F";r=4;t=2, "short";r=4, "slots";r=2, "none";r=0, "no";r=0, "100%25";r=150;t=2`,
 		"Retry-After":      "2",
 	} {
 		if got := h.Get(name); got != want {

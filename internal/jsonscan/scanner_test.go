@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/internal/race"
 )
 
 // format writes a value as the tables expect it.
@@ -182,7 +184,7 @@ func TestMemory(t *testing.T) {
 		s.Write([]byte(tc.begin))
 		size := 8 << 20
 		switch {
-		case raceEnabled || testing.Short():
+		case race.Enabled || testing.Short():
 			size = 1 << 20
 		case name == "string":
 			size = 100 << 20

@@ -33,7 +33,6 @@ type ranges struct {
 // newDirectory returns the directory of a list, for a rule with these actors and their chains. A
 // list that names a client twice is an error.
 func newDirectory(list []rule.Who, actor []rule.Actor, chains []chain) (d directory, err error) {
-	known := map[rule.Who]bool{}
 	owner := map[netip.Prefix]int32{}
 	var v4, v6 []netip.Prefix
 	d.values = map[string]int32{}
@@ -44,12 +43,13 @@ func newDirectory(list []rule.Who, actor []rule.Actor, chains []chain) (d direct
 		w = w.Canonical()
 		forms := forms(w, chains)
 		for _, form := range forms {
-			if known[form] {
+			_, value := d.values[form.Value]
+			_, network := owner[form.Network]
+			if value || network {
 				return d, fmt.Errorf("%v is there twice", w)
 			}
 		}
 		for _, form := range forms {
-			known[form] = true
 			switch {
 			case form.Value != "":
 				d.values[form.Value] = int32(i)

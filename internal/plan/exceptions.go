@@ -70,12 +70,15 @@ func addExceptions(s *Set, r *Rule) error {
 		return fmt.Errorf("overrides: %w", err)
 	}
 	excepted := map[rule.Who]bool{}
-	for _, w := range r.Except {
-		for _, form := range forms(w, r.who) {
-			excepted[form] = true
+	if len(list) > 0 {
+		for _, w := range r.Except {
+			for _, form := range forms(w, r.who) {
+				excepted[form] = true
+			}
 		}
 	}
 	known := map[limit.Limit]*Rule{r.Limit: r}
+	e.variants = make([]*Rule, 0, len(list))
 	for _, o := range r.Overrides {
 		for _, form := range forms(o.Who, r.who) {
 			if excepted[form] {

@@ -18,12 +18,14 @@ var UsagePointers = []string{"/stream", "/stream_options", "/stream_options/incl
 // "true" asks for one too, because lenient servers read it so. All other bytes stay as they are. The
 // result is the body itself if there is nothing to change. Read must accept the body with the UsagePointers.
 //
+// A request to the Responses API stays as it is, because this API always reports the usage and rejects the option.
+//
 // The change is made in the text, because a decoded and encoded body would have other bytes.
 func IncludeUsage(body []byte) []byte {
 	const option = `"include_usage":true`
 	root := members(body, 0)
 	stream, ok := root["stream"]
-	if text := stream.in(body); !ok || text == "false" || text == "null" {
+	if text := stream.in(body); !ok || text == "false" || text == "null" || forResponses(body, root) {
 		return body
 	}
 	options, ok := root["stream_options"]
@@ -43,6 +45,16 @@ func IncludeUsage(body []byte) []byte {
 		return replace(body, usage, "true")
 	}
 	return body
+}
+
+// forResponses reports whether a body is for the Responses API, and for no other. Then it has an input or a stored
+// prompt. It has no messages, as for a chat, and no prompt in text, as for a completion.
+func forResponses(body []byte, root map[string]span) bool {
+	_, messages := root["messages"]
+	_, input := root["input"]
+	prompt, prompted := root["prompt"]
+	stored := prompted && prompt.in(body)[0] == '{'
+	return !messages && (stored || input && !prompted)
 }
 
 // span is a part of a text.

@@ -30,9 +30,12 @@ func TestIncludeUsage(t *testing.T) {
 		`{"stream":true,"stream_options":{"include_usage": 0}}`:      `{"stream":true,"stream_options":{"include_usage": true}}`,
 		`{"stream":true,"stream_options":5}`:                         `{"stream":true,"stream_options":{"include_usage":true}}`,
 		`{"stream":true,"stream_options":[]}`:                        `{"stream":true,"stream_options":{"include_usage":true}}`,
+		`{"input":"x","messages":[],"stream":true}`:                  `{` + want + `,"input":"x","messages":[],"stream":true}`,
+		`{"input":"x","prompt":"y","stream":true}`:                   `{` + want + `,"input":"x","prompt":"y","stream":true}`,
 		// These stay as they are.
 		`{"stream":true,"stream_options":{"include_usage":true}}`: "",
 		`{"stream":false}`: "", `{"stream":null}`: "",
+		`{"input":"hello","stream":true}`: "", `{"stream":true,"prompt":{"id":"p"}}`: "",
 		`{}`: "", `{"messages":[{"stream":true}]}`: "", `[{"stream":true}]`: "", `true`: "", `1`: "",
 	} {
 		if changed == "" {

@@ -23,7 +23,7 @@ type Refusal struct {
 	Status     int           // of the problem: 429, 503, or another
 	RetryAfter time.Duration // after which the client may repeat the request
 	Never      bool          // no wait helps
-	Policies   []string      // the names of those that refuse the request
+	Policies   []string      // the names of those that refuse the request, as RateLimit-Policy has them
 	Diversion  *Diversion    // is written in place of the problem; may be nil
 
 	body []byte

@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 
+	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/memstore"
 )
 
@@ -105,12 +107,30 @@ func Chunk(w http.ResponseWriter) int {
 	}
 }
 
+// Reads reports whether the body of the response is read, because it says what it has cost.
+func Reads(w http.ResponseWriter) bool {
+	for {
+		switch x := w.(type) {
+		case interface{ reads() bool }:
+			return x.reads()
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = x.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
 type hijacker struct{ *writer }
 
 type pusher struct{ *writer }
 
 // Unwrap is for http.ResponseController.
 func (a *writer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *writer) reads() bool {
+	return a.bill != nil && slices.ContainsFunc(a.bill.Sources, answer.Source.InBody)
+}
 
 func (a *writer) chunk() int {
 	if a.paced == nil {

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -15,8 +17,9 @@ import (
 
 // A real configuration stays far below these bounds. They limit the cost of a hostile text.
 const (
-	maxDepth   = 32     // collections inside each other
-	maxAliased = 10_000 // values that are read through aliases, all together
+	maxDepth    = 32     // collections inside each other
+	maxAliased  = 10_000 // values that are read through aliases, all together
+	maxAnchored = 20_000 // values that have anchors, or are inside of values that have, all together
 )
 
 // Mistake is a mistake at its place.
@@ -25,44 +28,184 @@ type Mistake struct {
 	Message      string
 }
 
+func (m Mistake) before(line, column int) bool {
+	return m.Line < line || m.Line == line && m.Column < column
+}
+
 // Text is a text in YAML.
 type Text struct {
-	// Mistakes are the mistakes in the syntax of the documents that were read.
+	// Mistakes are the mistakes in the syntax of what was read.
 	Mistakes []Mistake
 
 	// Broken reports whether such a mistake hides the structure of the text.
 	Broken bool
 
-	lines   []string
-	aliased int // values that were read through aliases
+	// Unread is a mistake at a large collection that nobody has read, or nil. All of a valid text is read, so the
+	// outline was wrong there.
+	Unread *Mistake
+
+	text    string
+	starts  []uint32 // of lines
+	holes   []hole
+	stop    int               // where the outline stopped; the end of the text if it did not
+	places  map[int][2]int    // lines and columns of offsets in holes, and of stop
+	at      map[beginning]int // numbers of holes
+	anchors map[string][]*yaml.Node
+	lost    int            // where the first alias is that cannot get its value, or -1; as far as the outline goes
+	hidden  map[string]int // names whose last anchor before stop is hidden there, see outliner.hidden
+
+	anchored, aliased int // values that have anchors or are inside of those, and values that were read through aliases
 }
 
-// New returns a Text. text has line feeds as line ends, as Decode returns it.
-func New(text string) *Text { return &Text{lines: strings.Split(text, "\n")} }
+// beginning is where a collection begins. A mapping in lines can begin where its first key begins, in brackets.
+type beginning struct {
+	line, column int
+	brackets     bool
+}
 
-// Documents returns the documents of text without aliases. text is t, or a part of it. If there is a
-// mistake, Documents returns the documents before it.
-func (t *Text) Documents(text string) []*yaml.Node {
-	if line := lineOf(text, "%TAG"); line > 0 { // in the library their number counts squared
-		t.Broken = true
-		t.failAt(line, 1, "tags mean nothing here, expected none to be declared")
-		return nil
+// New returns a Text that has line feeds as line ends, as Decode returns it. A collection with size marks or more
+// is read in parts: its node has no items, and Items reads them. size is InParts, or AsWhole for a caller that needs
+// a tree.
+func New(text string, size int) *Text {
+	t := &Text{
+		text: text, starts: make([]uint32, 1, strings.Count(text, "\n")+1), stop: len(text),
+		places: map[int][2]int{}, at: map[beginning]int{}, anchors: map[string][]*yaml.Node{}, lost: -1,
 	}
-	// The library reads YAML 1.2, but rejects a text that declares it.
-	if strings.Contains(text, "%YAML 1.2") {
-		text = strings.ReplaceAll("\n"+text, "\n%YAML 1.2", "\n%YAML 1.1")[1:]
-	}
-	documents, err := load(text)
-	if err != nil {
-		t.Broken = true
-		t.syntaxError(err)
-	}
-	for i, d := range documents {
-		if !t.expand(d, false) {
-			return documents[:i]
+	for i := range len(text) {
+		if text[i] == '\n' {
+			t.starts = append(t.starts, uint32(i+1))
 		}
 	}
-	return documents
+	if size <= len(text) {
+		t.outline(size)
+	}
+	t.findPlaces()
+	for i := range t.holes {
+		place := t.places[t.holes[i].node]
+		t.at[beginning{place[0], place[1], t.holes[i].brackets()}] = i
+	}
+	return t
+}
+
+// Documents yields the documents of t without aliases. It ends at a mistake that hides the structure, and the
+// document in which it is can have been yielded before.
+func (t *Text) Documents() iter.Seq[*yaml.Node] {
+	return func(yield func(*yaml.Node) bool) {
+		if line := lineOf(t.text, "%TAG"); line > 0 { // in the library their number counts squared
+			t.Broken = true
+			t.failAt(line, 1, "tags mean nothing here, expected none to be declared")
+			return
+		}
+		if t.lost >= 0 {
+			t.Broken = true
+			t.failAt(t.places[t.lost][0], t.places[t.lost][1], lostAnchor)
+			return
+		}
+		l := t.load(part{text: t.fill(0, len(t.text), 0)})
+		for {
+			d, err := l.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.broken(l.mistake(err))
+				return
+			}
+			if !t.expand(d, false) || !yield(d) || t.Broken {
+				return
+			}
+		}
+		for i := range t.holes {
+			if place := t.places[t.holes[i].begin]; !t.holes[i].read {
+				t.Unread = &Mistake{place[0], place[1], errStrange.Error()}
+				break
+			}
+		}
+		t.checkUnread()
+	}
+}
+
+// broken reports a mistake that hides the structure, or one in a large collection before.
+func (t *Text) broken(m Mistake) {
+	t.checkUnread()
+	if t.Broken && !m.before(t.Mistakes[len(t.Mistakes)-1].Line, t.Mistakes[len(t.Mistakes)-1].Column) {
+		return
+	}
+	if t.Broken {
+		t.Mistakes = t.Mistakes[:len(t.Mistakes)-1]
+	}
+	t.Broken = true
+	t.Mistakes = append(t.Mistakes, m)
+}
+
+// checkUnread finds mistakes in large collections that nobody has read.
+func (t *Text) checkUnread() {
+	for i := range t.holes {
+		for n := 0; !t.Broken && !t.holes[i].read && n <= len(t.holes[i].cuts); n++ {
+			t.items(i, n)
+		}
+		t.holes[i].read = true
+	}
+}
+
+// Items yields the items of a list, or the keys of a mapping with their values.
+func (t *Text) Items(n *yaml.Node) iter.Seq[*yaml.Node] {
+	i, large := t.hole(n)
+	if !large {
+		return slices.Values(n.Content)
+	}
+	return func(yield func(*yaml.Node) bool) {
+		t.holes[i].read = true
+		for part := 0; part <= len(t.holes[i].cuts) && !t.Broken; part++ {
+			for _, item := range t.items(i, part) {
+				if !yield(item) || t.Broken {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Len returns how many items a list has. Of a large one it returns how many it may have.
+func (t *Text) Len(n *yaml.Node) int {
+	if i, large := t.hole(n); large {
+		return t.holes[i].items
+	}
+	return len(n.Content)
+}
+
+// hole returns the number of a large collection.
+func (t *Text) hole(n *yaml.Node) (i int, large bool) {
+	if len(t.holes) == 0 {
+		return 0, false
+	}
+	i, large = t.at[beginning{n.Line, n.Column, n.Style&yaml.FlowStyle != 0}]
+	return i, large && n.Kind == t.holes[i].yamlKind()
+}
+
+// items returns the items in a part of a large collection.
+func (t *Text) items(i, n int) []*yaml.Node {
+	l := t.load(t.part(i, n))
+	d, err := l.next()
+	if err == nil {
+		if _, err = l.next(); errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
+	if err != nil {
+		t.Broken = true
+		t.Mistakes = append(t.Mistakes, l.mistake(err))
+		return nil
+	}
+	found := d.Content[0]
+	if l.part.inside {
+		found = found.Content[1]
+	}
+	if !t.expand(found, false) {
+		t.Broken = true
+		return nil
+	}
+	return found.Content
 }
 
 // lineOf returns the number of the first line that begins with a word, or 0.
@@ -77,26 +220,6 @@ func lineOf(text, word string) int {
 	return strings.Count(before, "\n") + 2
 }
 
-// load returns the documents up to the first mistake of syntax.
-func load(text string) (documents []*yaml.Node, err error) {
-	defer func() { // the library panics on what it takes for impossible
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%v", p)
-		}
-	}()
-	loader, err := yaml.NewLoader(strings.NewReader(text), yaml.WithPlugin(loaderLimits{}))
-	for err == nil {
-		d := new(yaml.Node)
-		if err = loader.Load(d); err == nil {
-			documents = append(documents, d)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return documents, err
-}
-
 // loaderLimits is a yaml.LoaderLimitsPlugin.
 type loaderLimits struct{}
 
@@ -109,7 +232,11 @@ func (loaderLimits) CheckDepth(depth int, _ *yaml.DepthContext) error {
 
 func (loaderLimits) CheckAlias(int, int) error { return nil } // see expand
 
+var errStrange = errors.New("expected simpler YAML, because a text of this size is read in parts")
+
 var errTooDeep = fmt.Errorf("expected at most %d mappings and lists inside each other", maxDepth)
+
+var lostAnchor = fmt.Sprintf("expected the anchor of this alias outside of lists and mappings that end before it and have more than %d scalars and marks", InParts)
 
 // expand replaces the aliases below n by their values, and reports tags. It counts the values behind
 // aliases. It returns false if there are too many, for example in an alias that contains itself.
@@ -122,14 +249,21 @@ func (t *Text) expand(n *yaml.Node, inAlias bool) bool {
 	for i, child := range n.Content {
 		alias, through := child, inAlias
 		if child.Kind == yaml.AliasNode {
+			if _, hidden := t.hidden[child.Value]; hidden && !isBefore(child, t.places[t.stop]) && isBefore(child.Alias, t.places[t.stop]) {
+				t.failAt(child.Line, child.Column, lostAnchor)
+				return false
+			}
 			child, through = child.Alias, true
 			n.Content[i] = child
 		}
 		if through {
 			t.aliased++
+			if _, large := t.hole(child); large {
+				t.aliased += maxAliased
+			}
 		}
 		if t.aliased > maxAliased {
-			t.failAt(alias.Line, alias.Column, "aliases stand for too much, expected at most %d values behind all of them", maxAliased)
+			t.failAt(alias.Line, alias.Column, fmt.Sprintf("aliases stand for too much, expected at most %d values behind all of them", maxAliased))
 			return false
 		}
 		if !t.expand(child, through) {
@@ -170,13 +304,23 @@ var syntaxMessages = []struct{ says, means string }{
 
 const noTabs = "a tab cannot indent, expected spaces"
 
-// syntaxError reports an error in the YAML syntax.
-func (t *Text) syntaxError(err error) {
-	var e *yaml.LoadError
-	if !errors.As(err, &e) {
-		t.failAt(1, 1, "not valid YAML: %v", err)
-		return
+// mistake returns an error in the YAML syntax as a mistake in t.
+func (l *loading) mistake(err error) Mistake {
+	t := l.text
+	var much tooMuchAnchored
+	if errors.As(err, &much) {
+		return Mistake{much.line, much.column, much.Error()}
 	}
+	var e *yaml.LoadError
+	if strings.Contains(err.Error(), errStrange.Error()) { // the library does not wrap it
+		if e = l.nearMistake(); e == nil {
+			return Mistake{t.places[t.stop][0], t.places[t.stop][1], errStrange.Error() + "; a bracket, comma or quote may be missing"}
+		}
+	} else if !errors.As(err, &e) {
+		line, column := l.part.place(1, 1)
+		return Mistake{line, column, fmt.Sprintf("not valid YAML: %v", err)}
+	}
+	contextLine, contextColumn := l.part.place(e.ContextMark.Line, e.ContextMark.Column)
 	message := "not valid YAML: " + e.Message
 	for _, m := range syntaxMessages {
 		if strings.Contains(e.ContextMsg+": "+e.Message, m.says) {
@@ -184,7 +328,7 @@ func (t *Text) syntaxError(err error) {
 			break
 		}
 	}
-	line, column := e.Mark.Line, e.Mark.Column
+	line, column := l.part.place(e.Mark.Line, e.Mark.Column)
 	before, after := t.Around(line, column)
 	indentation := before + after
 	indentation = indentation[:len(indentation)-len(strings.TrimLeft(indentation, " \t"))]
@@ -194,23 +338,26 @@ func (t *Text) syntaxError(err error) {
 		column, message = tab+1, noTabs
 	case strings.HasSuffix(e.Message, "expected ':'"), strings.Contains(e.Message, "unexpected"), strings.Contains(e.ContextMsg, "directive"):
 		// The beginning of the construct is a better place than the point where parsing failed.
-		line, column = e.ContextMark.Line, e.ContextMark.Column
+		line, column = contextLine, contextColumn
 	case strings.HasSuffix(e.Message, "expected key") || strings.HasSuffix(e.Message, "expected '-' indicator"):
 		if strings.Trim(before, " -") != "" {
 			message = "expected the end of the line behind this value"
 		}
 	case strings.Contains(e.Message, "expected ','"):
-		message += fmt.Sprintf(", in line %d", e.ContextMark.Line)
+		message += fmt.Sprintf(", in line %d", contextLine)
 	}
-	t.failAt(line, column, "%s", message)
+	return Mistake{line, column, message}
 }
 
 // Around returns the parts of a line before and from a column.
 func (t *Text) Around(line, column int) (before, after string) {
-	if line > len(t.lines) {
+	if line < 1 || line > len(t.starts) {
 		return "", ""
 	}
-	text := t.lines[line-1]
+	text := t.text[t.starts[line-1]:]
+	if line < len(t.starts) {
+		text = t.text[t.starts[line-1] : t.starts[line]-1]
+	}
 	for i := range text {
 		if column--; column < 1 {
 			return text[:i], text[i:]
@@ -219,6 +366,6 @@ func (t *Text) Around(line, column int) (before, after string) {
 	return text, ""
 }
 
-func (t *Text) failAt(line, column int, format string, args ...any) {
-	t.Mistakes = append(t.Mistakes, Mistake{Line: line, Column: column, Message: fmt.Sprintf(format, args...)})
+func (t *Text) failAt(line, column int, message string) {
+	t.Mistakes = append(t.Mistakes, Mistake{line, column, message})
 }

@@ -52,6 +52,13 @@ func TestSameBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		for _, target := range targets {
+			bill, err := os.ReadFile(b.binary(target.os, target.arch) + ".cdx.json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkBOM(t, *programFile, bill)
+		}
 		if hashes[i], err = dirhash.HashDir(b.dist, "", dirhash.Hash1); err != nil {
 			t.Fatal(err)
 		}

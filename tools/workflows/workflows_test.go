@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-// Package workflows tests the settings of GitHub in the folder .github.
+// Package workflows tests what CI runs: the workflows in the folder .github, and that "make test" leaves no test out.
 package workflows
 
 import (
@@ -102,6 +102,49 @@ func TestIsMake(t *testing.T) {
 		if got := isMake(command, map[string]bool{"check": true, "lint": true, "test": true}); got != want {
 			t.Errorf("%q: %v, expected %v", command, got, want)
 		}
+	}
+}
+
+// pinned matches an action with its commit, and a base image with its digest. Both have their version too. The owner of
+// a version can replace what it names, so a version alone is not enough.
+var pinned = regexp.MustCompile(`^(uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|FROM \S+:\d+\.\d+\.\d+@sha256:[0-9a-f]{64}( AS \w+)?|FROM scratch)$`)
+
+// Every action is pinned by its commit, and every base image by its digest. Dependabot updates both.
+func TestPinned(t *testing.T) {
+	t.Parallel()
+	files, updates := workflows(t), string(read(t, filepath.Join(root, ".github", "dependabot.yml")))
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git"):
+			return fs.SkipDir
+		case !d.IsDir() && strings.HasPrefix(d.Name(), "Dockerfile"):
+			files = append(files, name)
+			folder, _ := filepath.Rel(root, filepath.Dir(name))
+			if want := "package-ecosystem: docker\n    directory: /" + filepath.ToSlash(folder) + "\n"; !strings.Contains(updates, want) {
+				t.Errorf(".github/dependabot.yml does not have %q", want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		for line := range strings.Lines(string(read(t, file))) {
+			line = strings.TrimPrefix(strings.TrimSpace(line), "- ")
+			if !strings.HasPrefix(line, "uses:") && !strings.HasPrefix(line, "FROM ") {
+				continue
+			}
+			if found++; !pinned.MatchString(line) {
+				t.Errorf("%s: %q is not pinned", file, line)
+			}
+		}
+	}
+	if found < 6 {
+		t.Errorf("%d lines were found", found)
 	}
 }
 

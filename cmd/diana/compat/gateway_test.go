@@ -43,14 +43,15 @@ func testMain(m *testing.M) (status int) {
 }
 
 // gateway starts diana serve in front of an upstream, and returns its address.
-func gateway(t testing.TB, upstream, yaml string) string {
+func gateway(t testing.TB, upstream, yaml string, flags ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	file, log := filepath.Join(dir, "diana.yaml"), filepath.Join(dir, "log")
 	if err := os.WriteFile(file, []byte(yaml), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p, err := testproc.Start(log, *program, "serve", "--config", file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	flags = append([]string{"serve", "--config", file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, flags...)
+	p, err := testproc.Start(log, *program, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}

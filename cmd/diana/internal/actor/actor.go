@@ -42,6 +42,8 @@ type Counter struct {
 	Excepted     bool       `json:"excepted"`
 	Override     bool       `json:"override"`
 	Until        *time.Time `json:"until,omitempty"` // when the exception or the override ends; nil: never
+
+	unused int64 // what remains of a counter that has counted nothing
 }
 
 const (
@@ -123,7 +125,7 @@ func (v *View) counters(ctx context.Context, rules, names []string) (list []Coun
 func countersOf(explained []diana.Explanation, verdicts []diana.Verdict) (list []Counter) {
 	for i := range verdicts {
 		e := &explained[i]
-		c := Counter{Rule: e.Rule.Name, Key: plan.ActorText(e.Key), Limit: e.Rule.Limit.N, Excepted: e.Excepted, Override: !e.Excepted && e.By != rule.Who{}}
+		c := Counter{Rule: e.Rule.Name, Key: plan.ActorText(e.Key), Limit: e.Rule.Limit.N, Excepted: e.Excepted, Override: !e.Excepted && e.By != rule.Who{}, unused: unused(e.Rule)}
 		if !e.Until.IsZero() {
 			c.Until = &e.Until
 		}
@@ -147,6 +149,15 @@ func countersOf(explained []diana.Explanation, verdicts []diana.Verdict) (list [
 	return list[:1]
 }
 
+// unused returns what remains of a rule's counter that has counted nothing. A token bucket has its burst.
+func unused(r *rule.Rule) int64 {
+	meter, err := r.Algorithm.New(r.Limit)
+	if err != nil { // the rule is in force, so its limit is valid
+		return r.Limit.N
+	}
+	return meter.Peek(limit.State{}, 0, 0).Remaining
+}
+
 // interest is higher for a counter that an operator looks for.
 func (c *Counter) interest() int {
 	switch {
@@ -154,7 +165,7 @@ func (c *Counter) interest() int {
 		return 3
 	case c.Excepted, c.Override:
 		return 2
-	case c.Remaining != nil && *c.Remaining < c.Limit:
+	case c.Remaining != nil && *c.Remaining < c.unused:
 		return 1
 	}
 	return 0

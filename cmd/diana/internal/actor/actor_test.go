@@ -75,3 +75,37 @@ func TestManyRules(t *testing.T) {
 		}
 	}
 }
+
+// Of several keys of an actor, those that have counted it are shown, under every algorithm and with a burst.
+func TestCountedKeys(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []string{
+		"unit: day, rpu: 100, burst: 200", "unit: day, rpu: 100", "algo: W, unit: day, rpu: 100", "algo: SW, unit: day, rpu: 100",
+		"algo: SL, unit: day, rpu: 100", "algo: LB, unit: day, rpu: 100, queue: 1", "unit: day, rpu: 100, burst: 20",
+	} {
+		for _, used := range []int{1, 15} {
+			c, err := config.Parse("test.yaml", []byte("identity: {account: [header:X-A, header:X-B]}\nlimits: [{url: /, rules: [{name: r, actor: account, "+rule+"}]}]"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := diana.Options{Logger: slog.New(slog.DiscardHandler)}.New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			for range used {
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
+				r.Header.Set("X-B", "ann")
+				d, err := l.Take(context.Background(), diana.Request{Path: "/", HTTP: r})
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.Done()
+			}
+			_, list, _ := look(t, l, "actor=ann&rule=r")
+			if len(list) != 1 || !strings.Contains(list[0].Key, "X-B") {
+				t.Errorf("%s: %d used: %+v", rule, used, list)
+			}
+		}
+	}
+}

@@ -60,7 +60,10 @@ func Mistakes(err error) []Mistake {
 	switch {
 	case err == nil:
 	case errors.As(err, &of):
-		for _, e := range of {
+		for i, e := range of {
+			if e.Line == 0 { // the last one says how many more there are
+				e.Line, e.Column = of[i-1].Line, of[i-1].Column
+			}
 			list = append(list, Mistake{e.Line, e.Column, e.Message})
 		}
 	default:

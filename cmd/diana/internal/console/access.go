@@ -39,15 +39,13 @@ type Access struct {
 	options  Options
 	sessions sessions
 	limits   limits
+	bodies   bodies
 }
 
 // NewAccess returns an Access without sessions.
 func NewAccess(o Options) *Access {
 	return &Access{options: o, sessions: sessions{now: time.Now, byID: map[string]*session{}}, limits: newLimits(o.Logger)}
 }
-
-// mostBody is the longest body of a request to the API, in bytes.
-const mostBody = 2 << 20
 
 // policy allows the page what it has itself, and no inline script or style. So markup that a client smuggles
 // into a name runs nothing, even if a mistake in the page inserts it.
@@ -57,31 +55,43 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 func (a *Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api := strings.HasPrefix(r.URL.Path, "/api/")
-		if api || isPage(r.URL.Path) {
-			protect(w.Header())
-		}
-		if api && !a.limits.allow(w, r, "/api") || !a.admits(w, r) {
+		if api && !a.limits.allow(w, r, a.sessionID(r)) || !a.admits(w, r) {
 			return
 		}
-		if api && changes(r.Method) {
-			if !hasJSON(w, r) {
+		if changes(r.Method) {
+			if api && !hasJSON(w, r) {
 				return
 			}
-			r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+			most := int64(mostBody)
+			if r.URL.Path == sessionPath {
+				most = mostSession
+			} else {
+				done, ok := a.bodies.admit(w, r, a.options.Token != nil || FromLoopback(r))
+				if !ok {
+					return
+				}
+				defer done()
+			}
+			r.Body = http.MaxBytesReader(w, r.Body, most)
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// protect sets the fields that keep other sites and smuggled markup from using an answer.
-func protect(h http.Header) {
-	h.Set("Content-Security-Policy", policy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Frame-Options", "DENY") // for browsers that ignore frame-ancestors
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cache-Control", "no-store")
+// Protect returns a handler whose answers have the fields that keep other sites and smuggled markup from using
+// them.
+func Protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY") // for browsers that ignore frame-ancestors
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
 }
 
 // changes reports whether requests with a method change something, by their method alone.
@@ -90,9 +100,12 @@ func changes(method string) bool { return method != http.MethodGet && method != 
 // isPage reports whether a path is that of the page or of its parts.
 func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/console/") }
 
+// computing are the paths whose POST changes nothing.
+var computing = []string{"/api/v1/validate", "/api/v1/whatif", "/api/v1/peek"}
+
 // readsOnly reports whether a request changes nothing: by its method, or because it only computes.
 func readsOnly(r *http.Request) bool {
-	return !changes(r.Method) || r.Method == http.MethodPost && (r.URL.Path == "/api/v1/validate" || r.URL.Path == "/api/v1/whatif")
+	return !changes(r.Method) || r.Method == http.MethodPost && slices.Contains(computing, r.URL.Path)
 }
 
 // open reports whether everybody may send a request. The page itself shows nothing to a client that may not
@@ -106,7 +119,7 @@ func (a *Access) open(r *http.Request) bool {
 
 // MayRead reports whether the sender of a request may read what shows identities.
 func (a *Access) MayRead(r *http.Request) bool {
-	if a.options.Token == nil || fromLoopback(r) {
+	if a.options.Token == nil || FromLoopback(r) {
 		return true
 	}
 	s, err := a.session(r)
@@ -126,11 +139,11 @@ func (a *Access) admits(w http.ResponseWriter, r *http.Request) bool {
 		unauthorized(w, "This listener changes nothing, because diana serve was started without --admin-token.")
 		return false
 	}
-	if reads && fromLoopback(r) || r.Method == http.MethodPost && r.URL.Path == sessionPath {
+	if reads && FromLoopback(r) || r.Method == http.MethodPost && r.URL.Path == sessionPath {
 		return true // the session's handler checks the token itself
 	}
 	if given := bearer(r); given != "" {
-		return a.knows(w, r, given)
+		return a.knows(w, r, func() (string, bool) { return given, true })
 	}
 	s, err := a.session(r)
 	switch {
@@ -150,23 +163,24 @@ func (a *Access) admits(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// knows reports whether a text is the token. If not it answers the request. Each wrong text counts, and an
-// address with too many of them gets no further answer for a while, so nobody can try many.
-func (a *Access) knows(w http.ResponseWriter, r *http.Request, text string) bool {
+// knows reports whether the text that read returns is the token. If not it answers the request, or read has done so
+// and returned false. The right token is accepted also from an address that has sent wrong ones. limits bound the
+// guesses, so that nobody finds a token of 20 characters.
+func (a *Access) knows(w http.ResponseWriter, r *http.Request, read func() (text string, ok bool)) bool {
 	token, err := a.options.Token()
 	if err != nil {
 		a.unreadable(w, err)
 		return false
 	}
-	right := same(text, token)
-	if !a.limits.guess(w, r, right) {
-		return false
-	}
-	if !right {
+	right, ok := a.limits.guess(w, r, func() (right, ok bool) {
+		text, ok := read()
+		return ok && same(text, token), ok
+	})
+	if ok && !right {
 		a.options.Logger.Warn("wrong admin token", "from", r.RemoteAddr)
 		unauthorized(w, "The token is not that of --admin-token.")
 	}
-	return right
+	return ok && right
 }
 
 // unreadable answers a request whose token cannot be checked.
@@ -206,9 +220,9 @@ func bearer(r *http.Request) string {
 	return strings.TrimLeft(token, " ")
 }
 
-// fromLoopback reports whether a request comes from this machine. A proxy on this machine makes
+// FromLoopback reports whether a request comes from this machine. A proxy on this machine makes
 // every request one.
-func fromLoopback(r *http.Request) bool {
+func FromLoopback(r *http.Request) bool {
 	p, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && p.Addr().Unmap().IsLoopback()
 }

@@ -11,17 +11,21 @@ import (
 	"github.com/diana-limiter/diana/config"
 )
 
-// limits bound what one address may ask of the console. They are rules of Diana.
+// limits bound what clients may ask of the console. They are rules of Diana.
 type limits struct{ limiter *diana.Limiter }
 
-// limitRules are the rules. A guess is charged while it is checked, and refunded if it was right. So many
+// limitRules are the rules. A guess is charged while it is compared, and refunded if it was right. So many
 // guesses at once are no way around the rule.
 const limitRules = `
 limits:
 - url: /api
   rules: [{name: console, actor: ip, unit: second, rpu: 100, burst: 200}]
+- url: /session
+  rules: [{name: sessions, actor: "cookie:` + cookieName + `", unit: second, rpu: 100, burst: 200}]
 - url: /guess
-  rules: [{name: wrong-tokens, actor: ip, unit: minute, rpu: 20, algo: SW, charge: [401]}]
+  rules: [{name: guesses, actor: all, unit: second, rpu: 100, algo: SW, charge: [401]}]
+- url: /wrong
+  rules: [{name: wrong-tokens, actor: ip, unit: minute, rpu: 20, algo: SW}]
 `
 
 func newLimits(logger *slog.Logger) limits {
@@ -36,40 +40,52 @@ func newLimits(logger *slog.Logger) limits {
 	return limits{l}
 }
 
-// allow reports whether the address of a request may send it. If not it answers the request.
-func (l limits) allow(w http.ResponseWriter, r *http.Request, path string) bool {
-	d, err := l.limiter.Take(r.Context(), diana.Request{Path: path, HTTP: r})
+// allow reports whether a request to the API may proceed. If not it answers the request. A session, if the request
+// has one, counts by itself. So others at its address cannot use up its limit.
+func (l limits) allow(w http.ResponseWriter, r *http.Request, session string) bool {
+	if session == "" {
+		return l.take(w, diana.Request{Path: "/api", HTTP: r})
+	}
+	return l.take(w, diana.Request{Path: "/session", Actors: map[string]string{"cookie:" + cookieName: session}, HTTP: r})
+}
+
+// take reports whether the rules allow a request. If not it answers the request.
+func (l limits) take(w http.ResponseWriter, r diana.Request) bool {
+	d, err := l.limiter.Take(r.HTTP.Context(), r)
 	if err != nil {
 		return false // the client has disconnected
 	}
 	defer d.Done()
 	if !d.Allowed {
-		refuse(w, &d)
+		refuse(w)
 	}
 	return d.Allowed
 }
 
-// guess counts a token that a client has sent. It reports whether the client may learn if it was right. If not
-// it answers the request.
-func (l limits) guess(w http.ResponseWriter, r *http.Request, right bool) bool {
+// guess has compare read and compare the token of a client, and counts a wrong one. It answers the request and returns
+// false if there were too many guesses, or too many wrong ones of the address. It also returns false if compare does,
+// because the client has sent no token.
+func (l limits) guess(w http.ResponseWriter, r *http.Request, compare func() (right, ok bool)) (right, ok bool) {
 	d, err := l.limiter.Take(r.Context(), diana.Request{Path: "/guess", HTTP: r})
 	if err != nil {
-		return false
+		return false, false
 	}
 	defer d.Done()
 	if !d.Allowed {
-		refuse(w, &d)
-		return false
+		refuse(w)
+		return false, false
 	}
-	status := http.StatusUnauthorized
-	if right {
-		status = http.StatusOK
+	if right, ok = compare(); right || !ok {
+		d.SetStatus(http.StatusOK)
+		return right, ok
 	}
-	d.SetStatus(status)
-	return true
+	d.SetStatus(http.StatusUnauthorized)
+	return false, l.take(w, diana.Request{Path: "/wrong", HTTP: r})
 }
 
-func refuse(w http.ResponseWriter, d *diana.Decision) {
-	d.SetFields(w.Header())
-	adminapi.Problem(w, http.StatusTooManyRequests, "This address has sent too many requests. Retry-After says when the listener answers again.")
+// refuse answers a request that a rule refuses. The answer is the same for every rule. Otherwise it would say whether
+// a token was compared.
+func refuse(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	adminapi.Problem(w, http.StatusTooManyRequests, "There were too many requests, or too many wrong tokens. Try again later.")
 }

@@ -63,14 +63,17 @@ type begun struct {
 func (a *Access) beginSession(w http.ResponseWriter, r *http.Request) {
 	const expected = `{"token": "TOKEN"}, optionally with "mode": "read" or "write"`
 	var request beginRequest
-	if !adminapi.Read(w, r, expected, mostBody, &request) {
-		return
+	read := func() (token string, ok bool) {
+		if !adminapi.Read(w, r, expected, mostSession, &request) {
+			return "", false
+		}
+		if request.Token == "" || !slices.Contains([]string{"", "read", "write"}, request.Mode) {
+			adminapi.Problem(w, http.StatusBadRequest, "expected "+expected)
+			return "", false
+		}
+		return request.Token, true
 	}
-	if request.Token == "" || !slices.Contains([]string{"", "read", "write"}, request.Mode) {
-		adminapi.Problem(w, http.StatusBadRequest, "expected "+expected)
-		return
-	}
-	if !a.knows(w, r, request.Token) {
+	if !a.knows(w, r, read) {
 		return
 	}
 	if old, err := r.Cookie(cookieName); err == nil {
@@ -93,11 +96,8 @@ func (a *Access) endSession(w http.ResponseWriter, r *http.Request) {
 
 // session returns the session of a request, or nil. It returns an error if the token cannot be read.
 func (a *Access) session(r *http.Request) (*session, error) {
-	id := ""
-	for _, c := range r.CookiesNamed(cookieName) {
-		id = c.Value
-	}
-	if id == "" || a.options.Token == nil {
+	id := a.sessionID(r)
+	if id == "" {
 		return nil, nil
 	}
 	token, err := a.options.Token()
@@ -105,6 +105,18 @@ func (a *Access) session(r *http.Request) (*session, error) {
 		return nil, err
 	}
 	return a.sessions.find(id, token), nil
+}
+
+// sessionID returns the id of the session of a request, or "" if no such session has begun. The token may have changed
+// since then. sessionID does not read it, so it costs little before a limit is checked.
+func (a *Access) sessionID(r *http.Request) (id string) {
+	for _, c := range r.CookiesNamed(cookieName) {
+		id = c.Value
+	}
+	if !a.sessions.has(id) {
+		return ""
+	}
+	return id
 }
 
 // cookie returns the cookie of a session. No script can read it, and no request that another site causes has

@@ -57,6 +57,13 @@ func (s *sessions) dropOldest() {
 	delete(s.byID, oldest.id)
 }
 
+// has reports whether a session with this id has begun and not been dropped.
+func (s *sessions) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[id] != nil
+}
+
 // find returns the session with this id, or nil. A session that began with another token has ended.
 func (s *sessions) find(id, token string) *session {
 	s.mu.Lock()

@@ -25,7 +25,7 @@ func Accept(c *config.Config) error {
 					why = fmt.Sprintf("rule %q: %s", name, why)
 				}
 				at.Message = fmt.Sprintf("url %q: %s", e.URL, why)
-				errs = append(errs, at)
+				errs = append(errs, at).First()
 			}
 		}
 	}

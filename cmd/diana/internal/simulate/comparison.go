@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/internal/paths"
 )
 
@@ -22,7 +22,7 @@ type Comparison struct {
 }
 
 // NewComparison returns a Comparison of one Count, or two.
-func NewComparison(names *accesslog.Names, counts ...*Count) *Comparison {
+func NewComparison(names *weblog.Names, counts ...*Count) *Comparison {
 	c := &Comparison{counts: counts, requests: newRequests(names), seen: newSeen(names)}
 	for i, count := range counts {
 		c.only[i] = make([]*refusals, len(count.rules))
@@ -43,7 +43,7 @@ type Outcome struct {
 }
 
 // Play evaluates an entry, and returns the outcome of each Count.
-func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
+func (c *Comparison) Play(e *weblog.Entry) (outcomes [2]Outcome, err error) {
 	if c.earlier != nil {
 		if err := c.correct(e); err != nil {
 			return outcomes, err
@@ -77,7 +77,7 @@ func (c *Comparison) Play(e *accesslog.Entry) (outcomes [2]Outcome, err error) {
 }
 
 // correct corrects the counters before an entry.
-func (c *Comparison) correct(e *accesslog.Entry) error {
+func (c *Comparison) correct(e *weblog.Entry) error {
 	found := c.earlier.found[c.n]
 	c.n++
 	for i := 0; i < len(c.counts) && len(found) > 0; i++ {
@@ -92,7 +92,7 @@ func (c *Comparison) correct(e *accesslog.Entry) error {
 func honest(path string) bool { return paths.Check(path) == nil }
 
 // onlyRefused counts a request that one configuration refuses and the other allows.
-func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *accesslog.Entry, r *diana.Request) {
+func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *weblog.Entry, r *diana.Request) {
 	c.onlyN[which]++
 	r.Actors = c.counts[which].actorsOf(e)
 	for i := range d.Verdicts {

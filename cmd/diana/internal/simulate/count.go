@@ -4,7 +4,7 @@ package simulate
 
 import (
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/top"
@@ -76,7 +76,7 @@ func NewCount(c *config.Config, v config.Vocabulary) (*Count, error) {
 }
 
 // evaluate evaluates an entry, whose request is r. The caller must call leave afterwards.
-func (c *Count) evaluate(e *accesslog.Entry, r diana.Request) (diana.Decision, error) {
+func (c *Count) evaluate(e *weblog.Entry, r diana.Request) (diana.Decision, error) {
 	r.Actors, r.Costs = c.actorsOf(e), e.Costs
 	d, err := c.simulation.Take(e.Start, r)
 	if err != nil {
@@ -110,12 +110,12 @@ func (c *Count) evaluate(e *accesslog.Entry, r diana.Request) (diana.Decision, e
 }
 
 // leave ends a request.
-func (c *Count) leave(d *diana.Decision, e *accesslog.Entry) {
+func (c *Count) leave(d *diana.Decision, e *weblog.Entry) {
 	c.simulation.Leave(d, responseOf(e))
 }
 
 // responseOf returns the response of an entry.
-func responseOf(e *accesslog.Entry) Response {
+func responseOf(e *weblog.Entry) Response {
 	return Response{
 		Lasts: max(e.Duration, 0), Status: e.Status, Bytes: e.Bytes, Cost: e.Cost, Milliseconds: e.Milliseconds,
 		StatusAfter: e.StatusAfter, SettledAfter: e.SettledAfter,
@@ -124,7 +124,7 @@ func responseOf(e *accesslog.Entry) Response {
 
 // actorsOf returns the actors that a line of diana serve names. The line does not name the source
 // of an account or a device, so actorsOf takes the first source of the configuration.
-func (c *Count) actorsOf(e *accesslog.Entry) map[string]string {
+func (c *Count) actorsOf(e *weblog.Entry) map[string]string {
 	if e.Actors != nil {
 		return e.Actors
 	}
@@ -159,7 +159,7 @@ func newRefusals(rules int) *refusals {
 
 // add counts a refusal. It copies what it keeps of the entry, because the entry is a part of a
 // block of the log.
-func (r *refusals) add(by *rule.Rule, key []byte, e *accesslog.Entry) {
+func (r *refusals) add(by *rule.Rule, key []byte, e *weblog.Entry) {
 	if r.n++; r.n == 1 {
 		r.rule = by
 		r.first = First{

@@ -5,7 +5,7 @@ package simulate
 import (
 	"math"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 )
@@ -27,7 +27,7 @@ type counted struct {
 	rest    int64 // of what they had used at the first entry, what was not seen leaving
 }
 
-func (c *counted) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) (found []correction, more bool) {
+func (c *counted) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met weblog.Met) (found []correction, more bool) {
 	if c.seen && at >= c.until {
 		return nil, false
 	}

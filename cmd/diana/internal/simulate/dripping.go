@@ -5,7 +5,7 @@ package simulate
 import (
 	"math"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
@@ -31,7 +31,7 @@ type span struct{ low, high float64 }
 // rounding is how far apart moments are that are the same, because a Wait is in whole microseconds.
 const rounding = 2
 
-func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) (found []correction, more bool) {
+func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met weblog.Met) (found []correction, more bool) {
 	if !d.seen {
 		d.seen, d.entry, d.first = true, n, at
 		d.now = span{math.Inf(-1), math.Inf(1)}
@@ -59,7 +59,7 @@ func (d *dripping) meets(n int, at int64, r *plan.Rule, cost int64, charged bool
 }
 
 // outcome returns when an outcome says that the bucket is full, since the request, and whether it says so exactly.
-func outcome(r *plan.Rule, cost int64, charged bool, met accesslog.Met) (says span, exact bool) {
+func outcome(r *plan.Rule, cost int64, charged bool, met weblog.Met) (says span, exact bool) {
 	capacity, remaining, step := r.Limit.Burst, met.Remaining, stepOf(r)
 	if capacity == 0 {
 		capacity = r.Limit.N

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -34,7 +34,7 @@ type Earlier struct {
 }
 
 // NewEarlier returns an Earlier without entries. whole says that no requests came before the first entry.
-func NewEarlier(names *accesslog.Names, whole bool) *Earlier {
+func NewEarlier(names *weblog.Names, whole bool) *Earlier {
 	return &Earlier{waits: whole, requests: newRequests(names), counters: map[string]*counter{}, found: map[int][]correction{}}
 }
 
@@ -49,7 +49,7 @@ type counter struct {
 type usage interface {
 	// meets returns what an outcome says about earlier requests. It is that of a request of that cost. more is
 	// false if no later outcome says more.
-	meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met accesslog.Met) (found []correction, more bool)
+	meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met weblog.Met) (found []correction, more bool)
 
 	// add adds what entries have used.
 	add(at int64, r *plan.Rule, cost int64)
@@ -78,7 +78,7 @@ const (
 )
 
 // Look looks at the next entry, which the gateway has decided by set.
-func (p *Earlier) Look(set *plan.Set, e *accesslog.Entry) {
+func (p *Earlier) Look(set *plan.Set, e *weblog.Entry) {
 	n := p.n
 	p.n++
 	r, ok := p.requests.request(e)
@@ -177,7 +177,7 @@ func (p *Earlier) keep(c *counter, corrections []correction) {
 }
 
 // follow notes what the response of an entry changes.
-func (p *Earlier) follow(e *accesslog.Entry, c *counter, of *plan.Rule, cost int64) {
+func (p *Earlier) follow(e *weblog.Entry, c *counter, of *plan.Rule, cost int64) {
 	began := e.Start + e.Delayed
 	at := func(after int64) int64 {
 		if after > 0 {
@@ -189,7 +189,7 @@ func (p *Earlier) follow(e *accesslog.Entry, c *counter, of *plan.Rule, cost int
 	switch n := response.cost(of.Cost.Answer); {
 	case len(of.Charge) > 0 && e.Status != 0 && !slices.Contains(of.Charge, e.Status):
 		heap.Push(&p.changes, change{at(e.StatusAfter), c.usage, of, -cost})
-	case of.Cost.Answer != "" && n != accesslog.Unknown:
+	case of.Cost.Answer != "" && n != weblog.Unknown:
 		heap.Push(&p.changes, change{at(e.SettledAfter), c.usage, of, n - cost})
 	case of.Algorithm.Held:
 		heap.Push(&p.changes, change{at(0), c.usage, of, -cost})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
@@ -18,7 +18,7 @@ import (
 
 // seen is what the entries of a log contained. The notes say what they lacked.
 type seen struct {
-	names    *accesslog.Names
+	names    *weblog.Names
 	headers  []bool // by names.Headers
 	first    int64  // time of the first entry
 	last     int64
@@ -40,12 +40,12 @@ type seen struct {
 	own        int64
 }
 
-func newSeen(names *accesslog.Names) seen {
+func newSeen(names *weblog.Names) seen {
 	return seen{names: names, headers: make([]bool, len(names.Headers)), actors: map[string]bool{}}
 }
 
 // look counts an entry, whose request is r.
-func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
+func (s *seen) look(e *weblog.Entry, r *diana.Request) {
 	if s.n++; s.n == 1 {
 		s.first = e.Start
 	}
@@ -63,7 +63,7 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	if e.Whole {
 		s.whole++
 	}
-	if e.Duration == accesslog.Unknown {
+	if e.Duration == weblog.Unknown {
 		s.unending++
 	}
 	if e.Duration > day.Microseconds() {
@@ -72,10 +72,10 @@ func (s *seen) look(e *accesslog.Entry, r *diana.Request) {
 	if e.Status == 0 {
 		s.unanswered++
 	}
-	if e.Bytes == accesslog.Unknown {
+	if e.Bytes == weblog.Unknown {
 		s.sizeless++
 	}
-	if e.Cost == accesslog.Unknown {
+	if e.Cost == weblog.Unknown {
 		s.costless++
 	}
 	if !plan.ClientIP(&rule.Identity{}, r).IsValid() {
@@ -222,7 +222,7 @@ func (s *seen) missing(a rule.Actor, id *rule.Identity) (missing []string) {
 }
 
 // logNotes returns what a reader must know about the logs, whatever the configuration.
-func (s *seen) logNotes(files []accesslog.File) (notes []string) {
+func (s *seen) logNotes(files []weblog.File) (notes []string) {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	late := 0
 	for _, f := range files {

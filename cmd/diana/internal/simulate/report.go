@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 )
 
 // Report is the result of a Comparison.
@@ -114,7 +114,7 @@ type Span struct {
 }
 
 // Report returns the result for the requests in files.
-func (c *Comparison) Report(files []accesslog.File) *Report {
+func (c *Comparison) Report(files []weblog.File) *Report {
 	r := &Report{Requests: c.seen.n, Notes: append([]string{}, c.seen.logNotes(files)...)}
 	for _, f := range files {
 		file := File{f.Name, f.Lines, f.Requests, f.Others, f.Broken, f.Late, ""}
@@ -132,7 +132,7 @@ func (c *Comparison) Report(files []accesslog.File) *Report {
 	return r
 }
 
-func (c *Comparison) result(of *Count, files []accesslog.File) *Result {
+func (c *Comparison) result(of *Count, files []weblog.File) *Result {
 	status := of.simulation.limiter.Status()
 	r := &Result{
 		Source: status.Config.Source, Version: status.Config.Version,
@@ -147,7 +147,7 @@ func (c *Comparison) result(of *Count, files []accesslog.File) *Result {
 	return r
 }
 
-func (c *Comparison) difference(which int, files []accesslog.File) *Difference {
+func (c *Comparison) difference(which int, files []weblog.File) *Difference {
 	d := &Difference{Requests: c.onlyN[which], Rules: []RuleDifference{}}
 	for _, r := range c.only[which] {
 		if r != nil {
@@ -160,7 +160,7 @@ func (c *Comparison) difference(which int, files []accesslog.File) *Difference {
 // mostListed is the length of Refusals.Most.
 const mostListed = 10
 
-func (r *refusals) report(files []accesslog.File) (list Refusals) {
+func (r *refusals) report(files []weblog.File) (list Refusals) {
 	if r == nil {
 		return list
 	}

@@ -10,21 +10,21 @@ import (
 	"strings"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/internal/paths"
 )
 
 // requests makes requests of the entries of logs, as net/http makes them of what it reads. It
 // reuses the memory of one request.
 type requests struct {
-	names  *accesslog.Names
+	names  *weblog.Names
 	http   http.Request
 	url    url.URL
 	values [][]string // of the header
 	has    []bool     // whether the header has the value
 }
 
-func newRequests(names *accesslog.Names) *requests {
+func newRequests(names *weblog.Names) *requests {
 	r := &requests{names: names, has: make([]bool, len(names.Headers))}
 	r.http.Header = http.Header{}
 	for range names.Headers {
@@ -35,7 +35,7 @@ func newRequests(names *accesslog.Names) *requests {
 
 // request returns the request request an entry, which is valid until the next call. ok is false if net/http
 // would answer the request by itself.
-func (r *requests) request(e *accesslog.Entry) (request diana.Request, ok bool) {
+func (r *requests) request(e *weblog.Entry) (request diana.Request, ok bool) {
 	r.http.Method, r.http.Host, r.http.RemoteAddr = e.Method, e.Host, remote(e.Remote)
 	path, ok := r.setURL(e)
 	if !ok {
@@ -69,7 +69,7 @@ func remote(text string) string {
 }
 
 // setURL reads the target of an entry and returns the path as it was sent.
-func (r *requests) setURL(e *accesslog.Entry) (path string, ok bool) {
+func (r *requests) setURL(e *weblog.Entry) (path string, ok bool) {
 	path, query, _ := strings.Cut(e.Target, "?")
 	r.http.URL = &r.url
 	if !plain(path) || !printable(query) {
@@ -85,7 +85,7 @@ func (r *requests) setURL(e *accesslog.Entry) (path string, ok bool) {
 }
 
 // parseURL reads a target that is not plain.
-func (r *requests) parseURL(e *accesslog.Entry) (path, query string, ok bool) {
+func (r *requests) parseURL(e *weblog.Entry) (path, query string, ok bool) {
 	target := e.Target
 	if target == "*" && e.Method == http.MethodOptions {
 		return "", "", false

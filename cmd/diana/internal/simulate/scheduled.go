@@ -3,7 +3,7 @@
 package simulate
 
 import (
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 )
@@ -16,7 +16,7 @@ type scheduled struct {
 	next int64
 }
 
-func (s *scheduled) meets(n int, at int64, r *plan.Rule, _ int64, _ bool, met accesslog.Met) ([]correction, bool) {
+func (s *scheduled) meets(n int, at int64, r *plan.Rule, _ int64, _ bool, met weblog.Met) ([]correction, bool) {
 	next := at + met.Wait
 	if !met.Allowed {
 		next += longestWait(r, at)

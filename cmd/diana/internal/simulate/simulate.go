@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -85,8 +85,8 @@ func (s *Simulation) advance(at int64) {
 type Response struct {
 	Lasts  int64 // microseconds that the request runs after its wait
 	Status int   // 0: unknown
-	Bytes  int64 // accesslog.Unknown: unknown
-	Cost   int64 // what the response says it has cost; accesslog.Unknown: unknown
+	Bytes  int64 // weblog.Unknown: unknown
+	Cost   int64 // what the response says it has cost; weblog.Unknown: unknown
 
 	Milliseconds int64 // the duration that the gateway has charged for; 0: what Lasts says
 
@@ -159,14 +159,14 @@ func (r *Response) setStatus(d *diana.Decision) {
 func (r *Response) settle(d *diana.Decision) {
 	for i := range d.Verdicts {
 		if of := d.Verdicts[i].Rule; of.Cost.Answer != "" {
-			if n := r.cost(of.Cost.Answer); n != accesslog.Unknown {
+			if n := r.cost(of.Cost.Answer); n != weblog.Unknown {
 				d.Settle(n, of.Name)
 			}
 		}
 	}
 }
 
-// cost returns the cost of a response, or accesslog.Unknown. answer is that of a rule.Cost.
+// cost returns the cost of a response, or weblog.Unknown. answer is that of a rule.Cost.
 func (r *Response) cost(answer string) int64 {
 	switch answer {
 	case "duration":

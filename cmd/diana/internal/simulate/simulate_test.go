@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/paths"
 )
@@ -85,10 +85,10 @@ func TestRequests(t *testing.T) {
 		}
 		targets = append(targets, string(b))
 	}
-	r := newRequests(accesslog.NewNames(nil))
+	r := newRequests(weblog.NewNames(nil))
 	for _, method := range []string{"GET", "OPTIONS", "CONNECT"} {
 		for _, target := range targets {
-			got, ok := r.request(&accesslog.Entry{Method: method, Target: target, Host: "h", Remote: "192.0.2.1"})
+			got, ok := r.request(&weblog.Entry{Method: method, Target: target, Host: "h", Remote: "192.0.2.1"})
 			want, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: h\r\n\r\n")))
 			wantOK := err == nil && want.URL.Opaque == "" && (method != "OPTIONS" || target != "*")
 			if ok != wantOK {
@@ -109,9 +109,9 @@ func TestRequests(t *testing.T) {
 // A request has a header only if its line has it.
 func TestRequestsHeaders(t *testing.T) {
 	t.Parallel()
-	r := newRequests(accesslog.NewNames([]string{"A", "B"}))
+	r := newRequests(weblog.NewNames([]string{"A", "B"}))
 	for _, headers := range [][]string{{"", ""}, {"1", ""}, {"2", "3"}, {"", "4"}, {"", ""}, {"5", "6"}} {
-		got, _ := r.request(&accesslog.Entry{Method: "GET", Target: "/", Headers: headers, Query: "q"})
+		got, _ := r.request(&weblog.Entry{Method: "GET", Target: "/", Headers: headers, Query: "q"})
 		if h := got.HTTP.Header; h.Get("A") != headers[0] || h.Get("B") != headers[1] || len(h["A"]) == 1 != (headers[0] != "") {
 			t.Errorf("%v: %v", headers, h)
 		}
@@ -157,7 +157,7 @@ func TestInside(t *testing.T) {
 // A request in flight keeps no block of the log in memory. Not parallel, because it measures the
 // heap of the whole process.
 func TestInsideKeepsNoText(t *testing.T) {
-	c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{algo: C, rpu: 100}]}"))
+	c := NewComparison(weblog.NewNames(nil), newCount(t, "{url: /, rules: [{algo: C, rpu: 100}]}"))
 	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -167,7 +167,7 @@ func TestInsideKeepsNoText(t *testing.T) {
 	before := heap()
 	for range 64 {
 		block := "GET/a" + strings.Repeat("x", 1<<20)
-		e := &accesslog.Entry{Method: block[:3], Target: block[3:5], Remote: "192.0.2.1", Duration: 1}
+		e := &weblog.Entry{Method: block[:3], Target: block[3:5], Remote: "192.0.2.1", Duration: 1}
 		if outcomes, err := c.Play(e); err != nil || !outcomes[0].Allowed {
 			t.Fatal(outcomes, err)
 		}
@@ -180,12 +180,12 @@ func TestInsideKeepsNoText(t *testing.T) {
 // A refusal by an override counts for its rule.
 func TestOverridesCompared(t *testing.T) {
 	t.Parallel()
-	names := accesslog.NewNames(nil)
+	names := weblog.NewNames(nil)
 	old := newCount(t, "{url: /, rules: [{name: each, actor: ip, rpu: 5}]}")
 	next := newCount(t, "{url: /, rules: [{name: each, actor: ip, rpu: 5, except: [192.0.2.9], overrides: {192.0.2.1: {rpu: 0}, 192.0.2.2: {rpu: 1}}}]}")
 	c := NewComparison(names, old, next)
 	for i := range 24 {
-		e := &accesslog.Entry{Method: "GET", Target: "/", Remote: []string{"192.0.2.1", "192.0.2.2", "192.0.2.9"}[i%3]}
+		e := &weblog.Entry{Method: "GET", Target: "/", Remote: []string{"192.0.2.1", "192.0.2.2", "192.0.2.9"}[i%3]}
 		if _, err := c.Play(e); err != nil {
 			t.Fatal(err)
 		}
@@ -205,8 +205,8 @@ func TestDivertFileIsNotRead(t *testing.T) {
 func TestNoteOfHost(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]int{"": 1, "example.org": 0} {
-		c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{actor: host, unit: minute, rpu: 1}]}"))
-		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Host: host}); err != nil {
+		c := NewComparison(weblog.NewNames(nil), newCount(t, "{url: /, rules: [{actor: host, unit: minute, rpu: 1}]}"))
+		if _, err := c.Play(&weblog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Host: host}); err != nil {
 			t.Fatal(err)
 		}
 		if notes := c.seen.notes(c.counts[0]); len(notes) != want {
@@ -218,9 +218,9 @@ func TestNoteOfHost(t *testing.T) {
 // A note counts the requests without a valid address.
 func TestNoteOfAddress(t *testing.T) {
 	t.Parallel()
-	c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{actor: ip, rpu: 1}]}"))
+	c := NewComparison(weblog.NewNames(nil), newCount(t, "{url: /, rules: [{actor: ip, rpu: 1}]}"))
 	for _, remote := range []string{"192.0.2.1", "192.0.2.1:80", "::1", "[::1]", "[::1]:80", "fe80::1%eth0", "", "unix:", "name", "[192.0.2.1]", "192.0.2.1,"} {
-		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: remote}); err != nil {
+		if _, err := c.Play(&weblog.Entry{Method: "GET", Target: "/", Remote: remote}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,9 +232,9 @@ func TestNoteOfAddress(t *testing.T) {
 // A note counts durations that are probably not in seconds.
 func TestNoteOfDurations(t *testing.T) {
 	t.Parallel()
-	for duration, want := range map[int64]int{accesslog.Unknown: 0, day.Microseconds(): 0, day.Microseconds() + 1: 1} {
-		c := NewComparison(accesslog.NewNames(nil), newCount(t, "{url: /, rules: [{rpu: 1}]}"))
-		if _, err := c.Play(&accesslog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Duration: duration}); err != nil {
+	for duration, want := range map[int64]int{weblog.Unknown: 0, day.Microseconds(): 0, day.Microseconds() + 1: 1} {
+		c := NewComparison(weblog.NewNames(nil), newCount(t, "{url: /, rules: [{rpu: 1}]}"))
+		if _, err := c.Play(&weblog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Duration: duration}); err != nil {
 			t.Fatal(err)
 		}
 		if notes := c.seen.logNotes(nil); len(notes) != want {
@@ -254,7 +254,7 @@ func TestCosts(t *testing.T) {
 	for i, r := range []Response{
 		{Lasts: 2_500_000, Bytes: 300, Cost: 40},
 		{Lasts: 1, Bytes: 0, Cost: 0},
-		{Bytes: accesslog.Unknown, Cost: accesslog.Unknown},
+		{Bytes: weblog.Unknown, Cost: weblog.Unknown},
 	} {
 		d, err := c.simulation.Take(int64(i)*10_000_000, diana.Request{})
 		if err != nil {

@@ -124,11 +124,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) show(w http.ResponseWriter, r *http.Request) {
 	a.with(w, func(remote *Remote) error {
-		number, err := strconv.Atoi(r.PathValue("number"))
-		if err != nil {
-			return missing(r.PathValue("number"))
-		}
-		v, text, err := remote.Find(r.Context(), number)
+		v, text, err := remote.Find(r.Context(), r.PathValue("number"))
 		if err == nil {
 			adminapi.Answer(w, struct {
 				Version
@@ -173,7 +169,7 @@ func (a *API) rollback(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.with(w, func(remote *Remote) error {
-		_, text, err := remote.Find(r.Context(), body.Number)
+		_, text, err := remote.Find(r.Context(), strconv.Itoa(body.Number))
 		if err != nil {
 			return err
 		}

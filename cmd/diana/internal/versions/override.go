@@ -5,6 +5,7 @@ package versions
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,7 @@ func withExemption(text []byte, number int, who rule.Who, until time.Time) ([]by
 	if mistake != nil {
 		return nil, errLayout
 	}
-	rules := ruleNodes(yamltext.New(plain).Documents(plain))
+	rules := ruleNodes(slices.Collect(yamltext.New(plain, yamltext.AsWhole).Documents()))
 	if number >= len(rules) {
 		return nil, errLayout
 	}

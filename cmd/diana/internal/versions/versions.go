@@ -226,17 +226,17 @@ func (r *Remote) List(ctx context.Context) ([]Version, error) {
 	return list, nil
 }
 
-// Find returns the version of a number, and its text.
-func (r *Remote) Find(ctx context.Context, number int) (Version, []byte, error) {
+// Find returns the version of a number, as List shows it, and its text.
+func (r *Remote) Find(ctx context.Context, number string) (Version, []byte, error) {
 	list, err := r.List(ctx)
 	if err != nil {
 		return Version{}, nil, err
 	}
 	for _, v := range list {
-		if v.Number == number {
+		if strconv.Itoa(v.Number) == number {
 			text, err := v.Text()
 			return v, text, err
 		}
 	}
-	return Version{}, nil, missing(strconv.Itoa(number))
+	return Version{}, nil, missing(number)
 }

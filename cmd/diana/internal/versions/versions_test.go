@@ -90,10 +90,10 @@ func TestPushKeepsVersions(t *testing.T) {
 	if got, want := comments(t, r), "*4:c 3:"+foundComment+" 2:b 1:a"; got != want {
 		t.Errorf("found %s, want %s", got, want)
 	}
-	if _, text, err := r.Find(t.Context(), 3); err != nil || string(text) != "by hand" {
+	if _, text, err := r.Find(t.Context(), "3"); err != nil || string(text) != "by hand" {
 		t.Errorf("found %q, %v", text, err)
 	}
-	if _, _, err := r.Find(t.Context(), 7); err == nil {
+	if _, _, err := r.Find(t.Context(), "7"); err == nil {
 		t.Error("a version is found that is not there")
 	}
 	for i := range 30 {
@@ -238,7 +238,7 @@ func TestVersionsOfOthers(t *testing.T) {
 		}
 	}
 	server.Must("SET", key+Suffix, `{"versions": [{"number": 1, "version": "0123456789ab", "gzip": "AAAA"}]}`)
-	if _, _, err := r.Find(t.Context(), 1); err == nil {
+	if _, _, err := r.Find(t.Context(), "1"); err == nil {
 		t.Error("a text that cannot be read is found")
 	}
 	push(t, r, "one", "a")
@@ -253,7 +253,7 @@ func TestHostileComments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, text, err := r.Find(t.Context(), v.Number)
+		found, text, err := r.Find(t.Context(), fmt.Sprint(v.Number))
 		if err != nil || found.Comment != hostile || found.By != hostile || string(text) != "text of "+hostile {
 			t.Errorf("%q: found %+v, %q, %v", hostile, found, text, err)
 		}

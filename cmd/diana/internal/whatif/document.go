@@ -31,7 +31,7 @@ func (w *WhatIf) validate(out http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	c, rules, err := w.parse(text)
+	c, rules, err := w.parse(r, text)
 	if errors.Is(err, errBusy) {
 		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
 		return
@@ -48,7 +48,7 @@ func (w *WhatIf) whatIf(out http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	c, _, err := w.parse(text)
+	c, _, err := w.parse(r, text)
 	switch {
 	case errors.Is(err, errBusy):
 		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
@@ -57,7 +57,7 @@ func (w *WhatIf) whatIf(out http.ResponseWriter, r *http.Request) {
 		adminapi.ProblemWith(out, http.StatusUnprocessableEntity, "The proposed configuration is not valid.", map[string]any{"errors": adminapi.Mistakes(err)})
 		return
 	}
-	result, err := w.Compute(r.Context(), c)
+	result, err := w.Compute(r.Context(), c, w.waits(r))
 	var late unfinished
 	switch {
 	case err == nil:
@@ -73,13 +73,18 @@ func (w *WhatIf) whatIf(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// waits reports whether a request may wait for the end of another one.
+func (w *WhatIf) waits(r *http.Request) bool {
+	return w.options.Stranger == nil || !w.options.Stranger(r)
+}
+
 // parse returns the configuration that a text would put in force, and its number of rules. The text is a whole
 // configuration or, if the gateway follows a remote configuration, a document of that.
-func (w *WhatIf) parse(text string) (c *config.Config, rules int, err error) {
-	if !w.parsing.TryLock() {
+func (w *WhatIf) parse(r *http.Request, text string) (c *config.Config, rules int, err error) {
+	if !w.parsing.enter(r.Context(), w.waits(r)) {
 		return nil, 0, errBusy
 	}
-	defer w.parsing.Unlock()
+	defer w.parsing.leave()
 	v, now := w.options.Vocabulary, w.options.Config()
 	if now.Remote == nil {
 		c, err = v.Parse(proposed, []byte(text))

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/recent"
+	"github.com/diana-limiter/diana/cmd/diana/internal/history"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -69,9 +69,9 @@ func (w *WhatIf) ofPlace(r *replay, now, proposed *config.Config, gateways int) 
 	for _, e := range r.requests.Events {
 		switch {
 		case e.At < from:
-		case e.Kind == recent.Reset:
+		case e.Kind == history.Reset:
 			resets++
-		case e.Kind == recent.Changed:
+		case e.Kind == history.Changed:
 			changes++
 		}
 	}
@@ -117,7 +117,7 @@ func answers(c *config.Config) int {
 }
 
 // since says since when the gateway takes its share of the clients.
-func since(s *recent.Snapshot) string {
+func since(s *history.Snapshot) string {
 	if first, ok := s.Moment(0); ok && s.Since > first {
 		return ", since " + clock(s.Since) + ", when it had no more room for all. The replay leaves the others out from the start"
 	}

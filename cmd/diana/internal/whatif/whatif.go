@@ -10,40 +10,42 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/accesslog"
 	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
-	"github.com/diana-limiter/diana/cmd/diana/internal/recent"
+	"github.com/diana-limiter/diana/cmd/diana/internal/history"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
+	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/config/diff"
 )
 
 // Options configure a WhatIf. Ring may be nil.
 type Options struct {
-	Ring       *recent.Ring // nil: the gateway remembers no request
+	Ring       *history.Ring // nil: the gateway remembers no request
 	Vocabulary config.Vocabulary
 	Config     func() *config.Config // in force
 	Status     func() diana.Status
 	Rejected   func() map[string]int64    // of the limiter
 	Accept     func(*config.Config) error // of the limiter; may be nil
 	Longest    time.Duration              // of a replay; 0: 10 s
+
+	// Stranger reports whether nothing shows that the sender of a request is an operator. Nil: nobody is a stranger.
+	Stranger func(*http.Request) bool
 }
 
 // WhatIf evaluates proposed configurations. It is safe for concurrent use, and evaluates one at a time.
 type WhatIf struct {
 	options Options
-	running sync.Mutex // held during a replay
-	parsing sync.Mutex // held while a text is parsed
+	running gate // closed during a replay
+	parsing gate // closed while a text is parsed
 }
 
 // New returns a WhatIf.
 func New(o Options) *WhatIf {
 	o.Longest = cmp.Or(o.Longest, longest)
-	return &WhatIf{options: o}
+	return &WhatIf{options: o, running: make(gate, 1), parsing: make(gate, 1)}
 }
 
 // Register adds the routes of the API to mux.
@@ -83,15 +85,16 @@ const (
 	pause = time.Millisecond / 2
 )
 
-// Compute evaluates a proposed configuration on the latest requests.
-func (w *WhatIf) Compute(ctx context.Context, proposed *config.Config) (*Result, error) {
+// Compute evaluates a proposed configuration on the latest requests. If another one is evaluated it waits, or returns
+// an error without wait.
+func (w *WhatIf) Compute(ctx context.Context, proposed *config.Config, wait bool) (*Result, error) {
 	if w.options.Ring == nil {
 		return nil, errNone
 	}
-	if !w.running.TryLock() {
+	if !w.running.enter(ctx, wait) {
 		return nil, errBusy
 	}
-	defer w.running.Unlock()
+	defer w.running.leave()
 	ctx, cancel := context.WithTimeout(ctx, w.options.Longest)
 	defer cancel()
 	now := w.options.Config()
@@ -103,13 +106,13 @@ func (w *WhatIf) Compute(ctx context.Context, proposed *config.Config) (*Result,
 		return nil, err
 	}
 	result := &Result{Diff: append([]string{}, diff.Configs(now, proposed)...), Notes: w.notes(r, now, proposed)}
-	result.Report = r.comparison.Report([]accesslog.File{{Name: "the latest requests", Lines: r.requests.Len(), Requests: r.requests.Len()}})
+	result.Report = r.comparison.Report([]weblog.File{{Name: "the latest requests", Lines: r.requests.Len(), Requests: r.requests.Len()}})
 	return result, nil
 }
 
 // replay is the replay of the latest requests under two configurations.
 type replay struct {
-	requests   *recent.Snapshot
+	requests   *history.Snapshot
 	comparison *simulate.Comparison
 	compared   int // decisions of the gateway by the configuration in force
 	same       int // of those, how many the replay makes too
@@ -132,7 +135,7 @@ func (w *WhatIf) newReplay(now, proposed *config.Config) (*replay, error) {
 	}
 	r.comparison = simulate.NewComparison(r.requests.Names(), first, second)
 	for _, e := range r.requests.Events {
-		if e.Kind == recent.Changed {
+		if e.Kind == history.Changed {
 			r.since = e.At
 		}
 	}

@@ -10,10 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/cmd/diana/internal/recent"
+	"github.com/diana-limiter/diana/cmd/diana/internal/history"
 	"github.com/diana-limiter/diana/config"
 )
 
@@ -29,7 +30,7 @@ func newWhatIf(t *testing.T, yaml string, requests int, longest time.Duration) (
 		Vocabulary: config.DefaultVocabulary(), Config: func() *config.Config { return l.Config() }, Longest: longest,
 		Status: func() diana.Status { return l.Status() }, Rejected: func() map[string]int64 { return l.Rejected() },
 	}
-	o.Ring = recent.New(recent.Options{Requests: 500, Vocabulary: o.Vocabulary, Config: o.Config})
+	o.Ring = history.New(history.Options{Requests: 500, Vocabulary: o.Vocabulary, Config: o.Config})
 	l, err = diana.Options{
 		OnDecision: func(d *diana.Decision) { o.Ring.Ended(o.Ring.Decided(d), d, 200, 1) }, OnDone: func(*diana.Decision) {},
 		Logger: slog.New(slog.DiscardHandler),
@@ -49,10 +50,18 @@ func newWhatIf(t *testing.T, yaml string, requests int, longest time.Duration) (
 }
 
 func post(w *WhatIf, path, body string) *httptest.ResponseRecorder {
+	return postFrom(w, operator, path, body)
+}
+
+const operator = "127.0.0.1:1"
+
+func postFrom(w *WhatIf, from, path, body string) *httptest.ResponseRecorder {
 	mux := http.NewServeMux()
 	w.Register(mux)
+	r := httptest.NewRequest("POST", path, strings.NewReader(body))
+	r.RemoteAddr = from
 	out := httptest.NewRecorder()
-	mux.ServeHTTP(out, httptest.NewRequest("POST", path, strings.NewReader(body)))
+	mux.ServeHTTP(out, r)
 	return out
 }
 
@@ -63,15 +72,10 @@ const (
 	metrics = `{"text": "max_keys: 5\nremote: {url: 'file:///nowhere/limits.yaml'}"}`
 )
 
-// One replay runs at a time, and it is bounded in time.
+// A replay is bounded in time.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	w, _ := newWhatIf(t, fmt.Sprintf(limits, 5), 300, 0)
-	w.running.Lock()
-	if got := post(w, "/api/v1/whatif", change); got.Code != 429 {
-		t.Errorf("beside another one: %d %s", got.Code, got.Body)
-	}
-	w.running.Unlock()
 	if got := post(w, "/api/v1/whatif", change); got.Code != 200 {
 		t.Errorf("%d %s", got.Code, got.Body)
 	}
@@ -79,6 +83,50 @@ func TestBounded(t *testing.T) {
 	if got := post(w, "/api/v1/whatif", change); got.Code != 503 || !strings.Contains(got.Body.String(), "request 0 of 300") {
 		t.Errorf("without time: %d %s", got.Code, got.Body)
 	}
+}
+
+// While a text of a stranger is read or replayed, an operator waits for it, and then goes before other strangers.
+func TestStrangersKeepNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const somebody = "192.0.2.1:1"
+		w, _ := newWhatIf(t, fmt.Sprintf(limits, 5), 10, 0)
+		w.options.Stranger = func(r *http.Request) bool { return r.RemoteAddr != operator }
+		begin := func(from, path string) chan *httptest.ResponseRecorder {
+			ended := make(chan *httptest.ResponseRecorder, 1)
+			go func() { ended <- postFrom(w, from, path, change) }()
+			synctest.Wait()
+			return ended
+		}
+		busy := func(what, path string) {
+			t.Helper()
+			if out := postFrom(w, somebody, path, change); out.Code != http.StatusTooManyRequests {
+				t.Errorf("%s: a stranger %s gets %d %s", path, what, out.Code, out.Body)
+			}
+		}
+		read := make(chan struct{})
+		for _, path := range []string{"/api/v1/validate", "/api/v1/whatif"} {
+			w.options.Accept = func(*config.Config) error { <-read; return nil }
+			first, waiting := begin(somebody, path), begin(operator, path)
+			busy("beside another", path)
+			read <- struct{}{} // the stranger's
+			synctest.Wait()
+			busy("before the operator", path)
+			read <- struct{}{} // the operator's
+			for who, ended := range map[string]chan *httptest.ResponseRecorder{"the stranger": first, "the operator": waiting} {
+				if out := <-ended; out.Code != http.StatusOK {
+					t.Errorf("%s: %s gets %d %s", path, who, out.Code, out.Body)
+				}
+			}
+		}
+		w.options.Accept = nil
+		w.running.enter(t.Context(), false) // a replay
+		busy("beside a replay", "/api/v1/whatif")
+		waiting := begin(operator, "/api/v1/whatif")
+		w.running.leave()
+		if out := <-waiting; out.Code != http.StatusOK {
+			t.Errorf("the operator after a replay gets %d %s", out.Code, out.Body)
+		}
+	})
 }
 
 // Behind a remote configuration a document has limits alone, or is a whole configuration.
@@ -102,7 +150,7 @@ func TestDocuments(t *testing.T) {
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	w, l := newWhatIf(t, fmt.Sprintf(limits, 5), 501, 0)
-	w.options.Ring.Note(recent.Reset)
+	w.options.Ring.Note(history.Reset)
 	next, err := config.Parse("next.yaml", []byte(strings.Replace(fmt.Sprintf(limits, 9), "name: each", "name: each, scope: global, on_error: local", 1)))
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +166,7 @@ func TestNotes(t *testing.T) {
 		d.Done()
 	}
 	_, _ = l.Take(t.Context(), diana.Request{Path: "/%zz/%2e%2e%2f\x00"})
-	result, err := w.Compute(t.Context(), next)
+	result, err := w.Compute(t.Context(), next, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+
+//go:build !linux
+
+package measure
+
+// pin does nothing, because only Linux pins threads.
+func pin(int) {}
+
+// suspensions returns 0.
+func suspensions() int64 { return 0 }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+
+package page
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/diana-limiter/diana/bench/measure"
+)
+
+func TestFillPage(t *testing.T) {
+	blocks := map[string]string{"a": "new\n"}
+	for _, tc := range []struct{ page, want string }{
+		{"no mark", "no mark"},
+		{"x\n<!-- made: a -->\nold\n<!-- end -->\ny", "x\n<!-- made: a -->\nnew\n<!-- end -->\ny"},
+		{"<!-- made: a -->\n<!-- end --><!-- made: a -->\n<!-- end -->", "<!-- made: a -->\nnew\n<!-- end --><!-- made: a -->\nnew\n<!-- end -->"},
+		{"<!-- made: b -->\n<!-- end -->", ""},
+		{"<!-- made: a -->\nold", ""},
+	} {
+		got, err := fillPage([]byte(tc.page), blocks)
+		if string(got) != tc.want || (err != nil) != (tc.want == "") {
+			t.Errorf("%q: %q, %v, want %q", tc.page, got, err, tc.want)
+		}
+	}
+}
+
+var ns = measure.Figure{Name: "ns", Format: measure.NsText}
+
+// reportOf returns a report of one workload with one system of each of some kinds.
+func reportOf(rows ...measure.Row) *measure.Report {
+	r := &measure.Report{}
+	for _, m := range rows {
+		m.Group, m.Workload = "local", "hot"
+		r.Rows = append(r.Rows, &m)
+	}
+	return r
+}
+
+func system(name string, k measure.Kind, value float64) measure.Row {
+	return measure.Row{System: name, Kind: k, Figures: map[string]*measure.Series{ns.Name: {Median: value, Rounds: []float64{value}}}}
+}
+
+// The page names a rival that is better, and no other.
+func TestBetter(t *testing.T) {
+	less := system("less work", measure.Rival, 10)
+	less.Work = "none"
+	r := reportOf(system("Diana", measure.Diana, 30), system("slow", measure.Rival, 40), system("fast", measure.Rival, 20), system("as fast", measure.Rival, 29.5),
+		system("other", measure.Rival, 5), system("a floor", measure.Floor, 1), less)
+	p := &Page{
+		Groups: []Chapter{{Name: "local", Figures: []measure.Figure{ns}}},
+		Unlike: func(_, theirs *measure.Row) bool { return theirs.System == "other" },
+	}
+	if got := p.BetterBlock(r); !strings.Contains(got, "| local: hot | ns | 20 ns (fast) | **30 ns (Diana)** |") {
+		t.Errorf("%q does not name the faster rival, or names others too", got)
+	}
+}
+
+// The page shows every line that is missed, and the first one of a target that is met.
+func TestShown(t *testing.T) {
+	l := func(what, target string, most float64) Line {
+		return Compare(what, "hot", ns, "Diana").Must(target, AtMost(ns, most))
+	}
+	var got []string
+	for _, l := range shown(reportOf(system("Diana", measure.Diana, 20)), []Line{
+		l("a: x", "A", 30), l("the same", "A", 10), l("the same: y", "A", 10),
+		l("b", "B", 30), l("the same, z", "B", 30), Compare("c", "hot", ns, "Diana"), l("the same", "C", 30),
+	}) {
+		got = append(got, l.what)
+	}
+	if got, want := strings.Join(got, "|"), "a: x|the same: y|b|c|the same"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A ratio to a rival says how many times better Diana is, and a ratio to a floor is a quotient.
+func TestVerdict(t *testing.T) {
+	r := reportOf(system("Diana", measure.Diana, 20), system("rival", measure.Rival, 60), system("slow rival", measure.Rival, 80), system("floor", measure.Floor, 10))
+	for _, tc := range []struct {
+		line Line
+		want string
+	}{
+		{Compare("", "hot", ns, "Diana", BestRival).Must("A", RatioAtLeast(3)), "20 ns, 60 ns, rival, 3 x, met"},
+		{Compare("", "hot", ns, "Diana", "slow rival").Must("A", RatioAtLeast(4.1)), "20 ns, 80 ns, slow rival, 4 x, missed"},
+		{Compare("", "hot", ns, "Diana", "floor").Must("A", RatioAtMost(2)), "20 ns, 10 ns, floor, 2 x, met"},
+		{Compare("", "hot", ns, "Diana").Must("A", AtMost(ns, 19)), "20 ns, , , missed"},
+		{Compare("", "cold", ns, "Diana", BestRival).Must("A", RatioAtLeast(3)), "-, , , not measured"},
+		{Compare("", "hot", ns, "Diana", BestRival), "20 ns, 60 ns, rival, 3 x, "},
+	} {
+		cells := tc.line.Cells(r)
+		if got := strings.Join(append(cells[1:4:4], cells[5]), ", "); got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+}

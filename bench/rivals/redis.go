@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT
+
+package rivals
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	goredisstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
+	ulule "github.com/ulule/limiter/v3"
+	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/internal/redistest"
+)
+
+// The names of systems that lines mention.
+const (
+	RedisRate          = "redis_rate"
+	RedisRatePipelined = "redis_rate, AutoPipeline"
+	Throttled          = "throttled"
+	Ulule              = "ulule"
+	FixedWindows       = "ulule (fixed window)"
+	EvalshaRueidis     = "EVALSHA each, rueidis"
+	EmptyScript        = "EVALSHA of an empty script, rueidis"
+)
+
+// The limits of all systems in Redis.
+var (
+	ForKey = Quota{100, time.Second}
+	ForAll = Quota{10_000_000, time.Second} // for all keys together, which nobody reaches
+)
+
+// Patience is how long a client waits for Redis.
+const Patience = 5 * time.Second
+
+// Ask asks for a decision by that many rules: 1 is a rule for the account, and 3 are rules for all requests,
+// for the account and for the device. 0 is the rule for all requests alone. It does not say whether the
+// decision is a refusal, because only its cost matters.
+type Ask func(ctx context.Context, rules int, account, device string) error
+
+// Shared is a limiter in Redis.
+type Shared struct {
+	Name  string
+	Kind  measure.Kind
+	Work  string     // see measure.Row
+	Three bool       // supports three rules
+	Asker func() Ask // for one caller
+	Close func()
+}
+
+// OpenShared opens a limiter with a client of its own.
+type OpenShared func(context.Context, *redistest.Server) (*Shared, error)
+
+// AllShared lists the rivals and the floors.
+func AllShared() []OpenShared {
+	return []OpenShared{
+		OpenRedisRate,
+		rivalOn(RedisRatePipelined, Libraries[RedisRate], true), // redis_rate is fastest with it
+		rivalOn(Throttled, Libraries[Throttled], false),
+		rivalOn(FixedWindows, Libraries[Ulule], false),
+		rueidisFloor(EvalshaRueidis, bareScript), // Diana uses the same client
+		goRedisFloor("EVALSHA each, go-redis", false),
+		goRedisFloor("EVALSHA each, go-redis AutoPipeline", true),
+	}
+}
+
+var (
+	// OpenRedisRate opens redis_rate as its documentation does.
+	OpenRedisRate = rivalOn(RedisRate, Libraries[RedisRate], false)
+
+	// OpenEmpty opens the floor of any script.
+	OpenEmpty = rueidisFloor(EmptyScript, emptyScript)
+)
+
+// charge is what one rule of a request counts.
+type charge struct {
+	Quota
+	key string
+}
+
+func charges(rules int, account, device string) []charge {
+	switch rules {
+	case 0:
+		return []charge{{ForAll, "all"}}
+	case 1:
+		return []charge{{ForKey, account}}
+	}
+	return []charge{{ForAll, "all"}, {ForKey, account}, {ForKey, "device:" + device}}
+}
+
+// Decide decides by one limit for a key. All rivals decide one rule at a time.
+type Decide func(ctx context.Context, q Quota, key string) (allowed bool, err error)
+
+// ask asks rule by rule until one refuses.
+func (decide Decide) ask(ctx context.Context, rules int, account, device string) error {
+	for _, c := range charges(rules, account, device) {
+		if allowed, err := decide(ctx, c.Quota, c.key); err != nil || !allowed {
+			return err
+		}
+	}
+	return nil
+}
+
+// RedisClient is what a library may need of a client of go-redis.
+type RedisClient interface {
+	redis.Cmdable
+	Watch(ctx context.Context, f func(*redis.Tx) error, keys ...string) error
+}
+
+// Libraries opens each rival that counts in Redis.
+var Libraries = map[string]func(c RedisClient, quotas ...Quota) (Decide, error){
+	RedisRate: func(c RedisClient, _ ...Quota) (Decide, error) {
+		l := redis_rate.NewLimiter(c)
+		return func(ctx context.Context, q Quota, key string) (bool, error) {
+			result, err := l.Allow(ctx, key, redis_rate.Limit{Rate: int(q.N), Burst: int(q.N), Period: q.Per})
+			return err == nil && result.Allowed > 0, err
+		}, nil
+	},
+	// Many of throttled's answers for a hot key are errors, because it gives up after ten attempts to change
+	// a value that others change.
+	Throttled: func(c RedisClient, quotas ...Quota) (Decide, error) {
+		universal, ok := c.(redis.UniversalClient)
+		if !ok {
+			return nil, errors.New("throttled takes no pipeline")
+		}
+		limiters, err := each(quotas, newThrottled(goredisstore.NewCtx(universal, "throttled:")))
+		return func(ctx context.Context, q Quota, key string) (bool, error) {
+			limited, _, err := limiters[q].RateLimitCtx(ctx, key, 1)
+			return err == nil && !limited, err
+		}, err
+	},
+	// ulule/limiter has only fixed windows. They are less work than token buckets.
+	Ulule: func(c RedisClient, quotas ...Quota) (Decide, error) {
+		store, err := ululeredis.NewStore(c)
+		if err != nil {
+			return nil, err
+		}
+		limiters, err := each(quotas, func(q Quota) (*ulule.Limiter, error) {
+			return ulule.New(store, ulule.Rate{Period: q.Per, Limit: q.N}), nil
+		})
+		return func(ctx context.Context, q Quota, key string) (bool, error) {
+			got, err := limiters[q].Get(ctx, key)
+			return err == nil && !got.Reached, err
+		}, err
+	},
+}
+
+// each makes a limiter of each quota.
+func each[L any](quotas []Quota, create func(Quota) (L, error)) (map[Quota]L, error) {
+	all := map[Quota]L{}
+	for _, q := range quotas {
+		l, err := create(q)
+		if err != nil {
+			return nil, err
+		}
+		all[q] = l
+	}
+	return all, nil
+}
+
+// rivalOn opens a library on go-redis, or on its AutoPipeline, which go-redis calls experimental.
+func rivalOn(name string, library func(RedisClient, ...Quota) (Decide, error), pipelined bool) OpenShared {
+	return func(_ context.Context, s *redistest.Server) (*Shared, error) {
+		client, face, err := newGoRedis(s, pipelined)
+		if err != nil {
+			return nil, err
+		}
+		decide, err := library(face, ForKey, ForAll)
+		return &Shared{
+			Name: name, Kind: measure.Rival, Three: true,
+			Asker: func() Ask { return decide.ask },
+			Close: func() { _ = client.Close() }, // nothing is lost
+		}, err
+	}
+}
+
+// goRedisConnections is the number of connections of a go-redis client. The default, 10 for
+// each core, is slower with 256 callers, and a higher number is no faster.
+const goRedisConnections = 64
+
+// newGoRedis returns a client of the server, and its face. The rivals wait for Redis with the same timeout as
+// Diana and do not retry, because otherwise the figures under load would count retries.
+func newGoRedis(s *redistest.Server, pipelined bool) (c *redis.Client, face RedisClient, err error) {
+	c = redis.NewClient(&redis.Options{
+		Addr:         s.Addr(),
+		PoolSize:     goRedisConnections,
+		MaxRetries:   -1, // the default is 3, which may count a request more than once
+		PoolTimeout:  Patience,
+		ReadTimeout:  Patience,
+		WriteTimeout: Patience,
+	})
+	if !pipelined {
+		return c, c, nil
+	}
+	pipeline, err := c.AutoPipeline()
+	return c, pipelinedClient{pipeline, c}, err
+}
+
+// pipelinedClient pipelines all but transactions.
+type pipelinedClient struct {
+	*redis.AutoPipeliner
+	plain *redis.Client
+}
+
+// Watch begins a transaction.
+func (c pipelinedClient) Watch(ctx context.Context, f func(*redis.Tx) error, keys ...string) error {
+	return c.plain.Watch(ctx, f, keys...)
+}
+
+// bareScript is about the least possible token bucket in Redis: a time and a comparison. It is
+// the floor of systems that send a script for each decision. It rounds, knows only seconds, and
+// returns only whether the request is allowed. Its argument is the microseconds for a token.
+const bareScript = `
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local at = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now) + ARGV[1]
+if at > now + 1000000 then return 0 end
+redis.call('SET', KEYS[1], string.format('%.0f', at), 'PX', math.ceil((at - now) / 1000) + 1)
+return 1
+`
+
+// emptyScript does nothing. It costs what any script costs.
+const emptyScript = `return 1`
+
+// bare returns the key and the argument of bareScript.
+func (c charge) bare() (key, step string) {
+	if c.Quota == ForAll {
+		return "bare:" + c.key, "0.1"
+	}
+	return "bare:" + c.key, "10000" // ForKey
+}
+
+// rueidisFloor is the floor of a client that pipelines concurrent commands by itself.
+func rueidisFloor(name, script string) OpenShared {
+	return func(ctx context.Context, s *redistest.Server) (*Shared, error) {
+		client, err := rueidis.NewClient(rueidis.ClientOption{
+			InitAddress: []string{s.Addr()}, DisableRetry: true, DisableCache: true, ConnWriteTimeout: Patience,
+		})
+		if err != nil {
+			return nil, err
+		}
+		sha, err := client.Do(ctx, client.B().ScriptLoad().Script(script).Build()).ToString()
+		return &Shared{Name: name, Kind: measure.Floor, Three: true, Close: client.Close, Asker: func() Ask {
+			return func(ctx context.Context, rules int, account, device string) error {
+				var commands rueidis.Commands
+				for _, c := range charges(rules, account, device) {
+					key, step := c.bare()
+					commands = append(commands, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(key).Arg(step).Build())
+				}
+				if len(commands) == 1 { // without the slice of replies
+					return client.Do(ctx, commands[0]).Error()
+				}
+				// Three commands in one pipeline are less than Diana does, because they are not all or nothing.
+				for _, reply := range client.DoMulti(ctx, commands...) {
+					if err := reply.Error(); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}}, err
+	}
+}
+
+// goRedisFloor is the floor of go-redis, which sends each command separately, or of its AutoPipeline.
+func goRedisFloor(name string, pipelined bool) OpenShared {
+	return func(ctx context.Context, s *redistest.Server) (*Shared, error) {
+		client, face, err := newGoRedis(s, pipelined)
+		if err != nil {
+			return nil, err
+		}
+		sha, err := client.ScriptLoad(ctx, bareScript).Result()
+		return &Shared{Name: name, Kind: measure.Floor, Three: !pipelined, Close: func() { _ = client.Close() }, Asker: func() Ask {
+			return func(ctx context.Context, rules int, account, device string) error {
+				all := charges(rules, account, device)
+				if len(all) == 1 {
+					key, step := all[0].bare()
+					return face.EvalSha(ctx, sha, []string{key}, step).Err()
+				}
+				p := client.Pipeline() // see rueidisFloor
+				for _, c := range all {
+					key, step := c.bare()
+					p.EvalSha(ctx, sha, []string{key}, step)
+				}
+				_, err := p.Exec(ctx)
+				return err
+			}
+		}}, err
+	}
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT
+
+package rivals
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+)
+
+// heapFloor delays the garbage collector by 32 MiB, or a little more than cmd/diana/heapfloor.go does.
+// Any Go program can do that, so it is no merit of Diana's handlers. The bytes are never used, so
+// they take no memory.
+const heapFloor = 32 << 20
+
+// Serve serves until ctx ends. A server that is compared with diana serve has a heap floor.
+func Serve(ctx context.Context, address string, h http.Handler, compared bool) error {
+	if compared {
+		defer runtime.KeepAlive(make([]byte, heapFloor))
+	}
+	// The same settings as in cmd/diana/gateway.go.
+	s := &http.Server{
+		Addr:              address,
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       75 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+	}
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Handler returns a floor, or nil if there is none of that name. The argument is a URL, or the address for gRPC.
+func Handler(ctx context.Context, name, argument string) (http.Handler, error) {
+	switch name {
+	case "upstream":
+		body := []byte("The upstream answers a few words.\n")
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }), nil
+	case "bytes":
+		return http.HandlerFunc(SendBytes), nil
+	case "200", "503":
+		status, err := strconv.Atoi(name)
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }), err
+	case "grpc":
+		return http.NotFoundHandler(), serveBare(ctx, argument)
+	case "copy":
+		return copyRefusal(argument)
+	case "proxy":
+		u, err := url.Parse(argument)
+		if err != nil {
+			return nil, err
+		}
+		return forward(u, slog.New(slog.NewTextHandler(os.Stderr, nil))), nil
+	}
+	return nil, nil
+}
+
+// SendBytes sends the number of bytes that the query asks for, from shared memory.
+func SendBytes(w http.ResponseWriter, r *http.Request) {
+	n, _ := strconv.Atoi(r.URL.Query().Get("bytes")) // 0 without a number
+	n = min(n, len(megabyte))
+	w.Header().Set("Content-Length", strconv.Itoa(n))
+	_, _ = w.Write(megabyte[:n])
+}
+
+var megabyte = bytes.Repeat([]byte("0123456789"), 100_000)
+
+// copyRefusal returns a handler that sends another server's refusal.
+func copyRefusal(other string) (http.Handler, error) {
+	for range 10 { // the other server allows some requests first
+		refused, err := refusalOf(other)
+		if refused != nil || err != nil {
+			return refused, err
+		}
+	}
+	return nil, fmt.Errorf("%s refuses nothing", other)
+}
+
+// refusalOf sends a request to a server. It returns nil if the server does not refuse.
+func refusalOf(other string) (http.Handler, error) {
+	answer, err := http.Get(other)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }() // nothing is lost
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode < http.StatusBadRequest {
+		return nil, err
+	}
+	answer.Header.Del("Date")
+	answer.Header.Del("Content-Length")
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for field, values := range answer.Header {
+			w.Header()[field] = values
+		}
+		w.WriteHeader(answer.StatusCode)
+		_, _ = w.Write(body)
+	}), nil
+}
+
+// forward does the work of cmd/diana without its limiter, see the chain in its gateway.go. It has
+// the settings of newProxy and newTransport. It gives each request an ID, writes the same log line by
+// package slog, and sends the same fields to the upstream. It omits parts that only rare requests
+// need, such as WebSockets, if an ordinary request does not pay for them.
+func forward(upstream *url.URL, logger *slog.Logger) http.Handler {
+	reverse := &httputil.ReverseProxy{
+		Transport: &http.Transport{
+			DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ExpectContinueTimeout: time.Second,
+			ResponseHeaderTimeout: 60 * time.Second,
+			IdleConnTimeout:       60 * time.Second,
+			MaxIdleConnsPerHost:   1024,
+			DisableCompression:    true,
+		},
+		FlushInterval: 10 * time.Millisecond,
+		BufferPool:    &proxyBuffers{},
+		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(upstream)
+			pr.Out.URL.Opaque = ""
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
+			pr.Out.Trailer = pr.In.Trailer
+			pr.Out.Header[idField] = []string{idOf(pr.In)}
+			for field := range pr.Out.Header { // drops all fields about the client
+				name := field
+				if strings.Contains(name, "_") {
+					name = http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+				}
+				if strings.HasPrefix(name, "X-Forwarded-") || name == "Forwarded" || name == "X-Real-Ip" {
+					delete(pr.Out.Header, field)
+				}
+			}
+			pr.SetXForwarded()
+		},
+		ModifyResponse: func(r *http.Response) error {
+			delete(r.Header, idField)
+			return nil
+		},
+	}
+	logged := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		counted := &loggedWriter{ResponseWriter: w, id: w.Header()[idField]}
+		reverse.ServeHTTP(counted, r)
+		peer, _ := netip.ParseAddrPort(r.RemoteAddr) // net/http sets a valid one
+		logger.LogAttrs(r.Context(), slog.LevelInfo, "request",
+			slog.String("method", r.Method),
+			slog.String("path", r.URL.EscapedPath()),
+			slog.Int("status", counted.status),
+			slog.Int64("bytes", counted.bytes),
+			slog.Duration("duration", time.Since(start)),
+			slog.String("request_id", idOf(r)),
+			slog.String("client", peer.Addr().Unmap().String()))
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var random [16]byte
+		_, _ = rand.Read(random[:]) // never fails
+		id := hex.EncodeToString(random[:])
+		w.Header()[idField] = []string{id}
+		logged(w, r.WithContext(context.WithValue(r.Context(), idKey{}, id)))
+	})
+}
+
+// idField identifies a request in logs.
+const idField = "X-Request-Id"
+
+type idKey struct{}
+
+func idOf(r *http.Request) string {
+	id, _ := r.Context().Value(idKey{}).(string)
+	return id
+}
+
+// loggedWriter records what the log line contains, and restores the field with the ID, which ReverseProxy may have
+// removed.
+type loggedWriter struct {
+	http.ResponseWriter
+	id     []string
+	status int
+	bytes  int64
+}
+
+// Unwrap is for http.ResponseController.
+func (w *loggedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader records the status.
+func (w *loggedWriter) WriteHeader(status int) {
+	w.status = status
+	if h := w.Header(); h[idField] == nil {
+		h[idField] = w.id
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *loggedWriter) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// proxyBuffers holds the buffers with which the proxy copies responses.
+type proxyBuffers struct{ pool sync.Pool }
+
+// Get returns a buffer.
+func (b *proxyBuffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[32 << 10]byte); ok {
+		return p[:]
+	}
+	return make([]byte, 32<<10)
+}
+
+// Put returns a buffer to the pool.
+func (b *proxyBuffers) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }
+
+// bareService is a rate limit service that allows all requests.
+type bareService struct {
+	rls.UnimplementedRateLimitServiceServer
+}
+
+// ShouldRateLimit answers OK with one status.
+func (bareService) ShouldRateLimit(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	return &rls.RateLimitResponse{
+		OverallCode: rls.RateLimitResponse_OK,
+		Statuses:    []*rls.RateLimitResponse_DescriptorStatus{{Code: rls.RateLimitResponse_OK}},
+	}, nil
+}
+
+// serveBare serves the bare service until ctx ends. The server has the options of envoy/server.go.
+func serveBare(ctx context.Context, address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(4<<20), grpc.NumStreamWorkers(128))
+	rls.RegisterRateLimitServiceServer(s, bareService{})
+	context.AfterFunc(ctx, s.Stop)
+	go func() { _ = s.Serve(l) }() // a failure is one of the callers too
+	return nil
+}

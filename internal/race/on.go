@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT
+
+//go:build race
+
+package race
+
+// Enabled reports whether the race detector runs.
+const Enabled = true
