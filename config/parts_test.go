@@ -17,6 +17,13 @@ import (
 // is read as a whole.
 func wantSameInParts(t *testing.T, text string) {
 	t.Helper()
+	if got, want := readInParts(text); got != want {
+		t.Errorf("in parts\n%s\nas a whole\n%s\n%q", got, want, text)
+	}
+}
+
+// readInParts returns descriptions of a text that is read in parts, and as a whole.
+func readInParts(text string) (inParts, asWhole string) {
 	var mistakes []yamltext.Mistake
 	read := func(size int) string {
 		r := words().newReader("x", yamltext.New(text, size), false)
@@ -27,14 +34,17 @@ func wantSameInParts(t *testing.T, text string) {
 		}
 		return describeReader(r)
 	}
-	got := read(1)
-	all := got + fmt.Sprint(mistakes)
+	inParts = read(1)
+	all := inParts + fmt.Sprint(mistakes)
 	if strings.Contains(all, "aliases stand for too much") || strings.Contains(all, "expected the anchor of this alias outside") { // because each collection is large here
-		return
+		return inParts, inParts
 	}
-	if want := read(yamltext.AsWhole); got != want {
-		t.Errorf("in parts\n%s\nas a whole\n%s\n%q", got, want, text)
-	}
+	return inParts, read(yamltext.AsWhole)
+}
+
+// refused reports whether a description is of mistakes.
+func refused(description string) bool {
+	return description == "broken" || strings.HasPrefix(description, "x:")
 }
 
 // describeReader returns a text of all that a reader has found.
@@ -80,6 +90,8 @@ var textsInParts = []string{
 	"limits:\n- {url: /a, rules: [{rpu: 1}]}\n---\n- {url: /b, rules: [{rpu: 1}]}\n",
 	"- {url: /a, rules: [{rpu: 1}]}\n---\n- {url: /b, rules: [{rpu: 1}]}\n",
 	"redis: {url: 'redis://h', prefix: 'a\nlimits:\n- b'}\n",
+	"0:\n-\n- {:}\n:",
+	"- url: /a\n  rules: [{!00: 0}]\n- 000: 00\n  000000000000: 0000",
 	"limits:\n- {url: /a, rules: [{rpu: 1}]}\nlimits:\n- {url: /b, rules: [{rpu: 1}]}\n",
 	"limits:\n- {url: /a, rules: [{rpu: 0, scope: global}, {rpu: 1}, {rpu: 1}]}\n- {url: '/*', rules: [{rpu: 1}]}\n",
 }
@@ -127,8 +139,14 @@ func FuzzParts(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		decoded, bad := yamltext.Decode([]byte(text), 1<<16)
-		if bad == nil {
-			wantSameInParts(t, decoded)
+		if bad != nil {
+			return
+		}
+		// The outline stops at YAML that nobody writes, such as a "|" without indentation. Then the two readings may
+		// report different mistakes.
+		got, want := readInParts(decoded)
+		if got != want && !(refused(got) && refused(want)) {
+			t.Errorf("in parts\n%s\nas a whole\n%s\n%q", got, want, decoded)
 		}
 	})
 }

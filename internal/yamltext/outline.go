@@ -256,7 +256,7 @@ func (o *outliner) lineEnds() bool {
 	return o.pos > 0 && o.text[o.pos-1] == '\n' || o.blank()
 }
 
-// word skips an anchor, an alias or a tag, up to one of some characters. A colon at the end is strange.
+// word skips an anchor, an alias or a tag, up to one of some characters. A colon at the end of a name is strange.
 func (o *outliner) word(ends string) bool {
 	at := o.pos
 	n := strings.IndexAny(o.text[at:], ends)
@@ -279,7 +279,7 @@ func (o *outliner) word(ends string) bool {
 			o.lost = at
 		}
 	}
-	return o.text[o.pos-1] != ':'
+	return o.text[at] == '!' || o.text[o.pos-1] != ':'
 }
 
 // hidden reports whether the last anchor with a name is inside a large collection that has ended. An alias would get
@@ -512,7 +512,7 @@ func (o *outliner) brackets() bool {
 			continue
 		case c == ':' && (o.after == complete || o.pos+1 == len(o.text) || strings.IndexByte(" \t\n,[]{}", o.text[o.pos+1]) >= 0),
 			o.after <= indicator && o.indicates('?'):
-			if o.after == nothing && c == ':' && !o.indicates(':') {
+			if o.after == nothing && c == ':' && !o.indicates(':') && o.open[len(o.open)-1].kind == '[' {
 				return false
 			}
 			o.scalar()
