@@ -120,7 +120,7 @@ func TestLive(t *testing.T) {
 // The table neutralises what clients choose, and fits the terminal.
 func TestTopTable(t *testing.T) {
 	t.Parallel()
-	s := &live.Snapshot{TopRefused: []live.Refused{{Rule: "r", Actor: "\x1b]0;x\x07", Count: 3}, {Rule: "r2", Count: 2, Exact: true}}}
+	s := &live.Snapshot{TopRefused: []live.Refused{{Rule: "r", Actor: "\x1b]0;x\x07", Recent: 3}, {Rule: "r2", Recent: 2, RecentExact: true}}}
 	for i := range 40 {
 		s.Rules = append(s.Rules, live.Rule{Name: fmt.Sprint("rule ", i, strings.Repeat("x", 100)), Limit: 5, UnitSeconds: 60})
 	}

@@ -31,21 +31,21 @@ func topTable(s *live.Snapshot, height int) string {
 		last(s.Total.Allowed), last(s.Total.Refused), last(s.Total.Delayed), last(s.Total.Shadow))
 	var actors [][]string
 	if len(s.TopRefused) > 0 {
-		actors = append(actors, []string{"MOST REFUSED", "RULE", "REFUSED", "A SECOND"})
+		actors = append(actors, []string{"MOST REFUSED", "RULE", "IN TEN MINUTES", "A SECOND"})
 	}
 	for i, r := range s.TopRefused {
 		if height > 0 && i >= max(height/3, 1) {
 			break
 		}
 		about := ""
-		if !r.Exact {
+		if !r.RecentExact {
 			about = "~"
 		}
 		actor := command.Legible(r.Actor)
 		if actor == "" {
 			actor = "all"
 		}
-		actors = append(actors, []string{actor, command.Legible(r.Rule), fmt.Sprintf("%s%d", about, r.Count), perSecond(r.PerSecond)})
+		actors = append(actors, []string{actor, command.Legible(r.Rule), fmt.Sprintf("%s%d", about, r.Recent), perSecond(r.PerSecond)})
 	}
 	rules := [][]string{{"RULE", "LIMIT", "ALGO", "ALLOWED/S", "REFUSED/S", "ALLOWED", "REFUSED"}}
 	for i := range s.Rules {

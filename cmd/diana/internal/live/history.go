@@ -56,7 +56,7 @@ type ruleHistory struct {
 
 	refusedByTen []uint32 // refused, in shadow mode too, by the ten seconds since 1970, modulo tens; nil: none for ten minutes
 	ten          int64    // the latest one
-	refusing     int64    // the latest one with a refusal
+	lastRefusal  int64    // the latest one with a refusal
 }
 
 // begin begins a sample.
@@ -103,11 +103,11 @@ func (h *history) count(name string, total counts) {
 
 // refuse adds n refusals to ten seconds.
 func (r *ruleHistory) refuse(ten, n int64) {
-	if ten < r.ten || ten-r.refusing >= tens {
+	if ten < r.ten || ten-r.lastRefusal >= tens {
 		r.refusedByTen = nil
 	}
 	if n > 0 {
-		if r.refusing = ten; r.refusedByTen == nil {
+		if r.lastRefusal = ten; r.refusedByTen == nil {
 			r.refusedByTen, r.ten = make([]uint32, tens), ten
 		}
 	}
@@ -174,16 +174,32 @@ func (h *history) busiest(keep func(*ruleHistory) bool) []*ruleHistory {
 	return list
 }
 
-// refusing returns the rules that have refused requests, the one with most refusals first.
-func (h *history) refusing() []*ruleHistory {
-	var list []*ruleHistory
+// refusing is a rule that has refused requests within ten minutes.
+type refusing struct {
+	*ruleHistory
+	recent int64 // how many
+}
+
+// refusing returns the rules that have refused requests within ten minutes, the one with most refusals first.
+func (h *history) refusing() []refusing {
+	var list []refusing
 	for _, r := range h.order {
-		if r.total.refused+r.total.shadow > 0 {
-			list = append(list, r)
+		if n := h.recent(r); n > 0 {
+			list = append(list, refusing{r, n})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *ruleHistory) int {
-		return cmp.Compare(b.total.refused+b.total.shadow, a.total.refused+a.total.shadow)
-	})
+	slices.SortStableFunc(list, func(a, b refusing) int { return cmp.Compare(b.recent, a.recent) })
 	return list
+}
+
+// recent returns the refusals of a rule within ten minutes.
+func (h *history) recent(r *ruleHistory) int64 {
+	if r.refusedByTen == nil {
+		return 0
+	}
+	var sum int64
+	for at := max(h.second/10-tens, r.ten-tens) + 1; at <= r.ten; at++ {
+		sum += int64(r.refusedByTen[at%tens])
+	}
+	return sum
 }

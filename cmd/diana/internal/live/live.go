@@ -12,7 +12,7 @@
 //	snapshot.go  the rest as JSON
 //	stream.go    a snapshot each second, as server-sent events
 //
-// Its memory has a bound: 300 kB, about 170 bytes for each rule, and 240 more for each that has refused a request
+// Its memory has a bound: 1.5 MB, about 170 bytes for each rule, and 240 more for each that has refused a request
 // within ten minutes. Rules that are gone count too, up to as many as there are and 1,000 more.
 package live
 
@@ -89,7 +89,7 @@ func (l *Live) sample(now time.Time) {
 	l.history.end()
 	l.events.compare(now, &l.state, &state, l.before, inForce)
 	l.state, l.before = state, inForce
-	if l.streams.any() {
+	if l.streams.any() || l.refused.due(now) {
 		l.refused.measure(now, l.history.refusing(), l.options.Limiter.RuleStatus)
 	}
 }
