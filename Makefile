@@ -66,11 +66,13 @@ compat:
 	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
 	@set -e; for m in $(SLOW); do echo "== $$m"; scripts/alone $$m vet ./...; scripts/alone $$m test -count=1 ./...; done
 
-## console: an operator and an attacker use the console of two gateways in Chromium; PICTURES=../../../docs/console
-## takes the pictures of docs/console.md again; STEP='roll back' runs only the steps with such names
+## console: an operator and an attacker use the console of two gateways in Chromium. STEP='roll back' runs only the
+## steps with such names. PICTURES=../../../docs/console TRAFFIC=63m takes the pictures of docs/console.md again, after
+## an hour of traffic
+console: TRAFFIC ?= 0
 console:
 	@scripts/deps console
-	cd cmd/diana/consoletest && npm ci --no-audit --no-fund && go test . -count=1 -timeout 15m -v -browser "$$(command -v chromium)" -pictures "$(PICTURES)" -step "$(STEP)"
+	cd cmd/diana/consoletest && npm ci --no-audit --no-fund && go test . -count=1 -timeout 90m -v -browser "$$(command -v chromium)" -pictures "$(PICTURES)" -traffic "$(TRAFFIC)" -step "$(STEP)"
 
 ## deps: what the tests need besides Go, from Debian's packages
 deps:

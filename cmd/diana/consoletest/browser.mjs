@@ -48,6 +48,8 @@ export async function accessible(page, what) {
   assert.deepEqual(bad.map((v) => `${v.id}: ${v.nodes[0].html} ${v.nodes[0].failureSummary}`), [], what);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   assert.ok(wide <= 0, `${what}: the page is ${wide} pixels wider than the window`);
+  const cut = await page.evaluate(() => [...document.querySelectorAll('.scroll')].filter((s) => s.scrollWidth > s.clientWidth + 1).map((s) => s.getAttribute('aria-label')));
+  assert.deepEqual(cut, [], `${what}: tables are wider than the window`);
   return found.violations.length;
 }
 

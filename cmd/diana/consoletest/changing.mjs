@@ -65,7 +65,8 @@ export const changing = {
       assert.match(result, /Would be refused, is allowed now: [1-9]/);
       assert.match(result, /search/);
       assert.ok((await page.locator('#result .diff li').count()) > 0, 'no difference');
-      assert.match(await page.locator('#result path.proposed').getAttribute('d'), /^M/);
+      assert.match(await page.locator('#result figure.chart').getAttribute('aria-label'), /proposed [1-9]/);
+      assert.ok((await page.locator('#result figure.chart canvas').boundingBox()).width > 300);
       said = `${now} refused now, ${then} under the proposed text`;
     });
     return said;

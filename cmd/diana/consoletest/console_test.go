@@ -3,10 +3,12 @@
 package consoletest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,6 +28,7 @@ import (
 var (
 	browser  = flag.String("browser", "", "the Chromium to use; without it the test is skipped")
 	pictures = flag.String("pictures", "", "the folder for new pictures; without it they are not kept")
+	traffic  = flag.Duration("traffic", 0, "how long clients send requests before the first step, for pictures of charts")
 	step     = flag.String("step", "", "run only the steps of drive.mjs whose names contain this")
 )
 
@@ -42,6 +45,24 @@ func build(t *testing.T) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return program
+}
+
+// embedded fails if the chart library of the page is not that of the npm package.
+func embedded(t *testing.T) {
+	t.Helper()
+	for part, file := range map[string]string{"uplot.js": "dist/uPlot.iife.min.js", "uplot.css": "dist/uPlot.min.css", "uplot.LICENSE.txt": "LICENSE"} {
+		got, err := os.ReadFile(filepath.Join("../internal/console/page", part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join("node_modules/uplot", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s differs from %s of the package", part, file)
+		}
+	}
 }
 
 // gateway is a running diana serve.
@@ -103,31 +124,40 @@ func limits() string {
 	return b.String()
 }
 
-// load sends requests to gateways until the test ends: at most 100 a second to each. The client that is
-// refused most is mallory.
+// load sends requests to gateways until the test ends, 30 to 90 a second to each. The client that is refused most is
+// mallory, who sends more than half of them in 6 of 20 minutes.
 func load(t *testing.T, gateways ...gateway) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var sending sync.WaitGroup
 	t.Cleanup(func() { cancel(); sending.Wait() })
-	users := []string{"mallory", "ann", "mallory", "bob", "mallory", hostile, "carol", "mallory", "dave", "erin"}
+	users := []string{"ann", "bob", "ann", hostile, "mallory", "carol", "bob", hostile, "dave", "erin"}
 	paths := []string{"/search?q=boots", "/", "/search?q=hats", "/reports", "/section-07"}
+	began := time.Now()
 	for _, g := range gateways {
 		sending.Go(func() {
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()
+			var due float64
 			for i := 0; ; i++ {
-				select {
-				case <-ctx.Done():
-					return
-				case <-tick.C:
+				for ; due < 1; due += 0.6 + 0.3*math.Sin(time.Since(began).Minutes()*math.Pi/10) {
+					select {
+					case <-ctx.Done():
+						return
+					case <-tick.C:
+					}
+				}
+				due--
+				user := users[i/2%len(users)]
+				if i%2 == 0 && math.Mod(time.Since(began).Minutes(), 20) < 6 {
+					user = "mallory"
 				}
 				r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+paths[i/len(users)%len(paths)], nil)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				r.Header.Set("X-User", users[i%len(users)])
+				r.Header.Set("X-User", user)
 				if w, err := http.DefaultTransport.RoundTrip(r); err == nil { // a gateway that stops refuses connections
 					_ = w.Body.Close()
 				}
@@ -188,6 +218,7 @@ func TestConsole(t *testing.T) {
 	if *browser == "" {
 		t.Skip(`"make console" runs this test in a browser`)
 	}
+	embedded(t)
 	program := build(t)
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
@@ -200,6 +231,7 @@ func TestConsole(t *testing.T) {
 	flags := []string{"--upstream", upstream.URL, "--admin-token", "file:" + write(t, dir, "token", token), "--recent-actors", "plain"}
 	a, b := serve(t, program, config, flags...), serve(t, program, config, flags...)
 	load(t, a, b)
+	time.Sleep(*traffic)
 	many := serve(t, program, manyRules(), "--upstream", upstream.URL)
 	if *step == "" || strings.Contains("ten thousand rules", *step) {
 		loadMany(t, many)

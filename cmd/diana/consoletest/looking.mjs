@@ -69,22 +69,22 @@ export const looking = {
         await page.getByRole('button', { name: 'Filter' }).click();
         assert.equal(await page.locator('tbody').last().locator('tr').count(), 1);
         await page.getByRole('link', { name: '中文' }).click();
-        assert.equal(await page.locator('h2').first().textContent(), '当前被拒绝最多');
+        assert.equal(await page.locator('h2').first().textContent(), '最近十分钟被拒绝最多');
       });
     }
   },
 
   async 'languages and themes'() {
     await visit({ locale: 'zh-CN' }, async (page) => {
-      await page.getByRole('heading', { name: '当前被拒绝最多' }).waitFor();
+      await page.getByRole('heading', { name: '最近十分钟被拒绝最多' }).waitFor();
       await page.getByRole('link', { name: 'English' }).click();
-      await page.getByRole('heading', { name: 'Most refused now' }).waitFor();
+      await page.getByRole('heading', { name: 'Most refused, last ten minutes' }).waitFor();
       const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       const light = await ground();
       await page.getByLabel('Theme').selectOption('dark');
       assert.notEqual(await ground(), light);
       await page.reload();
-      await page.getByRole('heading', { name: 'Most refused now' }).waitFor();
+      await page.getByRole('heading', { name: 'Most refused, last ten minutes' }).waitFor();
       assert.notEqual(await ground(), light, 'the theme is forgotten');
     });
     await visit({ theme: 'dark' }, async (page) => {

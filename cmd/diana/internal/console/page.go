@@ -81,8 +81,8 @@ type live struct {
 	RulesTotal int `json:"rules_total"`
 	TopRefused []struct {
 		Rule, Actor string
-		Count       int64
-		Exact       bool
+		Recent      int64
+		RecentExact bool    `json:"recent_exact"`
 		PerSecond   float64 `json:"per_second"`
 	} `json:"top_refused"`
 }

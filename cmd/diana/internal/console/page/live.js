@@ -30,7 +30,7 @@ function topPanel() {
         setAttribute(cells.actor, 'href', actorLink(item.rule, askedBy(item.actor)));
         setText(cells.rule, item.rule);
         setText(cells.per, rate(item.per_second));
-        setText(cells.count, item.exact ? whole(item.count) : t('about', { n: whole(item.count) }));
+        setText(cells.count, item.recent_exact ? whole(item.recent) : t('about', { n: whole(item.recent) }));
       },
     };
   });
@@ -45,20 +45,22 @@ function topPanel() {
       update(top, (item) => `${item.rule}\n${item.actor}`);
       list.hidden = top.length === 0;
       none.hidden = top.length > 0;
-      about.hidden = top.every((item) => item.exact);
+      about.hidden = top.every((item) => item.recent_exact);
     },
   };
 }
 
 function trafficPanel() {
   const values = Object.fromEntries(kinds.map((kind) => [kind, el('b', {}, '0')]));
-  const picture = chart(kinds.map((kind) => ({ name: kind, text: t(kind) })));
+  const picture = chart(kinds.map((kind) => ({ name: kind, text: t(kind) })), 1);
   return {
     node: panel(t('traffic'),
       el('div', { class: 'tiles' }, kinds.map((kind) => el('div', { class: `tile ${kind}` }, values[kind], `${t(kind)}/s`))), picture.node),
     update(live) {
       for (const kind of kinds) setText(values[kind], rate(last(live.total[kind])));
-      picture.update(live.total, kinds.map((kind) => `${t(kind)}: ${whole(sum(live.total[kind]))}`).join(', '));
+      const end = Math.floor(new Date(live.at) / 1000);
+      const times = live.total.allowed.map((_, i, all) => end - all.length + 1 + i);
+      picture.update(times, live.total, kinds.map((kind) => `${t(kind)}: ${whole(sum(live.total[kind]))}`).join(', '));
     },
   };
 }
@@ -72,7 +74,7 @@ function ruleRow() {
   };
   const picture = spark();
   return {
-    node: el('tr', {}, name, cells.url, cells.limit, cells.mode, cells.allowed, cells.refused, cells.delayed, el('td', {}, picture.node), cells.tightest),
+    node: el('tr', {}, name, cells.url, cells.limit, cells.mode, cells.allowed, cells.refused, cells.delayed, el('td', { class: 'wide' }, picture.node), cells.tightest),
     update(rule) {
       setText(name, rule.name);
       setText(cells.url, rule.url);
@@ -104,7 +106,7 @@ function rulesPanel(wanted, ask) {
     table(t('rules'), [
       { text: t('name') }, { text: t('url'), class: 'wide' }, { text: t('limit'), class: 'number' }, { text: t('mode'), class: 'wide' },
       { text: `${t('allowed')}/s`, class: 'number' }, { text: `${t('refused')}/s`, class: 'number' }, { text: `${t('delayed')}/s`, class: 'number wide' },
-      { text: t('history') }, { text: t('remaining'), class: 'wide' }], body));
+      { text: t('history'), class: 'wide' }, { text: t('remaining'), class: 'wide' }], body));
   node.classList.add('full');
   return {
     node,
@@ -166,7 +168,7 @@ function eventsPanel() {
 
 // fleetPanel asks for the counts of the whole fleet by itself, every ten seconds.
 function fleetPanel(failed) {
-  const picture = chart(kinds.map((kind) => ({ name: kind, text: t(kind) })));
+  const picture = chart(kinds.map((kind) => ({ name: kind, text: t(kind) })), 60);
   const said = el('p', {});
   const why = el('p', { class: 'dim' });
   const ask = async () => {
@@ -177,7 +179,7 @@ function fleetPanel(failed) {
       const gateways = Math.max(0, ...minutes.slice(-2).map((m) => m.gateways)); // some have not reported the present minute yet
       setText(why, fleet.available ? t('fleet_gateways', { n: whole(gateways) }) : t('fleet_alone', { why: fleet.reason }));
       setText(said, minutes.length ? t('fleet_sum', { allowed: whole(sum(series.allowed)), refused: whole(sum(series.refused)), at: time(minutes[0].at) }) : t('fleet_none'));
-      picture.update(series, said.textContent);
+      picture.update(minutes.map((m) => new Date(m.at) / 1000), series, said.textContent);
     } catch (failure) { failed(failure); }
   };
   ask();
@@ -194,6 +196,7 @@ export function liveView(node, { notice, failed }) {
   let drawing = false;
   // Each part has a frame of its own, so that no frame takes long.
   const draw = (i = 0) => {
+    if (loading.isConnected) loading.replaceWith(top.node, traffic.node, fleet.node, rules.node, health.node, events.node);
     drawing = i < parts.length;
     if (!drawing) return;
     parts[i].update(latest);
@@ -222,7 +225,8 @@ export function liveView(node, { notice, failed }) {
   const fleet = fleetPanel(failed);
   const parts = [topPanel(), trafficPanel(), rulesPanel(wanted, ask), healthPanel(), eventsPanel()];
   const [top, traffic, rules, health, events] = parts;
-  node.append(top.node, traffic.node, fleet.node, rules.node, health.node, events.node);
+  const loading = el('p', { class: 'note' }, t('loading'));
+  node.append(loading);
   const visible = () => { if (latest && !drawing && !document.hidden) seen(latest); };
   document.addEventListener('visibilitychange', visible);
   ask();

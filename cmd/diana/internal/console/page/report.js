@@ -47,8 +47,8 @@ function picture(config, against) {
     const at = new Map(result.timeline.spans.map((s) => [s.begin, s.refused]));
     return starts.map((s) => at.get(s) || 0);
   };
-  const drawn = chart([{ name: 'refused', text: t('in_force') }, { name: 'proposed', text: t('proposed') }]);
-  drawn.update({ refused: series(config), proposed: series(against) },
+  const drawn = chart([{ name: 'refused', text: t('in_force') }, { name: 'proposed', text: t('proposed') }], config.timeline.seconds);
+  drawn.update(starts.map((s) => new Date(s) / 1000), { refused: series(config), proposed: series(against) },
     `${t('picture')}: ${t('in_force')} ${whole(config.refused)}, ${t('proposed')} ${whole(against.refused)}`);
   return drawn.node;
 }

@@ -67,6 +67,12 @@ export function time(text) {
   return at.toDateString() === new Date().toDateString() ? clock : `${at.toLocaleDateString(locale())} ${clock}`;
 }
 
+// clock writes a moment in seconds since 1970 as a time of day.
+export function clock(seconds, withSeconds) {
+  const text = new Date(seconds * 1000).toLocaleTimeString(locale(), { hour12: false });
+  return withSeconds ? text : text.slice(0, 5);
+}
+
 // limit writes the limit of a rule.
 export function limit(n, seconds) {
   if (n === undefined || n === null) return '';
