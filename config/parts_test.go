@@ -145,7 +145,7 @@ func FuzzParts(f *testing.F) {
 		// The outline stops at YAML that nobody writes, such as a "|" without indentation. Then the two readings may
 		// report different mistakes.
 		got, want := readInParts(decoded)
-		if got != want && !(refused(got) && refused(want)) {
+		if got != want && (!refused(got) || !refused(want)) {
 			t.Errorf("in parts\n%s\nas a whole\n%s\n%q", got, want, decoded)
 		}
 	})

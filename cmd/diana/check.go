@@ -15,7 +15,7 @@ type checkCommand struct {
 	Remote      bool     `help:"Also validate the document in the configuration centre that a file names."`
 	Descriptors []string `sep:"none" placeholder:"PATH" help:"Validate files of envoyproxy/ratelimit instead, all together: a file, or a directory of *.yaml and *.yml. May be repeated."`
 	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain."`
-	Files       []string `arg:"" name:"file" optional:"" help:"Configuration file, or with --descriptors one more path."`
+	Files       []string `arg:"" name:"file" optional:"" help:"Configuration file, or with --descriptors one more path. - is standard input."`
 }
 
 // Help is the end of what --help prints.
@@ -54,7 +54,7 @@ func (*checkCommand) checkFile(o *command.Output, s command.Settings) (*config.C
 	loaded, err := s.Read()
 	if err != nil {
 		err = o.Faults(s, err)
-		if isDescriptors(s.File) {
+		if s.File != command.Stdin && isDescriptors(s.File) {
 			o.Complainf("%s is a file of envoyproxy/ratelimit, see diana check --descriptors\n", s)
 		}
 		return nil, err

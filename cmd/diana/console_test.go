@@ -149,7 +149,7 @@ func TestConsoleSlowAndLarge(t *testing.T) {
 	if w := o.send("GET", "/", "", "X-Large", strings.Repeat("x", 64<<10)); w.Status != http.StatusRequestHeaderFieldsTooLarge {
 		t.Error("large fields:", w.Status)
 	}
-	for _, path := range []string{"/api/v1/session", "/api/v1/validate", "/api/v1/whatif"} {
+	for _, path := range []string{"/api/v1/session", "/api/v1/validate", "/api/v1/compare", "/api/v1/whatif"} {
 		if w := o.send("POST", path, `{"text": "`+strings.Repeat("x", 3<<20)+`"}`); w.Status < 400 || w.Status >= 500 {
 			t.Errorf("%s with a large body: %d", path, w.Status)
 		}
@@ -237,6 +237,8 @@ func TestOpenAPI(t *testing.T) {
 	api.call("get", "/recent", "/recent", "")
 	api.call("get", "/schema.json", "/schema.json", "")
 	api.call("post", "/validate", "/validate", `{"text": "rules: [{rpu: x}]"}`)
+	api.call("post", "/compare", "/compare", fmt.Sprintf(`{"text": %q}`, strings.Replace(document, "rpu: 3", "rpu: 30", 1)))
+	api.call("post", "/compare", "/compare", `{"text": "rules: [{rpu: x}]"}`)
 	api.call("post", "/whatif", "/whatif", fmt.Sprintf(`{"text": %q}`, strings.Replace(document, "rpu: 3", "rpu: 1", 1)))
 	version := api.call("get", "/config", "/config", "")["version"]
 	pushed := api.call("post", "/push", "/push", fmt.Sprintf(`{"text": %q, "comment": "more", "expect": %q, "by": "ann"}`, strings.Replace(document, "rpu: 3", "rpu: 4", 1), version))

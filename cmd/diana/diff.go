@@ -10,8 +10,8 @@ import (
 
 // diffCommand prints the differences between two configurations.
 type diffCommand struct {
-	Old string `arg:"" help:"Configuration file."`
-	New string `arg:"" help:"Configuration file to compare with it."`
+	Old string `arg:"" help:"Configuration file. - is standard input."`
+	New string `arg:"" help:"Configuration file to compare with it. - is standard input."`
 }
 
 // Help is the end of what --help prints.

@@ -23,7 +23,7 @@ import (
 
 // explainCommand shows how a request would be evaluated.
 type explainCommand struct {
-	Config     string      `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
+	Config     string      `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none. - is standard input."`
 	Method     string      `short:"X" default:"GET" placeholder:"METHOD" help:"Method of the request (${default})."`
 	Headers    []string    `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
 	Data       string      `short:"d" placeholder:"JSON" help:"Body of the request, for rules that read it."`

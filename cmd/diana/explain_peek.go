@@ -28,7 +28,7 @@ func leftOfRules(o *command.Output, redis bool, d diana.Decision, err error) (ma
 		return nil, fmt.Errorf("--peek: %w", err)
 	}
 	if !redis {
-		o.Complainf("diana: the configuration has no redis, so each gateway counts for itself and --peek shows nothing\n")
+		o.Complainf("diana: the configuration has no redis, so each gateway counts for itself, and --peek shows nothing without --admin URL\n")
 		return map[string]left{}, nil
 	}
 	if d.Degraded {

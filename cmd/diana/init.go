@@ -17,7 +17,7 @@ var starter []byte
 
 // initCommand writes a configuration to start from.
 type initCommand struct {
-	File string `arg:"" optional:"" default:"diana.yaml" help:"File to write (${default})."`
+	File string `arg:"" optional:"" default:"diana.yaml" help:"File to write (${default}). - is standard output."`
 }
 
 // Help is the end of what --help prints.
@@ -29,6 +29,10 @@ func (initCommand) Help() string {
 func (c *initCommand) Run(o *command.Output) error {
 	if err := command.Named(c.File); err != nil {
 		return err
+	}
+	if c.File == command.Stdin {
+		o.Printf("%s", starter)
+		return nil
 	}
 	err := writeNew(c.File, starter)
 	if errors.Is(err, fs.ErrExist) {

@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
@@ -19,7 +18,7 @@ import (
 // testCommand runs scripts that say what a configuration should decide.
 type testCommand struct {
 	Config string   `placeholder:"FILE" help:"Configuration file to test instead of those that the scripts name."`
-	Files  []string `arg:"" name:"file" help:".replay files."`
+	Files  []string `arg:"" name:"file" help:".replay files. - is standard input."`
 }
 
 // Help is the end of what --help prints.
@@ -29,6 +28,9 @@ func (testCommand) Help() string {
 
 // Run runs every script, also after one that fails.
 func (c *testCommand) Run(o *command.Output) (result error) {
+	if c.Config == command.Stdin {
+		return command.Usagef("--config: - has no meaning here, expected the name of a file")
+	}
 	if err := command.Named(c.Files...); err != nil {
 		return err
 	}
@@ -46,12 +48,12 @@ func (c *testCommand) Run(o *command.Output) (result error) {
 
 // play runs one script.
 func (c *testCommand) play(o *command.Output, file string) error {
-	f, err := os.Open(file)
+	f, err := command.OpenFile(file)
 	if err != nil {
 		return o.Faults(command.Settings{File: file}, err)
 	}
-	defer f.Close()
-	script, err := replay.Parse(file, f, command.Vocabulary().Algorithms)
+	defer func() { _ = f.Close() }() // it was only read
+	script, err := replay.Parse(command.NameOf(file), f, command.Vocabulary().Algorithms)
 	if err != nil {
 		return err
 	}
@@ -65,7 +67,7 @@ func (c *testCommand) play(o *command.Output, file string) error {
 		return openGateway(o, name)
 	})
 	if err == nil {
-		o.Printf("%s: ok, %s\n", file, plural(int64(script.Rows()), "row"))
+		o.Printf("%s: ok, %s\n", command.NameOf(file), plural(int64(script.Rows()), "row"))
 	}
 	return err
 }

@@ -207,11 +207,7 @@ func (r *placedRule) says() saying {
 func (r *placedRule) added(counters string) string {
 	var parts []string
 	if r.Name != "" {
-		rate := fmt.Sprintf("%s %d per %s", r.Algorithm.Name(), r.Limit.N, names.UnitOf(r.Limit))
-		if unitless(r.Limit) {
-			rate = fmt.Sprintf("%s %d at once", r.Algorithm.Name(), r.Limit.N)
-		}
-		parts = append(parts, legible(r.url.String()), legible(r.ActorText()), rate)
+		parts = append(parts, legible(r.url.String()), legible(r.ActorText()), r.Algorithm.Name()+" "+amount(r.Limit))
 	}
 	usual := placedRule{url: r.url, Rule: rule.Rule{
 		Actor: r.Actor, Algorithm: r.Algorithm, Limit: limit.Limit{N: r.Limit.N, Unit: r.Limit.Unit, Calendar: r.Limit.Calendar},

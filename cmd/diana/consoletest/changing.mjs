@@ -9,6 +9,12 @@ import { ask, becomes, setting, signIn, visit } from './browser.mjs';
 const text = (page) => page.locator('textarea');
 const notice = (page, want) => becomes(`the notice ${want}`, async () => want.test(await page.locator('#notice').textContent()));
 const press = async (button) => { await button.click(); await button.click(); }; // the second press acts
+// pushIt presses once, reads the changes, and presses again.
+const pushIt = async (page, changes) => {
+  await page.locator('#push').click();
+  await becomes(`the changes ${changes}`, async () => changes.test(await page.locator('#compared').textContent()));
+  await page.locator('#push').click();
+};
 const version = async (gateway) => (await ask(gateway, 'GET', '/live?rules=1')).body.gateway.config_version;
 
 // write replaces a part of the text in the editor, and waits until the gateway accepts it.
@@ -82,7 +88,7 @@ export const changing = {
       await page.locator('#comment').fill('<b>boots</b> are on sale');
       await page.locator('#by').fill('<script>alert(3)</script>');
       const before = await version(setting.b);
-      await press(page.locator('#push'));
+      await pushIt(page, /rule "search": rpu 2 → 3/);
       await signIn(page, { token: 'wrong' });
       await page.getByRole('alert').getByText('not that of').waitFor();
       assert.equal(await version(setting.b), before, 'a wrong token has pushed');
@@ -102,7 +108,7 @@ export const changing = {
       const { body: config } = await ask(setting.b, 'GET', '/config');
       const other = await ask(setting.b, 'POST', '/push', { text: config.text.replace('rpu: 20', 'rpu: 21'), expect: config.version, comment: 'meanwhile', by: 'bob' });
       assert.equal(other.status, 200, JSON.stringify(other.body));
-      await press(page.locator('#push'));
+      await pushIt(page, /rule "search": rpu 3 → 4/);
       await notice(page, /Somebody else has changed/);
       assert.match(await text(page).inputValue(), /rpu: 4, algo: SW/, 'the text is lost');
       const { body: after } = await ask(setting.b, 'GET', '/config');

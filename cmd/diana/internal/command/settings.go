@@ -6,12 +6,14 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/source/etcd"
 	"github.com/diana-limiter/diana/source/zookeeper"
@@ -53,13 +55,46 @@ func Chosen(name string) Settings {
 	return Settings{}
 }
 
-// Named returns an error if a file on the command line has no name, such as one from a variable
-// that is not set.
+// Stdin is the name of standard input on the command line.
+const Stdin = "-"
+
+// Named returns an error if a file on the command line has no name, or if standard input is named twice. A variable that
+// is not set makes an empty name.
 func Named(files ...string) error {
 	if slices.Contains(files, "") {
 		return Usagef("the name of a file is empty")
 	}
+	if first := slices.Index(files, Stdin); first >= 0 && slices.Contains(files[first+1:], Stdin) {
+		return Usagef("- is standard input, which can be read once, found it twice")
+	}
 	return nil
+}
+
+// NameOf returns the name of a file in messages.
+func NameOf(file string) string {
+	if file == Stdin {
+		return "stdin"
+	}
+	return file
+}
+
+// OpenFile opens a file, or standard input.
+func OpenFile(name string) (io.ReadCloser, error) {
+	if name == Stdin {
+		return io.NopCloser(os.Stdin), nil
+	}
+	return os.Open(name)
+}
+
+// ReadText returns the text of a configuration in a file, or in standard input. Of one that is too large it returns enough
+// for the parser to see that.
+func ReadText(name string) ([]byte, error) {
+	f, err := OpenFile(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return io.ReadAll(io.LimitReader(f, bounds.MaxConfig+1))
 }
 
 // BuiltIn reports whether the configuration is part of this program.
@@ -70,7 +105,7 @@ func (s Settings) String() string {
 	if s.BuiltIn() {
 		return "the " + DemoSource
 	}
-	return s.File
+	return NameOf(s.File)
 }
 
 // Load is Read. It prints the errors of one that is not valid.
@@ -93,6 +128,12 @@ func (s Settings) Read() (*config.Config, error) {
 		return c, err
 	case s.BuiltIn():
 		return Vocabulary().Parse(DemoSource, demo)
+	case s.File == Stdin:
+		text, err := ReadText(Stdin)
+		if err != nil {
+			return nil, err
+		}
+		return Vocabulary().Parse(s.String(), text)
 	}
 	return Vocabulary().Load(s.File)
 }
@@ -111,7 +152,7 @@ func (s Settings) Text() ([]byte, error) {
 // Open returns a limiter that follows the settings.
 func (s Settings) Open(options diana.Options) (*diana.Limiter, error) {
 	options.Vocabulary = Vocabulary()
-	if !s.BuiltIn() {
+	if !s.BuiltIn() && s.File != Stdin {
 		return options.Open(s.File)
 	}
 	c, err := s.Read()

@@ -101,7 +101,7 @@ func changes(method string) bool { return method != http.MethodGet && method != 
 func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/console/") }
 
 // computing are the paths whose POST changes nothing.
-var computing = []string{"/api/v1/validate", "/api/v1/whatif", "/api/v1/peek"}
+var computing = []string{"/api/v1/validate", "/api/v1/compare", "/api/v1/whatif", "/api/v1/peek"}
 
 // readsOnly reports whether a request changes nothing: by its method, or because it only computes.
 func readsOnly(r *http.Request) bool {

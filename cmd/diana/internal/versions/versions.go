@@ -100,6 +100,9 @@ func (r *Remote) Close() {
 	_ = r.versions.Close()
 }
 
+// Local returns the configuration that names the remote one.
+func (r *Remote) Local() *config.Config { return r.local }
+
 // Get returns the document as it is now.
 func (r *Remote) Get(ctx context.Context) (source.Document, error) { return r.get(ctx, r.document, "") }
 

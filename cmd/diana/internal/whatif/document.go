@@ -9,6 +9,7 @@ import (
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/config/diff"
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
@@ -24,6 +25,36 @@ type Validity struct {
 	Warnings []adminapi.Mistake `json:"warnings"`
 	Rules    int                `json:"rules"`
 	Version  string             `json:"version"`
+}
+
+// Comparison is what POST /api/v1/compare answers.
+type Comparison struct {
+	Diff  []string `json:"diff"`  // from the configuration in force
+	Risks []string `json:"risks"` // those that diana push asks about
+}
+
+// compare answers POST /compare.
+func (w *WhatIf) compare(out http.ResponseWriter, r *http.Request) {
+	if to, ok := w.valid(out, r); ok {
+		now := w.options.Config()
+		adminapi.Answer(out, Comparison{append([]string{}, diff.Configs(now, to)...), append([]string{}, diff.Risks(now, to)...)})
+	}
+}
+
+// valid returns the configuration in the body of a request. It answers if there is none that is valid.
+func (w *WhatIf) valid(out http.ResponseWriter, r *http.Request) (*config.Config, bool) {
+	text, ok := textOf(out, r)
+	if !ok {
+		return nil, false
+	}
+	c, _, err := w.parse(r, text)
+	switch {
+	case errors.Is(err, errBusy):
+		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
+	case err != nil:
+		adminapi.ProblemWith(out, http.StatusUnprocessableEntity, "The proposed configuration is not valid.", map[string]any{"errors": adminapi.Mistakes(err)})
+	}
+	return c, err == nil
 }
 
 func (w *WhatIf) validate(out http.ResponseWriter, r *http.Request) {
@@ -44,17 +75,8 @@ func (w *WhatIf) validate(out http.ResponseWriter, r *http.Request) {
 }
 
 func (w *WhatIf) whatIf(out http.ResponseWriter, r *http.Request) {
-	text, ok := textOf(out, r)
+	c, ok := w.valid(out, r)
 	if !ok {
-		return
-	}
-	c, _, err := w.parse(r, text)
-	switch {
-	case errors.Is(err, errBusy):
-		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
-		return
-	case err != nil:
-		adminapi.ProblemWith(out, http.StatusUnprocessableEntity, "The proposed configuration is not valid.", map[string]any{"errors": adminapi.Mistakes(err)})
 		return
 	}
 	result, err := w.Compute(r.Context(), c, w.waits(r))

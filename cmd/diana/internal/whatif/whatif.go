@@ -54,6 +54,7 @@ func (w *WhatIf) Register(mux *http.ServeMux) {
 		adminapi.Answer(out, w.options.Ring.Status())
 	})
 	mux.HandleFunc("POST /api/v1/validate", w.validate)
+	mux.HandleFunc("POST /api/v1/compare", w.compare)
 	mux.HandleFunc("POST /api/v1/whatif", w.whatIf)
 }
 

@@ -5,6 +5,7 @@
 import { el, panel, setText, stacked } from './dom.js';
 import { t, time, whole } from './words.js';
 import { draft, editor, open, opener } from './editor.js';
+import { diffList } from './report.js';
 import { mayChange } from './session.js';
 import * as api from './api.js';
 
@@ -93,15 +94,39 @@ export function changeView(node, { notice, failed }) {
     const config = await api.get('/config').catch(failed);
     if (config) await change('/rollback', { number, expect: config.version }, 'rolled_back');
   };
-  const push = sure(t('push'), t('push_sure'), () => {
-    if (!text.valid()) { notice(document.getElementById('editor-state').textContent, true); return; }
-    change('/push', { text: draft.text, expect: draft.base }, 'pushed');
-  }, { class: 'first', id: 'push' });
+  // The first press shows what the text changes, and the second one pushes it.
+  const compared = el('div', { id: 'compared' });
+  let shown = null; // the text whose changes are shown
+  const forget = () => {
+    shown = null;
+    compared.replaceChildren();
+    setText(push, t('push'));
+  };
+  const push = el('button', {
+    type: 'button', class: 'first', id: 'push',
+    onclick: async () => {
+      if (!text.valid()) { notice(document.getElementById('editor-state').textContent, true); return; }
+      if (shown === draft.text) {
+        forget();
+        await change('/push', { text: draft.text, expect: draft.base }, 'pushed');
+        return;
+      }
+      const of = draft.text;
+      try {
+        const { diff, risks } = await api.post('/compare', { text: of });
+        shown = of;
+        compared.replaceChildren(el('h3', {}, t('diff')), diffList(diff),
+          ...(risks.length ? [el('p', { class: 'bad' }, t('risks')), el('ul', { class: 'plain bad' }, risks.map((r) => el('li', {}, r)))] : []));
+        setText(push, t('push_sure'));
+      } catch (failure) { failed(failure); }
+    },
+  }, t('push'));
 
+  node.addEventListener('input', () => { if (shown !== null && shown !== draft.text) forget(); });
   node.append(
     panel(t('change'), el('p', {}, t('change_lead')), blocked, el('div', { class: 'row' }, opener(load, failed), based), text.nodes,
       el('div', { class: 'row' }, el('label', { class: 'grow' }, t('comment'), comment), el('label', {}, t('by'), by), push,
-        el('button', { type: 'button', id: 'download', onclick: download }, t('download')), el('a', { href: '#whatif' }, t('replay')))),
+        el('button', { type: 'button', id: 'download', onclick: download }, t('download')), el('a', { href: '#whatif' }, t('replay'))), compared),
     panel(t('versions'), history), panel(t('audit'), audit));
   const start = draft.text ? Promise.resolve() : open();
   start.then(load).catch((failure) => { failed(failure); load(); });
