@@ -59,7 +59,7 @@ var layout = []struct {
 
 	// Uses of the limiter.
 	{"envoy/compat", ""},
-	{"envoy", ". config config/diff internal/descriptors internal/httptext internal/respond limit rule"},
+	{"envoy", ". config config/diff internal/bounds internal/descriptors internal/httptext internal/respond limit rule"},
 	{"prometheus", "."},
 	{"adapters/otel", "."},
 	{"adapters/caddy", "."},
