@@ -833,7 +833,7 @@ func TestRemoteChangesUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	const versions = 1000
+	const versions = 300
 	for i := range versions {
 		f.redis.Must("SET", key, fmt.Sprintf("[{url: /, rules: [{name: v%[1]d first, rpu: 1000000}, {name: v%[1]d second, rpu: 1000000}]}, {url: /a, rules: [{name: v%[1]d third, rpu: 1000000}]}]", i))
 	}

@@ -261,6 +261,9 @@ rules:
 // The fields have the limit of the actor, and nothing of rules that skip it.
 func TestExceptionsInFields(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		var overrides strings.Builder
 		for i := range 5000 { // more than max_keys

@@ -74,6 +74,9 @@ func TestPlaces(t *testing.T) {
 // A local configuration can have 8 MiB, and a remote one 1 MiB.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	for _, row := range []struct {
 		parse func(string, []byte) (*Config, error)
 		most  int

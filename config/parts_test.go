@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/diana-limiter/diana/internal/race"
+
 	"github.com/diana-limiter/diana/internal/yamltext"
 )
 
@@ -120,6 +122,9 @@ func TestParts(t *testing.T) {
 // A mistake in a long text is reported at its place, and so is a warning.
 func TestPartsPlaces(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	text := string(manyEntries(10_000))
 	more := "- url: /a/*\n  rules: [{rpu: 1}]\n"
 	c, err := words().Parse("x", []byte(text+more))

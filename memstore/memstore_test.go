@@ -328,6 +328,9 @@ func TestCountersGoOn(t *testing.T) {
 
 func TestNamesAndLayouts(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	s := New(Options{})
 	meter := func(a limit.Algorithm, n int64) limit.Meter {
 		m, err := a.New(limit.Limit{N: n, Unit: time.Second})

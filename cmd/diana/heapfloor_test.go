@@ -50,6 +50,9 @@ func (s *served) collections(t *testing.T) int {
 // With the floor a gateway collects its garbage rarely. It has no floor if the environment has a
 // setting for the collector. The bounds are far from the expected 4 and 25.
 func TestHeapFloor(t *testing.T) {
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
 	for _, test := range []struct {

@@ -9,12 +9,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/diana-limiter/diana/internal/race"
+
 	"github.com/diana-limiter/diana/config"
 )
 
 // The equal entries at the ends change no line.
 func TestConfigsWithEqualEnds(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	shortened := 0
 	for range 2000 {

@@ -67,8 +67,8 @@ func TestGoAgreesWithLua(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openRedis(t, redisstore.Options{URL: r.url, Prefix: name, CallerClock: true})
-			suite.Agree(t, uint64(time.Now().UnixNano()), 10_000, memstore.New(memstore.Options{}), s)
-			suite.Agree(t, uint64(time.Now().UnixNano()), 10_000, memstore.New(memstore.Options{}), &replay.Meters{})
+			suite.Agree(t, uint64(time.Now().UnixNano()), 4_000, memstore.New(memstore.Options{}), s)
+			suite.Agree(t, uint64(time.Now().UnixNano()), 4_000, memstore.New(memstore.Options{}), &replay.Meters{})
 		})
 	}
 }

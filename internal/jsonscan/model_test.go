@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/internal/race"
 )
 
 // lookUp is the slow model: it returns the value of a valid document at a pointer.
@@ -125,6 +127,9 @@ func randomDocument(r *rand.Rand, b []byte, depth int) []byte {
 
 func TestAgainstEncodingJSON(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 4000 {
 		document := randomDocument(r, nil, 5)

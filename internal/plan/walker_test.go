@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/diana-limiter/diana/internal/race"
+
 	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -54,6 +56,9 @@ var worstUnits = []string{
 // know. The bound is a number of nodes, so it does not depend on the machine.
 func TestStepsHaveABound(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	const most = 2000
 	worst := 0
 	for name, texts := range map[string][]string{"deep": deepURLs(), "wide": wideURLs(), "dense": denseURLs()} {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/diana-limiter/diana/internal/race"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -89,6 +91,9 @@ func TestEndlessTokens(t *testing.T) {
 // An alias cannot name an anchor inside a large collection that ends before it, also if the name has another anchor.
 func TestLostAnchors(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	list := "[&a 2," + strings.Repeat("1,", InParts) + "]"
 	lines := "\n- &a 2" + strings.Repeat("\n- 1", InParts) + "\n"
 	for text, want := range map[string]*Mistake{

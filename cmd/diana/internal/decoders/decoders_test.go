@@ -18,6 +18,8 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/diana-limiter/diana/internal/race"
+
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
 
@@ -258,6 +260,9 @@ func TestWindowsGrow(t *testing.T) {
 // that a decoder returns beyond its window.
 func TestWindowBeforeDictionary(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	random := rand.New(rand.NewPCG(5, 6))
 	var text []byte
 	for len(text) < firstRoom+20_000 {
@@ -288,6 +293,9 @@ func TestWindowBeforeDictionary(t *testing.T) {
 // A response with a window over 8 MiB is decoded up to 8 MiB.
 func TestWindowTooLarge(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	text := farText(10<<20, 4, 20<<10)
 	for name, c := range codings {
 		d := &Decoders{}
@@ -329,6 +337,9 @@ func TestDecoderAllocates(t *testing.T) {
 // A window that needs more memory than is free ends the decoding.
 func TestWindowWithoutMemory(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	text := farText(1<<20, 4, 20<<10)
 	for name, c := range codings {
 		d := &Decoders{}
@@ -354,6 +365,9 @@ func TestWindowWithoutMemory(t *testing.T) {
 // A broken or truncated response is decoded at least as far as with the whole window, and its memory is returned.
 func TestWindowsOfBrokenResponses(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	text := farText(700<<10, 256, 100, 70<<10)
 	const size, head = 22, 20
 	for name, c := range codings {

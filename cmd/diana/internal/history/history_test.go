@@ -132,6 +132,9 @@ func TestHashed(t *testing.T) {
 // Hidden addresses are a permutation that keeps networks of the configuration, and each /64 together.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	c, err := config.Parse("test.yaml", []byte("url: /\nrules: [{actor: ip, rpu: 1, except: [10.0.0.0/28, 10.0.0.4/30, 10.0.0.5, 2001:db8::/126, 2001:db8:1::/48, 127.0.0.0/8]}]"))
 	if err != nil {
 		t.Fatal(err)
@@ -177,6 +180,9 @@ func TestAddresses(t *testing.T) {
 // A full ring has the newest requests, and no more memory than before.
 func TestBound(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	const capacity = 2000
 	g := newGateway(t, Options{Requests: capacity, Plain: true}, "url: /\nrules: [{actor: ip, rpu: 1000000}]")
 	for i := range 3 * capacity {
@@ -210,6 +216,9 @@ func TestBound(t *testing.T) {
 // clients when there are few requests again.
 func TestShare(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	g := newGateway(t, Options{Requests: 4000}, "url: /\nrules: [{actor: account, rpu: 1000000}, {actor: ip, rpu: 1000000}]")
 	const clients = 500
 	send := func(n int, every time.Duration) {
@@ -246,6 +255,9 @@ func TestShare(t *testing.T) {
 // A share without any client becomes larger after a while.
 func TestShareWithoutClients(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	g := newGateway(t, Options{Requests: 400}, "url: /\nrules: [{actor: account, rpu: 1000000}]")
 	send := func(n int, every time.Duration) {
 		for range n {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/race"
+
 	"github.com/diana-limiter/diana/internal/minutes"
 )
 
@@ -61,6 +63,9 @@ func TestHistoryOverReloads(t *testing.T) {
 // is set back.
 func TestHistoryAgainstModel(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var h history

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/diana-limiter/diana/internal/race"
+
 	"go.uber.org/goleak"
 
 	"github.com/diana-limiter/diana/config"
@@ -206,6 +208,9 @@ func TestPushAtOnce(t *testing.T) {
 // Old versions give way to new ones when the document of versions is full.
 func TestVersionsHaveRoom(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	r := in(t, redistest.Start(t))
 	random := func() []byte { // cannot be compressed much
 		text := make([]byte, 200_000)
