@@ -46,7 +46,7 @@ func newPolicies(set *plan.Set, now int64) *policiesUntil {
 	p.Grow(len(set.Rules) + len(set.Variants))
 	for _, r := range slices.Concat(set.Rules, set.Variants) {
 		unit, until := unitAt(r, now)
-		q := fields.Policy{Name: r.Name, Limit: r.Limit.N, Burst: r.Limit.Burst, Unit: unit, Concurrent: r.Algorithm.Held}
+		q := fields.Policy{Name: r.Short, Limit: r.Limit.N, Burst: r.Limit.Burst, Unit: unit, Concurrent: r.Algorithm.Held}
 		if r.Algorithm.Uses("slices") {
 			q.Slices = cmp.Or(r.Limit.Slices, bounds.DefaultSlices)
 		}

@@ -984,9 +984,9 @@ func TestWithCost(t *testing.T) {
 		want string
 		seen string
 	}{
-		{h, `"/ all TB 100/day";r=99;t=86400`, "0"},
-		{filter, `"/ all TB 100/day";r=59;t=85536`, "40"},
-		{filter, `"/ all TB 100/day";r=19;t=50976`, "40"},
+		{h, `"all-100-day";r=99;t=86400`, "0"},
+		{filter, `"all-100-day";r=59;t=85536`, "40"},
+		{filter, `"all-100-day";r=19;t=50976`, "40"},
 	} {
 		if got := left(row.h); got != row.want || seen != row.seen {
 			t.Errorf("request %d: %s and the header is %q, want %s and %q", i, got, seen, row.want, row.seen)

@@ -130,6 +130,7 @@ func printExplanation(o *command.Output, s command.Settings, loaded *config.Conf
 		o.Printf("%s is evaluated by %s of %s, in this order:\n\n", what, command.Rules(len(applied)), s)
 		o.Printf("%s", table(applied, remaining))
 	}
+	printShortNames(o, applied)
 	for _, e := range plan.ExplainBandwidths(set, r) {
 		o.Printf("%s\n", bandwidthText(e))
 	}
@@ -145,6 +146,21 @@ func printExplanation(o *command.Output, s command.Settings, loaded *config.Conf
 		}
 	}
 	return nil
+}
+
+// printShortNames says by which names clients know rules that have none of their own.
+func printShortNames(o *command.Output, explained []plan.Explanation) {
+	first := true
+	for _, e := range explained {
+		if e.Rule.Short == e.Rule.Name {
+			continue
+		}
+		if first {
+			o.Printf("\n")
+			first = false
+		}
+		o.Printf("Clients read %q for the rule %q.\n", e.Rule.Short, e.Rule.Name)
+	}
 }
 
 // untilText says when the override of an explanation ends.

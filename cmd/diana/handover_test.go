@@ -101,8 +101,8 @@ func get(client *http.Client, url string) error {
 
 // Gateways take over from each other, and none of 10,000 requests fails. They share all listeners.
 func TestHandover(t *testing.T) {
-	t.Run("plain", func(t *testing.T) { t.Parallel(); testHandover(t, false, 10_000) })
-	t.Run("TLS", func(t *testing.T) { t.Parallel(); testHandover(t, true, 2_000) }) // each handshake takes time
+	t.Run("plain", func(t *testing.T) { testHandover(t, false, 10_000) })
+	t.Run("TLS", func(t *testing.T) { testHandover(t, true, 2_000) }) // each handshake takes time
 }
 
 func testHandover(t *testing.T, secure bool, requests int64) {

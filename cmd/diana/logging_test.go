@@ -59,13 +59,13 @@ func TestRefusalLines(t *testing.T) {
 		refusal diana.Refusal
 		want    string
 	}{
-		{logs.Flags{}, plain, `level=INFO msg=refusal rule=few actor="header:X-Account-Id=3:ann;" method=GET path=/a%20b decision=refused count=7`},
-		{logs.Flags{}, shadow, `level=INFO msg=refusal rule=few actor="ip=192.0.2.1;" method=GET path=/ decision=shadow_refused count=1`},
+		{logs.Flags{}, plain, `level=INFO msg=refusal rule=few actor="header:X-Account-Id=3:ann;" value=ann method=GET path=/a%20b decision=refused count=7`},
+		{logs.Flags{}, shadow, `level=INFO msg=refusal rule=few actor="ip=192.0.2.1;" value=192.0.2.1 method=GET path=/ decision=shadow_refused count=1`},
 		{logs.Flags{}, diana.Refusal{LeftOut: 3}, `level=INFO msg="refusals left out" count=3`},
 		{logs.Flags{LogActors: "hash"}, plain, `actor=sha256:49915e0d7d4b402e method=GET`},
 		{logs.Flags{LogActors: "off"}, plain, `rule=few method=GET`},
 		{logs.Flags{LogLevel: "warn"}, plain, ``},
-		{logs.Flags{LogFormat: "json"}, plain, `"msg":"refusal","rule":"few","actor":"header:X-Account-Id=3:ann;","method":"GET","path":"/a%20b","decision":"refused","count":7}`},
+		{logs.Flags{LogFormat: "json"}, plain, `"msg":"refusal","rule":"few","actor":"header:X-Account-Id=3:ann;","value":"ann","method":"GET","path":"/a%20b","decision":"refused","count":7}`},
 		{logs.Flags{LogFormat: "json", LogActors: "off"}, plain, `"rule":"few","method"`},
 		{logs.Flags{}, diana.Refusal{Rule: "few", Actor: hostile, Count: 1}, `actor="\"header:X-Account-Id=9:a\\nb\\x1b[2J;\""`},
 		{logs.Flags{LogFormat: "json"}, diana.Refusal{Rule: "few", Actor: "a\u009b2J", Count: 1}, `"actor":"\"a\\u009b2J\""`},

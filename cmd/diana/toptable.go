@@ -9,6 +9,7 @@ import (
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/live"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // topTable returns the table. Actors and rules are shown without control characters, because clients choose them.
@@ -31,7 +32,7 @@ func topTable(s *live.Snapshot, height int) string {
 		last(s.Total.Allowed), last(s.Total.Refused), last(s.Total.Delayed), last(s.Total.Shadow))
 	var actors [][]string
 	if len(s.TopRefused) > 0 {
-		actors = append(actors, []string{"MOST REFUSED", "RULE", "IN TEN MINUTES", "A SECOND"})
+		actors = append(actors, []string{"MOST REFUSED", "RULE", "IN TEN MINUTES", "A SECOND", "KEY"})
 	}
 	for i, r := range s.TopRefused {
 		if height > 0 && i >= max(height/3, 1) {
@@ -41,11 +42,7 @@ func topTable(s *live.Snapshot, height int) string {
 		if !r.RecentExact {
 			about = "~"
 		}
-		actor := command.Legible(r.Actor)
-		if actor == "" {
-			actor = "all"
-		}
-		actors = append(actors, []string{actor, command.Legible(r.Rule), fmt.Sprintf("%s%d", about, r.Recent), perSecond(r.PerSecond)})
+		actors = append(actors, []string{command.Legible(plan.ActorName(r.Actor)), command.Legible(r.Rule), fmt.Sprintf("%s%d", about, r.Recent), perSecond(r.PerSecond), plan.ActorText(r.Actor)})
 	}
 	rules := [][]string{{"RULE", "LIMIT", "ALGO", "ALLOWED/S", "REFUSED/S", "ALLOWED", "REFUSED"}}
 	for i := range s.Rules {

@@ -33,7 +33,7 @@ var layout = []struct {
 	{"cmd/diana/internal/decoders", "internal/answer internal/respond"},
 	{"cmd/diana/internal/clientconn", "cmd/diana/internal/chain"},
 	{"cmd/diana/internal/certificate", ""},
-	{"cmd/diana/internal/console", ". cmd/diana/internal/adminapi config"},
+	{"cmd/diana/internal/console", ". cmd/diana/internal/adminapi config internal/plan"},
 	{"cmd/diana/internal/live", ". cmd/diana/internal/adminapi config config/diff internal/minutes limit rule"},
 	{"cmd/diana/internal/actor", ". cmd/diana/internal/adminapi internal/plan limit rule"},
 	{"cmd/diana/internal/whatif", ". cmd/diana/internal/adminapi cmd/diana/internal/history cmd/diana/internal/simulate cmd/diana/internal/weblog config config/diff internal/plan rule"},

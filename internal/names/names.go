@@ -49,28 +49,60 @@ func Rules(entries []rule.Entry) []string { return RulesOf(entries, entries) }
 // RulesOf returns the names of the rules of some entries of a configuration. all are the entries of
 // the configuration. Names that are made for different URLs differ, so RulesOf makes no others.
 func RulesOf(some, all []rule.Entry) []string {
-	n := count(some)
-	taken := make(map[string]int, n) // of each name, the largest number that it has got behind it, or 1
-	for i := range all {
-		for j := range all[i].Rules {
-			if name := all[i].Rules[j].Name; name != "" {
-				taken[name] = 1
-			}
-		}
-	}
-	names := make([]string, 0, n)
+	taken := given(all)
+	names := make([]string, 0, count(some))
 	var made []byte // memory for one name after another
 	for _, e := range some {
 		for i := range e.Rules {
 			name := e.Rules[i].Name
 			if name == "" {
 				made = appendDescription(made[:0], e.URL, &e.Rules[i])
-				name = unused(taken, string(made))
+				name = unused(taken, string(made), " #")
 			}
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// given returns the names that rules have of their own. The value is the largest number that a name has got behind it, or 1.
+func given(entries []rule.Entry) map[string]int {
+	taken := map[string]int{}
+	for i := range entries {
+		for j := range entries[i].Rules {
+			if name := entries[i].Rules[j].Name; name != "" {
+				taken[name] = 1
+			}
+		}
+	}
+	return taken
+}
+
+// Short returns the names by which clients know all rules, in the order of the entries: a rule's own name, or one such as
+// account-100-minute. The names are unique.
+func Short(entries []rule.Entry) []string {
+	taken := given(entries)
+	names := make([]string, 0, count(entries))
+	for i := range entries {
+		for j := range entries[i].Rules {
+			r := &entries[i].Rules[j]
+			name := r.Name
+			if name == "" {
+				name = unused(taken, short(r), "-")
+			}
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// short returns a name without the algorithm and the URL of a rule.
+func short(r *rule.Rule) string {
+	name := r.ActorText() + "-" + strconv.FormatInt(r.Limit.N, 10)
+	if r.Algorithm.Uses("unit") {
+		name += "-" + UnitOf(r.Limit)
+	}
+	return name
 }
 
 // count returns the number of rules of all entries.
@@ -81,8 +113,8 @@ func count(entries []rule.Entry) (n int) {
 	return n
 }
 
-// unused returns name, or name and a number if name is taken.
-func unused(taken map[string]int, name string) string {
+// unused returns name, or name, a separator and a number if name is taken.
+func unused(taken map[string]int, name, separator string) string {
 	n := taken[name]
 	if n == 0 {
 		taken[name] = 1
@@ -90,7 +122,7 @@ func unused(taken map[string]int, name string) string {
 	}
 	for {
 		n++
-		if next := name + " #" + strconv.Itoa(n); taken[next] == 0 {
+		if next := name + separator + strconv.Itoa(n); taken[next] == 0 {
 			taken[next], taken[name] = 1, n
 			return next
 		}

@@ -4,6 +4,8 @@ package names_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata" // the tests need zones on every machine
@@ -80,5 +82,36 @@ func TestCountersOfCalendars(t *testing.T) {
 		if got := names.Counters([]rule.Entry{{URL: rule.Pattern{Path: "/"}, Rules: []rule.Rule{r}}}); got[0] != want {
 			t.Errorf("got  %s\nwant %s", got[0], want)
 		}
+	}
+}
+
+// The names that clients read are unique, also against those that rules have of their own.
+func TestShort(t *testing.T) {
+	t.Parallel()
+	r := func(name string, a limit.Algorithm, l limit.Limit, actors ...string) rule.Rule {
+		of := rule.Rule{Name: name, Algorithm: a, Limit: l}
+		for _, text := range actors {
+			kind, value, _ := strings.Cut(text, ":")
+			of.Actor = append(of.Actor, rule.Actor{Kind: kind, Name: value})
+		}
+		return of
+	}
+	minute := limit.Limit{N: 100, Unit: time.Minute}
+	got := names.Short([]rule.Entry{
+		{Rules: []rule.Rule{
+			r("", limit.TokenBucket(), minute, "account"),
+			r("", limit.SlidingWindow(), minute, "account"),
+			r("account-100-minute-3", limit.TokenBucket(), minute),
+		}},
+		{Rules: []rule.Rule{
+			r("", limit.TokenBucket(), minute, "account"),
+			r("", limit.TokenBucket(), limit.Limit{N: 5, Unit: 90 * time.Second}),
+			r("", limit.Concurrency(), limit.Limit{N: 8}, "header:X-Key", "ip"),
+			r("", limit.FixedWindow(), limit.Limit{N: 7, Calendar: "month"}, "ip"),
+		}},
+	})
+	want := []string{"account-100-minute", "account-100-minute-2", "account-100-minute-3", "account-100-minute-4", "all-5-1m30s", "header:X-Key+ip-8", "ip-7-month"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }

@@ -126,6 +126,32 @@ func ActorText(key string) string {
 	return key
 }
 
+// ActorName returns the values in the key of an actor, as people know the client: ann for header:X-Account-Id=3:ann;. It
+// returns a text that is no key as it is, and does not quote.
+func ActorName(key string) string {
+	if key == "" {
+		return rule.All.String()
+	}
+	var values []string
+	for rest := key; rest != ""; {
+		kind, text, ok := strings.Cut(rest, "=")
+		if !ok {
+			return key
+		}
+		end := strings.IndexByte(text, ';')
+		if length, value, sized := strings.Cut(text, ":"); sized && kind != "ip" {
+			if n, err := strconv.Atoi(length); err == nil {
+				text, end = value, n
+			}
+		}
+		if end < 0 || end >= len(text) || text[end] != ';' {
+			return key
+		}
+		values, rest = append(values, text[:end]), text[end+1:]
+	}
+	return strings.Join(values, " + ")
+}
+
 // appendKey appends the key, and returns the last value in it that is not an address.
 func appendKey(key []byte, who []chain, client *Client) (with []byte, value string) {
 	for _, c := range who {

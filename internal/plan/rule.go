@@ -21,6 +21,7 @@ type Rule struct {
 	Slot     int           // unique among rules and variants: Index, or a number behind all rules
 	URL      rule.Pattern  // of the entry
 	Divert   *rule.Divert  // of the entry
+	Short    string        // the name that clients read; unique
 	Meter    limit.Meter   // for Limit
 	Counters string        // name of the counters: equal in two Sets if the counts mean the same
 	Source   answer.Source // of Cost.Answer

@@ -168,7 +168,7 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 	}
 	s.account, s.device = who[0], who[1]
 	errs := duplicates(entries)
-	all, identities := names.Rules(entries), names.Identities(entries)
+	all, short, identities := names.Rules(entries), names.Short(entries), names.Identities(entries)
 	s.Rules, s.entries = make([]*Rule, 0, len(all)), make([]*entry, 0, len(entries))
 	places := make([]entry, len(entries))
 	for order := range entries {
@@ -177,11 +177,11 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 		for _, r := range e.Rules {
 			r.Name = all[0]
 			c, err := newRule(v, e, r, identities[0])
-			all, identities = all[1:], identities[1:]
 			if err == nil {
-				c.Index, c.Slot = len(s.Rules), len(s.Rules)
+				c.Short, c.Index, c.Slot = short[0], len(s.Rules), len(s.Rules)
 				err = addExceptions(s, c)
 			}
+			all, short, identities = all[1:], short[1:], identities[1:]
 			if err != nil {
 				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
 				continue

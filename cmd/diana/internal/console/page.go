@@ -17,12 +17,13 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 //go:embed page
 var files embed.FS
 
-var index = template.Must(template.New("index.html").Funcs(template.FuncMap{"rate": rate, "limit": limitText}).ParseFS(files, "page/index.html"))
+var index = template.Must(template.New("index.html").Funcs(template.FuncMap{"actor": plan.ActorName, "rate": rate, "limit": limitText}).ParseFS(files, "page/index.html"))
 
 // page answers with the page and its parts.
 type page struct {

@@ -34,7 +34,7 @@ func (f *Flags) Logger(w io.Writer) *slog.Logger {
 // namesClient reports whether attributes with this key name a client.
 func namesClient(key string) bool {
 	switch key {
-	case "actor", "account", "device", "ip":
+	case "actor", "value", "account", "device", "ip":
 		return true
 	}
 	return false
@@ -77,6 +77,14 @@ func actorValue(text string) string {
 	return text
 }
 
+// valueOf returns what people know an actor by. The key can be quoted already.
+func valueOf(actor string) string {
+	if key, err := strconv.Unquote(actor); err == nil {
+		actor = key
+	}
+	return plan.ActorName(actor)
+}
+
 // hashed returns the first 64 bits of a text's SHA-256. It has no secret key, so all gateways write the
 // same hash, and an operator can compute it. Everyone who has the log can compute hashes of names.
 func hashed(text string) string {
@@ -95,7 +103,7 @@ func Refusals(logger *slog.Logger) func(diana.Refusal) {
 		if r.Shadow {
 			decision = "shadow_refused"
 		}
-		logger.Info("refusal", "rule", r.Rule, "actor", r.Actor, "method", r.Method, "path", r.Path,
+		logger.Info("refusal", "rule", r.Rule, "actor", r.Actor, "value", valueOf(r.Actor), "method", r.Method, "path", r.Path,
 			"decision", decision, "count", r.Count)
 	}
 }
