@@ -71,8 +71,8 @@ func TestDocuments(t *testing.T) {
 			}
 		}
 	}
-	if n := strings.Count(string(mustRead(t, "README.md")), "\n"); n > 150 {
-		t.Errorf("README.md has %d lines, expected at most 150", n)
+	if n := strings.Count(string(mustRead(t, "README.md")), "\n"); n > 130 {
+		t.Errorf("README.md has %d lines, expected at most 130", n)
 	}
 }
 
