@@ -76,6 +76,30 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// longPages are references and pages that are still too long.
+var longPages = map[string]int{"docs/configuration.md": 6900, "docs/performance.md": 3700}
+
+// A page has at most 2,500 words, and all pages together have a bound.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	const most, mostInAll = 2500, 55_100
+	sum := 0
+	for _, file := range documents(t) {
+		if strings.HasPrefix(file, "docs/decisions/") || file == "CHANGELOG.md" || strings.Contains(file, "zh-CN") {
+			continue
+		}
+		n := len(strings.Fields(string(mustRead(t, file))))
+		sum += n
+		if n > max(most, longPages[file]) {
+			t.Errorf("%s has %d words, expected at most %d", file, n, max(most, longPages[file]))
+		}
+	}
+	if sum > mostInAll {
+		t.Errorf("the documents have %d words, expected at most %d", sum, mostInAll)
+	}
+	t.Logf("%d words", sum)
+}
+
 // A translation has the headings, the blocks of code and the links of the original, in the same order.
 func TestTranslations(t *testing.T) {
 	t.Parallel()

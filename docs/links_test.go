@@ -40,6 +40,30 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// Every page in docs is reachable from docs/README.md.
+func TestReachable(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	var follow func(file string)
+	follow = func(file string) {
+		if seen[file] || filepath.Ext(file) != ".md" {
+			return
+		}
+		seen[file] = true
+		for _, l := range linksOf(prose(mustRead(t, file))) {
+			if l.file != "" && !strings.Contains(l.file, "://") {
+				follow(filepath.Join(filepath.Dir(file), filepath.FromSlash(l.file)))
+			}
+		}
+	}
+	follow("docs/README.md")
+	for _, file := range documents(t) {
+		if strings.HasPrefix(file, "docs/") && !strings.Contains(file, "zh-CN") && !seen[file] {
+			t.Errorf("%s: docs/README.md leads to no link to it", file)
+		}
+	}
+}
+
 // link is a link of a document. Without a file it leads to the document itself.
 type link struct{ file, anchor string }
 

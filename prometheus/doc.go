@@ -7,7 +7,7 @@
 //	...
 //	registry.MustRegister(dianaprom.New(limiter), calls)
 //
-// The names, labels and meanings of the metrics are those of diana serve; docs/operating.md lists
+// The names, labels and meanings of the metrics are those of diana serve; docs/reference/metrics.md lists
 // them. No metric has an actor as a label.
 //
 // A program with several limiters gives each its own label, because a registry accepts each

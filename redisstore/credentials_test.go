@@ -55,7 +55,7 @@ func TestCredentials(t *testing.T) {
 	testproc.Eventually(t, func() bool { return strings.Contains(r.Must("CLIENT", "LIST").(string), "user=gateway") && s.Up() })
 }
 
-// leastRights are the rights that docs/operating.md lists for the default prefix.
+// leastRights are the rights that docs/redis.md lists for the default prefix.
 var leastRights = []string{
 	"~diana:*", "-@all", "+ping", "+evalsha", "+eval", "+time", "+get", "+set", "+del", "+pexpire",
 	"+zadd", "+zcard", "+zrange", "+zrangebyscore", "+zrem", "+zremrangebyrank", "+zremrangebyscore", "+hget", "+hset", "+hvals",

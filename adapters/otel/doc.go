@@ -9,6 +9,6 @@
 //	...
 //	_, err = dianaotel.Register(limiter, otel.GetMeterProvider())
 //
-// The metrics and their meanings are those of diana serve, which docs/operating.md lists. README.md has
+// The metrics and their meanings are those of diana serve, which docs/reference/metrics.md lists. README.md has
 // their names here. No metric has an actor as an attribute.
 package dianaotel

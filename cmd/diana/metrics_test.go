@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// docs/operating.md lists the metrics of /metrics, with the same labels.
+// docs/reference/metrics.md lists the metrics of /metrics, with the same labels.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/operating.md")
+	text, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,14 +35,14 @@ func TestMetricsAreDocumented(t *testing.T) {
 		there[name] = true
 		labels, ok := documented[name]
 		if !ok {
-			t.Errorf("docs/operating.md does not have %s", name)
+			t.Errorf("docs/reference/metrics.md does not have %s", name)
 			continue
 		}
 		want := strings.Split(labels, ",")
 		slices.Sort(want)
 		got := labelsOf(page, name)
 		if strings.Join(got, ",") != strings.Join(want, ",") {
-			t.Errorf("%s has the labels %v, and docs/operating.md says %v", name, got, want)
+			t.Errorf("%s has the labels %v, and docs/reference/metrics.md says %v", name, got, want)
 		}
 	}
 	for name := range documented {

@@ -27,10 +27,10 @@ func TestGatewayExposes(t *testing.T) {
 	checkDocument(t, m)
 }
 
-// checkDocument checks the alert that docs/operating.md shows. Its rule has a name that no gateway has.
+// checkDocument checks the alert that docs/watching.md shows. Its rule has a name that no gateway has.
 func checkDocument(t *testing.T, m *metrics) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "operating.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "watching.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +46,6 @@ func checkDocument(t *testing.T, m *metrics) {
 		}
 	}
 	if checked == 0 {
-		t.Error("docs/operating.md shows no alert")
+		t.Error("docs/watching.md shows no alert")
 	}
 }

@@ -142,7 +142,7 @@ func look(host, method, request string) (s seen, err error) {
 }
 
 // differences compares what a client sees of the upstream and through the gateway. It leaves out what
-// docs/operating.md lists under "What the gateway changes".
+// docs/upstreams.md lists under "What the gateway changes".
 func differences(direct, through seen) (all []string) {
 	differ := func(what string, a, b any) {
 		if fmt.Sprint(a) != fmt.Sprint(b) {
@@ -288,10 +288,10 @@ func oddRequests() map[string]string {
 	return requests
 }
 
-// The gateway passes on odd answers and requests as they are, but for what docs/operating.md lists.
+// The gateway passes on odd answers and requests as they are, but for what docs/upstreams.md lists.
 func TestGatewayChangesNothing(t *testing.T) {
 	s := startScripted(t)
-	known := []string{ // each is on the list of docs/operating.md
+	known := []string{ // each is on the list of docs/upstreams.md
 		"answer to GET: status 304 with fields of a body: Content-Type", "answer to HEAD: status 304 with fields of a body: Content-Type",
 		"request: an empty body of DELETE: body",
 		"request: fields: no agent: body", "request: fields and a body: no agent: body",
