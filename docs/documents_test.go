@@ -104,8 +104,10 @@ func TestWords(t *testing.T) {
 func TestTranslations(t *testing.T) {
 	t.Parallel()
 	for original, translation := range map[string]string{
-		"README.md":     "README.zh-CN.md",
-		"docs/guide.md": "docs/zh-CN/guide.md",
+		"README.md":          "README.zh-CN.md",
+		"docs/guide.md":      "docs/zh-CN/guide.md",
+		"docs/algorithms.md": "docs/zh-CN/algorithms.md",
+		"docs/sources.md":    "docs/zh-CN/sources.md",
 	} {
 		for _, part := range []struct {
 			name string
@@ -139,8 +141,8 @@ func blocksOf(t *testing.T, file string) []string {
 	return fenced.FindAllString(string(mustRead(t, file)), -1)
 }
 
-// linksTo returns the other files that a document links to, sorted because a translation can need another
-// order of words. It omits the links of a document and its translation to each other.
+// linksTo returns the other pages that a document links to, in any language, sorted because a translation can need
+// another order of words. It omits anchors, which are words, and the links of a document and its translation to each other.
 func linksTo(t *testing.T, file string) []string {
 	t.Helper()
 	var files []string
@@ -148,11 +150,11 @@ func linksTo(t *testing.T, file string) []string {
 		if l.file == "" || strings.Contains(l.file, "://") {
 			continue
 		}
-		to := filepath.Join(filepath.Dir(file), l.file)
-		if strings.HasPrefix(filepath.Base(to), "README.") || strings.HasSuffix(to, "guide.md") {
+		to := strings.Replace(filepath.Join(filepath.Dir(file), l.file), "docs/zh-CN/", "docs/", 1)
+		if strings.HasPrefix(filepath.Base(to), "README.") || strings.HasSuffix(to, "guide.md") || filepath.Base(to) == filepath.Base(file) {
 			continue // each language has its own
 		}
-		files = append(files, to+l.anchor)
+		files = append(files, to)
 	}
 	slices.Sort(files)
 	return files

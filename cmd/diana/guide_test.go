@@ -34,7 +34,7 @@ func TestGuide(t *testing.T) {
 		s.replace("go run ./cmd/diana serve", fmt.Sprintf(`go build -C %q -o "$PWD/" ./cmd/diana
 ./diana serve --listen 127.0.0.1:8080 --admin 127.0.0.1:9090 > diana.log 2>&1 &
 until curl -s -o /dev/null http://127.0.0.1:8080/; do sleep 0.1; done`, root)) // a reader has another terminal
-		s.replace("make ", fmt.Sprintf("make -s -C %q -n >/dev/null ", root))                         // this test is a part of them
+		s.replace("make ", fmt.Sprintf("make -s -C %q -n >/dev/null ", root)) // this test is a part of them
 		s.paste(filepath.Join(root, "README.md"), filepath.Join(root, "README.zh-CN.md"))
 	})
 	t.Run("docs/guide.md", func(t *testing.T) {
