@@ -206,7 +206,7 @@ func ExampleNew() {
 	// limit: unit is 0s, expected whole microseconds, 1ms to 744h0m0s
 }
 
-// Work that waits keeps its scheduled time. Later work has the new limit.
+// Waiting calls are unaffected. Later work has the new limit.
 func ExampleLimiter_SetLimit() {
 	limiter, err := rate.New(limit.Limit{N: 1, Unit: time.Hour}, rate.Options{})
 	if err != nil {

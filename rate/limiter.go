@@ -87,7 +87,7 @@ func share(l limit.Limit, workers int) limit.Limit {
 // Limit returns the limit in force.
 func (l *Limiter) Limit() limit.Limit { return l.inForce.Load().limit }
 
-// SetLimit changes the limit. Work that waits keeps its scheduled time. What is to be paid for and
+// SetLimit changes the limit. Waiting calls are unaffected. What is to be paid for and
 // what is stored are kept as time: a limit that was half full is half full afterwards. A limit that
 // gets a Warmup begins cold, and one that loses its Warmup begins with nothing stored. Of a rate
 // in a Store, SetLimit changes the limit of this Limiter only. The errors are those of New; on an

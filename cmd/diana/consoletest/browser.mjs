@@ -63,7 +63,7 @@ export async function signIn(page, { token = setting.token, only = false } = {})
   const dialog = page.getByRole('dialog');
   if (!await dialog.isVisible()) await page.getByRole('button', { name: 'Sign in' }).click();
   await dialog.getByLabel('Token').fill(token);
-  if (only) await dialog.getByLabel('only read').check();
+  if (only) await dialog.getByLabel('Read-only session').check();
   await dialog.getByRole('button', { name: 'Sign in' }).click();
 }
 
