@@ -307,7 +307,7 @@ func TestReplayOfCosts(t *testing.T) {
 	for _, rule := range []string{
 		"{name: a, actor: account, rpu: 300, cost: {answer: duration, reserve: 2}}",
 		"{name: a, actor: account, algo: W, rpu: 300, cost: {answer: duration, reserve: 2}}",
-		"{name: a, actor: account, algo: SW, rpu: 3000, cost: {answer: bytes, reserve: 20}}",
+		"{name: a, actor: account, algo: SW, rpu: 200, cost: {answer: bytes, reserve: 20}}",
 		"{name: a, actor: account, algo: SL, unit: minute, rpu: 1000, cost: {answer: /usage/total_tokens, reserve: 20}}",
 		"{name: a, actor: account, unit: minute, rpu: 1000, cost: {answer: /usage/total_tokens, reserve: 20}}",
 	} {

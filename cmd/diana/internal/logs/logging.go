@@ -46,10 +46,10 @@ func (f *Flags) replace(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 || !namesClient(a.Key) {
 		return a
 	}
-	switch f.LogActors {
-	case "off":
+	switch {
+	case f.LogActors == "off", f.LogActors == "hash" && a.Key == "value": // the hash of the actor is that of its value
 		return slog.Attr{} // handlers omit it
-	case "hash":
+	case f.LogActors == "hash":
 		text := a.Value.String()
 		if a.Key == "actor" {
 			text = actorValue(text)
