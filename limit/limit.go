@@ -190,8 +190,12 @@ type Debtor interface {
 }
 
 // Debit charges n at the moment now to a state of any Meter, as [Debtor] describes. It returns
-// the new Head, and how much it has cut off. Stores use it.
+// the new Head, and how much it has cut off. A debit of 0 changes nothing, not even debt that a clock
+// which went back would cut off. Stores use it.
 func Debit(m Meter, s State, now, n int64) (head uint64, cut int64) {
+	if n == 0 {
+		return s.Head, 0
+	}
 	if d, ok := m.(Debtor); ok {
 		return d.Debit(s, now, n)
 	}

@@ -144,8 +144,9 @@ for _ = 1, arg() do
   end
 end
 
--- debit charges a state that was read, into debt if need be.
+-- debit charges a state that was read, into debt if need be. A debit of 0 changes nothing.
 local function debit(key, n)
+  if n == 0 then return end
   local script, a = of[key].script, of[key].args
   if script.debit then
     script.debit(states[key], now, n, a)
@@ -257,7 +258,7 @@ local function new_take_all()
           waits[i] = wait
         end
         touch(key)
-      elseif debits[i] and costs[i] > 0 then
+      elseif debits[i] then
         debit(keys[i], costs[i])
       end
     end

@@ -82,6 +82,47 @@ func TestAgreesWithMemory(t *testing.T) {
 	storetest.Suite{}.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), s)
 }
 
+// A debit of 0 changes nothing, also if the clock went back and the debt is more than a state can hold.
+func TestDebitOfNothing(t *testing.T) {
+	t.Parallel()
+	stores := []limit.Store{
+		memstore.New(memstore.Options{}),
+		openBy(t, Options{URL: redistest.Start(t).URL(), CallerClock: true}),
+	}
+	for i, s := range stores {
+		for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.LeakyBucket(), limit.Reservations()} {
+			m, err := a.New(limit.Limit{N: 2, Unit: 31 * 24 * time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := s.Counters(a.Name(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const now, earlier = 1 << 50, 1<<50 - 1e6
+			charge := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: bounds.MaxSettled}}
+			s.Debit(now, charge)
+			s.Debit(now, charge) // the first one ends less than a step below the bound
+			wait := func() int64 {
+				t.Helper()
+				peek := []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}}
+				if err := s.Peek(context.Background(), now, peek); err != nil {
+					t.Fatal(err)
+				}
+				return peek[0].Outcome.Wait
+			}
+			before := wait()
+			charge[0] = limit.Charge{Counters: c, Key: []byte("x"), Shadow: true, Debit: true}
+			if _, err := s.Take(context.Background(), earlier, charge); err != nil {
+				t.Fatal(err)
+			}
+			if got := wait(); got != before {
+				t.Errorf("store %d, %s: the wait was %d, and after a debit of 0 it is %d", i, a.Name(), before, got)
+			}
+		}
+	}
+}
+
 // Requests that arrive together at a cold limit are allowed as if each came after the one before. Requests
 // of cost 1 share one evaluation, and each request of a higher cost has its own.
 func TestWarmupTogether(t *testing.T) {

@@ -243,7 +243,7 @@ func (r *round) peek(ca, cb []limit.Charge) (allowed bool) {
 	r.succeeded(r.a.Peek(context.Background(), r.now, ca), r.b.Peek(context.Background(), r.now, cb))
 	allowed = !slices.ContainsFunc(ca, func(ch limit.Charge) bool { return !ch.Outcome.Allowed && !ch.Shadow })
 	if got, want := describe(allowed, cb), describe(allowed, ca); got != want {
-		r.Fatalf("operation %d at %d, peek:\n%sand the other:\n%s", r.op, r.now, want, got)
+		r.Fatalf("operation %d at %d, peek of %v:\n%sand the other:\n%s", r.op, r.now, r.pairs, want, got)
 	}
 	return allowed
 }
