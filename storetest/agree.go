@@ -86,8 +86,12 @@ func (g *agreement) calendar(l *limit.Limit) (usual time.Duration) {
 	return u.length
 }
 
-// longestJump keeps moments in the range of the meters, also after the largest debts.
-const longestJump = 365 * 24 * 3600 * 1e6
+// longestJump and lastMoment keep moments in the range of the meters: they hold debt of a hundred years
+// that ends before the end of time.
+const (
+	longestJump = 365 * 24 * 3600 * 1e6
+	lastMoment  = bounds.EndOfTime - 101*longestJump
+)
 
 // pair is the counters of one limit in both stores.
 type pair struct {
@@ -152,6 +156,7 @@ func (r *round) move() {
 	default:
 		r.now += r.rnd.Int64N(unit/max(first.n, 1) + 2)
 	}
+	r.now = min(r.now, lastMoment)
 }
 
 // longestBack returns how far a clock goes back, in microseconds. A store that knows only the windows around
