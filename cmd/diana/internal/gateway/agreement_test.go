@@ -69,6 +69,7 @@ func (c *agreeing) load(clients, each int) (refused int64) {
 		running.Go(func() {
 			random := rand.New(rand.NewPCG(5, uint64(i))) //nolint:gosec // a test repeats its numbers
 			for range each {
+				time.Sleep(time.Until(ownMoment(i, clients, time.Now().UnixMicro()+random.Int64N(1_000_000))))
 				body := fmt.Sprintf(`{"model": "m%d", "max_tokens": %d}`, random.IntN(3), 1+random.IntN(20))
 				ctx, leave := context.WithCancel(c.t.Context())
 				if random.IntN(8) == 0 {
@@ -86,12 +87,20 @@ func (c *agreeing) load(clients, each int) (refused int64) {
 					n.Add(1)
 				}
 				_, _ = io.Copy(io.Discard, w.Body)
-				time.Sleep(time.Duration(random.IntN(1_000_000)) * time.Microsecond)
 			}
 		})
 	}
 	running.Wait()
 	return n.Load()
+}
+
+// ownMoment returns the first moment from at on, in microseconds, at which only this one of the clients sends a
+// request. If two arrive in the same microsecond, the ring may hold them in another order than the store took them.
+func ownMoment(client, clients int, at int64) time.Time {
+	for at%int64(clients) != int64(client) {
+		at++
+	}
+	return time.UnixMicro(at)
 }
 
 // agreement is a configuration under which the replay makes the decisions of the gateway.
