@@ -108,6 +108,7 @@ func TestTranslations(t *testing.T) {
 		"docs/guide.md":      "docs/zh-CN/guide.md",
 		"docs/algorithms.md": "docs/zh-CN/algorithms.md",
 		"docs/sources.md":    "docs/zh-CN/sources.md",
+		"docs/costs.md":      "docs/zh-CN/costs.md",
 
 		"docs/gateways/README.md": "docs/zh-CN/gateways.md",
 	} {
