@@ -28,7 +28,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if q.Path == "" {
 		path, strange := respond.Path(r)
 		if strange != nil {
-			_ = h.limiter.rejected.count(strange)
+			_ = h.limiter.rejected.Count(strange)
 			respond.Reject(w, strange)
 			return
 		}

@@ -30,7 +30,7 @@ type Limiter struct {
 	redis   *redisLink
 
 	handovers handovers
-	rejected  rejected
+	rejected  respond.Rejected
 	bodies    respond.Bodies
 	readBody  decide.BodyReader // of bodies; a field, because a method value allocates
 

@@ -71,7 +71,7 @@ func (d *Decision) setRateLimit(header http.Header) {
 	if a.config.Response.OmitHeaders || len(d.Verdicts) == 0 {
 		return
 	}
-	out, policies := memoryOf(e), a.policies.at(a.local.Now)
+	out, policies := memoryOf(e), a.policies.At(a.local.Now)
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
 		if !v.Rule.Shadow && v.Remaining != limit.Unknown {
@@ -88,7 +88,7 @@ func (d *Decision) refusal(e *decide.Evaluation, ended bool) *respond.Refusal {
 	f.Policies, f.Diversion = f.Policies[:0], nil
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; v.Refused() {
-			f.Policies = append(f.Policies, a.policies.at(a.local.Now).Name(e.Rule(i).Slot))
+			f.Policies = append(f.Policies, a.policies.At(a.local.Now).Name(e.Rule(i).Slot))
 		}
 	}
 	return f

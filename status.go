@@ -211,7 +211,7 @@ func classLimits(r *plan.Rule) map[string]int64 {
 
 // unitSeconds returns the unit of a rule at a moment, or 0.
 func unitSeconds(r *plan.Rule, now int64) float64 {
-	unit, _ := unitAt(r, now)
+	unit, _ := r.UnitAt(now)
 	return unit.Seconds()
 }
 

@@ -95,7 +95,7 @@ func (l *Limiter) take(ctx context.Context, r *Request, beforeWait func(*http.Re
 	complete(r)
 	e, err := l.decider.Take(ctx, r, beforeWait, read)
 	if err != nil {
-		err = l.rejected.count(err)
+		err = l.rejected.Count(err)
 	}
 	return e, err
 }
@@ -207,5 +207,5 @@ func (l *Limiter) PeekActor(ctx context.Context, rule string, actor ...string) (
 // others are "body_incomplete" and "body_timeout" for one that did not arrive as a whole or in time, and
 // "body_memory" while there is no room for bodies.
 func (l *Limiter) Rejected() map[string]int64 {
-	return l.rejected.byReason(l.decider.Limits().Set.ReadsBodies)
+	return l.rejected.ByReason(l.decider.Limits().Set.ReadsBodies)
 }

@@ -4,6 +4,8 @@ package plan
 
 import (
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/internal/bounds"
@@ -96,4 +98,21 @@ func (r *Rule) AppendKey(key []byte, client *Client) ([]byte, *Rule) {
 		r = r.exceptions.choose(r, value, client)
 	}
 	return key, r
+}
+
+// UnitAt returns the unit of a rule at a moment, and until when it is that. The unit is 0 under concurrency
+// and for a total.
+func (r *Rule) UnitAt(now int64) (unit time.Duration, until int64) {
+	switch l := r.Limit; {
+	case r.Algorithm.Held:
+		return 0, math.MaxInt64
+	case l.Calendar == "" && l.Zone == "":
+		return l.Unit, math.MaxInt64
+	default:
+		begin, end := l.Window(time.UnixMicro(now))
+		if end.IsZero() { // a total, or UTC
+			return l.Unit, math.MaxInt64
+		}
+		return end.Sub(begin), end.UnixMicro()
+	}
 }

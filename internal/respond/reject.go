@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/diana-limiter/diana/internal/paths"
@@ -79,4 +81,38 @@ func KeepBelow(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// Rejected counts the requests that are rejected before any rule counts them, by reason.
+type Rejected struct {
+	path, length atomic.Int64
+	bodies       [len(BodyReasons)]atomic.Int64 // by the index in BodyReasons
+}
+
+// ByReason returns the counts. Those about bodies are among them if bodies says that rules read some, or if
+// there are any.
+func (n *Rejected) ByReason(bodies bool) map[string]int64 {
+	counts := map[string]int64{"path": n.path.Load(), "path_length": n.length.Load()}
+	for i, reason := range BodyReasons {
+		if count := n.bodies[i].Load(); bodies || count > 0 {
+			counts[reason] = count
+		}
+	}
+	return counts
+}
+
+// Count counts a request that is rejected because of its path or its body, if err says so, and returns err.
+func (n *Rejected) Count(err error) error {
+	var strange *rule.PathError
+	var body *BodyError
+	switch {
+	case errors.As(err, &body):
+		n.bodies[slices.Index(BodyReasons[:], body.Reason)].Add(1)
+	case !errors.As(err, &strange):
+	case strange.TooLong:
+		n.length.Add(1)
+	default:
+		n.path.Add(1)
+	}
+	return err
 }
