@@ -8,7 +8,6 @@ import (
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
-	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/memstore"
@@ -22,7 +21,7 @@ type active struct {
 	since      time.Time
 	local      *memstore.Store
 	shared     []any // by plan.Bandwidth.Index; nil: each response has it for itself
-	policies   *fields.Current
+	policies   *plan.Policies
 	diversions map[*rule.Divert]*respond.Diversion
 }
 
@@ -40,7 +39,7 @@ func compile(c *config.Config, o Options, local *memstore.Store) (*active, error
 	if err != nil {
 		return nil, err
 	}
-	a := &active{config: c, set: set, since: o.now(), local: local, policies: fields.NewCurrent(set, local.Now())}
+	a := &active{config: c, set: set, since: o.now(), local: local, policies: set.Policies(local.Now())}
 	if a.diversions, err = respond.Diversions(c.Limits, o.Upstream); err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ var layout = []struct {
 	{"internal/respond", "internal/answer internal/fields internal/httptext internal/paths internal/requestbody limit memstore rule"},
 	{"internal/decide", "internal/bounds internal/minutes internal/plan internal/refusals internal/requestbody internal/waitqueue limit memstore redisstore rule"},
 	{"internal/refusals", "internal/plan internal/top rule"},
-	{"internal/plan", "internal/answer internal/bounds internal/httptext internal/names internal/paths internal/requestbody limit rule"},
+	{"internal/plan", "internal/answer internal/bounds internal/fields internal/httptext internal/names internal/paths internal/requestbody limit rule"},
 	{"internal/fields", "internal/bounds internal/httptext"},
 
 	// Stores, and other uses of stores.
