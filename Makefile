@@ -5,7 +5,7 @@
 FOLDERS := $(patsubst %/go.mod,%,$(patsubst go.mod,.,$(shell git ls-files go.mod '*/go.mod')))
 SLOW := adapters/caddy
 MODULES := $(filter-out tools tools/% $(SLOW),$(FOLDERS))
-TOOLS := $(filter tools/%,$(FOLDERS))
+TOOLS := $(filter-out tools/lint,$(filter tools tools/%,$(FOLDERS)))
 PACKAGES := $(patsubst %,./%/...,$(MODULES))
 # The modules that "make platforms" vets, and the systems. The adapters are left out: they have no code of a
 # system, and their frameworks take longer to compile than all the rest.
@@ -26,7 +26,7 @@ VALKEY ?= -short -skip Model ./internal/redistest ./redisstore
 PROSE ?= .
 
 # The path of the linter, which "go tool" builds: in go.work, "go tool" accepts no -modfile.
-GOLANGCI = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/go.mod -n golangci-lint)
+GOLANGCI = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod -n golangci-lint)
 
 .PHONY: help quick vet test check compat console deps tools lint prose workflows tools-test tidy api build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page release release-test
 .DEFAULT_GOAL := test
@@ -80,7 +80,7 @@ deps:
 
 ## tools: all that a newcomer needs: the packages of "make deps", and the linters, which take minutes to build once
 tools: deps
-	@set -e; export GOWORK=off; for t in golangci-lint govulncheck; do go tool -modfile=tools/go.mod -n $$t; done; cd tools/vale && go tool -n vale
+	@set -e; export GOWORK=off; for t in golangci-lint govulncheck vale actionlint; do go tool -modfile=tools/lint/go.mod -n $$t; done
 	@echo 'ready: "make test" runs the tests, and CONTRIBUTING.md lists the other commands'
 
 ## vet: formatting and vet
@@ -140,7 +140,7 @@ clean-clone:
 ## verify: the downloaded dependencies match go.sum; dependencies that are not downloaded are skipped
 verify:
 	@go mod verify
-	@set -e; for m in tools $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+	@set -e; for m in tools/lint $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
 
 ## vulnerabilities: the modules use no code with a known vulnerability; skipped without access to the database
 vulnerabilities:

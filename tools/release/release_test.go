@@ -185,18 +185,20 @@ func repository(t *testing.T) string {
 	if err := os.RemoveAll(filepath.Join(root, "tools/modules/api")); err != nil {
 		t.Fatal(err)
 	}
-	script, err := os.ReadFile("../../scripts/modules")
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"scripts/modules", "tools/go.mod", "tools/go.sum"} {
+		text, err := os.ReadFile(filepath.Join("../..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(root, name), string(text))
 	}
 	for name, text := range map[string]string{
-		"scripts/modules": string(script),
-		"CHANGELOG.md":    "# Changelog\n\n## v1.2.3\n\n- All.\n",
-		"go.mod":          "module " + library + "\n\ngo 1.26.0\n",
-		"lib.go":          "package diana\n",
-		"extra/go.mod":    "module " + library + "/extra\n\ngo 1.26.0\n\nrequire " + library + " v1.0.0\n",
-		"extra/x.go":      "package extra\n\nimport _ \"" + library + "\"\n",
-		"go.work":         "go 1.26.0\n\nuse (\n\t.\n\t./extra\n)\n\nreplace " + library + " v1.0.0 => .\n",
+		"CHANGELOG.md": "# Changelog\n\n## v1.2.3\n\n- All.\n",
+		"go.mod":       "module " + library + "\n\ngo 1.26.0\n",
+		"lib.go":       "package diana\n",
+		"extra/go.mod": "module " + library + "/extra\n\ngo 1.26.0\n\nrequire " + library + " v1.0.0\n",
+		"extra/x.go":   "package extra\n\nimport _ \"" + library + "\"\n",
+		"go.work":      "go 1.26.0\n\nuse (\n\t.\n\t./extra\n)\n\nreplace " + library + " v1.0.0 => .\n",
 	} {
 		write(t, filepath.Join(root, name), text)
 	}

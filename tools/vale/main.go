@@ -47,7 +47,7 @@ func check(folder string, paths []string) (string, error) {
 		}
 	}
 	var out, errs bytes.Buffer
-	cmd := exec.Command("go", "tool", "vale", "--no-exit", "--config", ".vale.ini", "--output", "line", temp)
+	cmd := exec.Command("go", "tool", "-modfile", "../lint/go.mod", "vale", "--no-exit", "--config", ".vale.ini", "--output", "line", temp)
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
