@@ -67,7 +67,10 @@ func (p *predecessor) Call(ctx context.Context, op takeover.Op, charges []limit.
 	}
 	for k, i := range of {
 		ch, n := &charges[i], &own[k]
-		ch.Outcome, ch.At, ch.Ticket, ch.Cut, ch.Shared = n.Outcome, n.At, n.Ticket, n.Cut, n.Shared
+		ch.Outcome, ch.At, ch.Cut, ch.Shared = n.Outcome, n.At, n.Cut, n.Shared
+		if op == takeover.Take { // the Ticket of another call is of this process only
+			ch.Ticket = n.Ticket
+		}
 	}
 	return allowed, nil
 }

@@ -37,7 +37,9 @@ func (c *Callee) Serve(next Next, note func([]byte)) {
 		sending.Lock()
 		defer sending.Unlock()
 		_ = c.conn.SetWriteDeadline(time.Now().Add(answerTime))
-		_ = out.Encode(m) // the old process no longer waits if it cannot be sent
+		if out.Encode(m) != nil {
+			_ = c.conn.Close() // so that the old process does not wait for the answer
+		}
 	}
 	send(message{Allowed: note != nil})
 	for {

@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 			}
 			c.Serve(p.Call, nil)
 		}()
-		caller := takeover.NewCaller(old, time.Minute, func(err error) { t.Log(err) })
+		caller := takeover.NewCaller(old, 10*time.Second, func(err error) { t.Error("the old process no longer asks:", err) })
 		if err := caller.Start(func() {}, r.HandOver(caller.Call)); err != nil {
 			t.Fatal(err)
 		}
