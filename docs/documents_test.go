@@ -111,6 +111,7 @@ func TestTranslations(t *testing.T) {
 		"docs/costs.md":      "docs/zh-CN/costs.md",
 		"docs/operating.md":  "docs/zh-CN/operating.md",
 
+		"docs/configuration.md":   "docs/zh-CN/configuration.md",
 		"docs/gateways/README.md": "docs/zh-CN/gateways.md",
 	} {
 		for _, part := range []struct {
