@@ -82,7 +82,7 @@ var longPages = map[string]int{"docs/configuration.md": 6900, "docs/performance.
 // A page has at most 2,500 words, and all pages together have a bound.
 func TestWords(t *testing.T) {
 	t.Parallel()
-	const most, mostInAll = 2500, 55_100
+	const most, mostInAll = 2500, 54_100
 	sum := 0
 	for _, file := range documents(t) {
 		if strings.HasPrefix(file, "docs/decisions/") || file == "CHANGELOG.md" || strings.Contains(file, "zh-CN") {
