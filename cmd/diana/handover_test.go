@@ -179,10 +179,9 @@ func TestHandoverFails(t *testing.T) {
 	t.Cleanup(upstream.Close)
 	path := filepath.Join(t.TempDir(), "handover.sock")
 	g := serve(t, "limits: []", upstream.URL, "--handover", path)
-	testproc.Eventually(t, func() bool {
-		info, err := os.Stat(path)
-		return err == nil && info.Mode() == os.ModeSocket|0o600
-	})
+	if info, err := os.Stat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
 	h, err := handover.TakeOver(path, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -48,6 +48,5 @@ func (c *serveCommand) Run(ctx context.Context, o *command.Output) error {
 		return err
 	}
 	defer g.Close()
-	g.Print(o)
-	return g.Run(ctx, signals)
+	return g.Run(ctx, signals, func() { g.Print(o) })
 }

@@ -102,7 +102,7 @@ func startWith(t *testing.T, text, behind string, timeouts Timeouts) *running {
 	r.host = r.open[0].Addr().String()
 	r.url = "http://" + r.host
 	r.admin = "http://" + r.open[1].Addr().String()
-	go func() { r.ended <- r.Run(context.Background(), r.signals) }()
+	go func() { r.ended <- r.Run(context.Background(), r.signals, func() {}) }()
 	t.Cleanup(func() {
 		r.signals <- syscall.SIGTERM
 		r.signals <- syscall.SIGTERM

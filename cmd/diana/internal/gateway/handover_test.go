@@ -61,7 +61,7 @@ func TestHandoverIsAbandonedLate(t *testing.T) {
 		read <- n
 	}()
 	next := successor(t, path)
-	if err := next.Run(t.Context(), signals); err != nil {
+	if err := next.Run(t.Context(), signals, func() {}); err != nil {
 		t.Error(err)
 	}
 	if n := <-read; n != 0 {
@@ -102,7 +102,7 @@ func TestHandoverIsAbandonedByTheWay(t *testing.T) {
 	path, asked := handingOver(t)
 	next := successor(t, path)
 	signals, ended := make(chan os.Signal, 1), make(chan error, 1)
-	go func() { ended <- next.Run(t.Context(), signals) }()
+	go func() { ended <- next.Run(t.Context(), signals, func() {}) }()
 	old := <-asked
 	signals <- syscall.SIGTERM
 	if err := <-ended; err != nil {
@@ -125,7 +125,7 @@ func TestHandoverTooLate(t *testing.T) {
 			}
 		}
 	}()
-	if err := next.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "no longer waits for this one") {
+	if err := next.Run(t.Context(), nil, func() {}); err == nil || !strings.Contains(err.Error(), "no longer waits for this one") {
 		t.Error(err)
 	}
 }

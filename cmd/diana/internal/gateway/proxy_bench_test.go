@@ -41,7 +41,7 @@ func BenchmarkGateway(b *testing.B) {
 	if err := g.listen(listenAt{requests: "127.0.0.1:0", admin: "127.0.0.1:0"}); err != nil {
 		b.Fatal(err)
 	}
-	go func() { _ = g.Run(b.Context(), nil) }()
+	go func() { _ = g.Run(b.Context(), nil, func() {}) }()
 	for _, size := range []int{0, 1000, 1_000_000} {
 		name, method := "GET", http.MethodGet
 		if size > 0 {

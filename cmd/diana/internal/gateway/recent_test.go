@@ -75,7 +75,7 @@ func remember(t *testing.T, f history.Flags, text string, behind http.HandlerFun
 	r.url = "http://" + g.open[0].Addr().String()
 	r.admin = "http://" + g.open[1].Addr().String()
 	signals, ended := make(chan os.Signal, 2), make(chan error, 1)
-	go func() { ended <- g.Run(context.Background(), signals) }()
+	go func() { ended <- g.Run(context.Background(), signals, func() {}) }()
 	t.Cleanup(func() {
 		signals <- syscall.SIGTERM
 		if err := <-ended; err != nil {

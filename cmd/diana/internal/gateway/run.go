@@ -17,8 +17,9 @@ import (
 )
 
 // Run serves until ctx ends, a signal stops the gateway or another process takes over, and then until the
-// requests in flight are finished. On SIGHUP it reads the configuration.
-func (g *Gateway) Run(ctx context.Context, signals <-chan os.Signal) error {
+// requests in flight are finished. On SIGHUP it reads the configuration. It calls ready once, as soon as it serves and
+// another process can take over.
+func (g *Gateway) Run(ctx context.Context, signals <-chan os.Signal, ready func()) error {
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 	g.admin.RegisterOnShutdown(stop) // because it waits for the streams of the live view
@@ -42,6 +43,7 @@ func (g *Gateway) Run(ctx context.Context, signals <-chan os.Signal) error {
 	for _, l := range g.open { // what has arrived since the other process stopped is in their queues
 		serving.Go(func() { failed <- l.server.Serve(l.Listener) })
 	}
+	ready()
 	for {
 		select {
 		case err := <-failed:
