@@ -140,11 +140,23 @@ func levelsOf(t *testing.T, file string) []string {
 	return levels
 }
 
-// blocksOf returns the blocks of code of a document, and its pictures.
+// blocksOf returns the blocks of code of a document, without the comments of YAML and of the shell, which are in the
+// language of the document.
 func blocksOf(t *testing.T, file string) []string {
 	t.Helper()
-	return fenced.FindAllString(string(mustRead(t, file)), -1)
+	blocks := fenced.FindAllString(string(mustRead(t, file)), -1)
+	for i, b := range blocks {
+		if commented.MatchString(b) {
+			blocks[i] = comment.ReplaceAllString(b, "")
+		}
+	}
+	return blocks
 }
+
+var (
+	commented = regexp.MustCompile("^[ \t]*```(yaml|yml|sh)\n")
+	comment   = regexp.MustCompile(`(?m)[ \t]*# .*$`)
+)
 
 // linksTo returns the other pages that a document links to, in any language, sorted because a translation can need
 // another order of words. It omits anchors, which are words, and the links of a document and its translation to each other.
