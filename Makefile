@@ -15,6 +15,10 @@ PLATFORMS ?= linux/arm64 darwin/arm64 windows/amd64
 # its workers notice the end too late and report "context deadline exceeded".
 FUZZTIME ?= 30000x
 
+# Packages that compare the program with others. Only programs run at once there, not code of Diana in the test's
+# process, so the race detector would find nothing and delay the test's clients.
+COMPAT := ./cmd/diana/compat ./envoy/compat
+
 # folder:target of every fuzz test
 FUZZ := $(shell git grep -oE '^func Fuzz[A-Za-z0-9]+' -- '*_test.go' | sed -E 's|/[^/]*:func |:|')
 
@@ -41,11 +45,12 @@ quick: deps vet
 	go test -short $(PACKAGES)
 
 ## test: all tests of all modules under the race detector. The tests that it would distort or slow down run again
-## without it, one package at a time. The store's tests also run on Valkey. REDIS_SERVER=valkey-server make test:
-## all tests on Valkey
+## without it, one package at a time. Those that compare programs run only without it. The store's tests also run on
+## Valkey. REDIS_SERVER=valkey-server make test: all tests on Valkey
 test: deps
 	@command -v consul >/dev/null || echo "consul is not on PATH: only the fake of it is tested"
-	go test -race -timeout 20m $(PACKAGES)
+	@list=$$(go list $(PACKAGES)) && set -x && go test -race -timeout 20m $$(echo "$$list" | grep -v '/compat$$')
+	go test -timeout 20m $(COMPAT)
 	@list=$$(scripts/unraced) && set -x && \
 	go test -p 1 -timeout 20m -run "$$(echo "$$list" | cut -d' ' -f2- | paste -sd'|' -)" $$(echo "$$list" | cut -d' ' -f1)
 	go test -run 'AllSpellings|PlainPaths' ./internal/plan -length 6

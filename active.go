@@ -4,9 +4,11 @@ package diana
 
 import (
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/credentials"
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/respond"
@@ -16,17 +18,18 @@ import (
 
 // active is what a configuration in force has beside its limits. Only its policies change, with time.
 type active struct {
-	config     *config.Config
-	set        *plan.Set
-	since      time.Time
-	local      *memstore.Store
-	shared     []any // by plan.Bandwidth.Index; nil: each response has it for itself
-	policies   *plan.Policies
-	diversions map[*rule.Divert]*respond.Diversion
+	config      *config.Config
+	set         *plan.Set
+	since       time.Time
+	local       *memstore.Store
+	shared      []any // by plan.Bandwidth.Index; nil: each response has it for itself
+	policies    *plan.Policies
+	diversions  map[*rule.Divert]*respond.Diversion
+	credentials *credentials.Checker // nil: there are none
 }
 
-// compile returns the compiled form of a configuration. o is filled, and so is c.
-func compile(c *config.Config, o Options, local *memstore.Store) (*active, error) {
+// compile returns the compiled form of a configuration. o is filled, and so is c. before is what is in force, or nil.
+func compile(c *config.Config, before *active, o Options, local *memstore.Store) (*active, error) {
 	if err := errors.Join(c.Check(), o.checkScopes(c.Limits)); err != nil {
 		return nil, err
 	}
@@ -41,6 +44,11 @@ func compile(c *config.Config, o Options, local *memstore.Store) (*active, error
 	}
 	a := &active{config: c, set: set, since: o.now(), local: local, policies: set.Policies(local.Now())}
 	if a.diversions, err = respond.Diversions(c.Limits, o.Upstream); err != nil {
+		return nil, err
+	}
+	if before != nil && reflect.DeepEqual(before.config.Credentials, c.Credentials) {
+		a.credentials = before.credentials // with the keys that it has fetched
+	} else if a.credentials, err = newCredentials(&c.Credentials, o); err != nil {
 		return nil, err
 	}
 	return a, nil

@@ -3,7 +3,9 @@
 package diana
 
 import (
+	"net/http"
 	"slices"
+	"time"
 
 	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/internal/decide"
@@ -25,22 +27,38 @@ func (l *Limiter) bill(h decide.Handle) *respond.Bill {
 	return &respond.Bill{
 		Sources:  sources,
 		Decoders: l.options.Decoders,
-		Settle: func(read *answer.Reader, complete, last bool) bool {
+		Settle: func(read *answer.Reader, status int, complete, last bool) bool {
 			return h.Settle(func(r *plan.Rule) (n int64, known, concerned bool) {
-				switch {
-				case r.Source == answer.Duration:
+				if r.Source == answer.Duration {
 					return (l.local.Now() - began + 999) / 1000, true, true
-				case read == nil:
-					return 0, false, true
 				}
-				i := slices.Index(rules, r)
-				u, ok := read.Usage(i)
-				cost := r.CostOfUsage(u)
-				if !ok {
-					cost = max(cost, read.Unread())
+				free := r.Free(status)
+				if read == nil {
+					return 0, free, true
 				}
-				return cost, ok && (complete || read.Over(i)), true
+				u, ok := read.Usage(slices.Index(rules, r))
+				n, known = r.CostOfUsage(e.Request(), u), ok && (complete || read.Over(slices.Index(rules, r)))
+				switch {
+				case known:
+				case free && n == 0:
+					known = true
+				default:
+					n = max(n, read.Unread(), r.CostOfUnknown(e.Request(), read.Content()))
+				}
+				return n, known, true
 			}, last)
 		},
+	}
+}
+
+// leave returns how the response to a request is read on after its client has disconnected.
+func (l *Limiter) leave(e *decide.Evaluation, r *http.Request, after time.Duration) *respond.Leave {
+	account, _, ip := e.Limits().Set.Identify(e.Request())
+	if account == "" {
+		account = ip.String()
+	}
+	return &respond.Leave{
+		After: after, Among: &l.left, Account: account, Until: l.closing,
+		Gone: func() { l.bodies.Release(r.Body) },
 	}
 }

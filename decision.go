@@ -53,7 +53,8 @@ func (d *Decision) Done() {
 // SetStatus sets the status of the response, as far as the request was allowed. It refunds the
 // request under the rules that count other statuses alone. Without it the request stays charged
 // to all rules, because nothing is known of its outcome. It should be called as soon as the status
-// is known, once, and before Done. A server that uses Handler does not need it.
+// is known, once, and before Done. The status 0 means that there is no response: the request stays
+// charged, and rules of adaptive concurrency do not take its latency for that of an answer. A server that uses Handler does not need it.
 func (d *Decision) SetStatus(status int) { d.handle.SetStatus(status) }
 
 // Settle tells what the request has cost, once that is known, from 0 to 999,999,999,999,999. It is for

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/diana-limiter/diana/internal/respond"
 )
@@ -29,7 +30,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		path, strange := respond.Path(r)
 		if strange != nil {
 			_ = h.limiter.rejected.Count(strange)
-			respond.Reject(w, strange)
+			respond.Reject(w, r, strange, "")
 			return
 		}
 		q.Path = path
@@ -39,7 +40,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		beforeWait = readBody
 	}
 	var d Decision
-	e, err := h.limiter.take(r.Context(), &q, beforeWait, h.limiter.readBody)
+	e, err := h.limiter.take(r.Context(), &q, nil, beforeWait, h.limiter.readBody)
 	d.set(e)
 	if done := h.limiter.options.OnDone; done == nil {
 		defer d.Done()
@@ -54,12 +55,19 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		observe(h.limiter.options.OnDecision, &d)
 	}
 	a := d.handle.Evaluation().Limits().Attached.(*active)
+	if err == nil && a.credentials != nil {
+		r = proved(r, e, a)
+	}
 	d.setRateLimit(w.Header())
 	switch {
 	case err == nil && d.Allowed:
 		h.serve(w, r, &d, a)
-	case err == nil || !respond.Reject(w, err):
-		h.refuse(w, r, &d, a, err != nil)
+	case err == nil:
+		h.refuse(w, r, &d, a, false)
+	default:
+		if form, _ := e.Refusal(); !respond.Reject(w, r, err, form) {
+			h.refuse(w, r, &d, a, true)
+		}
 	}
 }
 
@@ -67,9 +75,22 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *active) {
 	e := d.handle.Evaluation()
 	var watch respond.Watch
-	if e.NeedsStatus() {
+	if e.NeedsStatus() || e.Adapts() {
 		handle := d.handle
 		watch.SetStatus = func(status int) { handle.SetStatus(status) } // allocates less than d.SetStatus
+		if e.MeasuresBody() {
+			watch.FirstByte = func() { handle.FirstByte() }
+		}
+	}
+	returned := !e.Adapts()
+	defer func() {
+		if !returned { // a panic says nothing of the upstream's latency
+			d.handle.Answered(http.StatusInternalServerError)
+		}
+	}()
+	if e.Adapts() && r.Body != nil && r.Body != http.NoBody && !respond.IsHeld(r.Body) {
+		at, now := e.BodySent()
+		r.Body = &sentBody{r.Body, at, now}
 	}
 	// With Options.Now there is no timer that keeps a bandwidth.
 	if len(e.Bandwidths()) > 0 && r.Method != http.MethodHead && h.limiter.options.Now == nil {
@@ -77,8 +98,17 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *
 	}
 	if e.Settles() {
 		watch.Bill = h.limiter.bill(d.handle)
-		if e.IncludesUsage() {
-			h.limiter.bodies.IncludeUsage(r)
+		if e.ChangesBody() {
+			h.limiter.bodies.Change(r, func(body []byte) []byte {
+				body, watch.DropUsage = e.ChangeBody(body)
+				return body
+			})
+		}
+		if watch.DropUsage { // it cannot be found in a stream that is compressed
+			r.Header.Set("Accept-Encoding", "identity")
+		}
+		if after := e.ReadsOn(); after > 0 {
+			watch.Leave = h.limiter.leave(e, r, after)
 		}
 	}
 	if watch.SetStatus == nil && watch.Paces == nil && watch.Bill == nil {
@@ -86,12 +116,28 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *
 		return
 	}
 	watch.Serve(h.next, w, r)
+	returned = true
+}
+
+// sentBody is the body of a request that notes when the next handler has last read from it. A client that sends
+// its body slowly must not make the upstream look slow.
+type sentBody struct {
+	io.ReadCloser
+	at  *atomic.Int64
+	now func() int64
+}
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.at.Store(b.now())
+	return n, err
 }
 
 // refuse answers a request that is not allowed. ended says that its context ended while it waited.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *Decision, a *active, ended bool) {
 	e := d.handle.Evaluation()
 	f := d.refusal(e, ended)
+	f.Bodies = &h.limiter.bodies
 	for i := 0; i < len(d.Verdicts) && f.Diversion == nil && !ended; i++ {
 		if divert := e.Rule(i).Divert; divert != nil && d.Verdicts[i].Refused() {
 			f.Diversion = a.diversions[divert]

@@ -781,7 +781,7 @@ func TestBodyInShadow(t *testing.T) {
 // A program without Handler gives what a rule would read from the body. Take and Peek never read it.
 func TestBodyGivenByProgram(t *testing.T) {
 	t.Parallel()
-	l := limiter(t, "{url: /, rules: [{name: models, unit: day, rpu: 100, actor: 'body:/model', cost: {answer: openai, reserve: 'body:/max_tokens', or: 5}}]}")
+	l := limiter(t, "{url: /, rules: [{name: models, unit: day, rpu: 100, actor: 'body:/model', cost: {answer: openai, reserve: 'body:/max_tokens', or: 5, include_usage: false}}]}")
 	r := httptest.NewRequest("POST", "/", unread{t})
 	for _, tc := range []struct {
 		actors map[string]string
@@ -859,7 +859,7 @@ func TestIncludeUsage(t *testing.T) {
 	t.Parallel()
 	const usage = `"stream_options":{"include_usage":true}`
 	wants := limiter(t, "{url: /, rules: [{unit: day, rpu: 1000, cost: {answer: openai, include_usage: true}}]}")
-	others := limiter(t, "{url: /, rules: [{unit: day, rpu: 1000, actor: 'body:/model', cost: {answer: openai}}]}")
+	others := limiter(t, "{url: /, rules: [{unit: day, rpu: 1000, actor: 'body:/model', cost: {answer: openai, include_usage: false}}]}")
 	for _, length := range []bool{true, false} {
 		for body, want := range map[string]string{
 			` {"stream":true}`:                        ` {` + usage + `,"stream":true}`,

@@ -33,6 +33,9 @@ type Limiter struct {
 	rejected  respond.Rejected
 	bodies    respond.Bodies
 	readBody  decide.BodyReader // of bodies; a field, because a method value allocates
+	left      respond.Left
+	closing   context.Context // ends with Close
+	end       context.CancelFunc
 
 	file     string           // of Open; empty: none
 	follower *follow.Follower // nil: the program gives the configurations
@@ -109,8 +112,9 @@ func newLimiter(o Options, c *config.Config) (*Limiter, error) {
 	c = c.Filled(o.Vocabulary)
 	l := &Limiter{options: o, local: memstore.New(memstore.Options{MaxKeys: c.MaxKeys, Clock: o.Now})}
 	l.readBody = l.bodies.Read
+	l.closing, l.end = context.WithCancel(context.Background())
 	l.redis = newRedisLink(o, l.local)
-	d := decide.Options{Local: l.local, Logger: o.Logger, Frozen: o.Now != nil, Failed: l.redis.countError}
+	d := decide.Options{Local: l.local, Logger: o.Logger, Frozen: o.Now != nil, MeasureBegin: o.MeasureBegin, Failed: l.redis.countError}
 	if o.OnDone != nil && o.Now == nil {
 		d.Ordered = o.InOrder
 		if d.Ordered == nil {
@@ -173,7 +177,7 @@ func (l *Limiter) apply(c *config.Config) error {
 	l.applying.Lock()
 	defer l.applying.Unlock()
 	c = c.Filled(l.options.Vocabulary)
-	next, err := compile(c, l.options, l.local)
+	next, err := compile(c, l.active(), l.options, l.local)
 	if err != nil {
 		return err
 	}
@@ -209,7 +213,7 @@ func (l *Limiter) swap(next *active, n *connection) error {
 		return err
 	}
 	err := l.redis.use(n, func(r decide.Redis) error {
-		p := decide.Plan{Set: next.set, MaxKeys: next.config.MaxKeys, Stores: l.options.Stores, Attached: next}
+		p := decide.Plan{Set: next.set, MaxKeys: next.config.MaxKeys, Stores: l.options.Stores, Credentials: next.credentials, Attached: next}
 		return l.decider.Use(p, r, next.since)
 	})
 	if err != nil {
@@ -257,6 +261,7 @@ func (l *Limiter) Flush(ctx context.Context) error {
 // their sum by rule. A second Close waits for the first, and does nothing.
 func (l *Limiter) Close() error {
 	l.close.Do(func() {
+		l.end()
 		l.redis.end() // so that no change waits for Redis any more
 		if l.follower != nil {
 			l.follower.Close()

@@ -86,6 +86,10 @@ type Options struct {
 	// call Update or Reload. Nil means a line with the differences, which takes a comparison of all entries.
 	OnChange func(before, after *config.Config)
 
+	// MeasureBegin says that rules of adaptive concurrency without measure learn from the time until a response
+	// begins. It is for programs that pass on responses of servers. Otherwise they learn from the time until it ends.
+	MeasureBegin bool
+
 	// Upstream returns the handler that forwards requests to a server to which an entry diverts
 	// them. Nil means an httputil.ReverseProxy that sets X-Forwarded-For, -Host and -Proto.
 	Upstream func(*url.URL) http.Handler

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/decide"
@@ -67,7 +68,7 @@ func redisOptions(c *config.Redis) (o redisstore.Options, err error) {
 	if c == nil {
 		return o, nil
 	}
-	o = redisstore.Options{URL: c.URL, Addresses: c.Cluster, Timeout: c.Timeout, Prefix: c.Prefix}
+	o = redisstore.Options{URL: c.URL, Addresses: c.Cluster, Timeout: c.Timeout, Prefix: c.Prefix, Remember: c.Remember, Tags: c.Tags}
 	var sentinelErr, tlsErr error
 	o.Credentials, err = c.Credentials()
 	if s := c.Sentinel; s != nil {
@@ -265,13 +266,16 @@ func (l *redisLink) takeOver(s *passedState) (receive func(note []byte) (all boo
 	return receive
 }
 
-// logHealth logs whether Redis is in use, if that has changed.
+// logHealth logs whether Redis is in use, and whether the gateways count together, if that has changed.
 func (l *redisLink) logHealth(before, h redisstore.Health) {
 	switch {
 	case h.Up && !before.Up:
 		l.options.Logger.Info("global limits are counted in Redis", "gateways", h.Gateways)
 	case !h.Up && h.Reason != nil && (before.Up || before.Reason == nil):
 		l.options.Logger.Warn("Redis is out of reach: on_error decides", "gateways", h.Gateways, "reason", h.Reason)
+	}
+	if h.OtherTags != 0 && h.OtherTags != before.OtherTags {
+		l.options.Logger.Error("gateways have different redis.tags: they do not count together", "others", h.OtherTags)
 	}
 }
 
@@ -299,6 +303,20 @@ func (l *redisLink) gateways() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.used.health.Gateways
+}
+
+// calls returns how many calls to Redis had no answer in time, and which timeout their durations suggest.
+func (l *redisLink) calls() (late int64, suggested string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.used.store == nil {
+		return 0, ""
+	}
+	late, d := l.used.store.Calls()
+	if d > 0 {
+		suggested = max(d.Round(time.Millisecond), time.Millisecond).String()
+	}
+	return late, suggested
 }
 
 // ruleOf returns the name of the rule that counts by these counters, or that of the counters if the rule is gone.

@@ -85,9 +85,19 @@ func (d *Decision) setRateLimit(header http.Header) {
 func (d *Decision) refusal(e *decide.Evaluation, ended bool) *respond.Refusal {
 	a, f := activeOf(e), &memoryOf(e).refusal
 	f.Status, f.RetryAfter, f.Never = a.config.Response.Status, d.RetryAfter, d.RetryAfter == 0 && !ended
-	f.Policies, f.Diversion = f.Policies[:0], nil
+	f.Policies, f.Diversion, f.Tokens = f.Policies[:0], nil, false
+	if form, calls := e.Refusal(); form != "" {
+		f.Status, f.CallStatus = http.StatusTooManyRequests, calls
+		f.Form = respond.FormOf(form, e.HTTP())
+	} else {
+		f.Form = ""
+	}
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; v.Refused() {
+			f.Tokens = f.Tokens || v.Rule.Cost.Answer != ""
+			if v.Rule.Algorithm.Uses("measure") {
+				f.Status = http.StatusServiceUnavailable // the upstream is overloaded, and the client has done nothing wrong
+			}
 			f.Policies = append(f.Policies, a.policies.At(a.local.Now).Name(e.Rule(i).Slot))
 		}
 	}

@@ -459,6 +459,84 @@ func TestHandlerSettles(t *testing.T) {
 	}
 }
 
+// Each model has its price. The request of a model without one is rejected before it costs anything, or pays the dearest.
+func TestPricesOfModels(t *testing.T) {
+	t.Parallel()
+	const models = "by: 'body:/model', models: {small: {input: 1, output: 2}, 'big*': {input: 10, output: 20, request: 3, above: {19: {input: 100}}}, 'big-mini*': {input: 5, output: 5}}"
+	for _, c := range []struct {
+		weights, body string
+		status        int
+		want          int64
+	}{
+		{models, `{"model": "small"}`, 200, 12 + 14 + 8},
+		{models, `{"model": "big"}`, 200, 12*100 + 7*20 + 8*10 + 3},
+		{models, `{"model": "big-mini-2"}`, 200, 5*12 + 5*7 + 5*8},
+		{models, `{"model": "big*"}`, 200, 12*100 + 7*20 + 8*10 + 3},
+		{models, `{"model": "smaller"}`, 400, 0},
+		{models, `{"model": ["small"]}`, 400, 0},
+		{models, `{}`, 400, 0},
+		{models, ``, 400, 0},
+		{models + ", unknown: dearest", `{"model": "other"}`, 200, 12*100 + 7*20 + 8*10 + 3},
+		{models + ", unknown: dearest", ``, 200, 12*100 + 7*20 + 8*10 + 3},
+		{"input: 1, output: 1, cached: 1, request: 0.5", `{}`, 200, 28},
+	} {
+		l := limiter(t, "{url: /, refusal: openai, rules: [{name: money, algo: W, unit: hour, rpu: 10000, cost: {answer: openai, weights: {"+c.weights+"}}}]}")
+		w := httptest.NewRecorder()
+		l.Handler(text(completion)).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(c.body)))
+		if got := 10_000 - remaining(t, l); w.Code != c.status || got != c.want {
+			t.Errorf("%s %s: %d and %d charged, want %d and %d", c.weights, c.body, w.Code, got, c.status, c.want)
+		}
+		if w.Code == 400 && !strings.Contains(w.Body.String(), "which has no price") {
+			t.Error(w.Body)
+		}
+	}
+}
+
+// Tokens that the provider writes to its cache have their own weights.
+func TestPricesOfCacheWrites(t *testing.T) {
+	t.Parallel()
+	const message = `{"usage": {"input_tokens": 10, "output_tokens": 1, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 50, "cache_creation": {"ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 20}}}`
+	for weights, want := range map[string]int64{
+		"input: 1, output: 0, cached: 0":                                       60,
+		"input: 1, output: 0, cached: 0, cache_write: 2":                       10 + 100,
+		"input: 1, output: 0, cached: 0, cache_write: 2, cache_write_1h: 3":    10 + 60 + 60,
+		"input: 0, output: 1, cached: 0.1, cache_write: 1.25, request: 0.0001": 74, // the sum is rounded up
+	} {
+		l := limiter(t, "{url: /, rules: [{name: money, algo: W, unit: hour, rpu: 10000, cost: {answer: anthropic, weights: {"+weights+"}}}]}")
+		l.Handler(text(message)).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
+		if got := 10_000 - remaining(t, l); got != want {
+			t.Errorf("%s: %d charged, want %d", weights, got, want)
+		}
+	}
+}
+
+// An upgraded connection is no failure, so it keeps its reservation.
+func TestUpgradeIsNoFailure(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, tokens("W", "cost: {answer: openai, reserve: 10}"))
+	server := httptest.NewServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_ = buffered.Flush()
+		_ = conn.Close()
+	})))
+	r, _ := http.NewRequest(http.MethodGet, server.URL, nil)
+	r.Header.Set("Connection", "upgrade")
+	r.Header.Set("Upgrade", "websocket")
+	if answer, err := server.Client().Do(r); err == nil {
+		_ = answer.Body.Close()
+	}
+	server.Close()
+	testproc.Eventually(t, func() bool { return l.Status().Rules[0].Unsettled == 1 })
+	if got := 100 - remaining(t, l); got != 10 {
+		t.Errorf("%d charged, want 10", got)
+	}
+}
+
 // A response to HEAD has no body, whatever the handler writes.
 func TestHandlerSettlesHead(t *testing.T) {
 	t.Parallel()
@@ -990,5 +1068,91 @@ func TestChargeGlobal(t *testing.T) {
 		if got := count(t, l, 5, diana.Request{Path: "/dear"}); got != 1 {
 			t.Errorf("%d that cost more than the share of 2 pass, want 1", got)
 		}
+	}
+}
+
+// A refusal tells a budget that is spent from one that requests in flight have reserved.
+func TestBusyOrUsedUp(t *testing.T) {
+	t.Parallel()
+	for _, algo := range settling {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiter(t, tokens(algo, "cost: {answer: openai, reserve: 60}"))
+			time.Sleep(time.Minute)
+			refused := func(reserved bool) {
+				t.Helper()
+				d, err := l.Take(t.Context(), diana.Request{Path: "/"})
+				if v := d.Verdicts[0]; err != nil || d.Allowed || v.Reserved != reserved {
+					t.Fatalf("%s: %v, %+v, want a refusal with Reserved %v", algo, err, v, reserved)
+				}
+				if busy := d.RetryAfter >= time.Second && d.RetryAfter <= 5*time.Second; busy != reserved {
+					t.Errorf("%s: Retry-After %v, Reserved %v", algo, d.RetryAfter, reserved)
+				}
+				d.Done()
+			}
+			first := take(t, l)
+			refused(true)
+			first.Settle(30)
+			second := take(t, l) // 30 spent, 60 reserved
+			refused(true)
+			second.Settle(41)
+			refused(false) // 71 spent
+			second.Done()
+			refused(false)
+			first.Done()
+			if n := l.Status().Rules[0].RefusedReserved; n != 2 {
+				t.Errorf("%s: %d refusals because of reservations, want 2", algo, n)
+			}
+		})
+	}
+}
+
+// Reservations of an earlier window do not count in the next one.
+func TestBusyInNextWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := limiter(t, tokens("W", "cost: {answer: openai, reserve: 60}"))
+		time.Sleep(time.Minute)
+		old := take(t, l)
+		time.Sleep(time.Hour)
+		now := take(t, l)
+		now.Settle(50)
+		d, err := l.Take(t.Context(), diana.Request{Path: "/"})
+		if err != nil || d.Allowed || d.Verdicts[0].Reserved {
+			t.Errorf("%v, %+v, want a budget that is used up", err, d.Verdicts[0])
+		}
+		d.Done()
+		old.Done()
+		now.Done()
+	})
+}
+
+// A request that finds the budget reserved waits for a settlement, if the rule lets it wait.
+func TestWaitForSettlement(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		cost    int64
+		allowed bool
+		after   time.Duration
+	}{{30, true, 2 * time.Second}, {41, false, 2 * time.Second}, {60, false, 2 * time.Second}, {-1, false, 5 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiter(t, tokens("W", "wait: 5s, cost: {answer: openai, reserve: 60}"))
+			time.Sleep(time.Minute)
+			first := take(t, l)
+			began := time.Now()
+			var settling sync.WaitGroup
+			settling.Go(func() {
+				time.Sleep(2 * time.Second)
+				if tc.cost >= 0 {
+					first.Settle(tc.cost)
+				}
+			})
+			d, err := l.Take(t.Context(), diana.Request{Path: "/"})
+			if took := time.Since(began); err != nil || d.Allowed != tc.allowed || took < tc.after || took > tc.after+100*time.Millisecond {
+				t.Errorf("settled by %d: allowed %v after %v, %v", tc.cost, d.Allowed, took, err)
+			}
+			settling.Wait()
+			d.Done()
+			first.Done()
+		})
 	}
 }

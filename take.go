@@ -71,29 +71,37 @@ func (l *Limiter) Serve(w http.ResponseWriter, r *http.Request, q Request, next 
 // For global rules it waits for Redis, for redis.timeout at most, and decides without Redis if that
 // is down. It never reads the body of Request.HTTP.
 //
-// The error is ctx's, if ctx ended while the request waited, or a rule.PathError. Then the request is
+// The error is ctx's, if ctx ended while the request waited, a rule.PathError or a rule.CredentialError. Then the request is
 // charged nowhere, and the Decision is a refusal that has ended; Done need not be called. Otherwise the
 // Decision must be ended with Done.
 //
 // Under local rules Take does not allocate. There are three exceptions. The request waits. Its path
 // is spelled strangely. The value of a cookie, query parameter or host is not in its canonical form.
 func (l *Limiter) Take(ctx context.Context, r Request) (d Decision, err error) {
-	e, err := l.take(ctx, &r, nil, nil)
+	err = l.takeInto(ctx, &d, &r, nil)
+	return d, err
+}
+
+// takeInto is Take of a request whose rules p finds, or nobody before if p is nil. d is zero at first.
+func (l *Limiter) takeInto(ctx context.Context, d *Decision, r *Request, p *plan.Prepared) error {
+	e, err := l.take(ctx, r, p, nil, nil)
 	if d.set(e); err != nil {
 		d.Done()
-		return Decision{}, err
+		*d = Decision{}
+		return err
 	}
 	if l.options.OnDecision != nil {
-		observe(l.options.OnDecision, &d)
+		observe(l.options.OnDecision, d)
 	}
-	return d, nil
+	return nil
 }
 
 // take is Take without a Decision and Options.OnDecision. The Evaluation must be ended after an error
-// too. take calls beforeWait before the request waits, and read if rules need its body. Both may be nil.
-func (l *Limiter) take(ctx context.Context, r *Request, beforeWait func(*http.Request) error, read decide.BodyReader) (*decide.Evaluation, error) {
+// too. take finds the rules by p, calls beforeWait before the request waits, and read if rules need its body. All
+// three may be nil.
+func (l *Limiter) take(ctx context.Context, r *Request, p *plan.Prepared, beforeWait func(*http.Request) error, read decide.BodyReader) (*decide.Evaluation, error) {
 	complete(r)
-	e, err := l.decider.Take(ctx, r, beforeWait, read)
+	e, err := l.decider.Take(ctx, r, p, beforeWait, read)
 	if err != nil {
 		err = l.rejected.Count(err)
 	}
@@ -202,10 +210,11 @@ func (l *Limiter) PeekActor(ctx context.Context, rule string, actor ...string) (
 }
 
 // Rejected returns how many requests were rejected before any rule counted them, by reason: "path" for a
-// path that no honest client sends, "path_length" for one that is too long. If rules read bodies, there are
+// path that no honest client sends, "path_length" for one that is too long. If the configuration has credentials,
+// there is "token" for those that are missing or not valid. If rules read bodies, there are
 // also "body" for one that is not JSON or has a key twice, and "body_length" for one of more than 1 MiB. The
 // others are "body_incomplete" and "body_timeout" for one that did not arrive as a whole or in time, and
 // "body_memory" while there is no room for bodies.
 func (l *Limiter) Rejected() map[string]int64 {
-	return l.rejected.ByReason(l.decider.Limits().Set.ReadsBodies)
+	return l.rejected.ByReason(l.decider.Limits().Set.ReadsBodies, l.decider.Limits().Credentials != nil)
 }

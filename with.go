@@ -35,7 +35,7 @@ func WithActor(r *http.Request, kind, value string) *http.Request {
 	if value == "" {
 		value = rule.Unclear
 	}
-	e := establishedOf(r)
+	e := establishedIn(r.Context())
 	e.actors = with(e.actors, kind, value)
 	return r.WithContext(context.WithValue(r.Context(), establishedKey{}, e))
 }
@@ -49,7 +49,7 @@ func WithActor(r *http.Request, kind, value string) *http.Request {
 // Handler does not read the body for it.
 func WithCost(r *http.Request, header string, n int64) *http.Request {
 	header = http.CanonicalHeaderKey(header)
-	e := establishedOf(r)
+	e := establishedIn(r.Context())
 	e.costs = with(e.costs, header, n)
 	r = r.WithContext(context.WithValue(r.Context(), establishedKey{}, e))
 	if strings.HasPrefix(header, "body:") {
@@ -62,15 +62,16 @@ func WithCost(r *http.Request, header string, n int64) *http.Request {
 
 // established is what filters have established about a request. Its maps never change.
 type established struct {
-	actors map[string]string // as Request.Actors
-	costs  map[string]int64  // as Request.Costs
+	actors map[string]string     // as Request.Actors
+	costs  map[string]int64      // as Request.Costs
+	proofs map[string]rule.Proof // as Request.Proofs
 }
 
 // establishedKey is the key of an established in a request's context.
 type establishedKey struct{}
 
-func establishedOf(r *http.Request) established {
-	e, _ := r.Context().Value(establishedKey{}).(established)
+func establishedIn(ctx context.Context) established {
+	e, _ := ctx.Value(establishedKey{}).(established)
 	return e
 }
 
@@ -84,15 +85,23 @@ func with[V any](m map[string]V, key string, value V) map[string]V {
 	return m
 }
 
-// complete adds to r what filters have established about r.HTTP. An actor that the caller has given
+// complete adds to r what filters have established about r.HTTP or r.Native. An actor that the caller has given
 // wins, and so do the caller's costs as a whole.
 func complete(r *Request) {
-	if r.HTTP == nil {
+	var e established
+	switch {
+	case r.HTTP != nil:
+		e = establishedIn(r.HTTP.Context())
+	case r.Native != nil:
+		e = establishedIn(r.Native.Context())
+	default:
 		return
 	}
-	e := establishedOf(r.HTTP)
 	if r.Costs == nil {
 		r.Costs = e.costs
+	}
+	if r.Proofs == nil {
+		r.Proofs = e.proofs
 	}
 	switch {
 	case e.actors == nil:

@@ -101,9 +101,9 @@ func clientsOf(ctx context.Context, s *exactSystem, unit, key string) (began tim
 		address := s.processes[i%len(s.processes)].Address
 		done.Go(func() {
 			var own []answer
-			for !stopped.Load() && ctx.Err() == nil {
+			for asked := false; !asked || !stopped.Load(); asked = true { // at least once, however late it starts
 				r, err := s.request(ctx, address, unit, key)
-				if err != nil {
+				if err != nil || ctx.Err() != nil {
 					break // a mistake in this program: the phase has no answers
 				}
 				sent := time.Since(began)

@@ -73,6 +73,7 @@ func allGroups() []group {
 		worstGroup(),
 		growthGroup(),
 		reloadGroup(),
+		overloadGroup(),
 		decisionsGroup(),
 	}
 }

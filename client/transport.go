@@ -106,6 +106,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if err == nil {
 		d.SetStatus(response.StatusCode)
+	} else {
+		d.SetStatus(0)
 	}
 	if err != nil || len(d.Verdicts) == 0 || response.Body == nil || response.Body == http.NoBody {
 		d.Done()

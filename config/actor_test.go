@@ -22,7 +22,7 @@ func TestParseActor(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":           `unknown actor "", expected all, account, device, ip, header:NAME, cookie:NAME, query:NAME, body:/POINTER, host or tenant`,
+		"":           `unknown actor "", expected all, account, device, ip, header:NAME, cookie:NAME, query:NAME, body:/POINTER, host, cert:NAME, key:NAME or tenant`,
 		"Device":     "unknown actor",
 		"header":     "lacks a name, expected header:NAME",
 		"header:":    "lacks a name",

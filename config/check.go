@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 
+	"github.com/diana-limiter/diana/internal/bytesize"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -40,6 +41,12 @@ func checkRedis(r *Redis) error {
 	if r.Timeout < timeoutForm.least || r.Timeout > timeoutForm.most {
 		errs = append(errs, fmt.Errorf("redis.timeout is %v, expected %v to %v", r.Timeout, timeoutForm.least, timeoutForm.most))
 	}
+	if int64(r.Tags) < tagsForm.least || int64(r.Tags) > tagsForm.most {
+		errs = append(errs, fmt.Errorf("redis.tags is %d, expected %d to %d", r.Tags, tagsForm.least, tagsForm.most))
+	}
+	if r.Remember > bytesize.Max {
+		errs = append(errs, fmt.Errorf("redis.remember is %s, expected at most %s", bytesize.String(r.Remember), bytesize.String(bytesize.Max)))
+	}
 	if !prefixPattern.MatchString(r.Prefix) || len(r.Prefix) > prefixForm.longest {
 		errs = append(errs, fmt.Errorf("redis.prefix is %q, expected at most %d visible ASCII characters without braces", r.Prefix, prefixForm.longest))
 	}
@@ -59,6 +66,9 @@ func checkEntry(e *rule.Entry) error {
 		if err := checkDivert(d); err != nil {
 			errs = append(errs, fmt.Errorf("url %q: %w", e.URL, err))
 		}
+	}
+	if err := checkRefusal(e); err != nil {
+		errs = append(errs, fmt.Errorf("url %q: %w", e.URL, err))
 	}
 	for i := range e.Rules {
 		if err := checkRule(&e.Rules[i]); err != nil {
@@ -100,8 +110,11 @@ func checkRule(r *rule.Rule) error {
 	} else if r.Cost.Header == "" && (r.Cost.N < 0 || r.Cost.N > mostCost(r.Algorithm)) {
 		errs = append(errs, fmt.Errorf("cost is %d, expected 1 to %d", r.Cost.N, mostCost(r.Algorithm)))
 	}
-	if c := &r.Cost; c.Answer == "" && (c.Reserve != "" || c.IncludeUsage) {
-		errs = append(errs, errors.New("cost has a Reserve or IncludeUsage and no Answer, expected one"))
+	if c := &r.Cost; c.Answer == "" && (c.Reserve != "" || c.IncludeUsage || c.Reservation != nil || c.Weights != nil || c.Scale != 0 || c.After != 0) {
+		errs = append(errs, errors.New("cost has a part that is for an Answer, and no Answer, expected one"))
+	}
+	if r.ChargeAll && len(r.Charge) > 0 {
+		errs = append(errs, errors.New("charge has ChargeAll and a Charge, expected one of them"))
 	}
 	for _, status := range r.Charge {
 		errs = append(errs, inRange("charge", int64(status), wholeForm{least: 100, most: 599}))

@@ -23,13 +23,14 @@ type Config struct {
 	Source  string // name of the file or source
 	Version string // twelve hexadecimal digits, equal for equal texts
 
-	Redis    *Redis  // nil means none
-	Remote   *Remote // nil means none
-	Identity rule.Identity
-	Paths    rule.Paths
-	Response Response
-	MaxKeys  int // actors that the local store remembers for all rules together; 1 to 100,000,000, default 1,000,000
-	Limits   []rule.Entry
+	Redis       *Redis  // nil means none
+	Remote      *Remote // nil means none
+	Identity    rule.Identity
+	Credentials Credentials
+	Paths       rule.Paths
+	Response    Response
+	MaxKeys     int // actors that the local store remembers for all rules together; 1 to 100,000,000, default 1,000,000
+	Limits      []rule.Entry
 
 	// Warnings name parts that are valid but probably not what the author meant.
 	Warnings Errors
@@ -64,6 +65,14 @@ type Redis struct {
 
 	Timeout time.Duration // longest wait of a request for Redis; 1ms to 10s, default 50ms
 	Prefix  string        // of every key; printable ASCII without spaces and braces, default "diana"
+
+	// Remember is how many bytes the states of counters may take that a gateway puts back after Redis has lost
+	// them; at most 1 GiB, default 16 MiB. Below 0: none.
+	Remember int64
+
+	// Tags is into how many parts the counters in a Cluster are divided; 1 to 1,024, default 32. It must be the same
+	// in all gateways.
+	Tags int
 }
 
 // Sentinel says how to find the master of a Redis that Sentinels watch.
@@ -81,7 +90,7 @@ type Response struct {
 }
 
 // Filled returns a copy of c in which each zero value that has a default has that default. These are
-// MaxKeys, Response.Status, the sources of Identity, Redis.Timeout, Redis.Prefix and the status of a
+// MaxKeys, Response.Status, the sources of Identity, Redis.Timeout, Redis.Prefix, Redis.Remember, Redis.Tags and the status of a
 // Divert. The default Algorithm of a rule is the first of v. An empty list of sources that is not nil
 // stays empty. The results of v.Parse are filled already. The copy shares with c what needs no default.
 func (c *Config) Filled(v Vocabulary) *Config {
@@ -98,6 +107,8 @@ func (c *Config) Check() error {
 		inRange("max_keys", int64(c.MaxKeys), maxKeysForm),
 		inRange("response.status", int64(c.Response.Status), statusForm),
 		checkRedis(c.Redis),
+		c.Credentials.check(),
+		c.checkProvedCosts(),
 	}
 	for i := range c.Limits {
 		if err := checkEntry(&c.Limits[i]); err != nil {
@@ -111,6 +122,21 @@ func (c *Config) Check() error {
 // configuration can have 100,000 entries.
 func (c *Config) fill(v Vocabulary) {
 	c.MaxKeys = cmp.Or(c.MaxKeys, int(maxKeysForm.otherwise))
+	if k := c.Credentials.Keys; k != nil && len(k.Headers) == 0 {
+		keys := *k
+		keys.Headers = keyHeadersForm.otherwise
+		c.Credentials.Keys = &keys
+	}
+	for i, issuer := range c.Credentials.JWT {
+		if issuer.Stale == 0 || len(issuer.Algorithms) == 0 {
+			filled := slices.Clone(c.Credentials.JWT)
+			filled[i].Stale = cmp.Or(issuer.Stale, staleForm.otherwise)
+			if len(issuer.Algorithms) == 0 {
+				filled[i].Algorithms = algorithmsForm.otherwise
+			}
+			c.Credentials.JWT = filled
+		}
+	}
 	c.Response.Status = cmp.Or(c.Response.Status, int(statusForm.otherwise))
 	if c.Identity.Account == nil {
 		c.Identity.Account = knownSources(v, accountForm)
@@ -122,6 +148,8 @@ func (c *Config) fill(v Vocabulary) {
 		redis := *c.Redis
 		redis.Timeout = cmp.Or(redis.Timeout, timeoutForm.otherwise)
 		redis.Prefix = cmp.Or(redis.Prefix, prefixForm.otherwise)
+		redis.Remember = cmp.Or(redis.Remember, rememberForm.otherwise)
+		redis.Tags = cmp.Or(redis.Tags, int(tagsForm.otherwise))
 		c.Redis = &redis
 	}
 	if first := slices.IndexFunc(c.Limits, lacksDefault); first >= 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/httptext"
-	"github.com/diana-limiter/diana/internal/jsonscan"
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 	"go.yaml.in/yaml/v4"
@@ -49,7 +49,6 @@ func readAnswer(v value) rule.Cost {
 	m := v.mapping()
 	var c rule.Cost
 	readReserve(m, &c)
-	c.IncludeUsage = m.get("include_usage").truth()
 	from := m.get("answer")
 	text, ok := from.text()
 	if !ok {
@@ -61,68 +60,39 @@ func readAnswer(v value) rule.Cost {
 		return c
 	}
 	c.Answer = text
-	if c.IncludeUsage && text != openAI {
-		m.failKey("include_usage", "include_usage has no meaning for answer %s; it is for %s", text, openAI)
+	meaning := func(key, of string, has bool) {
+		if m.get(key).given() && !has {
+			m.failKey(key, "%s has no meaning for answer %s; it is for %s", key, text, of)
+		}
+	}
+	if usage := m.get("include_usage"); usage.truth() && (usage.given() || text == openAI) {
+		meaning("include_usage", openAI, text == openAI)
+		c.IncludeUsage, c.AnyBody = true, !usage.given()
+	}
+	if meaning("scale", "a JSON pointer", source.IsPointer()); m.get("scale").given() {
+		c.Scale = m.get("scale").whole()
+	}
+	meaning("after", yamltext.Join(answer.Formats, "and")+" and JSON pointers", source.InBody())
+	if source.InBody() {
+		c.After = m.get("after").duration()
 	}
 	if w := m.get("weights"); w.given() {
-		if !source.HasParts() {
-			m.failKey("weights", "weights have no meaning for answer %s; they are for openai, anthropic and gemini", text)
+		if !source.HasParts() && (c.Reservation == nil || !source.IsPointer()) {
+			m.failKey("weights", "weights have no meaning for answer %s; they are for %s", text, yamltext.Join(answer.Formats, "and"))
 		}
-		readWeights(w, &c)
+		readPrices(w, &c)
+	}
+	if c.Reservation != nil && c.Reservation.Strict && c.Scale > 1 && c.Weights == nil {
+		m.failKey("scale", "%v", errScale)
+	}
+	if c.Reservation != nil && !source.InBody() {
+		m.failKey("reserve", "reserve: a mapping has no meaning for answer %s; it is for %s and JSON pointers", text, yamltext.Join(answer.Formats, "and"))
 	}
 	return c
 }
 
 // openAI is the answer of whose requests include_usage changes the body.
 const openAI = "openai"
-
-// readReserve reads what is reserved: a number, or its place in the body of the request.
-func readReserve(m mapping, c *rule.Cost) {
-	v := m.get("reserve")
-	if v.given() && v.scalar() && !strings.HasPrefix(v.node.Value, ofBody) || !v.given() {
-		v.form = reserveForm.wholeForm
-		if v.given() && strings.ContainsFunc(v.node.Value, func(r rune) bool { return r == '/' || r == ':' }) {
-			v.expected("1 to " + strconv.FormatInt(bounds.MaxN, 10) + ", or body: and a JSON pointer such as body:/max_tokens")
-			return
-		}
-		c.N = v.whole()
-		if m.get("or").given() {
-			m.failKey("or", "or has no meaning for a reserve that is a number; it is for body:/POINTER")
-		}
-		return
-	}
-	c.N = m.get("or").whole()
-	text, ok := v.text()
-	if !ok {
-		return
-	}
-	if err := checkPointer(strings.TrimPrefix(text, ofBody)); err != nil {
-		v.fail("reserve: %v, found %s", err, v.found())
-		return
-	}
-	c.Reserve = text
-}
-
-// ofBody is in front of a JSON pointer to a value in the body of a request.
-const ofBody = "body:"
-
-// checkPointer returns an error unless a text is a JSON pointer to a part of a document.
-func checkPointer(text string) error {
-	if !strings.HasPrefix(text, "/") {
-		return errors.New("expected a JSON pointer such as body:/model")
-	}
-	return jsonscan.CheckPointer(text)
-}
-
-// readWeights reads what tokens cost. A kind of token without a weight costs 1.
-func readWeights(v value, c *rule.Cost) {
-	before := v.r.mistakes
-	m := v.mapping()
-	c.Input, c.Output, c.Cached = m.get("input").number(), m.get("output").number(), m.get("cached").number()
-	if c.Input == 0 && c.Output == 0 && c.Cached == 0 && v.r.mistakes == before {
-		v.fail("weights: expected one of input, output and cached above 0, found none")
-	}
-}
 
 // checkAnswer returns an error if a cost with an Answer, which a program has made, is not valid.
 func checkAnswer(r *rule.Rule) error {
@@ -134,12 +104,15 @@ func checkAnswer(r *rule.Rule) error {
 	if err := inRange("cost: reserve", max(c.N, 1), orForm); err != nil {
 		return err
 	}
-	for _, w := range []float64{c.Input, c.Output, c.Cached} {
-		if !(w >= 0 && w <= mostWeight) {
-			return fmt.Errorf("cost: a weight is %v, expected 0 to %d", w, mostWeight)
+	if err := checkPrices(c, source); err != nil {
+		return fmt.Errorf("cost: %w", err)
+	}
+	if r := c.Reservation; r != nil {
+		if c.Reserve != "" || !source.InBody() {
+			return fmt.Errorf("cost has a Reservation beside a Reserve, or an Answer outside of the body")
 		}
-		if w != 0 && !source.HasParts() {
-			return fmt.Errorf("cost: weights have no meaning for answer %s", c.Answer)
+		if err := checkReservation(r); err != nil {
+			return fmt.Errorf("cost: %w", err)
 		}
 	}
 	if c.Reserve != "" {
@@ -151,11 +124,46 @@ func checkAnswer(r *rule.Rule) error {
 	if c.IncludeUsage && c.Answer != openAI {
 		return fmt.Errorf("cost: include_usage has no meaning for answer %s", c.Answer)
 	}
+	if c.AnyBody && !c.IncludeUsage {
+		return fmt.Errorf("cost has AnyBody without IncludeUsage, expected both")
+	}
 	if c.Header != "" {
 		return fmt.Errorf("cost has a Header and an Answer, expected one of them")
 	}
 	if !r.Algorithm.Uses("charge") {
 		return fmt.Errorf("cost has an Answer, which algo %s cannot settle", r.Algorithm.Name())
+	}
+	return nil
+}
+
+var errScale = errors.New("scale: bound: strict needs weights beside it, which say what a token reserves")
+
+// checkPrices returns an error if the prices of a cost are not valid.
+func checkPrices(c *rule.Cost, source answer.Source) error {
+	if c.Reservation != nil && c.Reservation.Strict && c.Scale > 1 && c.Weights == nil {
+		return errScale
+	}
+	if c.Weights != nil && !source.HasParts() && (c.Reservation == nil || !source.IsPointer()) {
+		return fmt.Errorf("weights have no meaning for answer %s", c.Answer)
+	}
+	if c.Scale != 0 && (!source.IsPointer() || inRange("scale", c.Scale, scaleForm) != nil) {
+		return fmt.Errorf("scale is %d, expected 1 to %d, beside a JSON pointer", c.Scale, scaleForm.most)
+	}
+	if c.After < 0 || c.After > afterForm.most {
+		return fmt.Errorf("after is %v, expected 0 to %v", c.After, afterForm.most)
+	}
+	if c.Weights != nil && c.Weights.By != "" {
+		pointer, ok := strings.CutPrefix(c.Weights.By, ofBody)
+		if err := checkPointer(pointer); !ok || err != nil {
+			return fmt.Errorf("weights: by is %q, expected body: and a JSON pointer", c.Weights.By)
+		}
+	}
+	for _, w := range weightsOf(c) {
+		for _, n := range []float64{w.Input, w.Output, w.Cached, w.CacheWrite, w.CacheWrite1h, w.Request} {
+			if !(n >= 0 && n <= mostWeight) {
+				return fmt.Errorf("a weight is %v, expected 0 to %d", n, mostWeight)
+			}
+		}
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ const (
 	longestZone  = 64
 )
 
-var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup", "charge", "wait", "zone"} // see limit.Algorithm.Keys
+var algorithmKeys = []string{"unit", "burst", "queue", "slices", "align", "warmup", "charge", "wait", "zone",
+	"min", "measure", "hold", "keep", "least", "priority", "priorities"} // see limit.Algorithm.Keys
 
 // actorKinds are the kinds of actors that every configuration can use.
 var actorKinds = []string{"all", "account", "device", "ip"}
@@ -57,6 +58,7 @@ func readEntry(v value) {
 		m.fail("an entry lacks rules")
 	}
 	e := rule.Entry{URL: readPattern(m.get("url")), Bandwidth: readBandwidth(m.get("bandwidth")), Divert: readDivert(m.get("divert"))}
+	readRefusal(m.get("refusal"), &e)
 	items := m.get("rules")
 	tooMany := items.len() > bounds.MaxRules+1
 	if !tooMany {
@@ -74,6 +76,7 @@ func readEntry(v value) {
 		places = append(places, [2]int{item.node.Line, item.node.Column})
 	}
 	v.r.warnOfAlike(places, e.Rules)
+	v.r.adviseTogether(places, e.Rules)
 	v.r.config.Limits = append(v.r.config.Limits, e)
 }
 
@@ -209,12 +212,26 @@ func readRule(v value) rule.Rule {
 			Slices:     m.get("slices").whole(),
 			AlignFirst: m.get("align").choice() == 1,
 			Warmup:     m.get("warmup").duration(),
+			Keep:       readPercent(m.get("keep")),
+			Least:      readPercent(m.get("least")),
 		},
-		OnError: rule.OnError(m.get("on_error").choice()),
-		Shadow:  m.get("mode").choice() == 1,
-		Cost:    readCost(m.get("cost"), mostCost(algo)),
-		Charge:  readStatuses(m.get("charge")),
-		Wait:    m.get("wait").duration(),
+		Measure:   readMeasure(m.get("measure")),
+		HoldBegin: m.get("hold").choice() == 1,
+		OnError:   rule.OnError(m.get("on_error").choice()),
+		Shadow:    m.get("mode").choice() == 1,
+		Cost:      readCost(m.get("cost"), mostCost(algo)),
+		Wait:      m.get("wait").duration(),
+	}
+	if charge := m.get("charge"); charge.is(allStatuses) {
+		made.ChargeAll = true
+	} else {
+		charge.form = statusesForm
+		made.Charge = readStatuses(charge)
+	}
+	if c := m.r.config; m.get("cost").given() && !c.Credentials.Required {
+		if by := c.proved(made.Actor); by != "" {
+			m.failKey("cost", anonymous, by)
+		}
 	}
 	scope, scoped := readScope(m.get("scope"))
 	made.Scope = scope
@@ -230,6 +247,9 @@ func readRule(v value) rule.Rule {
 	}
 	refuseOtherKeys(m, algo)
 	checkCalendar(m, &made)
+	if algo.Uses("measure") {
+		readAdaptive(m, &made)
+	}
 	if made.Cost.Answer != "" && !algo.Uses("charge") {
 		m.failKey("cost", "cost: algo %s cannot change a charge when the answer is known; it is for algorithms with charge, such as TB and W", algo.Name())
 	}
@@ -375,6 +395,11 @@ func readOneActor(v value) (rule.Actor, bool) {
 		v.fail("%v%s", err, yamltext.DidYouMean(kind, kinds))
 		return a, false
 	}
+	for _, k := range v.r.words.Verifiers {
+		if k.Kind == a.Kind && !v.r.remote && !v.r.config.Credentials.has(k.Kind) {
+			v.r.warn(v.node, "%s: no credential can prove %s, because identity says nothing of %ss; the client's address counts", v.key, a, k.Kind)
+		}
+	}
 	return a, true
 }
 
@@ -383,6 +408,7 @@ const maxLogged = 1 << 16
 
 // advise warns about a valid rule that is probably not what the author meant.
 func advise(m mapping, made *rule.Rule) {
+	adviseReservation(m, made)
 	r, n := m.r, made.Limit.N
 	if made.Scope == rule.Global && !slices.Contains(m.r.words.Scopes, string(rule.Global)) {
 		does := map[rule.OnError]string{

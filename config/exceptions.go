@@ -3,13 +3,11 @@
 package config
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
@@ -138,13 +136,7 @@ func (x *variants) readClasses(m mapping) {
 		return
 	}
 	if text, ok := v.text(); ok {
-		kind, name, _ := strings.Cut(text, ":")
-		if kind != "header" && kind != "client" {
-			v.expected("header:NAME or client:NAME")
-		} else if !httptext.IsToken(name) {
-			v.fail("class: expected the name of a header, found %q", name)
-		}
-		x.rule.Class = rule.Actor{Kind: kind, Name: http.CanonicalHeaderKey(name)}
+		x.rule.Class = readNaming(v, text)
 	}
 	if list.given() && list.node.Kind == yaml.MappingNode && list.len() == 0 {
 		list.fail("classes: expected names of classes and their limits, found nothing")

@@ -10,7 +10,9 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/bytesize"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -118,6 +120,7 @@ type listForm struct {
 	item     form
 	nonempty bool
 	distinct bool
+	most     int // items in a schema; 0: any number
 
 	otherwise []string
 }
@@ -129,6 +132,9 @@ func (f listForm) draw(d *drawing) object {
 	}
 	if f.distinct {
 		drawn["uniqueItems"] = true
+	}
+	if f.most > 0 {
+		drawn["maxItems"] = f.most
 	}
 	if len(f.otherwise) > 0 {
 		drawn["default"] = f.otherwise
@@ -152,6 +158,11 @@ type textForm struct {
 }
 
 func (f textForm) bytes() int { return f.longest }
+
+// accepts reports whether a text has the form, which has a pattern.
+func (f textForm) accepts(text string) bool {
+	return text != "" && len(text) <= f.longest && regexp.MustCompile(f.pattern).MatchString(text)
+}
 
 func (f textForm) draw(*drawing) object {
 	drawn := object{"type": "string", "minLength": 1, "maxLength": f.longest}
@@ -313,6 +324,33 @@ func (f actorForm) draw(d *drawing) object {
 	return object{"anyOf": forms}
 }
 
+// oneOrListForm is the form of a value, or of a list of such values.
+type oneOrListForm struct{ listForm }
+
+func (f oneOrListForm) draw(d *drawing) object {
+	return object{"anyOf": []object{f.item.draw(d), f.listForm.draw(d)}}
+}
+
+// wordForm is the form of one of several words, which is a text.
+type wordForm struct{ words []string }
+
+func (f wordForm) bytes() int { return longestName }
+
+func (f wordForm) draw(*drawing) object { return object{"enum": f.words} }
+
+// namingForm is the form of what names a class or a priority.
+type namingForm struct{ textForm }
+
+func (f namingForm) draw(d *drawing) object {
+	forms := []object{f.textForm.draw(d)}
+	for _, k := range d.words.Actors {
+		if k.Proved {
+			forms = append(forms, object{"type": "string", "pattern": "^" + regexp.QuoteMeta(k.Kind) + ":."})
+		}
+	}
+	return object{"anyOf": forms}
+}
+
 // anything is the schema of every value.
 const anything = true
 
@@ -343,7 +381,50 @@ type reservation struct {
 }
 
 func (f reservation) draw(d *drawing) object {
-	return object{"default": f.wholeForm.otherwise, "anyOf": []object{f.wholeForm.draw(d), f.textForm.draw(d)}}
+	return object{"default": f.wholeForm.otherwise, "anyOf": []object{f.wholeForm.draw(d), f.textForm.draw(d), reserveKeys.draw(d)}}
+}
+
+// outputForm is the form of where a request names its most tokens of output.
+type outputForm struct{}
+
+func (outputForm) draw(d *drawing) object {
+	return object{"anyOf": []object{{"const": allNames}, pointerForm.draw(d), outputList.draw(d)}}
+}
+
+// reserveTogether says what parts of a reservation need.
+func reserveTogether(*drawing) object {
+	set, bytes := given("set", object{"const": true}), given("input", object{"const": inBytes})
+	named := given("output", anything)
+	return object{"allOf": []object{
+		{"if": given("most", anything), "then": set},
+		{"if": set, "then": named},
+		{"if": object{"anyOf": []object{given("expand", anything), given("add", anything)}}, "then": bytes},
+		{"if": given("bound", object{"const": "strict"}), "then": object{"allOf": []object{set, bytes}}},
+	}}
+}
+
+// weightsTogether says what weights by the model need, and what means nothing beside them.
+func weightsTogether(*drawing) object {
+	plain := object{}
+	for _, k := range modelWeights.list {
+		plain[k.name] = false
+	}
+	by := given("by", anything)
+	return object{"allOf": []object{
+		{"if": by, "then": given("models", anything)},
+		{"if": by, "then": object{"properties": plain}},
+		{"if": object{"anyOf": []object{given("models", anything), given("unknown", anything)}}, "then": by},
+	}}
+}
+
+// allStatuses is the charge of a rule that counts all statuses.
+const allStatuses = "all"
+
+// chargeForm is the form of the statuses that count.
+type chargeForm struct{}
+
+func (chargeForm) draw(d *drawing) object {
+	return object{"anyOf": []object{{"const": allStatuses}, statusesForm.draw(d)}}
 }
 
 // costTogether says what costs only some answers have.
@@ -353,10 +434,14 @@ func costTogether(*drawing) object {
 	}
 	usage := given("include_usage", object{"const": true})
 	fromBody := given("reserve", object{"type": "string"})
+	inBody := object{"properties": object{"answer": object{"type": "string", "pattern": "^(" + strings.Join(answer.Formats, "|") + "|/.*)$"}}}
 	return object{"allOf": []object{
-		only(given("weights", anything), "openai", "anthropic", "gemini"),
+		{"if": given("weights", anything), "then": inBody},
+		{"if": object{"allOf": []object{given("weights", anything), given("answer", object{"type": "string", "pattern": "^/"})}}, "then": given("reserve", object{"type": "object"})},
 		only(usage, openAI),
 		{"if": given("or", anything), "then": fromBody},
+		{"if": given("scale", anything), "then": object{"properties": object{"answer": object{"type": "string", "pattern": "^/"}}}},
+		{"if": object{"anyOf": []object{given("after", anything), given("reserve", object{"type": "object"})}}, "then": inBody},
 	}}
 }
 
@@ -367,6 +452,16 @@ func (rateForm) draw(*drawing) object {
 	return object{"anyOf": []object{
 		{"type": "integer", "minimum": bounds.MinBandwidth, "maximum": bounds.MaxBandwidth},
 		{"type": "string", "pattern": "^[1-9][0-9]{0,5}k$|^(1000|[1-9][0-9]{0,2})m$|^1000000k$"},
+	}}
+}
+
+// sizeForm is the form of a size of memory, at most 1 GiB.
+type sizeForm struct{ otherwise int64 }
+
+func (f sizeForm) draw(*drawing) object {
+	return object{"default": bytesize.String(f.otherwise), "anyOf": []object{
+		{"enum": []any{0, "0"}},
+		{"type": "string", "pattern": bytesize.Pattern},
 	}}
 }
 
@@ -424,6 +519,12 @@ func meaningless(d *drawing) object {
 		elsewhere["required"] = []string{"scope"}
 	}
 	all = append(all, object{"if": given("on_error", anything), "then": elsewhere})
+	for _, a := range d.words.Algorithms {
+		if a.Uses("measure") {
+			adapts := given("algo", object{"type": "string", "pattern": anyCase(a.Names...)})
+			all = append(all, object{"if": adapts, "then": object{"properties": object{"scope": object{"const": string(rule.Local)}}}})
+		}
+	}
 	return object{"allOf": append(all, calendarTogether(d)...)}
 }
 

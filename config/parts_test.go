@@ -58,9 +58,9 @@ func describeReader(r *reader) string {
 	if len(r.errs) > 0 {
 		return text
 	}
-	settings, _ := json.Marshal([]any{c.Redis, c.Remote})
+	settings, _ := json.Marshal([]any{c.Redis, c.Remote, c.Credentials.Keys})
 	text += string(settings)
-	c.Redis, c.Remote = nil, nil
+	c.Redis, c.Remote, c.Credentials.Keys = nil, nil, nil
 	text += fmt.Sprintf("%+v\n%v\n%v\n", c, r.warnings.Sorted(), r.withoutRedis.Sorted())
 	for _, e := range limits {
 		rules := e.Rules

@@ -119,6 +119,11 @@ func (c *Config) WritesSecret() bool {
 	if r := c.Redis; r != nil && (inURL(r.URL) || r.Password.isWrittenOut() || r.Sentinel != nil && r.Sentinel.Password.isWrittenOut()) {
 		return true
 	}
+	for _, s := range c.Credentials.UpstreamHeaders {
+		if s.isWrittenOut() {
+			return true
+		}
+	}
 	r := c.Remote
 	return r != nil && (inURL(r.URL) || r.Password.isWrittenOut() || r.Token.isWrittenOut())
 }

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/diana-limiter/diana/internal/bytesize"
 	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -64,7 +66,9 @@ func readSettings(v value) {
 	}
 	c.Redis = readRedis(m.get("redis"))
 	c.Remote = readRemote(m.get("remote"))
-	c.Identity = readIdentity(m.get("identity"))
+	identity := m.get("identity").mapping()
+	c.Credentials = readCredentialSettings(identity)
+	c.Identity = readIdentity(identity)
 	c.Paths = readPaths(m.get("paths"))
 	c.Response = readResponse(m.get("response"))
 	c.MaxKeys = int(m.get("max_keys").whole())
@@ -107,6 +111,8 @@ func readRedis(v value) *Redis {
 		TLS:      readTLS(m.get("tls")),
 		Timeout:  m.get("timeout").duration(),
 		Prefix:   readPrefix(m.get("prefix")),
+		Remember: readSize(m.get("remember")),
+		Tags:     int(m.get("tags").whole()),
 	}
 }
 
@@ -204,8 +210,7 @@ func isDatabase(s string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == s
 }
 
-func readIdentity(v value) rule.Identity {
-	m := v.mapping()
+func readIdentity(m mapping) rule.Identity {
 	id := rule.Identity{Account: readSources(m.get("account")), Device: readSources(m.get("device"))}
 	for item := range m.get("trusted_proxies").list() {
 		id.TrustedProxies = append(id.TrustedProxies, readNetwork(item))
@@ -256,4 +261,16 @@ func readPaths(v value) rule.Paths {
 func readResponse(v value) Response {
 	m := v.mapping()
 	return Response{Status: int(m.get("status").whole()), OmitHeaders: !m.get("headers").truth()}
+}
+
+// readSize reads a size of memory. It returns 0 if there is none, and -1 for 0.
+func readSize(v value) int64 {
+	if !v.given() {
+		return 0
+	}
+	n, ok := bytesize.Parse(v.node.Value)
+	if !ok || !v.scalar() {
+		v.expected("a size such as 16MiB, at most " + bytesize.String(bytesize.Max) + ", or 0 for none")
+	}
+	return cmp.Or(n, -1)
 }

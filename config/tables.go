@@ -4,9 +4,13 @@ package config
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/yamltext"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -36,29 +40,46 @@ var (
 	hostName      = textForm{longest: longestHost, pattern: `^([^ /:@*]+|[0-9A-Fa-f:.]+(%.+)?)$`}
 	userForm      = textForm{longest: longestUser, pattern: `^[^\s]+$`}
 	whoForm       = textForm{longest: longestWho}
-	classForm     = textForm{longest: longestActor, pattern: `^(header|client):[` + tokens + `]+$`}
+	classForm     = namingForm{textForm{longest: longestActor, pattern: `^(header|client):[` + tokens + `]+$`}}
 	classNameForm = nameForm
+	percentForm   = textForm{longest: 3, pattern: `^([0-9]|[1-4][0-9]|50)%$`}
+	measureForm   = textForm{longest: longestName, pattern: `^(begin|byte|end)$`}
 	zoneForm      = textForm{longest: longestZone, pattern: `^[0-9A-Za-z_+/-]+$`, otherwise: "UTC"}
 	prefixForm    = textForm{longest: longestPrefix, pattern: `^[!-z|~]+$`, otherwise: "diana"}
 
-	momentForm    = textForm{longest: longestMoment, pattern: `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`}
-	anyActor      = actorForm{textForm: textForm{longest: longestActor}, together: true}
-	actorTogether = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all"}}
-	actorSource   = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all", "account", "device"}}
-	accountForm   = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Account-Id"}}
-	deviceForm    = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Device-Id"}}
-	hosts         = listForm{of: "host:port", item: hostForm, nonempty: true, distinct: true}
-	divertStatus  = wholeForm{200, 599, 200}
-	statusForm    = wholeForm{400, 599, 503}
-	statusesForm  = listForm{of: "statuses", item: wholeForm{least: 100, most: 599}, nonempty: true, distinct: true}
-	maxKeysForm   = wholeForm{1, maxMaxKeys, 1_000_000}
-	headersForm   = truthForm{true}
-	reserveForm   = reservation{wholeForm{1, bounds.MaxN, 1}, textForm{longest: longestActor, pattern: `^body:` + pointerPattern + `$`}}
-	orForm        = wholeForm{1, bounds.MaxN, 1}
-	weightForm    = numberForm{mostWeight, 1}
-	waitForm      = durationForm{least: time.Millisecond, most: bounds.MaxWait}
-	timeoutForm   = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
-	warmupForm    = durationForm{0, bounds.MaxWarmup, 0}
+	momentForm     = textForm{longest: longestMoment, pattern: `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`}
+	anyActor       = actorForm{textForm: textForm{longest: longestActor}, together: true}
+	actorTogether  = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all"}}
+	actorSource    = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all", "account", "device"}}
+	accountForm    = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Account-Id"}}
+	keyHeadersForm = listForm{of: "names of headers", item: textForm{longest: longestActor, pattern: `^[` + tokens + `]+$`}, nonempty: true, distinct: true, otherwise: []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}}
+	staleForm      = durationForm{time.Minute, 744 * time.Hour, 24 * time.Hour}
+	algorithmsForm = listForm{of: "algorithms", item: wordForm{tokenAlgorithms}, nonempty: true, distinct: true, otherwise: []string{"RS256", "ES256"}}
+	issuersForm    = oneOrListForm{listForm{of: "issuers", item: issuerKeys, nonempty: true}}
+	deviceForm     = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Device-Id"}}
+	hosts          = listForm{of: "host:port", item: hostForm, nonempty: true, distinct: true}
+	divertStatus   = wholeForm{200, 599, 200}
+	statusForm     = wholeForm{400, 599, 503}
+	rpcStatusForm  = wholeForm{200, 599, 200}
+	statusesForm   = listForm{of: "statuses, or all", item: wholeForm{least: 100, most: 599}, nonempty: true, distinct: true}
+	maxKeysForm    = wholeForm{1, maxMaxKeys, 1_000_000}
+	headersForm    = truthForm{true}
+	reserveForm    = reservation{wholeForm{1, bounds.MaxN, 1}, textForm{longest: longestActor, pattern: `^body:` + pointerPattern + `$`}}
+	orForm         = wholeForm{1, bounds.MaxN, 1}
+	weightForm     = numberForm{mostWeight, 1}
+	moreForm       = numberForm{mostWeight, 0}
+	scaleForm      = wholeForm{1, 1_000_000_000_000, 1}
+	afterForm      = durationForm{0, bounds.MaxAfter, 10 * time.Second}
+	pointerForm    = textForm{longest: longestActor, pattern: `^` + pointerPattern + `$`}
+	outputList     = listForm{of: "JSON pointers", called: "output", item: pointerForm, nonempty: true, distinct: true}
+	modelForm      = textForm{longest: longestActor, pattern: `^body:` + pointerPattern + `$`}
+	modelNameForm  = textForm{longest: longestActor, pattern: `^[^*]*[*]?$`}
+	tokensForm     = textForm{longest: 15, pattern: `^[1-9][0-9]{0,14}$`}
+	waitForm       = durationForm{least: time.Millisecond, most: bounds.MaxWait}
+	rememberForm   = sizeForm{16 << 20}
+	tagsForm       = wholeForm{1, 1024, 32}
+	timeoutForm    = durationForm{time.Millisecond, 10 * time.Second, 50 * time.Millisecond}
+	warmupForm     = durationForm{0, bounds.MaxWarmup, 0}
 )
 
 const (
@@ -72,7 +93,7 @@ var (
 		{name: "name", form: nameForm, about: "Name in headers, metrics and status; unique. A reload keeps the counters of a rule by it. Default: made from the other keys."},
 		{name: "actor", form: anyActor, about: "Whom the rule counts: each one by itself, or all together. A list of two or three counts as one."},
 		{name: "unit", form: unitForm{}, about: "Unit of time of rpu: a name, or a duration of 1ms to 744h. With algo W also week, which begins on Monday, month, year, and total, which never ends."},
-		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxWindowN}, required: true, about: "Requests per unit, at most 1,000,000,000 unless algo is W; 0 refuses all. With algo C: how many may be inside at once."},
+		{name: "rpu", form: wholeForm{least: 0, most: bounds.MaxWindowN}, required: true, about: "Requests per unit, at most 1,000,000,000 unless algo is W; 0 refuses all. With algo C: how many may be inside at once; AC: that number at most."},
 		{name: "algo", form: algorithmForm{}, about: "Algorithm, by its short or long name."},
 		{name: "scope", form: scopeForm{}, about: "local: counted in this process. global: counted in Redis, for all gateways."},
 		{name: "burst", form: wholeForm{least: 1, most: bounds.MaxN}, about: "TB: the capacity. Default: rpu."},
@@ -84,26 +105,68 @@ var (
 		{name: "on_error", form: choiceForm{rule.Share.String(), rule.Whole.String(), rule.Open.String(), rule.Closed.String()}, about: "Of a global rule while Redis is out of reach: a share of the limit in each gateway, the whole limit in each (local), let pass all (open), or refuse all (closed)."},
 		{name: "mode", form: choiceForm{"enforce", "shadow"}, about: "shadow: counted, and refuses nothing."},
 		{name: "cost", form: costForm{}, about: "What a request counts: a number, header:NAME for one that a trusted proxy or an earlier filter writes, client:NAME for one that anyone may write, or where the answer says what it has cost."},
-		{name: "charge", form: statusesForm, about: "Statuses of answers: only requests that are answered with one of them count. Default: all count."},
-		{name: "wait", form: waitForm, about: "TB, W, SW, SL, C: how long a request over the limit waits for its turn, or for a slot, before it is refused, 1ms to 10m. Default: not at all."},
+		{name: "charge", form: chargeForm{}, about: "Statuses of answers: only requests that are answered with one of them count. all: all count. Default: all, but for failures of a language model."},
+		{name: "wait", form: waitForm, about: "TB, W, SW, SL, C, AC: how long a request over the limit waits for its turn, or for a slot, before it is refused, 1ms to 10m. Default: not at all."},
+		{name: "min", form: wholeForm{least: 1, most: bounds.MaxN, otherwise: 1}, about: "AC: how many may always be inside at once."},
+		{name: "measure", form: measureForm, about: "AC: until when a request is measured: the first byte of the answer (begin), that of its body (byte), or its end (end). Default: begin in diana serve, end in a program."},
+		{name: "hold", form: choiceForm{"end", "begin"}, about: "AC: until when a request holds its slot: the end of the answer, or its first byte."},
+		{name: "keep", form: percentForm, about: "AC: part of the limit that a priority leaves to each higher one that is active, 0% to 50%. Default: 10%."},
+		{name: "least", form: percentForm, about: "AC: part of the limit that a lower priority always finds, 0% to 50%. Default: 5%."},
+		{name: "priority", form: classForm, with: "priorities", about: "AC: header that names the priority: header:NAME for one that a trusted proxy writes, client:NAME for one that anyone may write, or what a credential proves, such as key:class."},
+		{name: "priorities", form: listForm{of: "priorities", called: "priority", item: classNameForm, nonempty: true, distinct: true, most: bounds.MaxPriorities}, with: "priority", about: "AC: names of the priorities, the highest first, at most 8. No name or another one: the middle."},
 		{name: "except", form: listForm{of: "values, addresses and networks", item: whoForm, distinct: true}, about: "Whom the rule does not judge: values of its actor, and addresses or networks of clients."},
 		{name: "overrides", form: mapForm{whoForm, overrideKeys}, about: "Who has another limit: values of the rule's actor, and addresses or networks of clients."},
-		{name: "class", form: classForm, with: "classes", about: "Header that names the class of a client, such as its plan: header:NAME for one that a trusted proxy writes, client:NAME for one that anyone may write."},
+		{name: "class", form: classForm, with: "classes", about: "What names the class of a client, such as its plan: header:NAME for one that a trusted proxy writes, client:NAME for one that anyone may write, or what a credential proves, such as key:class."},
 		{name: "classes", form: mapForm{classNameForm, classKeys}, with: "class", about: "The limits of classes, by their name. Who has another class, or none, has the rule's own."},
 	}}
 
 	costKeys = keys{of: "a cost", name: "cost", together: costTogether, list: []key{
-		{name: "answer", form: textForm{longest: longestActor, pattern: `^(openai|anthropic|gemini|bytes|duration|/.*|(header|trailer):[` + tokens + `]+)$`}, required: true, about: "Where the true cost stands: openai, anthropic or gemini for the tokens that such an answer reports; a JSON pointer such as /usage/total_tokens; header:NAME or trailer:NAME; bytes; duration, in milliseconds."},
-		{name: "reserve", form: reserveForm, about: "What the request is charged until the true cost is known: a number, or body:/POINTER for a whole number in the JSON body of the request."},
+		{name: "answer", form: textForm{longest: longestActor, pattern: `^(` + strings.Join(answer.Formats, "|") + `|bytes|duration|/.*|(header|trailer):[` + tokens + `]+)$`}, required: true, about: "Where the true cost stands: " + yamltext.Join(answer.Formats, "or") + " for the tokens that such an answer reports; a JSON pointer such as /usage/total_tokens; header:NAME or trailer:NAME; bytes; duration, in milliseconds."},
+		{name: "reserve", form: reserveForm, about: "What the request is charged until the true cost is known: a number, body:/POINTER for a whole number in the JSON body of the request, or a mapping."},
 		{name: "or", form: orForm, about: "What is reserved if the body has no such number."},
-		{name: "include_usage", form: truthForm{}, about: "openai: whether a request for a stream gets \"stream_options\": {\"include_usage\": true}. The client then receives one more event."},
-		{name: "weights", form: weightKeys, about: "What tokens cost, by their kind. Default: each 1."},
+		{name: "scale", form: scaleForm, about: "JSON pointers: what the number is multiplied by, such as 1000000 for a price. The product is rounded up."},
+		{name: "include_usage", form: truthForm{true}, about: "openai: whether a request for a stream gets \"stream_options\": {\"include_usage\": true}. A client that has not asked for it does not receive the usage."},
+		{name: "weights", form: weightKeys, about: "What tokens cost, by their kind, or by the model. Default: each 1."},
+		{name: "after", form: afterForm, about: "How long a stream is read on after its client has disconnected, to learn the usage, 0 to 1m."},
 	}}
 
-	weightKeys = keys{of: "weights", name: "weights", list: []key{
+	reserveKeys = keys{of: "a reserve", name: "reserve", together: reserveTogether, list: []key{
+		{name: "output", form: outputForm{}, about: "Where the body names its most tokens of output: JSON pointers, of which the largest number counts, or auto for all names of the format."},
+		{name: "or", form: orForm, about: "Tokens of output of a request that names none."},
+		{name: "most", form: wholeForm{least: 1, most: bounds.MaxN}, about: "With set: the largest number that a request may name. Default: or."},
+		{name: "set", form: truthForm{}, about: "true: a request that names something else than 1 to most gets 400, and or is written into one that names nothing."},
+		{name: "input", form: choiceForm{"none", "estimate", inBytes}, about: "Tokens of the request: none, the bytes of its body / 4 (estimate), or bytes x expand + add."},
+		{name: "expand", form: wholeForm{1, 100, 1}, about: "Factor of bytes: 1 for tokenizers of bytes, 3 where text is normalised by NFC, 11 by NFKC."},
+		{name: "add", form: wholeForm{least: 0, most: bounds.MaxN}, about: "Tokens that templates add to bytes. Default: 0."},
+		{name: "min", form: wholeForm{least: 0, most: bounds.MaxWindowN}, about: "At least this is reserved in all. Default: 0."},
+		{name: "bound", form: choiceForm{"estimate", "strict"}, about: "strict: a request that can cost more than it reserves gets 400."},
+	}}
+
+	plainWeights = keys{of: "weights", name: "plain-weights", list: []key{
 		{name: "input", form: weightForm, about: "A token of the request."},
 		{name: "output", form: weightForm, about: "A token of the answer."},
-		{name: "cached", form: weightForm, about: "A token of the request that the provider had cached."},
+		{name: "cached", form: weightForm, about: "A token of the request that the provider had cached. Default in models: that of input."},
+		{name: "cache_write", form: moreForm, about: "A token that the provider writes to its cache; 0: that of input."},
+		{name: "cache_write_1h", form: moreForm, about: "A token that stays in the cache for an hour; 0: that of cache_write."},
+		{name: "request", form: moreForm, about: "The request itself. Default: 0."},
+	}}
+
+	aboveKey = key{name: "above", form: mapForm{tokensForm, plainWeights}, about: "Weights of requests with more tokens of input than a number. What is left out stays as it is."}
+
+	modelWeights = keys{of: "weights", name: "model-weights", list: slices.Concat(plainWeights.list, []key{aboveKey})}
+
+	weightKeys = keys{of: "weights", name: "weights", together: weightsTogether, list: slices.Concat(plainWeights.list, []key{
+		aboveKey,
+		{name: "by", form: modelForm, about: "Where the request names its model, such as body:/model."},
+		{name: "models", form: mapForm{modelNameForm, modelWeights}, about: "Weights by the model's name. A * at the end stands for any text."},
+		{name: "unknown", form: choiceForm{"refuse", "dearest"}, about: "What becomes of a model that is not in models: 400, or the dearest weight of each kind."},
+	})}
+
+	jsonRPCKeys = keys{of: "jsonrpc", name: "jsonrpc", list: []key{
+		{name: "status", form: rpcStatusForm, about: "Status of the answer to a call that is refused. Default: 200, which clients expect."},
+	}}
+	refusalKeys = keys{of: "refusal", name: "refusal", list: []key{
+		{name: "jsonrpc", form: jsonRPCKeys, required: true, about: "Answers to calls of JSON-RPC."},
 	}}
 
 	divertKeys = keys{of: "divert", name: "divert", together: divertTogether, list: []key{
@@ -138,6 +201,7 @@ var (
 		{name: "rules", form: listForm{of: "rules", called: "rule", item: ruleKeys, nonempty: true}, about: "Rules that judge each request to the url."},
 		{name: "bandwidth", form: bandwidthForm{}, about: "How fast the answers are sent at most, in bytes a second: a rate such as 50k, or a rate and whose answers share it."},
 		{name: "divert", form: divertKeys, about: "What a request gets instead of a refusal by a rule of this entry: one of body, file and upstream."},
+		{name: "refusal", form: refusalForm{}, about: "Form of refusals, for the clients of an API: problem, openai, anthropic, gemini, jsonrpc or auto. All but problem have the status 429, and a call of jsonrpc 200, or what {jsonrpc: {status: 429}} says."},
 	}}
 	entriesForm = listForm{of: "entries", called: "entry", item: entryKeys}
 
@@ -164,6 +228,8 @@ var (
 		{name: "tls", form: tlsKeys, about: "TLS to all servers and Sentinels; {}: by the system's authorities. A url needs rediss://."},
 		{name: "timeout", form: timeoutForm, about: "Most that a request ever waits for Redis, 1ms to 10s."},
 		{name: "prefix", form: prefixForm, about: "Prefix of every key in Redis."},
+		{name: "remember", form: rememberForm, about: "Memory for the states that a gateway puts back after Redis has lost them, such as 16MiB; 0: none."},
+		{name: "tags", form: tagsForm, with: "cluster", about: "Into how many parts the counters in a Cluster are divided; the same in all gateways. A change begins all limits again."},
 	}}
 
 	remoteKeys = remoteForm{keys{of: "remote", name: "remote", together: remoteTogether, list: []key{
@@ -175,9 +241,26 @@ var (
 		{name: "snapshot", form: pathForm, about: "File for the last good copy, which serves a start without the centre. Default: none."},
 	}}}
 
+	keysKeys = keys{of: "keys", name: "keys", list: []key{
+		{name: "file", form: pathForm, required: true, about: "File with a line for each API key, as diana key new prints it. Read again when it changes."},
+		{name: "headers", form: keyHeadersForm, about: "Headers that can have an API key."},
+	}}
+
+	issuerKeys = keys{of: "an issuer", name: "issuer", list: []key{
+		{name: "keys", form: textForm{longest: longestAddress, pattern: `^([Hh][Tt][Tt][Pp][Ss]?://[^@#]+|file:[^\n\x00]+)$`}, required: true, about: "Where the issuer's JWKS is: https://HOST/PATH or file:PATH."},
+		{name: "issuer", form: textForm{longest: longestAddress}, required: true, about: "The claim iss of its tokens."},
+		{name: "audience", form: textForm{longest: longestAddress}, required: true, about: "The claim aud of its tokens, or one of it."},
+		{name: "algorithms", form: algorithmsForm, about: "Algorithms that sign its tokens. HS needs keys: file:PATH."},
+		{name: "stale", form: staleForm, about: "How long the last good keys are valid while the issuer has none."},
+	}}
+
 	identityKeys = keys{of: "identity", name: "identity", list: []key{
 		{name: "account", form: accountForm, about: "Where the actor account is found, tried in order; then the client's address."},
 		{name: "device", form: deviceForm, about: "Where the actor device is found, tried in order; then the client's address."},
+		{name: "required", form: choiceForm{"none", "any"}, about: "any: a request without a valid token or API key gets 401. One that is not valid always does."},
+		{name: "keys", form: keysKeys, about: "API keys, which prove key:account and key:class. Default: none."},
+		{name: "jwt", form: issuersForm, about: "Issuer of JWTs, or a list of issuers. A token proves jwt:CLAIM and jwt:/POINTER. Default: none."},
+		{name: "upstream_headers", form: mapForm{textForm{longest: longestActor, pattern: `^[` + tokens + `]+$`}, secretForm{}}, about: "Headers that the upstream gets with a request that has a valid credential: text, env:NAME or file:PATH."},
 		{name: "trusted_proxies", form: listForm{of: "networks", item: networkForm}, about: "Networks whose X-Forwarded-For is believed. Default: none."},
 	}}
 

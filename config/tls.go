@@ -19,8 +19,11 @@ type TLS struct {
 	CA          string // PEM file of who signs the server's certificate; empty: the system's authorities
 	Certificate string // PEM file shown to the server; empty: none
 	Key         string // PEM file of the certificate's key
-	ServerName  string // expected in the server's certificate; empty: its host
+	ServerName  string // expected in the server's certificate; empty: its host; AnyName in programs
 }
+
+// AnyName is the ServerName that accepts each name in a certificate that an authority has signed.
+const AnyName = "*"
 
 // Load reads the files. Later each connection that needs the certificate reads it and its key again,
 // because certificates are often replaced before they expire. The authorities are read only once. The
@@ -40,6 +43,11 @@ func (t *TLS) Load() (*tls.Config, error) {
 			return nil, fmt.Errorf("%s: expected certificates in PEM, found none", t.CA)
 		}
 	}
+	if t.ServerName == AnyName {
+		c.ServerName = ""
+		c.InsecureSkipVerify = true // VerifyConnection does all but for the name
+		c.VerifyConnection = func(s tls.ConnectionState) error { return verifyAuthority(c.RootCAs, s.PeerCertificates) }
+	}
 	if t.Certificate != "" {
 		if _, err := t.pair(); err != nil {
 			return nil, err
@@ -47,6 +55,16 @@ func (t *TLS) Load() (*tls.Config, error) {
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.pair() }
 	}
 	return c, nil
+}
+
+// verifyAuthority returns an error if no authority has signed the certificate of a server. nil means those of the system.
+func verifyAuthority(roots *x509.CertPool, chain []*x509.Certificate) error {
+	o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
+	for _, c := range chain[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(o)
+	return err
 }
 
 // pair reads the certificate and its key.

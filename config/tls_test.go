@@ -128,3 +128,35 @@ func TestTLSLoadErrors(t *testing.T) {
 		}
 	}
 }
+
+// With AnyName a certificate may have any name, but an authority must have signed it.
+func TestTLSAnyName(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(ca, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		tls TLS
+		ok  bool
+	}{
+		{TLS{CA: ca, ServerName: AnyName}, true},
+		{TLS{CA: ca, ServerName: "another.host"}, false},
+		{TLS{ServerName: AnyName}, false},
+	} {
+		c, err := test.tls.Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := tls.Dial("tcp", server.Listener.Addr().String(), c)
+		if (err == nil) != test.ok {
+			t.Errorf("%+v: %v", test.tls, err)
+		}
+		if err == nil {
+			_ = conn.Close()
+		}
+	}
+}

@@ -238,6 +238,29 @@ func (v value) pairs() iter.Seq2[*yaml.Node, *yaml.Node] {
 	}
 }
 
+// entries yields the keys and values of a mapping whose keys are texts.
+func (v value) entries() iter.Seq2[value, value] {
+	return func(yield func(key, val value) bool) {
+		if !v.given() {
+			return
+		}
+		if v.node.Kind != yaml.MappingNode {
+			v.expected("a mapping")
+			return
+		}
+		f := v.form.(mapForm)
+		for name, item := range v.pairs() {
+			if name.Tag == "!!merge" {
+				v.r.fail(name, noMerging)
+				continue
+			}
+			if !yield(value{r: v.r, key: v.key, form: f.key, node: name}, value{r: v.r, key: v.key, form: f.item, node: item}) {
+				return
+			}
+		}
+	}
+}
+
 // len returns how many items a value has that may be a list or a mapping. It is exact below a thousand.
 func (v value) len() int {
 	if !v.given() {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/actors"
+	"github.com/diana-limiter/diana/internal/apikeys"
 	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/internal/yamltext"
@@ -30,6 +31,7 @@ type Vocabulary struct {
 	Actors     []rule.ActorKind
 	Units      map[string]time.Duration
 	Sources    []source.Kind // of remote configurations
+	Verifiers  []Verifier    // of credentials
 
 	// Scopes are the names of stores that the program brings, besides "local" and "global". If
 	// "global" is among them, global rules need no redis.
@@ -47,10 +49,11 @@ type Vocabulary struct {
 // all clients together, and "ip", "account" and "device", which [rule.Identity] defines.
 func DefaultVocabulary() Vocabulary {
 	return Vocabulary{
-		Algorithms: limit.Algorithms(),
-		Actors:     actors.Kinds(),
+		Algorithms: append(limit.Algorithms(), limit.AdaptiveConcurrency()),
+		Actors:     append(actors.Kinds(), apikeys.Kind()),
 		Units:      names.Units(),
 		Sources:    source.Kinds(),
+		Verifiers:  []Verifier{keyVerifier()},
 	}
 }
 
@@ -81,6 +84,10 @@ func (v Vocabulary) ParseActor(text string) (rule.Actor, error) {
 				return rule.Actor{}, fmt.Errorf("expected the name of a header, found %q", name)
 			}
 			name = http.CanonicalHeaderKey(name)
+		case k.Check != nil:
+			if err := k.Check(name); err != nil {
+				return rule.Actor{}, fmt.Errorf("unknown actor %q: %w", text, err)
+			}
 		}
 		return rule.Actor{Kind: kind, Name: name}, nil
 	}

@@ -6,12 +6,15 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/diana-limiter/diana/rule"
 	"github.com/diana-limiter/diana/source"
 )
 
 // words is a vocabulary with sources that cannot be opened, of the URLs that Diana's have.
 func words() Vocabulary {
 	v := DefaultVocabulary()
+	v.Actors = append(v.Actors, rule.ActorKind{Kind: "jwt", Named: true, Proved: true})
+	v.Verifiers = append(v.Verifiers, Verifier{Kind: "jwt"})
 	hasKey := func(u *url.URL) bool { return u.Hostname() != "" && strings.Trim(u.Path, "/") != "" }
 	v.Sources = []source.Kind{
 		{Schemes: []string{"etcd"}, Form: "etcd://HOST:PORT/KEY", Check: hasKey},

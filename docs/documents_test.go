@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/rule"
 	"github.com/diana-limiter/diana/source"
 )
 
@@ -53,6 +54,8 @@ func TestDocuments(t *testing.T) {
 	}
 	v := config.DefaultVocabulary()
 	v.Sources = append(v.Sources, source.Kind{Schemes: []string{"etcd"}}) // of a module of its own
+	v.Verifiers = append(v.Verifiers, config.Verifier{Kind: "jwt"})       // likewise
+	v.Actors = append(v.Actors, rule.ActorKind{Kind: "jwt", Named: true, Proved: true})
 	for _, file := range documents(t) {
 		for _, b := range block.FindAllStringSubmatch(string(mustRead(t, file)), -1) {
 			language, code := b[1], b[2]
@@ -77,12 +80,12 @@ func TestDocuments(t *testing.T) {
 }
 
 // longPages are references and pages that are still too long.
-var longPages = map[string]int{"docs/configuration.md": 6500, "docs/performance.md": 3700}
+var longPages = map[string]int{"docs/configuration.md": 5750, "docs/performance.md": 3550}
 
 // A page has at most 2,500 words, and all pages together have a bound.
 func TestWords(t *testing.T) {
 	t.Parallel()
-	const most, mostInAll = 2500, 53_800
+	const most, mostInAll = 2500, 50_000
 	sum := 0
 	for _, file := range documents(t) {
 		if strings.HasPrefix(file, "docs/decisions/") || file == "CHANGELOG.md" || strings.Contains(file, "zh-CN") {

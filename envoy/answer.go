@@ -35,7 +35,7 @@ var fieldNames = [...]struct{ name, canonical string }{
 }
 
 // answer returns the response to a request that d has decided. d is nil if no limit has a charge.
-func (q *question) answer(d *diana.Decision) *rls.RateLimitResponse {
+func (q *question) answer(s *RateLimit, request *rls.RateLimitRequest, d *diana.Decision) *rls.RateLimitResponse {
 	all := &reply{}
 	r := &all.response
 	r.OverallCode = rls.RateLimitResponse_OK
@@ -46,6 +46,10 @@ func (q *question) answer(d *diana.Decision) *rls.RateLimitResponse {
 		if r.Statuses[i] = &statuses[i].status; r.Statuses[i].Code == rls.RateLimitResponse_OVER_LIMIT {
 			r.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 		}
+	}
+	if o := s.options.Original; o != nil {
+		o.tell(q, request, r, d)
+		return r
 	}
 	if d == nil {
 		return r
@@ -70,26 +74,42 @@ func (q *question) answer(d *diana.Decision) *rls.RateLimitResponse {
 // quotas returns the metadata of a request under a limit with quota_mode, or nil if there is no such limit.
 // The fields are those of envoyproxy/ratelimit. Envoy can route by them, because the statuses are OK.
 func (q *question) quotas(d *diana.Decision) *structpb.Struct {
-	enabled := false
-	var over []*structpb.Value
-	for i := range q.items {
-		it := &q.items[i]
-		if it.charge < 0 || it.limit.Limit == nil || !it.limit.Quota {
-			continue
-		}
-		enabled = true
-		if !d.Verdicts[it.charge].Allowed && !it.limit.Shadow {
-			over = append(over, structpb.NewNumberValue(float64(i)))
-		}
-	}
+	over, enabled := q.overQuota(d, false)
 	if !enabled {
 		return nil
 	}
 	fields := map[string]*structpb.Value{"quotaModeEnabled": structpb.NewBoolValue(true)}
-	if len(over) > 0 {
-		fields["quotaModeViolations"] = structpb.NewListValue(&structpb.ListValue{Values: over})
-	}
+	addViolations(fields, over)
 	return &structpb.Struct{Fields: fields}
+}
+
+// overQuota returns the indexes of the descriptors that are over a limit with quota_mode, and whether there is such a
+// limit. With all, every limit counts as one.
+func (q *question) overQuota(d *diana.Decision, all bool) (over []int, enabled bool) {
+	for i := range q.items {
+		it := &q.items[i]
+		if it.charge < 0 {
+			continue
+		}
+		own := it.limit.Limit != nil && it.limit.Quota
+		enabled = enabled || own
+		if (own || all) && !d.Verdicts[it.charge].Allowed && (it.limit.Limit == nil || !it.limit.Shadow) {
+			over = append(over, i)
+		}
+	}
+	return over, enabled
+}
+
+// addViolations adds the indexes of descriptors to metadata, if there are any.
+func addViolations(fields map[string]*structpb.Value, over []int) {
+	if len(over) == 0 {
+		return
+	}
+	list := &structpb.ListValue{}
+	for _, i := range over {
+		list.Values = append(list.Values, structpb.NewNumberValue(float64(i)))
+	}
+	fields["quotaModeViolations"] = structpb.NewListValue(list)
 }
 
 // status sets the status of one descriptor.

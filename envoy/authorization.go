@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"maps"
 	"net"
@@ -51,11 +54,18 @@ func (s *Authorization) Check(ctx context.Context, q *auth.CheckRequest) (*auth.
 		return nil, told(s.OnInvalid, errNoRequest)
 	}
 	code := respond.BelowServerError(s.limiter.Config().Response.Status)
-	d, err := s.limiter.Take(ctx, original(q.GetAttributes(), of))
+	request := original(q.GetAttributes(), of)
+	d, err := s.limiter.Take(ctx, request)
 	defer d.Done()
 	w := answer{header: http.Header{}}
 	var strange *rule.PathError
+	var credential *rule.CredentialError
 	switch {
+	case errors.As(err, &credential):
+		rejected := *credential
+		rejected.Status = respond.BelowServerError(credential.Status)
+		respond.Reject(&w, &http.Request{Header: http.Header{}}, &rejected, "")
+		return denied(rejected.Status, w.header, w.body.String()), nil
 	case errors.As(err, &strange):
 		respond.RejectPath(&w, strange, code)
 		return denied(code, w.header, w.body.String()), nil
@@ -65,11 +75,33 @@ func (s *Authorization) Check(ctx context.Context, q *auth.CheckRequest) (*auth.
 	if d.Allowed {
 		d.SetFields(w.header)
 		return &auth.CheckResponse{Status: &rpc.Status{}, HttpResponse: &auth.CheckResponse_OkResponse{
-			OkResponse: &auth.OkHttpResponse{ResponseHeadersToAdd: options(w.header)},
+			OkResponse: changes(&d, request.HTTP.Header, w.header),
 		}}, nil
 	}
 	d.Refuse(&w, code)
 	return denied(code, w.header, w.body.String()), nil
+}
+
+// changes returns an answer that allows a request with the header h, and lets Envoy change that as
+// [diana.Decision.SetUpstream] says. response is what Envoy adds to the response.
+func changes(d *diana.Decision, h, response http.Header) *auth.OkHttpResponse {
+	ok := &auth.OkHttpResponse{ResponseHeadersToAdd: options(response)}
+	before := h.Clone()
+	d.SetUpstream(h)
+	set := http.Header{}
+	for name, lines := range h {
+		if !slices.Equal(lines, before[name]) {
+			set[name] = lines
+		}
+	}
+	for name := range before {
+		if _, kept := h[name]; !kept {
+			ok.HeadersToRemove = append(ok.HeadersToRemove, strings.ToLower(name))
+		}
+	}
+	slices.Sort(ok.HeadersToRemove)
+	ok.Headers = options(set)
+	return ok
 }
 
 var errNoRequest = status.Error(codes.InvalidArgument, "attributes.request.http is missing, expected the HTTP request that Envoy asks about")
@@ -103,11 +135,31 @@ func original(a *auth.AttributeContext, of *auth.AttributeContext_HttpRequest) d
 	if at := a.GetSource().GetAddress().GetSocketAddress(); at != nil {
 		r.RemoteAddr = net.JoinHostPort(at.GetAddress(), strconv.FormatUint(uint64(at.GetPortValue()), 10))
 	}
+	r.TLS = shown(a.GetSource().GetCertificate())
 	request := diana.Request{Method: r.Method, Path: path, HTTP: r}
 	if short != path {
 		request.OtherPaths = []string{short}
 	}
 	return request
+}
+
+// shown returns the TLS connection of a client by the certificate that Envoy has verified, which is PEM in URL encoding,
+// or nil if Envoy has sent none.
+func shown(certificate string) *tls.ConnectionState {
+	text, err := url.QueryUnescape(strings.ReplaceAll(certificate, "+", "%2B"))
+	if err != nil {
+		return nil
+	}
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return nil
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	chain := []*x509.Certificate{leaf}
+	return &tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}}
 }
 
 // denied returns the answer to a request that is refused.

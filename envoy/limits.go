@@ -5,6 +5,7 @@ package envoy
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,22 +54,30 @@ type version [sha256.Size]byte
 
 // read reads the files, and returns their version also if one cannot be read.
 func (s *RateLimit) read() ([]descriptors.File, version, error) {
-	files, err := descriptors.Read(s.options.Paths)
+	if s.options.XDS != nil {
+		return s.received, s.version, nil
+	}
+	files, err := descriptors.Read(s.options.Paths, descriptors.Names{Any: s.options.AnyName, Dots: s.options.DotFiles})
+	return files, versionOf(files), err
+}
+
+// versionOf returns the version of files.
+func versionOf(files []descriptors.File) version {
 	h := sha256.New()
 	for _, f := range files {
 		_, _ = fmt.Fprintf(h, "%q %d ", f.Name, len(f.Data)) // a hash has no errors
 		_, _ = h.Write(f.Data)
 	}
-	return files, version(h.Sum(nil)), err
+	return version(h.Sum(nil))
 }
 
-// parse returns the limits of files, whose version s.version is.
-func (s *RateLimit) parse(files []descriptors.File, settings *config.Config) (*active, error) {
+// parse returns the limits of files.
+func (s *RateLimit) parse(files []descriptors.File, v version, settings *config.Config) (*active, error) {
 	tree, err := descriptors.Parse(files, config.DefaultVocabulary(), descriptors.Options{Merge: s.options.Merge, Scope: scopeOf(settings)})
 	if err != nil {
 		return nil, err
 	}
-	return newActive(tree, s.version), nil
+	return newActive(tree, v), nil
 }
 
 // watchEvery is how often the files and the settings are looked at.
@@ -80,7 +89,7 @@ func (s *RateLimit) watch() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-s.stop:
+		case <-s.stopping.Done():
 			return
 		case <-tick.C:
 			s.Reload()
@@ -106,20 +115,53 @@ func (s *RateLimit) Reload() {
 		return
 	}
 	s.tried, s.version, s.unread = settings, v, unread
+	if s.options.XDS == nil || s.Loaded() {
+		_ = s.replace(files, v, err, settings) // it logs the error
+	}
+}
+
+// offer puts files of XDS in force that have no mistake. Otherwise it returns the mistakes, and earlier limits stay.
+func (s *RateLimit) offer(files []descriptors.File) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	settings, v := s.options.Settings(), versionOf(files)
+	if s.Loaded() && v == s.version && settings == s.tried {
+		s.failed.Store(false)
+		return nil
+	}
+	if err := s.replace(files, v, nil, settings); err != nil {
+		return err
+	}
+	s.tried, s.version, s.received = settings, v, files
+	return nil
+}
+
+// replace puts files in force that were read with an error or without. The limits in force stay if the new ones have
+// mistakes. s.mu is held.
+func (s *RateLimit) replace(files []descriptors.File, v version, err error, settings *config.Config) error {
 	var a *active
 	if err == nil {
-		a, err = s.parse(files, settings)
+		a, err = s.parse(files, v, settings)
 	}
 	before, was := s.active.Load(), s.settings
 	if err == nil {
 		err = s.apply(a, settings)
 	}
-	if s.failed.Store(err != nil); err != nil {
-		s.options.Logger.Error("descriptors not changed", "error", err)
-		return
+	s.failed.Store(err != nil)
+	if f := s.options.OnLoaded; f != nil {
+		f(err)
 	}
-	s.logChange(before, a, was, settings)
+	if err != nil {
+		s.options.Logger.Error("descriptors not changed", "error", err)
+		return err
+	}
+	if s.Loaded() {
+		s.logChange(before, a, was, settings)
+	} else {
+		close(s.first)
+	}
 	s.log(a)
+	return nil
 }
 
 // logChange logs how the limits and the settings in force differ from those before.
@@ -141,7 +183,7 @@ func (s *RateLimit) log(a *active) {
 
 // apply puts limits in force. s.mu is held.
 func (s *RateLimit) apply(a *active, settings *config.Config) error {
-	if err := s.limiter.Update(s.compose(a, settings)); err != nil {
+	if err := s.update(a, settings); err != nil {
 		return err
 	}
 	s.settings = settings
@@ -151,22 +193,50 @@ func (s *RateLimit) apply(a *active, settings *config.Config) error {
 
 // bring puts the limits that requests have brought in force, beside those of the files. s.mu is held.
 func (s *RateLimit) bring() error {
-	return s.limiter.Update(s.compose(s.active.Load(), s.settings))
+	return s.update(s.active.Load(), s.settings)
 }
 
-// compose returns the configuration of the limiter: the settings, and the limits of the files and of
-// requests. s.mu is held.
-func (s *RateLimit) compose(a *active, settings *config.Config) *config.Config {
+// update puts limits in force in the limiters, in all or in none. s.mu is held.
+func (s *RateLimit) update(a *active, settings *config.Config) error {
+	if s.seconds == nil {
+		return s.limiter.Update(s.compose(a, settings, false))
+	}
+	if err := s.seconds.Update(s.compose(a, settings, true)); err != nil {
+		return err
+	}
+	if err := s.limiter.Update(s.compose(a, settings, false)); err != nil {
+		return errors.Join(err, s.seconds.Update(s.compose(s.active.Load(), s.settings, true)))
+	}
+	return nil
+}
+
+// compose returns the configuration of a limiter: the settings, and the limits of the files and of
+// requests. seconds asks for that of limits per second. s.mu is held.
+func (s *RateLimit) compose(a *active, settings *config.Config, seconds bool) *config.Config {
 	c := *settings
 	c.Warnings, c.Remote = nil, nil // the limiter of the settings logs and follows these
-	c.Source, c.Version = strings.Join(s.options.Paths, " "), hex.EncodeToString(a.version[:6])
+	c.Source, c.Version = s.source(), hex.EncodeToString(a.version[:6])
 	c.Limits = slices.Concat(a.tree.Entries(), s.overrides.entries(scopeOf(settings)))
+	if s.options.PerSecond != nil {
+		c.Limits = slices.DeleteFunc(c.Limits, func(e rule.Entry) bool { return (e.Rules[0].Limit.Unit == time.Second) != seconds })
+	}
+	if seconds {
+		c.Redis = s.options.PerSecond
+	}
 	if c.Redis != nil {
 		redis := *c.Redis
 		redis.Prefix += redisPrefix
 		c.Redis = &redis
 	}
 	return &c
+}
+
+// source names where the limits come from.
+func (s *RateLimit) source() string {
+	if x := s.options.XDS; x != nil {
+		return x.String()
+	}
+	return strings.Join(s.options.Paths, " ")
 }
 
 // scopeOf returns the scope of limits that do not name one.

@@ -22,6 +22,7 @@ import (
 type question struct {
 	items    []item // by descriptor
 	charges  []rule.Charge
+	apart    []bool              // by charge: it is under a limit per second, see take
 	entries  []descriptors.Entry // memory for those of one descriptor
 	key      []byte              // memory for the key of one descriptor
 	replaced map[string]bool     // names of limits that do not count
@@ -32,6 +33,7 @@ type question struct {
 type item struct {
 	limit  *limit // nil: there is none
 	charge int    // index in charges; -1: none
+	hits   int64  // of this descriptor alone
 }
 
 // ask finds the limits of a request and makes its charges.
@@ -50,6 +52,7 @@ func (q *question) ask(s *RateLimit, a *active, r *rls.RateLimitRequest) error {
 			if c.Cost, err = hits(r, d); err != nil {
 				return ofDescriptor(i, err)
 			}
+			it.hits = c.Cost
 			if l.Limit != nil && l.Rule.Algorithm.Name() != "W" { // the others' arithmetic has a bound
 				c.Cost = min(max(c.Cost, -bounds.MaxN), bounds.MaxN)
 			}

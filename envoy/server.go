@@ -56,6 +56,15 @@ type Server struct {
 	leave   sync.Once
 }
 
+// SetServing says whether a service is healthy, until Shutdown. It can have any name.
+func (s *Server) SetServing(name string, serving bool) {
+	state := grpc_health_v1.HealthCheckResponse_NOT_SERVING
+	if serving {
+		state = grpc_health_v1.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus(name, state)
+}
+
 // untilLeaving is an interceptor that ends a stream when the server stops. Streams watch the health of the
 // server, or ask for its services. They never end by themselves, and a server would wait for them.
 func (s *Server) untilLeaving(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {

@@ -63,6 +63,11 @@ function M.refund(s, moment, n, a)
   s.count = math.max(s.count - n, 0)
 end
 
+function M.used(s, now, a)
+  local _, count = at(s, now, a)
+  return count
+end
+
 function M.save(s, a)
   local expiry = 9007199254740992 -- bounds.EndOfTime
   if s.begin == 0 and s.count == 0 then

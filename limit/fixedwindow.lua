@@ -41,6 +41,11 @@ function M.refund(s, moment, n, a)
   s.count = math.max(s.count - n, 0)
 end
 
+function M.used(s, now, a)
+  local _, count = at(s, now, a)
+  return count
+end
+
 function M.save(s, a)
   local expiry = s.start + a[2]
   if s.start == 0 or a[3] == 1 and s.count == 0 then expiry = s.start end

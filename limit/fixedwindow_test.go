@@ -49,6 +49,7 @@ func (m *windows) refund(_ int, at, n int64) {
 
 func TestFixedWindowRandom(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	for _, first := range []bool{false, true} {
 		check(t, func(t *rapid.T) {
 			l := drawLimit(t)

@@ -35,6 +35,8 @@ function M.leave(s, scheduled, n, a)
   if s.next == scheduled + n * a[1] then s.next = scheduled end
 end
 
+function M.used(s, now, a) return (math.max(now, s.next) - now) / a[1] end
+
 function M.save(s) return 'L' .. struct.pack('<d', s.next), s.next end
 
 return M

@@ -27,6 +27,11 @@ type Limit struct {
 	AlignFirst bool          // FixedWindow: windows begin at the first request, not at multiples of the Unit
 	Warmup     time.Duration // TokenBucket: how long its rate climbs from a third; 0 to 10 min
 
+	// AdaptiveConcurrency: Min is the least limit; 0 means 1. Keep is the percentage of the limit that is kept
+	// for each higher priority, 0 means 10, and Least the one that a lower priority always gets, 0 means 5.
+	// Either is at most 50, and -1 means none.
+	Min, Keep, Least int64
+
 	// Calendar replaces the Unit of a FixedWindow by a window of the calendar: "week", which begins on
 	// Monday, "month" or "year", or by "total", a window that never ends. The Unit must be 0 then.
 	// Empty means windows of the Unit.
@@ -47,6 +52,9 @@ const noQueue = -1
 func (l Limit) Check() error {
 	if l.Calendar != "" || l.Zone != "" {
 		return errors.New("limit: only a fixed window has a calendar or a zone")
+	}
+	if l.Min != 0 || l.Keep != 0 || l.Least != 0 {
+		return errors.New("limit: only adaptive concurrency has min, keep and least")
 	}
 	return l.check(bounds.MaxN, bounds.MaxUnit)
 }
@@ -112,7 +120,8 @@ func (a Algorithm) Called(name string) bool {
 // Uses reports whether a uses the key of a rule.
 func (a Algorithm) Uses(key string) bool { return slices.Contains(a.Keys, key) }
 
-// Algorithms returns the algorithms of this package. The first one is the default.
+// Algorithms returns the algorithms of this package that every Store can count. The first one is the default.
+// [AdaptiveConcurrency] is for a store in one process, and [Reservations] for programs.
 func Algorithms() []Algorithm {
 	return []Algorithm{
 		TokenBucket(), FixedWindow(), SlidingWindow(), SlidingLog(), LeakyBucket(), Concurrency(),

@@ -62,6 +62,11 @@ local function from_epoch(at, frac)
   return at, frac
 end
 
+-- spent returns how many steps, with a fraction, a moment is after another one, or 0.
+local function spent(at, frac, now, a)
+  return math.max(at - now + frac / a[3], 0) / (a[1] + a[2] / a[3])
+end
+
 -- up returns a moment rounded up to whole microseconds.
 local function up(at, frac)
   if frac > 0 then return at + 1 end

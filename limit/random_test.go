@@ -9,8 +9,17 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/bounds"
+	"github.com/diana-limiter/diana/internal/race"
 	"pgregory.net/rapid"
 )
+
+// oneGoroutine skips a long test of one goroutine under the race detector, which finds nothing there.
+func oneGoroutine(t *testing.T) {
+	t.Helper()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
+}
 
 // model is what an algorithm promises, in slow and obvious code. It gets every change of a
 // state.

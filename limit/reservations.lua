@@ -52,6 +52,11 @@ function M.refund(s, scheduled, n, a)
   if up(at, frac) <= scheduled then s.at, s.frac = at, frac end
 end
 
+function M.used(s, now, a)
+  local at, frac = next_time(s, now, a)
+  return spent(at, frac, now - a[5], a)
+end
+
 function M.save(s, a)
   return 'R' .. struct.pack('<dd', s.at, s.frac), full(s.at, s.frac, a)
 end

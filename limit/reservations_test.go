@@ -61,6 +61,7 @@ type reserved struct {
 // leaves no trace if nobody has reserved since. Otherwise it changes nothing.
 func TestReservationsAhead(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	rapid.Check(t, func(t *rapid.T) { // a hundred: fractions are slow
 		l, m := drawReservations(t)
 		r := newMeter(t, Reservations(), l).(Reserver)

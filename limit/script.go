@@ -29,6 +29,11 @@ type Script struct {
 	//
 	//	debit(s, now, n, a)  as Debtor.Debit; without it a debit takes what remains
 	//
+	//	used(s, now, a)      as Debtor.Used, but not rounded: what still counts, debt included.
+	//	                     Without it no gateway remembers states
+	//	brief(s, now, a)     a shorter value for load that counts at least as much, for a
+	//	                     state that is too long to remember; '' if nothing counts
+	//
 	// and for a Queue
 	//
 	//	delay(s, d)                   as Queue.Delay; the store calls it after take when the

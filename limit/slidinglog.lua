@@ -126,6 +126,15 @@ function M.refund(s, at, n)
   s.log = table.concat(pieces)
 end
 
+function M.used(s, now, a) return since(s, gone(s, now - a[2])) end
+
+-- brief keeps the count only, all of it at the moment of the call.
+function M.brief(s, now, a)
+  local used = M.used(s, now, a)
+  if used == 0 then return '' end
+  return front(0) .. struct.pack(form, now, used)
+end
+
 function M.save(s, a)
   local expiry = 0
   if length(s) > 0 then expiry = moment(s, length(s) - 1) + a[2] end

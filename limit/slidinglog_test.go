@@ -78,6 +78,7 @@ func (m *fullLog) refund(i int, at, n int64) {
 
 func TestSlidingLogRandom(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	check(t, func(t *rapid.T) {
 		l := drawLimit(t)
 		m := &fullLog{n: l.N, unit: l.Unit.Microseconds()}
@@ -89,6 +90,7 @@ func TestSlidingLogRandom(t *testing.T) {
 // Moments merge often when few are kept.
 func TestSlidingLogMerges(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	check(t, func(t *rapid.T) {
 		l := Limit{N: rapid.Int64Range(1, 30).Draw(t, "N"), Unit: bounds.MinUnit}
 		most := rapid.Int64Range(1, 7).Draw(t, "most")

@@ -91,6 +91,11 @@ function M.refund(s, moment, n, a)
   s[i % (a[3] + 1) + 3] = count(s, i, a) - n
 end
 
+function M.used(s, now, a)
+  local _, sum = at(s, now, a)
+  return sum
+end
+
 function M.save(s, a)
   local expiry = 0
   if s[2] > 0 then expiry = start(s[1] + a[3] + 1, a) end

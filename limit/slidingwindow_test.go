@@ -58,6 +58,7 @@ func (m *slicedLog) refund(i int, at, n int64) {
 
 func TestSlidingWindowRandom(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	check(t, func(t *rapid.T) {
 		l := drawLimit(t)
 		l.Slices = rapid.OneOf(rapid.SampledFrom([]int64{2, 3, 10, 100}), rapid.Int64Range(2, 100)).Draw(t, "Slices")

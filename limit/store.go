@@ -13,6 +13,9 @@ type Charge struct {
 	Debit    bool   // of a Shadow: consume even if refused, into debt if necessary
 	Longest  int64  // under a Reserver: the longest wait that the caller accepts, in microseconds
 
+	// Flight is what an Adaptive learns from, and is nil under another Meter. Refund reads how the request ended.
+	Flight *Flight
+
 	// Outcome is the result, which the store sets. After an allowed Take, Remaining is less
 	// by Cost. A refused charge with Debit keeps the outcome of the refusal.
 	Outcome Outcome

@@ -82,6 +82,8 @@ end
 
 function M.refund(s, _, n, a) s.at, s.frac = from_epoch(sub(s.at, s.frac, n, a)) end
 
+function M.used(s, now, a) return spent(s.at, s.frac, now, a) end
+
 function M.save(s)
   local expiry = s.at
   if s.frac > 0 then expiry = expiry + 1 end

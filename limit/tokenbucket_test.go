@@ -88,6 +88,7 @@ func (m *tokens) refund(_ int, _, n int64) {
 
 func TestTokenBucketRandom(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	check(t, func(t *rapid.T) {
 		l := drawLimit(t)
 		l.Burst = rapid.OneOf(

@@ -118,6 +118,8 @@ function M.refund(s, scheduled, n, a)
   s.at, s.frac, s.cold, s.cold_frac = at, frac, cold, cold_frac
 end
 
+function M.used(s, now, a) return spent(s.at, s.frac, now, a) end
+
 function M.save(s, a)
   return 'H' .. struct.pack('<dddd', s.at, s.frac, s.cold, s.cold_frac),
     up(s.at, s.frac) + a[7] - math.max(s.cold, 0)

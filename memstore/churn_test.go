@@ -26,6 +26,14 @@ var churn = func() int {
 	return 40_000
 }()
 
+// oneGoroutine skips a test in which the race detector can find nothing, because only one goroutine uses the store.
+func oneGoroutine(t *testing.T) {
+	t.Helper()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
+}
+
 // crowd runs work on many goroutines.
 func crowd(work func(rnd *rand.Rand)) {
 	var wg sync.WaitGroup

@@ -57,10 +57,14 @@ type counters struct {
 
 	reserver limit.Reserver // Meter, if it is one
 	aging    limit.Aging    // Meter, if it is one
+	adaptive limit.Adaptive // Meter, if it is one
 }
 
 // evaluate returns the outcome of a charge.
 func (c *counters) evaluate(state limit.State, now int64, ch *limit.Charge) limit.Outcome {
+	if c.adaptive != nil {
+		return c.adaptive.Admit(state, now, ch.Cost, ch.Flight)
+	}
 	if c.reserver != nil {
 		return c.reserver.PeekWithin(state, now, ch.Cost, ch.Longest)
 	}
@@ -122,6 +126,9 @@ func (fs *families) counters(name string, m limit.Meter, now int64) (*counters, 
 		}
 		_, f.queues = m.(limit.Queue)
 		f.held = f.plain && m.Expiry(limit.State{Head: m.Take(limit.State{}, now, 1) &^ locked}) == limit.Never
+		if _, adaptive := m.(limit.Adaptive); adaptive {
+			f.held = true
+		}
 		fs.byName[name] = f
 		fs.entry(id).Store(f)
 	}
@@ -133,6 +140,7 @@ func (fs *families) counters(name string, m limit.Meter, now int64) (*counters, 
 	c.clamped, _ = m.(limit.Clamped)
 	c.reserver, _ = m.(limit.Reserver)
 	c.aging, _ = m.(limit.Aging)
+	c.adaptive, _ = m.(limit.Adaptive)
 	if c.plain && c.queue == nil && c.reserver == nil {
 		c.word, _ = m.(limit.Word)
 	}

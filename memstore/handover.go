@@ -84,7 +84,7 @@ func (a *away) ask(ctx context.Context, op takeover.Op, charges []limit.Charge) 
 		ch := &charges[i]
 		c := ch.Counters.(*counters)
 		named[i] = limit.Charge{Counters: c.name, Key: binary.BigEndian.AppendUint64(nil, a.own.records.hashOf(ch)),
-			Cost: ch.Cost, Shadow: ch.Shadow, Debit: ch.Debit, Longest: ch.Longest, Outcome: ch.Outcome, At: ch.At, Shared: ch.Shared}
+			Cost: ch.Cost, Shadow: ch.Shadow, Debit: ch.Debit, Longest: ch.Longest, Flight: ch.Flight, Outcome: ch.Outcome, At: ch.At, Shared: ch.Shared}
 		named[i].Ticket, _ = ch.Ticket.(uint64)
 		if named[i].Ticket == uint64(0) {
 			named[i].Ticket = nil

@@ -301,8 +301,8 @@ func TestTakeOverOfOtherCounters(t *testing.T) {
 	}
 	document := s.HandOver(nil)
 	next := New(Options{MaxKeys: 100})
-	same := named(t, next, "W {3 1h0m0s 0 0 0 false 0s  }", limit.FixedWindow(), limit.Limit{N: 2, Unit: time.Hour})
-	named(t, next, "TB {3 1h0m0s 0 0 0 false 0s  }", limit.SlidingLog(), limit.Limit{N: 2, Unit: time.Hour})
+	same := named(t, next, "W {3 1h0m0s 0 0 0 false 0s 0 0 0  }", limit.FixedWindow(), limit.Limit{N: 2, Unit: time.Hour})
+	named(t, next, "TB {3 1h0m0s 0 0 0 false 0s 0 0 0  }", limit.SlidingLog(), limit.Limit{N: 2, Unit: time.Hour})
 	if _, left, err := next.TakeOver(document); err != nil || len(left) != 4 {
 		t.Error(left, err)
 	}

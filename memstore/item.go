@@ -109,7 +109,22 @@ func (it *item) next(state limit.State, now int64) (head uint64) {
 		head, it.charge.Cut = limit.Debit(it.c.Meter, state, now, it.charge.Cost)
 		return head
 	}
+	if it.c.adaptive != nil {
+		return it.c.adaptive.Enter(state, now, it.charge.Cost, it.charge.Flight)
+	}
 	return it.c.Take(state, now, it.charge.Cost)
+}
+
+// leave releases the slots of a request under an adaptive limit. The record is locked.
+func (it *item) leave(r *records, ch *limit.Charge) {
+	now := int64(0)
+	if ch.Flight != nil {
+		now = ch.Flight.Ended
+	}
+	if now == 0 {
+		now = r.queues.clock.now()
+	}
+	it.c.cells.block(it.head)[0] = it.c.adaptive.Leave(it.state(), now, ch.Cost, ch.Flight)
 }
 
 // refund refunds n to a locked record. It returns by how much earlier the record expires then.

@@ -223,6 +223,8 @@ func (s *Store) Refund(charges []limit.Charge) {
 				scheduled += ch.Outcome.Wait
 			}
 			switch {
+			case it.c.adaptive != nil:
+				it.leave(r, ch)
 			case it.c.queue != nil:
 				r.queues.refundUnwaited(&it, scheduled, ch.Cost)
 			case it.c.reserver != nil:

@@ -135,6 +135,7 @@ func TestRefundWhileGrowing(t *testing.T) {
 
 func TestBoundAndOverflow(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	const bound = 1000
 	for _, a := range limit.Algorithms() {
 		if a.Name() == "LB" { // its newcomers would wait
@@ -170,6 +171,7 @@ func TestBoundAndOverflow(t *testing.T) {
 
 func TestExpiredGoFirst(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	const bound = 1000
 	for _, a := range limit.Algorithms() {
 		if a.Held { // time frees no slot
@@ -328,9 +330,7 @@ func TestCountersGoOn(t *testing.T) {
 
 func TestNamesAndLayouts(t *testing.T) {
 	t.Parallel()
-	if race.Enabled {
-		t.Skip("it has one goroutine, and runs without the race detector")
-	}
+	oneGoroutine(t)
 	s := New(Options{})
 	meter := func(a limit.Algorithm, n int64) limit.Meter {
 		m, err := a.New(limit.Limit{N: n, Unit: time.Second})

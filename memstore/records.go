@@ -223,7 +223,7 @@ func (r *records) expired(shard *shard, meta, head uint64, now int64) bool {
 	case f.queues && r.queues.exists(shard, meta):
 		return false
 	case c == nil:
-		return !f.held || head == 0
+		return !r.holds(f, head)
 	case r.beside(f, meta):
 		return false
 	case f.plain:
@@ -236,7 +236,15 @@ func (r *records) expired(shard *shard, meta, head uint64, now int64) bool {
 // slot is held. The counters can come back before those requests have ended.
 func (r *records) retired(shard *shard, meta, head uint64) bool {
 	f := r.families.get(meta & idMask)
-	return f.newest.Load() == nil && (!f.held || head == 0) && (!f.queues || !r.queues.exists(shard, meta))
+	return f.newest.Load() == nil && !r.holds(f, head) && (!f.queues || !r.queues.exists(shard, meta))
+}
+
+// holds reports whether requests hold slots of a record.
+func (r *records) holds(f *family, head uint64) bool {
+	if f.held && !f.plain {
+		head = r.cells.state(head).Head
+	}
+	return f.held && head != 0
 }
 
 // beside reports whether a record is the counter of everyone or that of newcomers. Each rule

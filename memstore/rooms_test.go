@@ -26,6 +26,7 @@ func perDay(t testing.TB, s *Store, name string) any {
 // counters of their own.
 func TestRoomOfItsOwn(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	for _, maxKeys := range []int{400, 20_000} { // one shard, and several
 		const rules = 5
 		room := maxKeys / (4 * rules)
@@ -272,6 +273,7 @@ func TestRoomsWhileRulesChange(t *testing.T) {
 // A rule with few actors finds its own expired records during another rule's flood.
 func TestExpiredFreeTheirRoom(t *testing.T) {
 	t.Parallel()
+	oneGoroutine(t)
 	const maxKeys, rules = 20_000, 100
 	room := maxKeys / (4 * rules)
 	s := New(Options{MaxKeys: maxKeys})

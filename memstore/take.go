@@ -28,6 +28,11 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 	one := (*[1]limit.Charge)(charges) // one pointer to keep during the calls, where a slice is three words
 	ch := &one[0]
 	c := ch.Counters.(*counters)
+	if c.adaptive != nil {
+		if allowed, decided := s.enter(now, ch, c); decided {
+			return allowed, nil
+		}
+	}
 	if c.word == nil {
 		return s.takeAll(ctx, now, one[:])
 	}
@@ -59,6 +64,31 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 		ch.Outcome, ch.Shared = out, false
 		return out.Allowed || ch.Shadow, nil
 	}
+}
+
+// enter decides one charge under an adaptive limit as takeAll would. It reports decided as false, and has charged
+// nothing, if takeAll must decide.
+func (s *Store) enter(now int64, ch *limit.Charge, c *counters) (allowed, decided bool) {
+	r := &s.records
+	it := item{c: c, location: r.locate(c.id, r.hash(ch.Key))}
+	if ch.Debit || !it.find() {
+		return false, false
+	}
+	head, ok := it.lock()
+	if !ok {
+		return false, false
+	}
+	state := c.cells.state(head)
+	ch.Outcome, ch.Shared = c.adaptive.Admit(state, now, ch.Cost, ch.Flight), false
+	if ch.Outcome.Allowed {
+		ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
+		ch.At, ch.Ticket = now, nil
+		c.cells.block(head)[0] = c.adaptive.Enter(state, now, ch.Cost, ch.Flight)
+	} else {
+		c.adaptive.Refuse(state, now, ch.Flight)
+	}
+	it.unlock(head)
+	return ch.Outcome.Allowed || ch.Shadow, true
 }
 
 // takeWords decides a few charges to words. It reports decided as false if it has charged nothing and
@@ -226,6 +256,8 @@ func (q *request) decide(r *records) bool {
 	for i := range q.items {
 		it := &q.items[i]
 		switch {
+		case it.c.adaptive != nil && !it.charge.Outcome.Allowed:
+			it.c.adaptive.Refuse(it.state(), q.now, it.charge.Flight)
 		case !allowed:
 		case it.charge.Outcome.Allowed:
 			q.charge(r, it, wait)

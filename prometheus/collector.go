@@ -32,8 +32,14 @@ var (
 	unsettledDesc = prometheus.NewDesc("diana_unsettled_total",
 		"Responses without a cost that could be read. Only rules whose cost is known with the response.",
 		[]string{"rule"}, nil)
+	reservedDesc = prometheus.NewDesc("diana_refused_reserved_total",
+		"Requests that a rule refused only because of what requests in flight had reserved. Only rules whose cost is known with the response.",
+		[]string{"rule"}, nil)
+	shedDesc = prometheus.NewDesc("diana_shed_total",
+		"Requests that a rule of adaptive concurrency refused, by priority. Without priorities that is empty.",
+		[]string{"rule", "priority"}, nil)
 	limitDesc = prometheus.NewDesc("diana_rule_limit",
-		"Requests that a rule allows in its unit, or at once if it limits concurrency.", []string{"rule"}, nil)
+		"Requests that a rule allows in its unit, or at once if it limits concurrency. Under adaptive concurrency: at this moment.", []string{"rule"}, nil)
 	unitDesc = prometheus.NewDesc("diana_rule_unit_seconds",
 		"The unit of a rule. A rule that limits concurrency has none.", []string{"rule"}, nil)
 	rejectedDesc = prometheus.NewDesc("diana_rejected_total",
@@ -74,7 +80,7 @@ var (
 // Describe implements prometheus.Collector.
 func (collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requestsDesc, overflowDesc, saturatedDesc, unsettledDesc, limitDesc, unitDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc,
+		requestsDesc, overflowDesc, saturatedDesc, unsettledDesc, reservedDesc, shedDesc, limitDesc, unitDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc,
 		evictionsDesc, reloadsDesc, configDesc, reloadedDesc, reloadTimeDesc, centreDesc, redisErrorsDesc, lateDebitsDesc, unknownCallsDesc,
 		gatewaysDesc,
 	} {
@@ -120,6 +126,10 @@ func collectRules(to chan<- prometheus.Metric, rules []diana.RuleStatus) {
 		if r.Answer != "" {
 			counter(to, saturatedDesc, r.DebtSaturated, name)
 			counter(to, unsettledDesc, r.Unsettled, name)
+			counter(to, reservedDesc, r.RefusedReserved, name)
+		}
+		for priority, n := range r.Shed {
+			counter(to, shedDesc, n, name, label(priority))
 		}
 		gauge(to, limitDesc, float64(r.Limit), name)
 		if r.UnitSeconds > 0 {

@@ -121,13 +121,15 @@ func TestRuleMetrics(t *testing.T) {
     - {name: hourly, rpu: 100, unit: hour}
     - {name: fine, rpu: 3, unit: 250ms}
     - {name: slots, rpu: 4, algo: C}
+    - {name: adaptive, rpu: 1000, algo: AC, priority: 'client:X', priorities: [high, low]}
 `)
 	const want = `
 # HELP diana_config_last_reload_successful Whether the file and the remote configuration were valid when they were last read (1) or not (0).
 # TYPE diana_config_last_reload_successful gauge
 diana_config_last_reload_successful 1
-# HELP diana_rule_limit Requests that a rule allows in its unit, or at once if it limits concurrency.
+# HELP diana_rule_limit Requests that a rule allows in its unit, or at once if it limits concurrency. Under adaptive concurrency: at this moment.
 # TYPE diana_rule_limit gauge
+diana_rule_limit{rule="adaptive"} 20
 diana_rule_limit{rule="fine"} 3
 diana_rule_limit{rule="hourly"} 100
 diana_rule_limit{rule="slots"} 4
@@ -135,8 +137,12 @@ diana_rule_limit{rule="slots"} 4
 # TYPE diana_rule_unit_seconds gauge
 diana_rule_unit_seconds{rule="fine"} 0.25
 diana_rule_unit_seconds{rule="hourly"} 3600
+# HELP diana_shed_total Requests that a rule of adaptive concurrency refused, by priority. Without priorities that is empty.
+# TYPE diana_shed_total counter
+diana_shed_total{priority="high",rule="adaptive"} 0
+diana_shed_total{priority="low",rule="adaptive"} 0
 `
-	compare(t, New(l), want, "diana_config_last_reload_successful", "diana_rule_limit", "diana_rule_unit_seconds")
+	compare(t, New(l), want, "diana_config_last_reload_successful", "diana_rule_limit", "diana_rule_unit_seconds", "diana_shed_total")
 }
 
 // An alert can tell a configuration centre that does not answer from a configuration that has a mistake.

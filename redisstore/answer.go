@@ -9,7 +9,7 @@ const outcomeSize = 4
 
 // read finds the outcomes of each group in the script's answer.
 func (b *batch) read(reply []byte) error {
-	numbers, err := unpack(reply)
+	numbers, states, err := unpackNumbers(reply)
 	if err != nil {
 		return err
 	}
@@ -43,6 +43,19 @@ func (b *batch) read(reply []byte) error {
 		return errNoArray
 	}
 	b.reply = numbers
+	if len(states) == 0 {
+		b.batcher.store.memory.drop(b.restores)
+		return nil
+	}
+	values, rest, err := unpackTexts(states)
+	if err != nil {
+		return err
+	}
+	uses, err := unpack(rest)
+	if err != nil || len(values) != len(b.keys) || len(uses) != 2*len(values) {
+		return errNoArray
+	}
+	b.batcher.store.memory.note(b, values, uses)
 	return nil
 }
 

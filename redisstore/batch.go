@@ -25,6 +25,9 @@ type batch struct {
 	call  int64 // its number; 0: it was not sent
 	late  int64 // of its debits, the sum of those that were made without Redis
 	known int64 // the call that Redis must remember, see receipts.go
+	epoch int64 // that this gateway knows
+
+	reminds int // counters that were added only to put them back
 
 	done  chan struct{}
 	err   error
@@ -63,6 +66,7 @@ type tables struct {
 	refunds  []refund
 	resets   []reset
 	renewals []renewal
+	restores []restore
 	limits   []*counters
 	limitOf  map[*counters]int32 // from 1
 	names    []string            // of keys
@@ -136,7 +140,9 @@ func newBatch(br *batcher, sent *batch) *batch {
 	clear(t.limitOf)
 	clear(t.names)
 	t.keys, t.nodes, t.groupAt, t.charges = t.keys[:0], t.nodes[:0], t.groupAt[:0], t.charges[:0]
+	clear(t.restores)
 	t.debits, t.refunds, t.resets, t.renewals = t.debits[:0], t.refunds[:0], t.resets[:0], t.renewals[:0]
+	t.restores = t.restores[:0]
 	t.limits, t.names, t.packed = t.limits[:0], t.names[:0], t.packed[:0]
 	return b
 }
@@ -147,7 +153,7 @@ func (b *batch) empty() bool {
 
 // changes reports whether the batch holds anything but requests.
 func (b *batch) changes() bool {
-	return len(b.debits) > 0 || len(b.refunds) > 0 || len(b.resets) > 0 || len(b.renewals) > 0
+	return len(b.debits) > 0 || len(b.refunds) > 0 || len(b.resets) > 0 || len(b.renewals) > 0 || b.reminds > 0
 }
 
 // join adds a request. hashes are those of the charges.

@@ -118,6 +118,9 @@ func (br *batcher) free() *batch {
 	br.alone = br.next.changes() // later requests are evaluated after the changes
 	br.store.calls.begin()
 	b := br.next
+	if br.receipts.restoring() {
+		b.addRestores()
+	}
 	for i := range b.renewals {
 		b.renewals[i].n = br.store.leases.number(b, &b.renewals[i])
 	}
@@ -145,6 +148,7 @@ func (br *batcher) send(b *batch) *batch {
 	ok := br.store.Up() || b.urgent // otherwise it has waited for a call that failed, and must not wait for another
 	if ok {
 		b.call, b.known, ok = br.receipts.next()
+		b.epoch = br.receipts.epoch.Load()
 	}
 	if ok {
 		b.send()

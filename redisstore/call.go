@@ -3,7 +3,6 @@
 package redisstore
 
 import (
-	"context"
 	"time"
 )
 
@@ -22,10 +21,16 @@ func (b *batch) send() {
 	if len(b.groups) == 0 && !b.leads && !s.Up() { // no request waits
 		most = max(most, doubtProbe)
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), b.born.Add(most))
-	defer cancel()
-	b.names = append(b.names, s.keys.receipts(b.batcher.tag))
-	reply, err := s.link.call(ctx, s.scripts.script.Load(), b.names, b.pack())
+	ctx, stop := newPatience(b.born, most)
+	defer stop()
+	b.names = append(b.names, s.keys.epoch(b.batcher.tag), s.keys.receipts(b.batcher.tag))
+	pack := b.pack
+	if b.isLone() {
+		pack = b.packLone
+	}
+	begin := time.Now()
+	reply, err := s.link.call(ctx, s.scripts.script.Load(), b.names, pack())
+	s.took.note(time.Since(begin), err)
 	if err == nil {
 		err = b.read(reply)
 	}
@@ -56,23 +61,23 @@ func (b *batch) end(err error) {
 
 // pack returns the argument of the script, see driver.lua.
 func (b *batch) pack() []byte {
-	s := b.batcher.store
 	p, count := appendHeader(b.packed, 0), 0
 	number := func(n int64) {
 		p = appendNumber(p, n)
 		count++
 	}
-	grace, lease := int64(0), int64(leaseTime)
-	if s.options.CallerClock { // years may pass between two requests of a test
-		grace, lease = testGrace, 1<<52
+	for _, n := range b.head() {
+		number(n)
 	}
-	number(b.now)
-	number(grace)
-	number(s.id)
-	number(lease)
-	number(b.call)
-	number(b.known)
 	b.packLimits(number)
+	number(int64(len(b.restores)))
+	for _, r := range b.restores {
+		number(int64(r.key))
+		number(int64(r.limit))
+		number(r.memo.at)
+		p = appendText(p, r.memo.value)
+		count++
+	}
 	number(int64(len(b.renewals)))
 	for _, r := range b.renewals {
 		number(int64(r.key))
@@ -130,10 +135,7 @@ func (b *batch) pack() []byte {
 func (b *batch) packLimits(number func(int64)) {
 	number(int64(len(b.limits)))
 	for _, c := range b.limits {
-		var around []int64
-		if c.around != nil {
-			around = c.around(b.moment())
-		}
+		around := b.around(c)
 		number(int64(c.script))
 		number(int64(len(c.args) + len(around)))
 		for _, a := range c.args {
@@ -143,6 +145,27 @@ func (b *batch) packLimits(number func(int64)) {
 			number(a)
 		}
 	}
+}
+
+// head returns the first numbers of both forms of the argument.
+func (b *batch) head() [8]int64 {
+	s := b.batcher.store
+	grace, lease, remembers := int64(0), int64(leaseTime), int64(0)
+	if s.options.CallerClock { // years may pass between two requests of a test
+		grace, lease = testGrace, 1<<52
+	}
+	if s.memory.on() {
+		remembers = 1
+	}
+	return [8]int64{b.now, grace, s.id, lease, b.call, b.known, b.epoch, remembers}
+}
+
+// around returns the arguments of a limit that depend on the moment.
+func (b *batch) around(c *counters) []int64 {
+	if c.around == nil {
+		return nil
+	}
+	return c.around(b.moment())
 }
 
 // moment returns the moment of the call by Redis' clock, as far as this process knows it.

@@ -18,15 +18,18 @@ import (
 // that moment other requests can be refused because of it, but none is wrongly allowed. Leaky
 // buckets with several tags do not know each other's scheduled times. The request waits for the
 // last of them, and in the other buckets it can be close to the next request.
-const clusterTags = 32
+//
+// The tags of an actor depend on how many there are. So all gateways must have the same number: it belongs to the fleet,
+// and the gateway that sees another number in a heartbeat reports it.
+const usualTags = 32
 
-// tags returns the tags of the batchers.
-func tags(cluster bool) []string {
-	if !cluster {
+// tags returns the tags of n batchers.
+func tags(n int) []string {
+	if n == 1 {
 		return []string{""}
 	}
 	var tags []string
-	for i := range clusterTags {
+	for i := range n {
 		tags = append(tags, fmt.Sprintf("{%d}", i))
 	}
 	return tags

@@ -27,6 +27,23 @@ func TestClusterConformance(t *testing.T) {
 	testConformance(t, Options{Addresses: redistest.StartCluster(t, 3).Addrs()})
 }
 
+// A gateway with another number of tags notices it, because it does not count with the others.
+func TestClusterTags(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	for _, tags := range []int{64, 0, 64} {
+		others := make(chan int, 8)
+		s := openBy(t, Options{Addresses: c.Addrs(), Tags: tags, Changed: func(h Health) { others <- h.OtherTags }})
+		want := 0
+		if tags == 0 {
+			want = 64
+		}
+		if got := <-others; got != want {
+			t.Errorf("with %d tags the others have %d, want %d", len(s.batchers), got, want)
+		}
+	}
+}
+
 // Each master has some of the keys. A request that one master refuses takes nothing from the others.
 func TestClusterParts(t *testing.T) {
 	t.Parallel()

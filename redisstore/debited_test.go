@@ -69,8 +69,8 @@ func TestDebitIsOneCall(t *testing.T) {
 			}
 		}
 	})
-	if cost.calls != 10 || cost.commands > 10*7 {
-		t.Errorf("10 requests took %d calls and %d commands, want 10 and at most 70", cost.calls, cost.commands)
+	if cost.calls != 10 || cost.commands > 10*8 {
+		t.Errorf("10 requests took %d calls and %d commands, want 10 and at most 80", cost.calls, cost.commands)
 	}
 	if n := used(t, s, c, "x", 5); n != 33 {
 		t.Errorf("%d are used, want 33", n)

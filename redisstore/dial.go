@@ -16,10 +16,14 @@ import (
 // accepts connections too, and the client's first command can wait longer than a request may. So
 // dial sends a command first, with the time that ctx leaves.
 func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (conn net.Conn, err error) {
+	network := "tcp"
+	if strings.HasPrefix(addr, "/") { // of a URL such as unix:///run/redis.sock
+		network = "unix"
+	}
 	if config == nil {
-		conn, err = d.DialContext(ctx, "tcp", addr)
+		conn, err = d.DialContext(ctx, network, addr)
 	} else {
-		conn, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, "tcp", addr)
+		conn, err = (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, network, addr)
 	}
 	if err != nil {
 		return nil, err

@@ -25,15 +25,18 @@
 //	batch.go     what a batch holds: equal requests are one group
 //	call.go      sends a batch as one call of the script; keys.go names its keys, pack.go its numbers
 //	driver.lua   decides the batch in Redis; script.go adds the algorithms of package limit
+//	lone.lua     does so for a single request, at a lower price; lone.go packs it
 //	answer.go    the outcome of each request in the script's answer
 //
 // Beside it:
 //
 //	health.go    requests ask Redis only while it answers in time
+//	patience.go  how long a call may take, and how long calls took
 //	debts.go     what a gateway allows without Redis is debited later
 //	posting.go   a refund finds such a debit, wherever it is
 //	receipts.go  each debit is made once, also if the answer to its call got lost
 //	handover.go  another process gets the debts
+//	remember.go  what Redis has lost, the gateways put back
 //	leases.go    concurrency slots are held by leases
 //	schedule.go  requests of a leaky bucket proceed at their scheduled times
 //	resets.go    a reset reaches every gateway

@@ -6,7 +6,8 @@
 -- with the source of each algorithm, see limit.Script. Redis keeps nothing from call to call, so a
 -- call makes functions and tables only when it needs them.
 --
--- KEYS  the counters of the batch, and the receipts, see receipts.lua
+-- KEYS  the counters of the batch, the epoch, and the receipts, see receipts.lua. The base of a counter, see
+--       below, has the counter's key and a = behind it, so it is in the same slot of a Cluster.
 -- ARGV  one array of whole numbers as MessagePack, which Redis unpacks several times faster
 --       than as many arguments. In order:
 --   now       the caller's moment for tests; 0: Redis' clock decides
@@ -15,7 +16,10 @@
 --   lease     microseconds for which other gateways assume that it lives
 --   number    of this call
 --   known     the newest call, or fence, that Redis has confirmed; 0: none is compared
+--   epoch     that this gateway knows
+--   remembers 1 if it remembers states, else 0
 --   limits    how many, and for each: its script, how many arguments, the arguments
+--   restores  how many, and for each: the key, the limit, the moment of a state, the state
 --   renewals  how many, and for each: the key, the limit, how many slots this gateway holds
 --   debits    how many, and for each: the key, the limit, the cost
 --   refunds   how many, and for each: the key, the limit, the moment of the charge or, below
@@ -27,8 +31,8 @@
 --             0 for a shadow that becomes a debit if it is refused; the cost, or -1 minus the
 --             cost of a shadow; and with -2, -3 and -4 the longest wait
 --
--- Returns an error, and changes nothing, if the call arrives too late or Redis has lost the
--- confirmed call. Otherwise it returns an array in the same form:
+-- Returns an error, and changes nothing, if the call arrives too late, or Redis has lost the
+-- confirmed call, or the epoch is newer. Otherwise it returns an array in the same form:
 --   now
 --   changed   1 if something has changed, else 0
 --   takes     for each: how many of the equal requests are allowed, or -1 if a key holds a
@@ -37,6 +41,9 @@
 --             outcomes before each of the others. If some are not allowed, or the request only
 --             peeks, the outcomes after the last allowed one follow. An outcome has for each
 --             charge: allowed (1 or 0), wait, remaining, reset
+-- If something has changed and the gateway remembers states, two arrays follow. The first has for each counter
+-- its state, or '' if there is none to remember. The second has for each how much is used, and the moment at which
+-- its key expires, or 0 if it does not.
 
 local args, next_arg = cmsgpack.unpack(ARGV[1]), 0
 local function arg()
@@ -45,11 +52,11 @@ local function arg()
 end
 
 local call, KEYS, type = redis.pcall, KEYS, type
-local min, max, floor, ceil = math.min, math.max, math.floor, math.ceil
+local min, max, floor = math.min, math.max, math.floor
 
 local now, grace = arg(), arg()
 gateway, lease = arg(), arg() -- locals of the text before this one, which the scripts read
-local number, known = arg(), arg()
+local number, known, epoch, remembers = arg(), arg(), arg(), arg()
 if now == 0 then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
@@ -73,10 +80,7 @@ end
 -- evaluates a state at the time.
 local states, of, changes = {nil, nil, nil, nil}, {nil, nil, nil, nil}, 0
 local is_changed, changed = {nil, nil, nil, nil}, {nil, nil, nil, nil}
-
--- Never is the time to live of a key that does not expire. A moment at the end of time says so: doubles
--- hold no later one, see bounds.EndOfTime.
-local never, end_of_time = math.huge, 9007199254740992
+local read = {nil, nil, nil, nil} -- the values of states as they were read
 
 -- Values of counters that another limit evaluates than the one that changed them last, and their
 -- times to live: nil if there are none.
@@ -87,12 +91,7 @@ local function saved(key)
   if values and values[key] ~= nil then return values[key], ttls[key] end
   local l = of[key]
   local value, expiry = l.save(states[key], l.args)
-  local ttl = grace
-  if expiry >= end_of_time then
-    ttl = never
-  elseif expiry > now then
-    ttl = ceil((expiry - now) / 1000) + grace
-  end
+  local ttl = time_to_live(expiry, now, grace)
   return ttl > 0 and value, ttl
 end
 
@@ -114,6 +113,7 @@ local function state(key, l)
   if s == nil then
     local value = call('GET', KEYS[key])
     if not value or type(value) == 'string' then
+      read[key] = value
       s = l.load(value, l.args) or false
     elseif value.err:find('WRONGTYPE', 1, true) then
       s = false
@@ -136,14 +136,6 @@ local function touch(key)
   end
 end
 
-for _ = 1, arg() do
-  local key, l, n = arg(), limits[arg()], arg()
-  if state(key, l) then
-    of[key].script.renew(states[key], now, n)
-    touch(key)
-  end
-end
-
 -- debit charges a state that was read, into debt if need be. A debit of 0 changes nothing.
 local function debit(key, n)
   if n == 0 then return end
@@ -156,6 +148,49 @@ local function debit(key, n)
     if n > 0 then script.take(states[key], now, n, a) end
   end
   touch(key)
+end
+
+-- For restore_time after a loss, gateways put back the states that they remember: see remember.go. What was put
+-- back is kept as the base of the counter: its moment and its state. A newer state replaces it, and what was
+-- charged since is charged again. A counter that is charged before anybody puts it back has the state that the
+-- loss has left as its base, at moment 0.
+local restore_time = 10000000
+local bases
+
+local function restore(key, l, moment, value)
+  local s, a = state(key, l), l.args
+  local new = l.load(value, a)
+  if not s or not new then return end
+  local base, since = call('GET', KEYS[key] .. '='), 0
+  if type(base) == 'string' and #base >= 8 then
+    local at = struct.unpack('<d', base)
+    local old = l.load(#base > 8 and base:sub(9), a) or l.load(false, a)
+    local before = l.script.used(old, now, a)
+    if moment < at or moment == at and l.script.used(new, now, a) <= before then return end
+    since = floor(l.script.used(s, now, a) - before + 0.5)
+  end
+  states[key] = new
+  touch(key)
+  if since > 0 then
+    debit(key, since)
+  elseif since < 0 then
+    l.script.refund(new, moment, -since, a)
+  end
+  bases[key] = struct.pack('<d', moment) .. value
+end
+
+for i = 1, arg() do
+  if i == 1 and now < read_epoch(KEYS[#KEYS - 1]) + restore_time then bases = {} end
+  local key, l, moment, value = arg(), limits[arg()], arg(), arg()
+  if bases and l.script.used then restore(key, l, moment, value) end
+end
+
+for _ = 1, arg() do
+  local key, l, n = arg(), limits[arg()], arg()
+  if state(key, l) then
+    of[key].script.renew(states[key], now, n)
+    touch(key)
+  end
 end
 
 for _ = 1, arg() do
@@ -175,7 +210,7 @@ end
 
 for _ = 1, arg() do
   local key, l = arg(), limits[arg()]
-  states[key], of[key] = l.script.load(false, l.args), l
+  states[key], of[key], read[key] = l.script.load(false, l.args), l, nil
   touch(key)
 end
 
@@ -328,24 +363,46 @@ for _ = 1, arg() do
 end
 
 call = redis.call
-if changes > 0 then
-  local receipts = KEYS[#KEYS]
-  local r = read_receipts(receipts)
-  if number <= r[3] then return redis.error_reply('LATE the gateway no longer waits for this call') end
-  if max(r[1], r[3]) < known then return redis.error_reply('FORGOT Redis has lost a call that it had confirmed') end
-  write_receipt(receipts, r, number, now)
-  result[2] = 1
+if changes == 0 then return cmsgpack.pack(result) end
+
+local refusal, newest = admit(number, known, epoch, now)
+if refusal then return refusal end
+result[2] = 1
+
+-- keep_base keeps what was put back, or what was there before the first change after a loss. A reset is newer than
+-- all that was remembered before it.
+local function keep_base(key)
+  local name, base = KEYS[key] .. '=', bases and bases[key]
+  if not base and read[key] == nil then
+    base = struct.pack('<d', now)
+  elseif not base and not call('GET', name) then
+    base = struct.pack('<d', 0) .. (read[key] or '')
+  end
+  if base then call('SET', name, base, 'PX', restore_time / 1000) end
 end
+
+local kept, ends = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 for i = 1, changes do
   local key = changed[i]
   local value, ttl = saved(key)
-  if value and ttl == never then
-    call('SET', KEYS[key], value)
-  elseif value then
-    call('SET', KEYS[key], value, 'PX', ttl)
-  else
-    call('DEL', KEYS[key])
-  end
+  if now < newest + restore_time and of[key].script.used then keep_base(key) end
+  kept[key], ends[key] = keep(KEYS[key], value, ttl, now)
 end
+if remembers == 0 then return cmsgpack.pack(result) end
 
-return cmsgpack.pack(result)
+local uses = {nil, nil, nil, nil, nil, nil, nil, nil}
+for key = 1, #KEYS - 2 do
+  local s, l, used = states[key], of[key], 0
+  if not s or not l.script.used then
+    kept[key] = ''
+  else
+    used = whole(l.script.used(s, now, l.args))
+    if l.script.brief then
+      kept[key] = l.script.brief(s, now, l.args)
+    else
+      kept[key] = kept[key] or read[key] or ''
+    end
+  end
+  uses[2 * key - 1], uses[2 * key] = used, ends[key] or now
+end
+return cmsgpack.pack(result, kept, uses)

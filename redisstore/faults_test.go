@@ -363,7 +363,7 @@ func TestLateCall(t *testing.T) {
 	takeIn(late, charge(slots, 1))
 	late.debit(&limit.Charge{Counters: window, Key: []byte("x"), Cost: 2, At: w.now()}, nil)
 	late.call, late.known, _ = l.receipts.next()
-	names := []string{w.keys.counter(l.tag, late.keys[0].hash), w.keys.counter(l.tag, late.keys[1].hash), w.keys.receipts(l.tag)}
+	names := []string{w.keys.counter(l.tag, late.keys[0].hash), w.keys.counter(l.tag, late.keys[1].hash), w.keys.epoch(l.tag), w.keys.receipts(l.tag)}
 	told := late.pack()
 	ups := w.ups.Load()
 	w.link.fail(context.DeadlineExceeded) // because it got no answer

@@ -62,6 +62,7 @@ type watcher struct {
 	renewed time.Time     // when leases were renewed last
 	back    time.Time     // when Redis last became reachable
 	resets  int64         // the newest known reset, by its score in Redis
+	tags    int           // of another gateway, see news
 }
 
 func newWatcher(s *Store) *watcher {
@@ -142,7 +143,10 @@ func (w *watcher) announce(ctx context.Context) (gateways int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	w.resets = n.newest
+	w.resets, w.tags = n.newest, n.tags
+	if w.store.Up() && n.epoch > w.store.batchers[0].receipts.epoch.Load() { // another gateway has noticed a loss
+		w.store.link.fail(errLost)
+	}
 	for _, r := range n.resets {
 		if r.store != w.store.id { // otherwise the Store has forgotten the actor already
 			w.store.forget(r)
@@ -176,6 +180,7 @@ func (w *watcher) probeInDoubt() {
 }
 
 var (
+	errLost = errors.New("it has lost counters")
 	errSlow = errors.New("its answers take longer than redis.timeout")
 	errOpen = fmt.Errorf("a call is open: %w", context.DeadlineExceeded)
 )
@@ -243,6 +248,11 @@ func (w *watcher) use(gateways int) (took time.Duration, err error) {
 		if err := s.leases.renewAll(false); err != nil {
 			return err
 		}
+		if w.forgot {
+			if err := s.restoreAll(); err != nil {
+				return err
+			}
+		}
 		return s.debts.send(time.Now().Add(sendTime), fewDebts)
 	})
 	if err != nil {
@@ -278,8 +288,9 @@ func (w *watcher) report(h Health) {
 		w.store.gateway.before.Store(0)
 	}
 	h.Gateways = max(h.Gateways, int(w.store.gateway.before.Load()))
+	h.OtherTags = w.tags
 	w.health = h
-	news := h.Forgot || h.Up != old.Up || h.Gateways != old.Gateways || (h.Reason == nil) != (old.Reason == nil)
+	news := h.Forgot || h.Up != old.Up || h.Gateways != old.Gateways || h.OtherTags != old.OtherTags || (h.Reason == nil) != (old.Reason == nil)
 	if changed := w.store.options.Changed; news && changed != nil {
 		changed(h)
 	}

@@ -18,7 +18,7 @@ var announceLua string
 //go:embed heartbeat.lua
 var heartbeatLua string
 
-var heartbeatScript = plainScript(announceLua + resetsLua + minutesLua + heartbeatLua)
+var heartbeatScript = plainScript(announceLua + receiptsLua + resetsLua + minutesLua + heartbeatLua)
 
 // gateway is this Store among the gateways that use Redis. At each heartbeat it announces itself, and
 // reports what it has decided.
@@ -52,6 +52,8 @@ type news struct {
 	report   int64  // the number of the newest report, see minutes.lua
 	failure  string // why Redis has not kept the report; "": it has
 	newest   int64  // the score of the newest reset
+	epoch    int64  // when a gateway noticed a loss, see remember.go; 0: none has
+	tags     int    // of another gateway, if it has another number of them; otherwise 0
 	resets   []resetNote
 }
 
@@ -62,7 +64,7 @@ func (g *gateway) announce(ctx context.Context, since int64) (n news, err error)
 	if !g.leaving.Load() { // otherwise the Store that has replaced this one reports them
 		r = g.reports.next(g.store.minute())
 	}
-	arg := fmt.Appendf(nil, "%s %d %d %s", g.announcement(), since, g.number, r.text())
+	arg := fmt.Appendf(nil, "%s %d %d %d %s", g.announcement(), since, g.store.options.Tags, g.number, r.text())
 	reply, err := g.link.run(ctx, heartbeatScript, r.appendKeys(g.keys, g.store), arg)
 	if err != nil {
 		return n, err
@@ -80,7 +82,7 @@ func (g *gateway) announce(ctx context.Context, since int64) (n news, err error)
 
 // readNews reads the answer of heartbeat.lua.
 func readNews(answer []string) (n news, err error) {
-	const head = 5 // strings before the resets
+	const head = 7 // strings before the resets
 	if len(answer) < head || (len(answer)-head)%2 != 0 {
 		return n, errNoNews
 	}
@@ -88,10 +90,12 @@ func readNews(answer []string) (n news, err error) {
 	now, err2 := strconv.ParseInt(answer[1], 10, 64)
 	report, err3 := strconv.ParseInt(answer[2], 10, 64)
 	newest, err4 := strconv.ParseInt(answer[4], 10, 64)
-	if errors.Join(err1, err2, err3, err4) != nil {
+	epoch, err5 := strconv.ParseInt(answer[5], 10, 64)
+	tags, err6 := strconv.Atoi(answer[6])
+	if errors.Join(err1, err2, err3, err4, err5, err6) != nil {
 		return n, errNoNews
 	}
-	n = news{gateways: max(gateways, 1), now: now, report: report, failure: answer[3], newest: newest}
+	n = news{gateways: max(gateways, 1), now: now, report: report, failure: answer[3], newest: newest, epoch: epoch, tags: tags}
 	for i := head; i < len(answer); i += 2 {
 		at, err := strconv.ParseInt(answer[i+1], 10, 64)
 		if err != nil {

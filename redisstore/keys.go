@@ -69,6 +69,12 @@ func (s keyspace) receipts(tag string) string {
 	return s.prefix + ":" + tag + "calls:" + strconv.FormatInt(s.store, 36)
 }
 
+// epoch returns the key of the epoch of a batcher's counters.
+func (s keyspace) epoch(tag string) string { return s.prefix + ":" + tag + "epoch" }
+
+// tags returns the key of the number of tags.
+func (s keyspace) tags(tag string) string { return s.prefix + ":" + tag + "tags" }
+
 // resets returns the key of the set of resets.
 func (s keyspace) resets(tag string) string { return s.prefix + ":" + tag + "resets" }
 

@@ -16,13 +16,13 @@ local function add_minute(key, gateway, sent)
   end
 end
 
--- report_minutes adds the minutes in text to the keys from the third on. If known is '1', the first of
+-- report_minutes adds the minutes in text to the keys from the fifth on. If known is '1', the first of
 -- these keys is only read: the gateway knows that Redis has had a report in it. The function returns the
 -- number of the newest report in that key.
 local function report_minutes(gateway, known, text)
-  local newest, at, sent = '0', 3, {}
+  local newest, at, sent = '0', 5, {}
   if known == '1' then
-    newest, at = (redis.call('HGET', KEYS[3], gateway) or ''):match('%d+$') or '0', 4
+    newest, at = (redis.call('HGET', KEYS[5], gateway) or ''):match('%d+$') or '0', 6
   end
   for n in text:gmatch('%d+') do
     sent[#sent + 1] = n

@@ -9,7 +9,7 @@ import (
 
 // Options configure a Store.
 type Options struct {
-	URL       string   // redis:// or rediss://, one server; or
+	URL       string   // redis:// or rediss://, one server, or unix:// and the path of its socket; or
 	Addresses []string // host:port: of Sentinels, with Master, or of nodes of a Cluster
 	Master    string   // the name of the master that the Sentinels watch; empty: Addresses are a Cluster's
 
@@ -23,6 +23,10 @@ type Options struct {
 	Timeout time.Duration // the longest time that a request waits for Redis; 0 means 50 ms
 	Prefix  string        // the beginning of every key; empty means "diana"
 
+	// Tags is into how many parts the counters in a Cluster are divided, by actor. It must be the same in all
+	// gateways. 0 means 32; without a Cluster it has no effect.
+	Tags int
+
 	// Gateway is the number of this gateway. Stores that replace each other in one gateway have
 	// the same number, so that the gateway counts once. It is at most 1<<53; 0 means a random number.
 	Gateway int64
@@ -30,6 +34,10 @@ type Options struct {
 	// Gateways is the number of gateways that an earlier Store saw last, including this one.
 	// Health reports it until Redis has answered. 0 means that there was no earlier Store.
 	Gateways int
+
+	// Remember is how many bytes the states may take that the Store puts back after Redis has lost its memory: of
+	// each counter the newest that it has got. 0 means 16 MiB; below 0: none.
+	Remember int64
 
 	// Lost is called by Close for each name of Counters whose debits Redis has not received all: with the number of
 	// their actors, and their sum. May be nil.
@@ -41,7 +49,7 @@ type Options struct {
 	Reconciled func(debited int64, unknown int)
 
 	// Changed is called when Redis becomes reachable or unreachable, when it has forgotten, and
-	// when the number of gateways changes. It learns that Redis is reachable once requests use
+	// when the number of gateways or OtherTags changes. It learns that Redis is reachable once requests use
 	// it, and of the other two before. One goroutine calls it. May be nil.
 	Changed func(Health)
 
@@ -70,6 +78,10 @@ type Health struct {
 	Up       bool
 	Reason   error // why it is not up
 	Gateways int   // the number that was last seen, including this one; at least 1
+
+	// OtherTags is the number of tags of another gateway, if it differs from Options.Tags. Then the gateways do not
+	// count together. 0: all have the same, as far as is known.
+	OtherTags int
 
 	// Forgot reports whether Redis has lost what this Store had counted: it has restarted
 	// empty, or from an old copy.

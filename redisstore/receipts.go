@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -68,11 +69,20 @@ const (
 type receipts struct {
 	debts *debts // get what Redis has not carried out
 
+	epoch   atomic.Int64 // the newest that this gateway knows; 0: none
+	learned atomic.Int64 // when it learned of that, in nanoseconds since 1970; 0: there was no loss since the start
+	asked   bool         // Redis has answered a question; only the watcher uses it
+
 	mu        sync.Mutex // guards the rest
 	last      int64      // the number of the newest call
 	confirmed int64      // the newest call, or fence, that Redis has confirmed
 	at        time.Time  // when Redis confirmed it
 	open      []*batch   // calls with an unknown fate
+}
+
+// restoring reports whether states may still be put back after a loss.
+func (r *receipts) restoring() bool {
+	return time.Since(time.Unix(0, r.learned.Load())) < restoreTime
 }
 
 // next returns the number of the next call, and the call that Redis must remember; 0 means none,
@@ -237,23 +247,31 @@ func (r *receipts) debitUnless(b *batch, o debt) bool {
 // concludes those. forgot reports whether Redis has lost a call that it had confirmed.
 func (w *watcher) resolve(ctx context.Context, br *batcher) (gateways int, forgot bool, err error) {
 	s := w.store
-	keys := []string{s.keys.gateways(br.tag), s.keys.receipts(br.tag)}
+	keys := []string{s.keys.gateways(br.tag), s.keys.receipts(br.tag), s.keys.epoch(br.tag)}
 	for {
 		fence, known := br.receipts.question()
-		arg := fmt.Appendf(nil, "%s %d %d", s.gateway.announcement(), fence, known)
+		arg := fmt.Appendf(nil, "%s %d %d %d", s.gateway.announcement(), fence, known, br.receipts.epoch.Load())
 		answer, err := s.link.call(ctx, resolveScript, keys, arg)
 		if err != nil {
 			return 0, forgot, err
 		}
 		n, err := unpack(answer)
-		if err != nil || len(n) != 5+momentsSeen {
+		if err != nil || len(n) != 6+momentsSeen {
 			return 0, forgot, errNoArray
 		}
+		if n[2] > br.receipts.epoch.Load() {
+			br.receipts.epoch.Store(n[2])
+			if br.receipts.asked {
+				forgot = true
+				br.receipts.learned.Store(time.Now().UnixNano())
+			}
+		}
 		if n[1] == 1 {
-			br.receipts.answered(fence, n[2:])
+			br.receipts.asked = true
+			br.receipts.answered(fence, n[3:])
 			return max(int(n[0]), 1), forgot, nil
 		}
-		forgot = true
+		forgot, br.receipts.asked = true, true
 		br.receipts.forget() // ask again to set the fence
 	}
 }

@@ -43,7 +43,7 @@ func TestReceiptsInAnyOrder(t *testing.T) {
 			if err != nil {
 				return false // behind the fence
 			}
-			n, err := unpack(answer)
+			n, _, err := unpackNumbers(answer)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestReceiptsInAnyOrder(t *testing.T) {
 				if b.call, b.known, ok = r.next(); !ok {
 					continue
 				}
-				c := &sending{batch: b, names: []string{w.keys.counter(tag, b.keys[0].hash), w.keys.receipts(tag)}, told: b.pack()}
+				c := &sending{batch: b, names: []string{w.keys.counter(tag, b.keys[0].hash), w.keys.epoch(tag), w.keys.receipts(tag)}, told: b.pack()}
 				all, travelling, waiting = append(all, c), append(travelling, c), append(waiting, c)
 			case op < 7 && len(travelling) > 0:
 				c := pick(travelling)
@@ -74,8 +74,8 @@ func TestReceiptsInAnyOrder(t *testing.T) {
 				r.failed(c.batch)
 			case op >= 8:
 				fence, known := r.question()
-				arg := fmt.Appendf(nil, "%s %d %d", "", fence, known)
-				answer, err := w.link.call(ctx, resolveScript, []string{w.keys.gateways(tag), w.keys.receipts(tag)}, arg)
+				arg := fmt.Appendf(nil, "%s %d %d 0", "", fence, known)
+				answer, err := w.link.call(ctx, resolveScript, []string{w.keys.gateways(tag), w.keys.receipts(tag), w.keys.epoch(tag)}, arg)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -84,7 +84,7 @@ func TestReceiptsInAnyOrder(t *testing.T) {
 					t.Fatal("the receipts were lost", n, err)
 				}
 				if rnd.IntN(2) == 0 {
-					r.answered(fence, n[2:])
+					r.answered(fence, n[3:])
 				}
 			}
 		}

@@ -100,6 +100,7 @@ func (s *Store) Reset(ctx context.Context, h any, key []byte) error {
 // forget removes what this gateway knows of an actor that was reset.
 func (s *Store) forget(n resetNote) {
 	s.debts.drop(n.actor, n.at)
+	s.memory.forget(n.actor, n.at)
 	s.refused.forget(n.actor)
 	s.schedule.forget(n.actor)
 	if s.options.Reset != nil {

@@ -1,21 +1,28 @@
 -- Asks which calls were carried out, and sets a fence after them: Redis refuses any of them
 -- that arrives later. It needs receipts.lua and announce.lua.
 --
--- KEYS  the set of gateways, the receipts
--- ARGV  this gateway, as for announce; the number of its newest call; and the newest call or fence
---       that Redis has confirmed
+-- KEYS  the set of gateways, the receipts, the epoch
+-- ARGV  this gateway, as for announce; the number of its newest call; the newest call or fence that
+--       Redis has confirmed; and the epoch that it knows
 --
 -- Returns an array as MessagePack: how many gateways live; 1, or 0 if Redis has forgotten what it had
--- confirmed; and the receipts, whose bits have no sign. If Redis has forgotten, there is no fence yet,
--- because this answer may get lost, and the gateway must learn of it.
-local gateway, number, known = ARGV[1]:match('^(-?%d*) (%d+) (%d+)$')
-number, known = tonumber(number), tonumber(known)
-local gateways = announce(KEYS[1], gateway)
-local r = read_receipts(KEYS[2])
+-- confirmed; the epoch; and the receipts, whose bits have no sign. The epoch is a new one if nobody else
+-- has noticed the loss. If Redis has forgotten, there is no fence yet, because this answer may get lost, and the
+-- gateway must learn of it.
+local gateway, number, known, epoch = ARGV[1]:match('^(-?%d*) (%d+) (%d+) (%d+)$')
+number, known, epoch = tonumber(number), tonumber(known), tonumber(epoch)
+local gateways, now = announce(KEYS[1], gateway)
+local text = read_receipts(KEYS[2])
+local r = {struct.unpack('<ddddddddddd', text)}
+local newest = read_epoch(KEYS[3])
 local remembers = math.max(r[1], r[3]) >= known
 if remembers then
   r[3] = math.max(r[3], number)
-  keep_receipts(KEYS[2], r)
+  text = text:sub(1, 16) .. struct.pack('<d', r[3]) .. text:sub(25)
+  redis.call('SET', KEYS[2], text, 'PX', receipts_live)
+elseif newest <= epoch then
+  newest = math.max(now, epoch + 1)
+  redis.call('SET', KEYS[3], struct.pack('<d', newest), 'PX', receipts_live)
 end
 r[2] = r[2] % 4294967296
-return cmsgpack.pack({gateways, remembers and 1 or 0, unpack(r, 1, 11)})
+return cmsgpack.pack({gateways, remembers and 1 or 0, newest, unpack(r, 1, 11)})

@@ -4,15 +4,18 @@ package redisstore
 
 import (
 	"crypto/sha1" // Redis names scripts by it
-	_ "embed"     // the driver
+	_ "embed"     // the Lua sources
 	"encoding/hex"
 	"strings"
 	"sync"
 	"sync/atomic"
 )
 
+//go:embed lone.lua
+var loneLua string
+
 //go:embed driver.lua
-var driver string
+var driverLua string
 
 // scripts are the sources of the algorithms in use, and the script that has all of them.
 type scripts struct {
@@ -38,7 +41,7 @@ func (s *scripts) number(source string) int {
 // script is the text of a script, and the name by which Redis knows it.
 type script struct{ text, sha string }
 
-// newScript joins the algorithms' sources and the driver.
+// newScript joins the algorithms' sources and what decides by them.
 func newScript(sources []string) *script {
 	var b strings.Builder
 	b.WriteString(receiptsLua)
@@ -49,7 +52,8 @@ func newScript(sources []string) *script {
 		b.WriteString("\nend,\n")
 	}
 	b.WriteString("}\n")
-	b.WriteString(driver)
+	b.WriteString(loneLua)
+	b.WriteString(driverLua)
 	return plainScript(b.String())
 }
 

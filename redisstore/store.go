@@ -31,15 +31,18 @@ var errForeign = fmt.Errorf("%w: %w", ErrUnavailable, redisfault.ErrForeign)
 type Store struct {
 	options  Options
 	timeout  atomic.Int64 // nanoseconds, see SetTimeout
+	long     atomic.Bool  // tests let driver.lua decide lone calls too
 	id       int64        // the number of this Store, also within one gateway
 	gateway  gateway
 	keys     keyspace
 	scripts  scripts
 	link     link
-	batchers batchers // one, unless Redis is a Cluster
+	batchers batchers  // one, unless Redis is a Cluster
+	took     durations // of calls
 	refused  refusals
 	leases   leases
 	debts    debts
+	memory   *memory
 	schedule schedule
 	named    sync.Map     // the newest *counters by name
 	calls    inFlight     // calls to Redis
@@ -89,13 +92,22 @@ func Open(o Options) (*Store, error) {
 	if s.keys = (keyspace{o.Prefix, s.id}); s.keys.prefix == "" {
 		s.keys.prefix = "diana"
 	}
+	s.memory = newMemory(o)
 	s.refused.seed = maphash.MakeSeed()
 	s.scripts.script.Store(newScript(nil))
-	for _, tag := range tags(s.link.cluster()) {
+	if s.options.Tags == 0 {
+		s.options.Tags = usualTags
+	}
+	if !s.link.cluster() {
+		s.options.Tags = 1
+	}
+	for _, tag := range tags(s.options.Tags) {
 		s.batchers = append(s.batchers, newBatcher(s, tag))
 	}
 	first := s.batchers[0].tag
-	s.gateway.store, s.gateway.link, s.gateway.keys = s, &s.link, []string{s.keys.gateways(first), s.keys.resets(first)}
+	s.gateway.store, s.gateway.link, s.gateway.keys = s, &s.link, []string{
+		s.keys.gateways(first), s.keys.resets(first), s.keys.epoch(first), s.keys.tags(first),
+	}
 	s.gateway.reports.source = o.Minutes
 	s.leases.init(s.batchers)
 	s.debts.store = s

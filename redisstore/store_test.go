@@ -79,7 +79,19 @@ func TestAgreesWithMemory(t *testing.T) {
 		n = 10_000
 	}
 	s := openBy(t, Options{URL: redistest.Start(t).URL(), CallerClock: true})
-	storetest.Suite{}.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), s)
+	storetest.Suite{}.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), &alternating{s, 0})
+}
+
+// alternating lets driver.lua decide every second lone call.
+type alternating struct {
+	*Store
+	takes int
+}
+
+func (s *alternating) Take(ctx context.Context, now int64, charges []limit.Charge) (bool, error) {
+	s.takes++
+	s.long.Store(s.takes%2 == 0)
+	return s.Store.Take(ctx, now, charges)
 }
 
 // A debit of 0 changes nothing, also if the clock went back and the debt is more than a state can hold.

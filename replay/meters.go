@@ -63,8 +63,14 @@ func (m *Meters) Take(_ context.Context, now int64, charges []limit.Charge) (boo
 	for i := range charges {
 		ch := &charges[i]
 		c := ch.Counters.(counters)
+		a, adaptive := c.meter.(limit.Adaptive)
 		switch {
+		case adaptive && !ch.Outcome.Allowed:
+			a.Refuse(c.states[string(ch.Key)], now, ch.Flight)
 		case !allowed:
+		case ch.Outcome.Allowed && adaptive:
+			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
+			c.charge(ch, now, func(s limit.State, now, n int64) uint64 { return a.Enter(s, now, n, ch.Flight) })
 		case ch.Outcome.Allowed:
 			ch.Outcome.Remaining = max(ch.Outcome.Remaining-ch.Cost, 0)
 			c.charge(ch, now, c.meter.Take)
@@ -89,9 +95,12 @@ func (m *Meters) Peek(_ context.Context, now int64, charges []limit.Charge) erro
 func peek(now int64, ch *limit.Charge) {
 	c := ch.Counters.(counters)
 	s := c.states[string(ch.Key)]
-	if r, ok := c.meter.(limit.Reserver); ok {
-		ch.Outcome = r.PeekWithin(s, now, ch.Cost, ch.Longest)
-	} else {
+	switch m := c.meter.(type) {
+	case limit.Reserver:
+		ch.Outcome = m.PeekWithin(s, now, ch.Cost, ch.Longest)
+	case limit.Adaptive:
+		ch.Outcome = m.Admit(s, now, ch.Cost, ch.Flight)
+	default:
 		ch.Outcome = c.meter.Peek(s, now, ch.Cost)
 	}
 }
@@ -145,7 +154,11 @@ func (m *Meters) Refund(charges []limit.Charge) {
 		if _, ok := c.meter.(limit.Reserver); ok && ch.Outcome.Allowed {
 			at += ch.Outcome.Wait
 		}
-		s.Head = c.meter.Refund(s, at, ch.Cost)
+		if a, ok := c.meter.(limit.Adaptive); ok && ch.Flight != nil {
+			s.Head = a.Leave(s, ch.Flight.Ended, ch.Cost, ch.Flight)
+		} else {
+			s.Head = c.meter.Refund(s, at, ch.Cost)
+		}
 		c.states[string(ch.Key)] = s
 	}
 }

@@ -117,7 +117,7 @@ func (l *line) meter(name word) (m limit.Meter, most int64) {
 	algorithm := l.algorithms[0]
 	lim := limit.Limit{Unit: time.Second}
 	given := map[string]word{}
-	l.settings("algo, rpu, unit, zone, burst, queue, slices, align or warmup", func(key string, value word) bool {
+	l.settings("algo, rpu, unit, zone, burst, queue, slices, align, warmup or min", func(key string, value word) bool {
 		given[key] = value
 		switch key {
 		case "algo":
@@ -138,6 +138,8 @@ func (l *line) meter(name word) (m limit.Meter, most int64) {
 			lim.Slices = l.count(value, bounds.MinSlices, bounds.MaxSlices)
 		case "align":
 			lim.AlignFirst = l.align(value)
+		case "min":
+			lim.Min = l.count(value, 1, bounds.MaxN)
 		case "warmup":
 			lim.Warmup = time.Duration(l.duration(value)) * time.Microsecond
 		default:
@@ -151,7 +153,7 @@ func (l *line) meter(name word) (m limit.Meter, most int64) {
 	if len(l.errs) > before || l.lost {
 		return nil, most
 	}
-	for _, key := range []string{"unit", "zone", "burst", "queue", "slices", "align", "warmup"} {
+	for _, key := range []string{"unit", "zone", "burst", "queue", "slices", "align", "warmup", "min"} {
 		if value, ok := given[key]; ok && !algorithm.Uses(key) {
 			l.errorf(word{column: value.column - len(key) - 1}, "%s means nothing to %s", key, algorithm.Name())
 		}
@@ -225,7 +227,7 @@ func (l *line) row() {
 		l.current = &scenario{}
 		l.errorf(l.left[0], "expected a limit or config line above the first row")
 	}
-	r := row{line: l.number, takes: -1, at: Start.UnixMicro() + l.time()}
+	r := row{line: l.number, takes: -1, latency: notCompared, at: Start.UnixMicro() + l.time()}
 	if l.current.config != "" {
 		l.request(&r)
 		l.current.rows = append(l.current.rows, r)
@@ -245,6 +247,12 @@ func (l *line) row() {
 		}
 		at := Start.UnixMicro() + l.time()
 		r.actor = l.actor()
+		if len(l.left) > 0 {
+			if text, ok := strings.CutPrefix(l.left[0].text, "latency="); ok {
+				r.latency = l.duration(word{column: l.left[0].column + len("latency="), text: text})
+				l.next("")
+			}
+		}
 		if len(l.left) > 0 {
 			l.expected("the end of the line", l.left[0])
 		}

@@ -33,7 +33,7 @@
 // A case is limits or a configuration, and the rows of what happens under them.
 //
 // A limit line names a limit and has the keys and values of a rule in a configuration: algo, rpu,
-// unit, zone, burst, queue, slices, align, warmup. Only rpu is required. Adjacent limit lines are one
+// unit, zone, burst, queue, slices, align, warmup, min. Only rpu is required. Adjacent limit lines are one
 // decision: a request that one of them refuses is charged to none. A limit line below a row
 // starts a new case with new limits that were never used.
 //
@@ -43,12 +43,12 @@
 //
 //	TIME take N [for ACTOR] allowed [remaining=N,...] [wait=D]
 //	TIME take N [for ACTOR] refused [by LIMIT,...] [remaining=N,...] [retry=D]
-//	TIME give N at TIME [for ACTOR]
+//	TIME give N at TIME [for ACTOR] [latency=D]
 //
 // and, under a configuration,
 //
-//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] [costs=N] allowed [remaining=N,...] [wait=D]
-//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [answer=N] [costs=N] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [latency=D] [answer=N] [costs=N] allowed [remaining=N,...] [wait=D]
+//	TIME METHOD URL [WHO=VALUE]... [lasts=D] [latency=D] [answer=N] [costs=N] refused [by RULE,...] [remaining=N,...] [retry=D] [status=N]
 //
 // TIME is an offset from [Start] such as 1m30s, or a date such as 2026-03-29T03:00:00+02:00 (RFC 3339), of
 // up to 50 years before or after Start. Times may repeat, be negative, and go backwards as clocks do. N is the cost of the request. ACTOR is any word; rows without one
@@ -57,7 +57,8 @@
 // METHOD is in capital letters. URL is a path, optionally with a query, or a whole URL. WHO
 // describes the client: ip is its address, by default 127.0.0.1; header:NAME and cookie:NAME are
 // sent; any other, such as account, is an actor that is known without the request. lasts is how
-// long the request runs after its wait, for rules of concurrency. costs is what its answer turns out to
+// long the request runs after its wait, for rules of concurrency. latency is when its answer begins, for
+// adaptive ones. If one of both is missing, it is the other. costs is what its answer turns out to
 // cost when the request ends, for rules whose cost has an answer. For answer: duration it is what lasts says.
 //
 // Only what is written is compared, and exactly:
@@ -71,7 +72,7 @@
 //   - status: the status of the answer.
 //
 // give refunds the first take of that cost by that actor at that time, among those that are
-// allowed and not refunded yet.
+// allowed and not refunded yet. Under adaptive concurrency, latency is how long that request took.
 package replay
 
 import (
@@ -115,7 +116,8 @@ type row struct {
 	at       int64 // since the Unix epoch
 	n        int64
 	actor    string
-	takes    int // give: the row whose charge it refunds; otherwise -1
+	takes    int   // give: the row whose charge it refunds; otherwise -1
+	latency  int64 // give: of the request; notCompared: not known
 	refunded bool
 	want     result
 
@@ -197,12 +199,22 @@ func (c *scenario) run(file string, store limit.Store) error {
 	made := make([][]limit.Charge, len(c.rows))
 	for i, r := range c.rows {
 		if r.takes >= 0 {
+			if r.latency != notCompared {
+				for j := range made[r.takes] {
+					if f := made[r.takes][j].Flight; f != nil {
+						f.Measured, f.Latency, f.Ended = true, r.latency, r.at
+					}
+				}
+			}
 			store.Refund(made[r.takes])
 			continue
 		}
 		charges := make([]limit.Charge, len(c.limits))
 		for j := range charges {
 			charges[j] = limit.Charge{Counters: counters[j], Key: []byte(r.actor), Cost: r.n}
+			if _, ok := c.limits[j].meter.(limit.Adaptive); ok {
+				charges[j].Flight = &limit.Flight{}
+			}
 		}
 		allowed, err := store.Take(context.Background(), r.at, charges)
 		if err != nil {

@@ -14,15 +14,16 @@ import (
 
 // Request is a request of a script, with what is known about its client.
 type Request struct {
-	At     time.Time
-	Method string
-	URL    string
-	IP     netip.Addr        // 127.0.0.1 if the script has none
-	Header []string          // NAME: VALUE
-	Actors map[string]string // by their text, as in rule.Request
-	Lasts  time.Duration     // how long it runs after its wait
-	Answer int               // the status of its answer; 0 if the script has none
-	Costs  *int64            // what its answer turns out to cost; nil if the script has none
+	At      time.Time
+	Method  string
+	URL     string
+	IP      netip.Addr        // 127.0.0.1 if the script has none
+	Header  []string          // NAME: VALUE
+	Actors  map[string]string // by their text, as in rule.Request
+	Lasts   time.Duration     // how long it runs after its wait
+	Latency time.Duration     // until its answer begins; 0 if the script has none
+	Answer  int               // the status of its answer; 0 if the script has none
+	Costs   *int64            // what its answer turns out to cost; nil if the script has none
 }
 
 // Answer is the result of a Request.
@@ -79,6 +80,8 @@ func (l *line) client(r *Request, key string, value word) {
 		}
 	case key == "lasts":
 		r.Lasts = time.Duration(l.duration(value)) * time.Microsecond
+	case key == "latency":
+		r.Latency = time.Duration(l.duration(value)) * time.Microsecond
 	case key == "answer":
 		r.Answer = int(l.count(value, 100, 599))
 	case key == "costs":

@@ -53,10 +53,20 @@ type ActorKind struct {
 	// name the actor.
 	Find func(r *http.Request, name string) string
 
+	// Ask is Find for a [Native]. If Ask is nil, Find gets a copy of the request.
+	Ask func(r Native, name string) string
+
 	// Canonical returns the value that Find returns for an actor that Except or Overrides
 	// of a rule name. name is the same as for Find. If Canonical is nil, values are compared
 	// unchanged.
 	Canonical func(value, name string) string
+
+	// Proved says that nobody but the client itself can have the value. If Find is nil too, it is what a
+	// credential of this kind says under the name, see [Request.Proofs].
+	Proved bool
+
+	// Check returns an error if the kind has no such name. If Check is nil, every name is one.
+	Check func(name string) error
 }
 
 // Unclear is the result of [ActorKind.Find] for a request that names several actors, or names
@@ -110,6 +120,10 @@ type Request struct {
 	// as its name. Diana believes it over HTTP.
 	Costs map[string]int64
 
+	// Proofs hold the valid credentials of the client by the kinds of their actors, such as "key". If it is
+	// nil, Diana verifies the credentials of HTTP, if its configuration says so.
+	Proofs map[string]Proof
+
 	// Charges name the rules that evaluate the request, in place of its method and path. It is for
 	// programs that find the rules themselves. No two may have the same Rule and Key.
 	Charges []Charge
@@ -117,4 +131,7 @@ type Request struct {
 	// HTTP is the request in which Diana looks for actors and costs that Actors and Costs
 	// do not have. It may be nil.
 	HTTP *http.Request
+
+	// Native is asked in place of HTTP, if HTTP is nil. It may be nil too.
+	Native Native
 }

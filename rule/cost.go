@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/httptext"
@@ -49,15 +50,27 @@ type Cost struct {
 	// there. Otherwise only Handler reads it, see [Request]. Empty means that N is reserved.
 	Reserve string
 
+	// Reservation is what the request reserves by its whole body, in place of N and Reserve. Nil means N or Reserve.
+	Reservation *Reservation
+
 	// IncludeUsage has Handler ask for the usage in requests for a stream. It needs the Answer "openai". A
-	// JSON object with "stream": true gets "include_usage": true in its "stream_options". The client then
-	// receives one more event, with the usage. A rule in shadow mode changes no request.
+	// JSON object with "stream": true gets "include_usage": true in its "stream_options". A client that has not
+	// asked for the usage does not receive it. A rule in shadow mode changes no request.
 	IncludeUsage bool
 
-	// Input, Output and Cached are what a token of each kind costs: of the request, of the response,
-	// and of the request but cached by the provider. If all are 0, each token costs 1. The sum is
-	// rounded up.
-	Input, Output, Cached float64
+	// AnyBody has Handler pass on a body as it is that IncludeUsage cannot change, because it is no JSON or too large.
+	// Otherwise such a request is refused.
+	AnyBody bool
+
+	Weights *Weights // what a token of each kind costs; nil means 1 each
+
+	// Scale is what the number of an Answer that is a JSON pointer is multiplied by, such as 1,000,000 for a price.
+	// 0 means 1. The product is rounded up.
+	Scale int64
+
+	// After is how long Handler reads a stream on when its client has disconnected, to learn the usage. It is 0 to
+	// a minute.
+	After time.Duration
 }
 
 // UnmarshalText reads a cost: a number in digits, header:NAME, or client:NAME for a header that
@@ -96,15 +109,30 @@ func (c Cost) String() string {
 // answerText returns a cost with an Answer as a configuration writes it.
 func (c Cost) answerText() string {
 	text := fmt.Sprintf("{answer: %s, reserve: ", c.Answer)
-	if c.Reserve != "" {
-		text += c.Reserve + ", or: "
+	switch n := strconv.FormatInt(max(c.N, 1), 10); {
+	case c.Reservation != nil:
+		text += c.Reservation.String()
+	case c.Reserve != "":
+		text += c.Reserve + ", or: " + n
+	default:
+		text += n
 	}
-	text += strconv.FormatInt(max(c.N, 1), 10)
-	if c.Input != 0 || c.Output != 0 || c.Cached != 0 {
-		text += fmt.Sprintf(", weights: {input: %v, output: %v, cached: %v}", c.Input, c.Output, c.Cached)
+	if c.Weights != nil {
+		text += ", weights: " + c.Weights.String()
 	}
-	if c.IncludeUsage {
-		text += ", include_usage: true"
+	if c.Scale > 1 {
+		text += fmt.Sprintf(", scale: %d", c.Scale)
+	}
+	if c.IncludeUsage && !c.AnyBody || !c.IncludeUsage && c.Answer == "openai" {
+		text += fmt.Sprintf(", include_usage: %v", c.IncludeUsage)
+	}
+	if c.After != 10*time.Second && c.inBody() {
+		text += ", after: " + c.After.String()
 	}
 	return text + "}"
+}
+
+// inBody reports whether the Answer is in the body of a response.
+func (c Cost) inBody() bool {
+	return c.Answer != "bytes" && c.Answer != "duration" && !strings.HasPrefix(c.Answer, "header:") && !strings.HasPrefix(c.Answer, "trailer:")
 }

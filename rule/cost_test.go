@@ -3,6 +3,7 @@
 package rule
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -18,10 +19,10 @@ func TestCost(t *testing.T) {
 		"client:X-Cost": {Header: "X-Cost", Client: true},
 	} {
 		var got, again Cost
-		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+		if err := got.UnmarshalText([]byte(text)); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
-		if err := again.UnmarshalText([]byte(got.String())); err != nil || again != want {
+		if err := again.UnmarshalText([]byte(got.String())); err != nil || !reflect.DeepEqual(again, want) {
 			t.Errorf("%s is written %s", text, got)
 		}
 	}

@@ -64,7 +64,24 @@ type Rule struct {
 	Classes []Override
 
 	Cost   Cost
-	Charge []int // statuses of responses whose requests stay counted; if empty, all do
+	Charge []int // statuses of responses whose requests stay counted; if empty, see ChargeAll
+
+	// ChargeAll counts a request whatever its response says. Without it and Charge, a response with another status
+	// than 200 to 299 that names no usage refunds the request. That holds for the answers openai, anthropic, gemini
+	// and JSON pointers.
+	ChargeAll bool
+
+	// Measure is until when an algorithm that adapts measures a request: "begin" is the first byte of the
+	// response, "byte" that of its body, and "end" its end. Empty means the default of the program. HoldBegin
+	// says that the request holds its slot until the response begins, and not to its end.
+	Measure   string
+	HoldBegin bool
+
+	// Priority is the header that names the priority of a request, as Class names a class. A program names it in
+	// [Request.Actors], under "priority". Priorities are the names, the highest first. No name or an unknown
+	// one means the one in the middle.
+	Priority   Actor
+	Priorities []string
 
 	// Wait is the longest time that a request over the limit waits before the rule refuses
 	// it. It is at most 10 minutes, and 0 for algorithms without the key "wait".
@@ -102,4 +119,12 @@ type Entry struct {
 	Rules     []Rule
 	Bandwidth *Bandwidth // nil means no limit of speed
 	Divert    *Divert    // the response to a request that a rule of this entry refuses; nil means a refusal
+
+	// Refusal is the form of refusals, which the clients of an API understand: "openai", "anthropic", "gemini",
+	// "jsonrpc", or "auto" for the one that the request says. Such a refusal has the status 429. A mistake in a body is
+	// answered in the same form. Empty means a problem of RFC 9457, with the status of the configuration.
+	Refusal string
+
+	// CallStatus is the status of the answer to a refused call of JSON-RPC. 0 means 200, which clients expect.
+	CallStatus int
 }

@@ -8,6 +8,10 @@ import "github.com/diana-limiter/diana/limit"
 type Verdict struct {
 	Rule *Rule // as it holds for the actor: with the Limit of an override
 	limit.Outcome
+
+	// Reserved says that the rule refuses the request only because of what requests in flight have reserved, see
+	// Cost. They may cost less, so Wait is a few seconds.
+	Reserved bool
 }
 
 // Refused reports whether the rule is a reason for a refusal. A rule in shadow mode is none.

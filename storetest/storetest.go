@@ -24,6 +24,7 @@ import (
 	"context"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ type Suite struct {
 	// Algorithms are the algorithms of the tests. Nil means limit.Algorithms(). A program with its own
 	// algorithms lists all that it uses, so that the tests also combine them. Each must accept limits
 	// of 0 to 2,000 requests a day. Unless it is a queue, it must allow an actor to use the whole
-	// limit at once.
+	// limit at once. The suite leaves out algorithms whose Meter is a limit.Adaptive, because latencies decide what those allow.
 	Algorithms []limit.Algorithm
 
 	// Scripts holds the .replay files for Replay, in any folder. Nil means Diana's own, which name
@@ -47,7 +48,11 @@ func (s Suite) algorithms() []limit.Algorithm {
 	if s.Algorithms == nil {
 		return limit.Algorithms()
 	}
-	return s.Algorithms
+	return slices.DeleteFunc(slices.Clone(s.Algorithms), func(a limit.Algorithm) bool {
+		m, _ := a.New(limit.Limit{N: 1, Unit: time.Second}) // a mistake shows later
+		_, adapts := m.(limit.Adaptive)
+		return adapts
+	})
 }
 
 // windows returns the algorithms of Run: beside those of the suite, fixed windows of the calendar. No year

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -51,11 +52,12 @@ type interceptor struct {
 
 // WrapUnary limits unary calls.
 func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	limits := i.prepared()
 	return func(ctx context.Context, req connect.AnyRequest) (response connect.AnyResponse, err error) {
 		if req.Spec().IsClient {
 			return next(ctx, req)
 		}
-		d, err := i.limiter.Take(ctx, i.request(ctx, req.HTTPMethod(), req.Spec(), req.Peer(), req.Header()))
+		d, err := limits(req.HTTPMethod(), req.Spec()).Take(ctx, i.request(ctx, req.HTTPMethod(), req.Spec(), req.Peer(), req.Header()))
 		defer d.Done()
 		fields, err := i.answer(ctx, &d, err)
 		if info, ok := connect.CallInfoForHandlerContext(ctx); ok { // an error may be shared, so it does not get the fields
@@ -71,6 +73,17 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
+// prepared returns a function that prepares the procedure of a handler at its first call. A handler has one
+// procedure. If its calls come by GET and POST, those of one method find their rules each time.
+func (i *interceptor) prepared() func(method string, spec connect.Spec) *diana.Prepared {
+	var once sync.Once
+	var limits *diana.Prepared
+	return func(method string, spec connect.Spec) *diana.Prepared {
+		once.Do(func() { limits = i.limiter.Prepare(method, spec.Procedure) })
+		return limits
+	}
+}
+
 // WrapStreamingClient returns next.
 func (*interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
@@ -78,11 +91,13 @@ func (*interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connec
 
 // WrapStreamingHandler limits streams.
 func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	prepared := i.prepared()
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		limits := prepared(http.MethodPost, conn.Spec())
 		if i.PerMessage {
-			return i.servePerMessage(ctx, conn, next)
+			return i.servePerMessage(ctx, conn, limits, next)
 		}
-		d, err := i.limiter.Take(ctx, i.request(ctx, http.MethodPost, conn.Spec(), conn.Peer(), conn.RequestHeader()))
+		d, err := limits.Take(ctx, i.request(ctx, http.MethodPost, conn.Spec(), conn.Peer(), conn.RequestHeader()))
 		defer d.Done()
 		fields, err := i.answer(ctx, &d, err)
 		maps.Copy(conn.ResponseHeader(), fields)
@@ -116,6 +131,12 @@ func (i *interceptor) request(ctx context.Context, method string, spec connect.S
 func (i *interceptor) answer(ctx context.Context, d *diana.Decision, err error) (http.Header, error) {
 	if _, ok := errors.AsType[*rule.PathError](err); ok {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	} else if credential, ok := errors.AsType[*rule.CredentialError](err); ok {
+		code := map[int]connect.Code{http.StatusUnauthorized: connect.CodeUnauthenticated, http.StatusTooManyRequests: connect.CodeResourceExhausted}[credential.Status]
+		if code == 0 {
+			code = connect.CodeUnavailable
+		}
+		return nil, connect.NewError(code, err)
 	} else if err != nil {
 		return nil, connect.NewError(codeOf(err), err)
 	}

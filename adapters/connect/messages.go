@@ -18,6 +18,7 @@ import (
 type messages struct {
 	connect.StreamingHandlerConn
 	i      *interceptor
+	limits *diana.Prepared
 	ctx    context.Context // ends with the first message that is refused, and when the handler returns
 	cancel context.CancelCauseFunc
 
@@ -29,8 +30,8 @@ type messages struct {
 }
 
 // servePerMessage calls the handler with a stream that is charged for each message.
-func (i *interceptor) servePerMessage(ctx context.Context, conn connect.StreamingHandlerConn, next connect.StreamingHandlerFunc) (err error) {
-	s := &messages{StreamingHandlerConn: conn, i: i}
+func (i *interceptor) servePerMessage(ctx context.Context, conn connect.StreamingHandlerConn, limits *diana.Prepared, next connect.StreamingHandlerFunc) (err error) {
+	s := &messages{StreamingHandlerConn: conn, i: i, limits: limits}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	returned := false
 	defer func() {
@@ -73,7 +74,7 @@ func (s *messages) Receive(m any) error {
 	}
 	s.latest.SetStatus(http.StatusOK) // because the stream continues
 	s.latest.Done()
-	d, err := s.i.limiter.Take(s.ctx, s.i.request(s.ctx, http.MethodPost, s.Spec(), s.Peer(), s.RequestHeader()))
+	d, err := s.limits.Take(s.ctx, s.i.request(s.ctx, http.MethodPost, s.Spec(), s.Peer(), s.RequestHeader()))
 	s.latest = d
 	fields, err := s.i.answer(s.ctx, &s.latest, err)
 	if fields != nil {

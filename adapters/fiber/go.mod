@@ -6,6 +6,7 @@ require (
 	github.com/diana-limiter/diana v0.9.0-rc.1
 	github.com/diana-limiter/diana/adapters/adaptertest v0.9.0-rc.1
 	github.com/gofiber/fiber/v3 v3.1.0
+	github.com/valyala/fasthttp v1.69.0
 )
 
 require (
@@ -20,7 +21,6 @@ require (
 	github.com/redis/rueidis v1.0.79 // indirect
 	github.com/tinylib/msgp v1.6.3 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
-	github.com/valyala/fasthttp v1.69.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/crypto v0.54.0 // indirect
 	golang.org/x/net v0.57.0 // indirect

@@ -18,9 +18,9 @@
 package dianafiber
 
 import (
+	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/gofiber/fiber/v3"
@@ -104,25 +104,20 @@ func (s *slots) Close() error {
 	return nil
 }
 
-// request returns the request to evaluate. All of it is copied, because fiber uses its memory again.
+// request returns the request to evaluate. Its method and path are copied, because fiber uses its memory again.
 func (o Options) request(c fiber.Ctx) diana.Request {
 	in := &c.RequestCtx().Request
 	q := diana.Request{Method: string(in.Header.Method()), Path: string(in.URI().PathOriginal())}
 	if o.Route && c.Matched() {
 		q.Path = c.FullPath()
 	}
-	q.HTTP = &http.Request{
-		Method: q.Method, URL: &url.URL{Path: q.Path, RawQuery: string(in.URI().QueryString())}, Host: string(in.Host()),
-		Header: http.Header{}, RemoteAddr: c.RequestCtx().RemoteAddr().String(),
-	}
-	for name, value := range in.Header.All() {
-		q.HTTP.Header.Add(string(name), string(value))
-	}
+	n := &native{context.Background(), c.RequestCtx(), q.Method, q.Path}
 	if o.Actor != nil {
 		if kind, value := o.Actor(c); kind != "" {
-			q.HTTP = diana.WithActor(q.HTTP, kind, strings.Clone(value))
+			n.ctx = diana.WithActor(&http.Request{}, kind, strings.Clone(value)).Context()
 		}
 	}
+	q.Native = n
 	return q
 }
 

@@ -17,7 +17,7 @@ import (
 type messages struct {
 	grpc.ServerStream
 	options Options
-	limiter *diana.Limiter
+	limits  *diana.Prepared
 	method  string
 	ctx     context.Context // ends with the first message that is refused, and when the handler returns
 	cancel  context.CancelCauseFunc
@@ -29,8 +29,8 @@ type messages struct {
 }
 
 // servePerMessage calls the handler with a stream that is charged for each message.
-func (o Options) servePerMessage(service any, of grpc.ServerStream, limiter *diana.Limiter, method string, handler grpc.StreamHandler) (err error) {
-	s := &messages{ServerStream: of, options: o, limiter: limiter, method: method}
+func (o Options) servePerMessage(service any, of grpc.ServerStream, limits *diana.Prepared, method string, handler grpc.StreamHandler) (err error) {
+	s := &messages{ServerStream: of, options: o, limits: limits, method: method}
 	s.ctx, s.cancel = context.WithCancelCause(of.Context())
 	returned := false
 	defer func() {
@@ -73,7 +73,7 @@ func (s *messages) RecvMsg(m any) error {
 	}
 	s.latest.SetStatus(http.StatusOK) // because the stream continues
 	s.latest.Done()
-	d, err := s.limiter.Take(s.ctx, s.options.request(s.ctx, s.method))
+	d, err := s.limits.Take(s.ctx, s.options.request(s.ctx, s.method))
 	s.latest = d
 	fields, err := s.options.answer(s.ctx, &s.latest, err)
 	if s.fields == nil {

@@ -13,6 +13,9 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +23,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -128,6 +132,37 @@ func TestPathsOfUnknownServices(t *testing.T) {
 	}
 	if n := l.Rejected(); n["path"] != 1 || n["path_length"] != 1 {
 		t.Errorf("rejected %v", n)
+	}
+}
+
+// A call without a valid credential is unauthenticated, and too many of them are refused unverified.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := rpctest.Limiter(t, "identity: {required: any, keys: {file: "+strconv.Quote(file)+"}}\nlimits: [{url: /, rules: [{rpu: 100}]}]")
+	server := grpc.NewServer(
+		grpc.StreamInterceptor(dianagrpc.StreamServerInterceptor(l)),
+		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return status.Error(codes.Unimplemented, "reached") }),
+	)
+	conn := dial(t, listen(t, server)).conn
+	call := func(ctx context.Context) codes.Code {
+		return status.Code(conn.Invoke(ctx, "/a.B/C", &wrapperspb.StringValue{}, &wrapperspb.StringValue{}))
+	}
+	if got := call(t.Context()); got != codes.Unauthenticated {
+		t.Errorf("without a key: %v", got)
+	}
+	guess := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", "guessed")
+	for i := range 22 {
+		want := codes.Unauthenticated
+		if i >= 20 {
+			want = codes.ResourceExhausted
+		}
+		if got := call(guess); got != want {
+			t.Errorf("%d: %v, want %v", i, got, want)
+		}
 	}
 }
 

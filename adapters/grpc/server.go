@@ -6,15 +6,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -47,8 +44,9 @@ func UnaryServerInterceptor(limiter *diana.Limiter) grpc.UnaryServerInterceptor 
 
 // UnaryServerInterceptor is like the function of that name, with these options.
 func (o Options) UnaryServerInterceptor(limiter *diana.Limiter) grpc.UnaryServerInterceptor {
+	calls := &methods{limiter: limiter}
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
-		err = o.serve(ctx, limiter, info.FullMethod, func() error {
+		err = o.serve(ctx, calls.of(info.FullMethod, info.Server), info.FullMethod, func() error {
 			reply, err = handler(ctx, req)
 			return err
 		})
@@ -63,17 +61,19 @@ func StreamServerInterceptor(limiter *diana.Limiter) grpc.StreamServerIntercepto
 
 // StreamServerInterceptor is like the function of that name, with these options.
 func (o Options) StreamServerInterceptor(limiter *diana.Limiter) grpc.StreamServerInterceptor {
+	calls := &methods{limiter: limiter}
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		method := calls.of(info.FullMethod, service)
 		if o.PerMessage {
-			return o.servePerMessage(service, stream, limiter, info.FullMethod, handler)
+			return o.servePerMessage(service, stream, method, info.FullMethod, handler)
 		}
-		return o.serve(stream.Context(), limiter, info.FullMethod, func() error { return handler(service, stream) })
+		return o.serve(stream.Context(), method, info.FullMethod, func() error { return handler(service, stream) })
 	}
 }
 
 // serve charges a call once, and calls next if it is allowed.
-func (o Options) serve(ctx context.Context, limiter *diana.Limiter, method string, next func() error) error {
-	d, err := limiter.Take(ctx, o.request(ctx, method))
+func (o Options) serve(ctx context.Context, limits *diana.Prepared, method string, next func() error) error {
+	d, err := limits.Take(ctx, o.request(ctx, method))
 	defer d.Done()
 	fields, err := o.answer(ctx, &d, err)
 	_ = grpc.SetHeader(ctx, fields) // fails if the header was sent; the trailer still has the fields
@@ -86,44 +86,17 @@ func (o Options) serve(ctx context.Context, limiter *diana.Limiter, method strin
 	return err
 }
 
-// request returns a call as the HTTP request that it is.
-func (o Options) request(ctx context.Context, method string) diana.Request {
-	path, query, _ := strings.Cut(method, "?")     // a server behind a handler of unknown services may read it so
-	fields, _ := metadata.FromIncomingContext(ctx) // a copy, which becomes the header
-	r := (&http.Request{
-		Method: http.MethodPost, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header(fields), Body: http.NoBody,
-	}).WithContext(ctx) // which has the actors of diana.WithActor
-	for name, values := range fields {
-		switch key := http.CanonicalHeaderKey(name); {
-		case strings.HasPrefix(name, ":"):
-			if name == ":authority" && len(values) > 0 {
-				r.Host = values[0]
-			}
-			delete(fields, name)
-		case key != name: // the loop can meet the new name again
-			delete(fields, name)
-			fields[key] = values
-		}
-	}
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		r.RemoteAddr = p.Addr.String()
-		if t, ok := p.AuthInfo.(credentials.TLSInfo); ok {
-			r.TLS = &t.State
-		}
-	}
-	if o.Actor != nil {
-		if kind, value := o.Actor(ctx, method); kind != "" {
-			r = diana.WithActor(r, kind, value)
-		}
-	}
-	return diana.Request{Method: r.Method, Path: path, HTTP: r}
-}
-
 // answer returns the RateLimit fields of a decision and the error of a call that may not proceed. err is
 // that of Take.
 func (o Options) answer(ctx context.Context, d *diana.Decision, err error) (metadata.MD, error) {
 	if strange, ok := errors.AsType[*rule.PathError](err); ok {
 		return nil, status.Error(codes.InvalidArgument, "This call was refused because "+strange.Error()+".")
+	} else if credential, ok := errors.AsType[*rule.CredentialError](err); ok {
+		code := map[int]codes.Code{http.StatusUnauthorized: codes.Unauthenticated, http.StatusTooManyRequests: codes.ResourceExhausted}[credential.Status]
+		if code == codes.OK {
+			code = codes.Unavailable
+		}
+		return nil, status.Error(code, "This call was refused because "+credential.Reason+".")
 	} else if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}

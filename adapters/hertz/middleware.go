@@ -21,7 +21,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -100,23 +99,20 @@ func pending(c *app.RequestContext) bool {
 	return len(c.Errors) > 0 && !c.Response.HasBodyBytes() && !c.Response.IsBodyStream() && c.Response.StatusCode() == http.StatusOK
 }
 
-// request returns the request to evaluate. All of it is copied, because hertz uses its memory again.
+// request returns the request to evaluate. Its method and path are copied, because hertz uses its memory again.
 func (o Options) request(ctx context.Context, c *app.RequestContext) diana.Request {
 	in := &c.Request
 	q := diana.Request{Method: string(in.Header.Method()), Path: string(in.URI().PathOriginal())}
 	if pattern := c.FullPath(); o.Route && pattern != "" {
 		q.Path = pattern
 	}
-	q.HTTP = &http.Request{
-		Method: q.Method, URL: &url.URL{Path: q.Path, RawQuery: string(in.URI().QueryString())}, Host: string(in.Host()),
-		Header: http.Header{}, RemoteAddr: c.RemoteAddr().String(),
-	}
-	in.Header.VisitAll(func(name, value []byte) { q.HTTP.Header.Add(string(name), string(value)) })
+	n := &native{context.Background(), c, q.Method, q.Path}
 	if o.Actor != nil {
 		if kind, value := o.Actor(ctx, c); kind != "" {
-			q.HTTP = diana.WithActor(q.HTTP, kind, strings.Clone(value))
+			n.ctx = diana.WithActor(&http.Request{}, kind, strings.Clone(value)).Context()
 		}
 	}
+	q.Native = n
 	return q
 }
 

@@ -63,17 +63,17 @@ func (l Line) Must(target string, b Bound) Line {
 
 // RatioAtLeast is a bound of the ratio.
 func RatioAtLeast(least float64) Bound {
-	return Bound{fmt.Sprintf("at least %g x", least), func(m Measured) bool { return m.ratio >= least }}
+	return Bound{fmt.Sprintf("≥ %g x", least), func(m Measured) bool { return m.ratio >= least }}
 }
 
 // RatioAtMost is a bound of the ratio.
 func RatioAtMost(most float64) Bound {
-	return Bound{fmt.Sprintf("at most %g x", most), func(m Measured) bool { return m.ratio <= most }}
+	return Bound{fmt.Sprintf("≤ %g x", most), func(m Measured) bool { return m.ratio <= most }}
 }
 
 // AtMost is a bound of Diana's figure.
 func AtMost(f measure.Figure, most float64) Bound {
-	return Bound{"at most " + f.Format(most), func(m Measured) bool { return m.Value <= most }}
+	return Bound{"≤ " + f.Format(most), func(m Measured) bool { return m.Value <= most }}
 }
 
 // measure returns what the report says about the line.

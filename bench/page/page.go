@@ -118,7 +118,7 @@ func about(r *measure.Report) string {
 		b.WriteString(aboutOrigin(o))
 	}
 	return b.String() +
-		fmt.Sprintf("- Distance between the lowest and the highest round: at most %.0f %% of the median for half of the figures, %.0f %% for nine in ten.\n",
+		fmt.Sprintf("- The lowest and the highest round differ by at most %.0f %% of the median for half of the figures, %.0f %% for nine in ten.\n",
 			100*r.Spread(0.5), 100*r.Spread(0.9))
 }
 
@@ -143,10 +143,10 @@ func aboutOrigin(o *measure.Origin) string {
 		}
 		groups = append(groups, g.Name)
 	}
-	return fmt.Sprintf("- `%s` measured on %s, in %.1f minutes, with at most %d interleaved rounds: %s.\n",
+	return fmt.Sprintf("- `%s`, %s, %.1f minutes, %d rounds: %s. ",
 		command, o.At.UTC().Format("2006-01-02 15:04 UTC"), o.Took/60, o.Rounds, strings.Join(groups, ", ")) +
-		fmt.Sprintf("- Machine: %d cores, %s, %s. Versions: Diana %s, %s.\n", m.Cores, m.CPU, m.OS, o.Revision, strings.Join(versions, ", ")) +
-		fmt.Sprintf("- Other load: the load averages before the run were %s. Other programs used %.0f %% of the cores during the run.\n", m.Load, m.Others)
+		fmt.Sprintf("%d cores, %s, %s. Diana %s, %s. ", m.Cores, m.CPU, m.OS, o.Revision, strings.Join(versions, ", ")) +
+		fmt.Sprintf("Load before: %s; others used %.0f %%.\n", m.Load, m.Others)
 }
 
 // lineHead names the columns of a group's table, except the first.

@@ -16,20 +16,22 @@ import (
 
 // cli is the command line. Each field is a command, in the order of the help.
 type cli struct {
-	Serve    serveCommand    `cmd:"" help:"Run a gateway: the limiter in front of an upstream server."`
-	Init     initCommand     `cmd:"" help:"Write a configuration file to start from."`
-	Check    checkCommand    `cmd:"" help:"Validate configuration files."`
-	Diff     diffCommand     `cmd:"" help:"Show the differences between two configurations."`
-	Explain  explainCommand  `cmd:"" help:"Show which rules evaluate a request, and under which keys they count it."`
-	Replay   replayCommand   `cmd:"" help:"Show what rules would have decided on the requests of access logs."`
-	Test     testCommand     `cmd:"" help:"Test rules by scripts of requests and expected decisions."`
-	Top      topCommand      `cmd:"" help:"Show the most refused actors and the busiest rules of a gateway, each second."`
-	Reset    resetCommand    `cmd:"" help:"Forget what a rule has counted of an actor."`
-	Schema   schemaCommand   `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
-	Push     pushCommand     `cmd:"" help:"Validate a file and write it to the configuration centre."`
-	Exempt   exemptCommand   `cmd:"" help:"Exempt an actor from a rule of the remote configuration for a while."`
-	Rollback rollbackCommand `cmd:"" help:"Put an earlier version of the remote configuration in force, or list the versions."`
-	Version  versionCommand  `cmd:"" help:"Show the version of this program."`
+	Serve     serveCommand     `cmd:"" help:"Run a gateway: the limiter in front of an upstream server."`
+	Init      initCommand      `cmd:"" help:"Write a configuration file to start from."`
+	Check     checkCommand     `cmd:"" help:"Validate configuration files."`
+	Diff      diffCommand      `cmd:"" help:"Show the differences between two configurations."`
+	Explain   explainCommand   `cmd:"" help:"Show which rules evaluate a request, and under which keys they count it."`
+	Replay    replayCommand    `cmd:"" help:"Show what rules would have decided on the requests of access logs."`
+	Test      testCommand      `cmd:"" help:"Test rules by scripts of requests and expected decisions."`
+	Top       topCommand       `cmd:"" help:"Show the most refused actors and the busiest rules of a gateway, each second."`
+	Reset     resetCommand     `cmd:"" help:"Forget what a rule has counted of an actor."`
+	Key       keyCommand       `cmd:"" help:"Make API keys."`
+	Schema    schemaCommand    `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
+	Push      pushCommand      `cmd:"" help:"Validate a file and write it to the configuration centre."`
+	Exempt    exemptCommand    `cmd:"" help:"Exempt an actor from a rule of the remote configuration for a while."`
+	Rollback  rollbackCommand  `cmd:"" help:"Put an earlier version of the remote configuration in force, or list the versions."`
+	Ratelimit ratelimitCommand `cmd:"" help:"Serve in place of envoyproxy/ratelimit, by its environment."`
+	Version   versionCommand   `cmd:"" help:"Show the version of this program."`
 
 	Completion completionCommand `cmd:"" help:"Print a script that completes command lines in a shell."`
 	Complete   completeCommand   `cmd:"" hidden:"" help:"Print the words that can follow on a command line."`

@@ -27,7 +27,7 @@ func printed(t *testing.T, args ...string) string {
 func TestComplete(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ line, want string }{
-		{"", "serve init check diff explain replay test top reset schema push exempt rollback version completion"},
+		{"", "serve init check diff explain replay test top reset key schema push exempt rollback ratelimit version completion"},
 		{"se", "serve"},
 		{"serve --up", "--upstream-timeout --upstream-tls-timeout --upstream-idle-timeout --upstream --upgrade"},
 		{"serve --log-format ", "text json"},

@@ -16,7 +16,7 @@ import (
 // loadDescriptors returns the descriptors of files and directories, and the names of the files. It prints
 // the errors of files that are not valid. merge lets files have the same domain.
 func loadDescriptors(o *command.Output, paths []string, merge bool) (*descriptors.Tree, []string, error) {
-	files, err := descriptors.Read(paths)
+	files, err := descriptors.Read(paths, descriptors.Names{})
 	if err != nil {
 		return nil, nil, o.DescriptorFaults(err)
 	}
@@ -37,7 +37,7 @@ func loadDescriptors(o *command.Output, paths []string, merge bool) (*descriptor
 // isDescriptors reports whether a file is a valid one of envoyproxy/ratelimit, and not large: to read a large one
 // as a whole would be too dear for a hint.
 func isDescriptors(file string) bool {
-	files, err := descriptors.Read([]string{file})
+	files, err := descriptors.Read([]string{file}, descriptors.Names{})
 	if err != nil || len(files) != 1 || len(files[0].Data) > 64<<10 {
 		return false
 	}

@@ -224,7 +224,7 @@ func limitText(e plan.Explanation) string {
 	if r.Wait > 0 {
 		text += ", wait " + r.Wait.String()
 	}
-	if e.Cost != 1 || r.Cost.Header != "" || r.Cost.Reserve != "" {
+	if e.Cost != 1 || r.Cost.Header != "" || r.Cost.Reserve != "" || r.Cost.Reservation != nil {
 		text += fmt.Sprintf(", costs %d", e.Cost)
 	}
 	if len(r.Charge) > 0 {

@@ -37,7 +37,7 @@ func testCountTogether(t *testing.T, way string) {
 	const clients = 256 // of each gateway
 	each, most, long := 3, 200, 3500*time.Millisecond
 	if testing.Short() || race.Enabled {
-		each, most, long = 1, 40, 2500*time.Millisecond
+		each, most, long = 1, 40, 1500*time.Millisecond
 	}
 	// The gateways never give Redis up, however slow the machine is.
 	way += ", timeout: 10s"

@@ -8,6 +8,7 @@ require (
 	github.com/coder/websocket v1.8.15
 	github.com/diana-limiter/diana v0.9.0-rc.1
 	github.com/diana-limiter/diana/envoy v0.9.0-rc.1
+	github.com/diana-limiter/diana/jwt v0.9.0-rc.1
 	github.com/diana-limiter/diana/prometheus v0.9.0-rc.1
 	github.com/diana-limiter/diana/source/etcd v0.9.0-rc.1
 	github.com/diana-limiter/diana/source/zookeeper v0.9.0-rc.1
@@ -22,6 +23,9 @@ require (
 )
 
 require (
+	github.com/envoyproxy/go-control-plane/ratelimit v0.1.0 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.9 // indirect
+	github.com/golang-jwt/jwt/v5 v5.3.1 // indirect
 	github.com/tidwall/gjson v1.20.0 // indirect
 	github.com/tidwall/match v1.1.1 // indirect
 	github.com/tidwall/pretty v1.2.1 // indirect
@@ -35,7 +39,7 @@ require (
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
-	github.com/envoyproxy/go-control-plane/envoy v1.40.0 // indirect
+	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect

@@ -11,5 +11,5 @@ import (
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(context.Background(), arguments(os.Args), os.Stdout, os.Stderr))
 }

@@ -28,7 +28,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 	g := launch(t, "url: /\nrules: [{rpu: 5, cost: {answer: openai}}]", "http://127.0.0.1:1", "--upstream", "http://127.0.0.1:2",
 		"--tls-cert", files.cert, "--tls-key", files.key, "--check", "127.0.0.1:0", "--descriptors", descriptors)
 	_, g.admin, _ = strings.Cut(g.lines(t, 3)[1], "diana: admin on ")
-	there := map[string]bool{"diana_config_centre_reached": true} // with a remote configuration
+	there := map[string]bool{
+		"diana_config_centre_reached": true, // with a remote configuration
+		"diana_shed_total":            true, // with adaptive concurrency, which --check rejects
+	}
 	page := string(g.tell(t, "/metrics"))
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (diana_\w+) `).FindAllStringSubmatch(page, -1) {
 		name := m[1]

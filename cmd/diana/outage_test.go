@@ -20,6 +20,15 @@ import (
 
 var outageFor = flag.Duration("outage", 4*time.Second, "how long Redis is away in TestOutage")
 
+// poll returns n times the unit of the pauses between two pages of a gateway. Under the race detector pages are slow,
+// and the run without it reads more of them.
+func poll(n int) time.Duration {
+	if race.Enabled {
+		n *= 4
+	}
+	return time.Duration(n) * time.Millisecond
+}
+
 // outage is a fault of Redis or of the connection to it.
 type outage struct {
 	name       string
@@ -224,7 +233,7 @@ func (f *fleet) load(t *testing.T, rate int, first bool) *load {
 func (l *load) listen(t *testing.T) {
 	for i := 0; ; i++ {
 		select {
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(poll(10)):
 		case <-l.ending:
 			return
 		}
@@ -251,7 +260,7 @@ func (l *load) countFallbacks(t *testing.T, gateway int) {
 		r.end = time.Now()
 		l.readings[gateway] = append(l.readings[gateway], r)
 		select {
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(poll(50)):
 		case <-l.ending:
 			return
 		}

@@ -34,9 +34,9 @@ func TestOverload(t *testing.T) {
 
 func testOverload(t *testing.T, timeout time.Duration) {
 	const clients = 32 // of each gateway
-	n := 500
+	n, long := 500, *overloadFor
 	if race.Enabled {
-		n = 100
+		n, long = 100, long/2
 	}
 	way := fmt.Sprintf("url: %q, timeout: %v", redistest.Start(t).URL(), timeout)
 	f := startFleet(t, []string{way, way, way}, clients, fmt.Sprintf(`
@@ -53,7 +53,7 @@ func testOverload(t *testing.T, timeout time.Duration) {
 	for i, g := range f.gateways {
 		pollers.Go(func() { readings[i] = g.poll(t, stop) })
 	}
-	all := f.flood(t, len(f.gateways), clients, []string{"/w", "/tb"}, until(*overloadFor))
+	all := f.flood(t, len(f.gateways), clients, []string{"/w", "/tb"}, until(long))
 	close(stop)
 	pollers.Wait()
 

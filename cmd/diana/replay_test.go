@@ -16,11 +16,12 @@ import (
 func TestExampleScripts(t *testing.T) {
 	t.Parallel()
 	const algorithms, costs, rules = "../../examples/replay/algorithms.replay", "../../examples/replay/costs.replay", "../../examples/replay/rules.replay"
+	const overload = "../../examples/replay/overload.replay"
 	var out, errs bytes.Buffer
-	if status := run(t.Context(), []string{"test", algorithms, costs, rules}, &out, &errs); status != command.StatusGood {
+	if status := run(t.Context(), []string{"test", algorithms, costs, rules, overload}, &out, &errs); status != command.StatusGood {
 		t.Errorf("status %d\n%s", status, errs.String())
 	}
-	if want := algorithms + ": ok, 23 rows\n" + costs + ": ok, 8 rows\n" + rules + ": ok, 18 rows\n"; out.String() != want {
+	if want := algorithms + ": ok, 23 rows\n" + costs + ": ok, 8 rows\n" + rules + ": ok, 18 rows\n" + overload + ": ok, 3 rows\n"; out.String() != want {
 		t.Errorf("it prints %q, want %q", out.String(), want)
 	}
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -37,6 +38,8 @@ func TestMain(m *testing.M) {
 //
 //	request [-X METHOD] [-H 'NAME: VALUE']... [-d BODY] URL
 //		a program: prints the answer's status, header and body; fails without an answer
+//	ask [-X METHOD] [-H 'NAME: VALUE']... [-d BODY] URL
+//		does the same without a process, whose start takes longer than the request
 //	expand FILE
 //		replaces $NAME in a file by the value of the environment
 //	fails ARGUMENTS
@@ -68,6 +71,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"expand":   scriptExpand,
+			"ask":      scriptAsk,
 			"fails":    scriptFails,
 			"misused":  scriptMisused,
 			"serve":    scriptServe,
@@ -86,6 +90,16 @@ func scriptExpand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	file := ts.MkAbs(args[0])
 	ts.Check(os.WriteFile(file, []byte(os.Expand(ts.ReadFile(args[0]), ts.Getenv)), 0o644))
+}
+
+func scriptAsk(ts *testscript.TestScript, neg bool, args []string) {
+	err := request(ts.Stdout(), args)
+	if err != nil {
+		_, _ = fmt.Fprintln(ts.Stderr(), err)
+	}
+	if neg != (err != nil) {
+		ts.Fatalf("the request ended with %v", err)
+	}
 }
 
 func scriptFails(ts *testscript.TestScript, neg bool, args []string) {

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
@@ -100,6 +102,7 @@ func openGateway(o *command.Output, name string) (replay.Gateway, error) {
 		defer t.Leave(&d, responseOf(r))
 		a := replay.Answer{Allowed: d.Allowed, Wait: d.Delayed, Retry: d.RetryAfter}
 		var divert *rule.Divert
+		overloaded := false
 		for i := range d.Verdicts {
 			v := &d.Verdicts[i]
 			a.Remaining = append(a.Remaining, v.Remaining)
@@ -108,10 +111,13 @@ func openGateway(o *command.Output, name string) (replay.Gateway, error) {
 					divert = diverts[v.Rule.Name]
 				}
 				a.By = append(a.By, v.Rule.Name)
+				overloaded = overloaded || v.Rule.Algorithm.Uses("measure")
 			}
 		}
 		switch {
 		case d.Allowed:
+		case overloaded && divert == nil:
+			a.Status = http.StatusServiceUnavailable
 		case divert == nil:
 			a.Status = loaded.Response.Status
 		default:
@@ -122,12 +128,16 @@ func openGateway(o *command.Output, name string) (replay.Gateway, error) {
 }
 
 // responseOf returns the response of a row.
-func responseOf(r replay.Request) simulate.Response {
+func responseOf(r replay.Request) weblog.Response {
 	costs := int64(weblog.Unknown)
 	if r.Costs != nil {
 		costs = *r.Costs
 	}
-	return simulate.Response{Lasts: r.Lasts.Microseconds(), Status: r.Answer, Bytes: costs, Cost: costs}
+	status := r.Answer
+	if r.Latency > 0 {
+		r.Lasts, status = cmp.Or(r.Lasts, r.Latency), cmp.Or(status, http.StatusOK)
+	}
+	return weblog.Response{Duration: r.Lasts.Microseconds(), Status: status, StatusAfter: r.Latency.Microseconds(), Bytes: costs, Cost: costs}
 }
 
 // requestOf returns the request of a row as a gateway would receive it.

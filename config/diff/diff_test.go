@@ -46,7 +46,7 @@ func TestConfigs(t *testing.T) {
 
 		// settings
 		{"max_keys: 5", "max_keys: 6", "max_keys 5 → 6"},
-		{"max_keys: 5", redis, "redis added: url redis://h:6379/0, timeout 50ms, prefix diana\nmax_keys 5 → 1000000"},
+		{"max_keys: 5", redis, "redis added: url redis://h:6379/0, timeout 50ms, prefix diana, remember 16MiB\nmax_keys 5 → 1000000"},
 		{redis, "limits: []", "redis removed"},
 		{redis, "redis: {url: 'redis://ann:other@h:6379/0'}", "redis.url changed, in what is not shown"},
 		{redis, "redis: {url: 'redis://h:6379/0', username: ann, password: s3cret, timeout: 1s}",
@@ -62,7 +62,7 @@ func TestConfigs(t *testing.T) {
 		{"redis: {cluster: ['a:1']}", "redis: {sentinel: {master: m, addresses: ['a:1'], password: p}, tls: {}}",
 			"redis.cluster a:1 → none\nredis.sentinel added: master m, addresses a:1, password (hidden)\nredis.tls added: {}"},
 		{"limits: []", "redis: {sentinel: {master: m, addresses: ['a:1']}, tls: {}}",
-			"redis added: sentinel (master m, addresses a:1), tls ({}), timeout 50ms, prefix diana"},
+			"redis added: sentinel (master m, addresses a:1), tls ({}), timeout 50ms, prefix diana, remember 16MiB"},
 		{"remote: {url: 'etcd://u:s3cret@h/k', token: t}", "remote: {url: 'etcd://h/k', token: u, snapshot: s}",
 			"remote.url changed, in what is not shown\nremote.token changed, in what is not shown\nremote.snapshot none → s"},
 		{"identity: {account: [cookie:a], device: []}", "identity: {trusted_proxies: [10.0.0.0/8]}",
@@ -230,6 +230,11 @@ func everything() *config.Config {
 			Account: []rule.Actor{{Kind: "cookie", Name: "a"}}, Device: []rule.Actor{{Kind: "cookie", Name: "d"}},
 			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		},
+		Credentials: config.Credentials{
+			Keys:            &config.Keys{File: "f", Headers: []string{"X-Key"}},
+			JWT:             []config.Issuer{{Keys: "k", Issuer: "i", Audience: "a", Algorithms: []string{"RS256"}, Stale: time.Hour}},
+			UpstreamHeaders: map[string]config.Secret{"X-Own": text("o")},
+		},
 		Response: config.Response{Status: 503},
 		MaxKeys:  1,
 		Limits: []rule.Entry{{
@@ -237,12 +242,14 @@ func everything() *config.Config {
 			Divert: &rule.Divert{Status: 200, Type: "t/t", Body: "b", File: "f", Upstream: &url.URL{Host: "h"}},
 			Rules: []rule.Rule{{
 				Name: "n", Actor: []rule.Actor{{Kind: "cookie", Name: "r"}}, Algorithm: limit.TokenBucket(),
-				Limit:     limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2},
+				Limit:     limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2, Min: 2},
 				Except:    []rule.Who{{Value: "e", Network: netip.MustParsePrefix("10.0.0.0/8")}},
 				Overrides: []rule.Override{{Who: rule.Who{Value: "o", Network: netip.MustParsePrefix("10.0.0.0/8")}, N: 1, Burst: 1, Queue: 1}},
 				Class:     rule.Actor{Kind: "header", Name: "X"},
 				Classes:   []rule.Override{{Who: rule.Who{Value: "c", Network: netip.MustParsePrefix("10.0.0.0/8")}, N: 1, Burst: 1, Queue: 1}},
 				Charge:    []int{401},
+
+				Measure: "end", Priority: rule.Actor{Kind: "header", Name: "X"}, Priorities: []string{"p"},
 			}},
 		}},
 	}
@@ -310,6 +317,13 @@ func TestDiffKnowsAllFields(t *testing.T) {
 		case reflect.Slice:
 			try(name, at, reflect.Value.SetZero)
 			walk(name, of.Elem(), func(v reflect.Value) reflect.Value { return at(v).Index(0) })
+		case reflect.Map:
+			try(name, at, reflect.Value.SetZero)
+			try(name, at, func(v reflect.Value) {
+				for _, key := range v.MapKeys() {
+					v.SetMapIndex(key, reflect.ValueOf(secret("other")))
+				}
+			})
 		case reflect.String:
 			try(name, at, func(v reflect.Value) { v.SetString(v.String() + "x") })
 		case reflect.Int, reflect.Int64:

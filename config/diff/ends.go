@@ -44,7 +44,7 @@ func sameEntry(a, b *rule.Entry) bool {
 		return false
 	}
 	for i := range a.Rules {
-		was, is := placedRule{Rule: a.Rules[i], divert: a.Divert}, placedRule{Rule: b.Rules[i], divert: b.Divert}
+		was, is := placedRule{Rule: a.Rules[i], divert: a.Divert, refusal: refusalText(a)}, placedRule{Rule: b.Rules[i], divert: b.Divert, refusal: refusalText(b)}
 		if was.Name != is.Name || !slices.Equal(was.Actor, is.Actor) || was.says() != is.says() || !sameStates(&was, &is) {
 			return false
 		}

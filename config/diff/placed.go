@@ -21,6 +21,7 @@ type placedRule struct {
 	rule.Rule
 	url      rule.Pattern
 	divert   *rule.Divert
+	refusal  string
 	name     string // given, or made
 	entry    int
 	counters counters    // equal in two configurations if the second continues them
@@ -37,7 +38,7 @@ func rulesOf(entries, all []rule.Entry) []*placedRule {
 	for i, e := range entries {
 		for _, r := range e.Rules {
 			p := &placed[len(rules)]
-			*p = placedRule{Rule: r, url: e.URL, divert: e.Divert, name: made[len(rules)], entry: i}
+			*p = placedRule{Rule: r, url: e.URL, divert: e.Divert, refusal: refusalText(&e), name: made[len(rules)], entry: i}
 			rules = append(rules, p)
 		}
 	}
@@ -111,14 +112,47 @@ func (r *placedRule) fields() []setting {
 		plainSetting("mode", r.Mode()),
 		plainSetting("cost", r.Cost.String()),
 		plainSetting("class", classText(r.Class)),
-		plainSetting("charge", strings.Join(numbers(r.Charge), ", ")),
+		plainSetting("charge", chargeText(&r.Rule)),
 		plainSetting("wait", waitText(r.Wait)),
+		plainSetting("min", strconv.FormatInt(cmp.Or(l.Min, 1), 10)),
+		plainSetting("measure", r.Measure),
+		plainSetting("hold", wordOf(r.HoldBegin, "end", "begin")),
+		plainSetting("keep", percentText(l.Keep, "10%")),
+		plainSetting("least", percentText(l.Least, "5%")),
+		plainSetting("priority", classText(r.Priority)),
+		plainSetting("priorities", strings.Join(r.Priorities, ", ")),
 		setting{key: "divert", shown: legible(r.divert.String()), is: divertText(r.divert)},
+		plainSetting("refusal", r.refusal),
 	}
+}
+
+func chargeText(r *rule.Rule) string {
+	if r.ChargeAll {
+		return "all"
+	}
+	return strings.Join(numbers(r.Charge), ", ")
+}
+
+func refusalText(e *rule.Entry) string {
+	if e.CallStatus != 0 {
+		return fmt.Sprintf("%s with status %d", e.Refusal, e.CallStatus)
+	}
+	return e.Refusal
 }
 
 // unitless reports whether a limit counts concurrent requests.
 func unitless(l limit.Limit) bool { return l.Unit == 0 && l.Calendar == "" }
+
+// percentText returns a percentage of a limit in the words of a configuration.
+func percentText(p int64, otherwise string) string {
+	switch p {
+	case 0:
+		return otherwise
+	case -1:
+		return "0%"
+	}
+	return strconv.FormatInt(p, 10) + "%"
+}
 
 // orRPU returns a burst or queue in the words of a configuration.
 func orRPU(n int64) string {
@@ -197,8 +231,9 @@ func (r *placedRule) says() saying {
 		scope: r.Scope.String(), onError: r.OnError.String(), cost: r.Cost.String(), shadow: r.Shadow, wait: r.Wait,
 	}
 	s.limit.Slices = cmp.Or(s.limit.Slices, bounds.DefaultSlices)
-	if len(r.Charge) > 0 || r.divert != nil || len(r.Except) > 0 || len(r.Overrides) > 0 || len(r.Classes) > 0 {
-		s.others = strings.Join([]string{strings.Join(numbers(r.Charge), ", "), divertText(r.divert), classText(r.Class), treats(&r.Rule)}, "\x00")
+	if chargeText(&r.Rule) != "" || r.divert != nil || r.refusal != "" || r.Measure != "" || r.HoldBegin || len(r.Priorities) > 0 || len(r.Except) > 0 || len(r.Overrides) > 0 || len(r.Classes) > 0 {
+		s.others = strings.Join([]string{chargeText(&r.Rule), divertText(r.divert), r.refusal, classText(r.Class), treats(&r.Rule),
+			r.Measure, wordOf(r.HoldBegin, "end", "begin"), classText(r.Priority), strings.Join(r.Priorities, ", ")}, "\x00")
 	}
 	return s
 }

@@ -5,11 +5,14 @@ package diff
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bytesize"
 )
 
 // A setting is a key with its value, or a section with keys of its own.
@@ -19,7 +22,7 @@ type setting struct {
 	is    string // equal for equal values; never shown, because a URL can contain a password
 	below []setting
 
-	secret config.Secret // of a setting that is one
+	secret any // of a setting that has secrets
 }
 
 // same reports whether two settings with the same key say the same.
@@ -71,7 +74,11 @@ func or[T any](p *T) T {
 // settingsOf returns all settings, always the same keys in the same order.
 func settingsOf(c *config.Config) []setting {
 	redis, remote := or(c.Redis), or(c.Remote)
-	sentinel := or(redis.Sentinel)
+	sentinel, keys := or(redis.Sentinel), or(c.Credentials.Keys)
+	tags := ""
+	if redis.Tags != 0 && redis.Tags != 32 { // most configurations have the default and need no mention of it
+		tags = strconv.Itoa(redis.Tags)
+	}
 	return []setting{
 		section("redis", c.Redis != nil,
 			urlSetting("url", redis.URL, redis.Where()),
@@ -87,6 +94,8 @@ func settingsOf(c *config.Config) []setting {
 			tlsSetting(redis.TLS),
 			plainSetting("timeout", redis.Timeout.String()),
 			plainSetting("prefix", redis.Prefix),
+			plainSetting("remember", bytesize.String(redis.Remember)),
+			plainSetting("tags", tags),
 		),
 		section("remote", c.Remote != nil,
 			urlSetting("url", remote.URL, remote.Where()),
@@ -99,6 +108,10 @@ func settingsOf(c *config.Config) []setting {
 		section("identity", true,
 			listSetting("account", texts(c.Identity.Account)),
 			listSetting("device", texts(c.Identity.Device)),
+			plainSetting("required", wordOf(c.Credentials.Required, "none", "any")),
+			section("keys", c.Credentials.Keys != nil, plainSetting("file", keys.File), listSetting("headers", keys.Headers)),
+			listSetting("jwt", issuers(c)),
+			upstreamHeaders(c.Credentials.UpstreamHeaders),
 			listSetting("trusted_proxies", texts(c.Identity.TrustedProxies)),
 		),
 		section("paths", true,
@@ -111,6 +124,25 @@ func settingsOf(c *config.Config) []setting {
 		),
 		plainSetting("max_keys", strconv.Itoa(c.MaxKeys)),
 	}
+}
+
+// issuers returns each issuer of tokens with all that it has.
+func issuers(c *config.Config) (list []string) {
+	for _, i := range c.Credentials.JWT {
+		list = append(list, fmt.Sprintf("%s for %s by %s of %s, stale %v", i.Issuer, i.Audience, strings.Join(i.Algorithms, " "), i.Keys, i.Stale))
+	}
+	return list
+}
+
+// upstreamHeaders shows each header with the place of its value.
+func upstreamHeaders(values map[string]config.Secret) setting {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		list = append(list, name+": "+values[name].String())
+	}
+	made := listSetting("upstream_headers", list)
+	made.secret = values
+	return made
 }
 
 func tlsSetting(t *config.TLS) setting {

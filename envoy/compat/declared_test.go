@@ -15,6 +15,7 @@ import (
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -69,6 +70,7 @@ type counter struct {
 // comparison compares the answers to the requests of one asker.
 type comparison struct {
 	tree     *descriptors.Tree
+	original bool // Diana tells what envoyproxy/ratelimit tells besides the statuses
 	counters map[string]*counter
 	*tally
 }
@@ -82,6 +84,7 @@ type tally struct {
 	over      int              // of these, those over the limit
 	straddled int              // that were not compared, because a window had ended
 
+	fields     int // equal fields for clients
 	violations int // equal metadata with descriptors over a limit with quota_mode
 }
 
@@ -141,12 +144,42 @@ func (c *comparison) compare(t testing.TB, p *pair) {
 	if whole && (p.theirs.GetOverallCode() != p.ours.GetOverallCode() || distinct && !c.equalQuotas(p)) {
 		t.Errorf("%v\nDiana answers     %v\nenvoyproxy/ratelimit %v", p.request, p.ours, p.theirs)
 	}
+	if whole && distinct && c.original && !c.equalFields(p) {
+		t.Errorf("%v\nDiana tells       %v\nenvoyproxy/ratelimit %v", p.request, p.ours.GetResponseHeadersToAdd(), p.theirs.GetResponseHeadersToAdd())
+	}
+}
+
+// equalFields reports whether the fields for clients are equal. The time until reset may differ by the time between both
+// answers, and under a limit of 0.
+func (c *comparison) equalFields(p *pair) bool {
+	a, b := p.ours.GetResponseHeadersToAdd(), p.theirs.GetResponseHeadersToAdd()
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		n, errA := strconv.ParseInt(a[i].GetValue(), 10, 64)
+		m, errB := strconv.ParseInt(b[i].GetValue(), 10, 64)
+		tolerance := p.got.Unix() - p.sent.Unix()
+		if i < 2 {
+			tolerance = 0
+		}
+		if errA != nil || errB != nil || a[i].GetKey() != b[i].GetKey() || max(n-m, m-n) > tolerance && (i < 2 || a[0].GetValue() != "0") {
+			return false
+		}
+	}
+	c.count(&c.fields)
+	return true
 }
 
 // equalQuotas reports whether the metadata of both answers say the same about quota_mode.
 func (c *comparison) equalQuotas(p *pair) bool {
 	theirs, ours := p.theirs.GetDynamicMetadata().GetFields(), p.ours.GetDynamicMetadata().GetFields()
-	c.declare(echo) // the domain and the descriptors
+	if !c.original {
+		c.declare(echo) // the domain and the descriptors
+	} else if steady(theirs["descriptors"]) != steady(ours["descriptors"]) || !proto.Equal(theirs["domain"], ours["domain"]) ||
+		!proto.Equal(theirs["hitsAddend"], ours["hitsAddend"]) || len(theirs) != len(ours) {
+		return false
+	}
 	if len(ours) > 0 && ours["quotaModeViolations"] != nil {
 		c.count(&c.violations)
 	}
@@ -158,6 +191,12 @@ func (c *comparison) equalQuotas(p *pair) bool {
 		return proto.Equal(a, b)
 	}
 	return equal("quotaModeEnabled", structpb.NewBoolValue(false)) && equal("quotaModeViolations", nil)
+}
+
+// steady returns the text of a value without spaces, which package protobuf adds by chance.
+func steady(v *structpb.Value) string {
+	text, _ := protojson.Marshal(v) // a value of structpb has a text
+	return strings.ReplaceAll(string(text), " ", "")
 }
 
 // counter returns the counter of a descriptor, after it has noted why it differs.
@@ -240,7 +279,7 @@ func (c *comparison) compareStatus(t testing.TB, p *pair, k *counter, i int, wan
 		c.declare(quotaReset)
 	case equal && want.GetCurrentLimit().GetRequestsPerUnit() == 0 && a != nil:
 		c.declare(zeroReset)
-	case looksAtZero(p, i, want) && got.GetCode() == rls.RateLimitResponse_OVER_LIMIT:
+	case looksAtZero(p, i, want) && (got.GetCode() == rls.RateLimitResponse_OVER_LIMIT || c.original && a == nil): // or its quota is used up
 		c.declare(zeroLooks)
 	default:
 		t.Errorf("%v\nstatus %d is %v\nwant        %v\nof %v\nsent %v, answered %v", p.request, i, got, want, p.theirs.GetStatuses(), p.sent, p.got)
@@ -286,6 +325,7 @@ func (c *comparison) forget(p *pair, why difference) {
 func (c *tally) print(t testing.TB, calls int) {
 	t.Logf("%d calls: %d statuses are equal, %d of them with a limit, %d of these with nothing left", calls, c.statuses, c.limited, c.over)
 	t.Logf("%d statuses were not compared, because a window had ended between the two calls", c.straddled)
+	t.Logf("%d responses have equal fields for clients", c.fields)
 	t.Logf("%d metadata with a violation of a quota are equal", c.violations)
 	for d, n := range c.declared {
 		t.Logf("declared: %6d  %s", n, differenceNames[d])

@@ -28,6 +28,23 @@ func TestDifferential(t *testing.T) {
 	}
 	t.Logf("-seed %d", *seed)
 	p := buildPeer(t)
+	t.Run("serve", func(t *testing.T) {
+		differ(t, p, false, func(folder string) *server {
+			return startDiana(t, fmt.Sprintf("url: %q, timeout: 10s", redistest.Start(t).URL()), folder, "--descriptors-charge", "all")
+		})
+	})
+	t.Run("ratelimit", func(t *testing.T) {
+		differ(t, p, true, func(folder string) *server {
+			// Two Redis servers, because serve has one.
+			apart := []string{"REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=" + redistest.Start(t).Addr()}
+			return startByEnvironment(t, redistest.Start(t).Addr(), folder, apart, *program, "ratelimit")
+		})
+	})
+}
+
+// differ compares half of all calls. start starts Diana with the files of a folder; original means that its answers tell
+// what those of envoyproxy/ratelimit tell.
+func differ(t *testing.T, p *peer, original bool, start func(folder string) *server) {
 	folder := filepath.Join(t.TempDir(), "limits", "config")
 	const clients = 8
 	var askers []*asker
@@ -42,7 +59,7 @@ func TestDifferential(t *testing.T) {
 		}
 		askers = append(askers, a)
 	}
-	files, err := descriptors.Read([]string{folder})
+	files, err := descriptors.Read([]string{folder}, descriptors.Names{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,16 +67,16 @@ func TestDifferential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := p.start(t, redistest.Start(t).Addr(), folder)
-	ours := startDiana(t, fmt.Sprintf("url: %q, timeout: 10s", redistest.Start(t).URL()), folder, "--descriptors-charge", "all")
+	theirs := startByEnvironment(t, redistest.Start(t).Addr(), folder, nil, p.service)
+	ours := start(folder)
 
 	total := &tally{}
 	var asked atomic.Int64
 	var wg sync.WaitGroup
 	for _, a := range askers {
-		c := &comparison{tree, map[string]*counter{}, total}
+		c := &comparison{tree, original, map[string]*counter{}, total}
 		wg.Go(func() {
-			for asked.Add(1) <= int64(*calls) && !t.Failed() {
+			for asked.Add(1) <= int64(*calls/2) && !t.Failed() {
 				q := &pair{request: a.request(), sent: time.Now()}
 				q.theirs, q.theirErr = theirs.client.ShouldRateLimit(t.Context(), q.request)
 				q.ours, q.err = ours.client.ShouldRateLimit(t.Context(), q.request)
@@ -69,5 +86,5 @@ func TestDifferential(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	total.print(t, *calls)
+	total.print(t, *calls/2)
 }

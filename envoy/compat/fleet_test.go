@@ -5,7 +5,6 @@ package compat
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -79,12 +78,7 @@ func (s *server) metric(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Body.Close()
-	page, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(page)) {
+	for line := range strings.Lines(body(t, r)) {
 		if value, ok := strings.CutPrefix(line, name+`{limits="descriptors"} `); ok {
 			return strings.TrimSpace(value)
 		}

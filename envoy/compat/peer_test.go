@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -52,24 +53,28 @@ func buildPeer(t testing.TB) *peer {
 	return &peer{module.Dir, filepath.Join(dir, "service_cmd"), filepath.Join(dir, "config_check_cmd")}
 }
 
-// start starts the service with the files of a folder that is called config.
-func (p *peer) start(t testing.TB, redis, folder string) *server {
+// startByEnvironment starts a program that takes the environment of envoyproxy/ratelimit: with the files of a folder that
+// is called config, and with more variables, such as "SHADOW_MODE=true".
+func startByEnvironment(t testing.TB, redis, folder string, variables []string, program ...string) *server {
 	t.Helper()
 	port := func() string { return fmt.Sprint(testproc.FreePort(t)) }
 	const host = "127.0.0.1"
 	own := port()
-	s := &server{log: filepath.Join(t.TempDir(), "log"), addr: host + ":" + own}
+	s := &server{log: filepath.Join(t.TempDir(), "log"), addr: host + ":" + own, json: host + ":" + port(), metrics: host + ":" + port()}
 	above := filepath.Dir(folder)
-	s.start(t, "env", "HOST="+host, "PORT="+port(), "GRPC_HOST="+host, "GRPC_PORT="+own,
-		"DEBUG_HOST="+host, "DEBUG_PORT="+port(), "LOG_LEVEL=error",
-		"USE_STATSD=false", "RESPONSE_DYNAMIC_METADATA=true", "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+host+":"+port(),
-		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis,
-		"RUNTIME_ROOT="+filepath.Dir(above), "RUNTIME_SUBDIRECTORY="+filepath.Base(above),
-		"RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true", p.service)
+	s.start(t, "env", slices.Concat([]string{
+		"HOST=" + host, "PORT=" + s.json[len(host)+1:], "GRPC_HOST=" + host, "GRPC_PORT=" + own,
+		"DEBUG_HOST=" + host, "DEBUG_PORT=" + port(), "LOG_LEVEL=error",
+		"USE_STATSD=false", "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true",
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=" + s.metrics, "STATS_FLUSH_INTERVAL=100ms",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis,
+		"RUNTIME_ROOT=" + filepath.Dir(above), "RUNTIME_SUBDIRECTORY=" + filepath.Base(above),
+		"RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
+	}, variables, program)...)
 	s.connect(t)
 	err := testproc.Poll(2*time.Minute, func() error {
 		_, err := s.client.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{Domain: "no"})
-		if status.Code(err) == codes.Unknown { // it has no descriptors
+		if c := status.Code(err); c == codes.Unknown || c == codes.InvalidArgument { // it has no descriptors
 			return nil
 		}
 		return fmt.Errorf("%w\n%s", err, s.logged())

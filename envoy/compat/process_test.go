@@ -54,9 +54,10 @@ func testMain(m *testing.M) int {
 // server is a process that serves the rate limit service.
 type server struct {
 	*testproc.Process
-	addr   string // host:port of gRPC
-	client rls.RateLimitServiceClient
-	log    string
+	addr          string // host:port of gRPC
+	json, metrics string // the same of POST /json and of Prometheus; of a server by environment
+	client        rls.RateLimitServiceClient
+	log           string
 }
 
 var grpcAddress = regexp.MustCompile(`(?m)^diana: grpc on (\S+)$`)

@@ -134,8 +134,8 @@ func TestModelsAndPlans(t *testing.T) {
 	if got := left(t, ask("bob", "", "n"), "model-minute"); got != 200_000-500 {
 		t.Errorf("another model has %d left, want 199,500", got)
 	}
-	if got := left(t, ask("carl", "pro", "m"), "chat-day"); got != 20_000_000-500 {
-		t.Errorf("the plan has %d left, want 19,999,500", got)
+	if got := left(t, ask("carl", "pro", "m"), "chat-day"); got != 20_000_000-20 {
+		t.Errorf("the plan has %d left, want 19,999,980", got)
 	}
 }
 

@@ -14,11 +14,15 @@ import (
 // 253 bytes.
 const LongestHost = 512
 
-func hostValue(r *http.Request, _ string) string {
-	if len(r.Host) > LongestHost {
+func hostValue(r *http.Request, _ string) string { return hostOf(r.Host) }
+
+func askHost(r rule.Native, _ string) string { return hostOf(r.Host()) }
+
+func hostOf(host string) string {
+	if len(host) > LongestHost {
 		return rule.Unclear
 	}
-	return Host(r.Host)
+	return Host(host)
 }
 
 func canonicalHost(value, _ string) string { return Host(value) }

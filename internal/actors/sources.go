@@ -31,11 +31,12 @@ const (
 // Kinds returns the kinds of actors that this package finds.
 func Kinds() []rule.ActorKind {
 	return []rule.ActorKind{
-		{Kind: "header", Named: true, Find: headerValue, Canonical: canonicalField},
-		{Kind: "cookie", Named: true, Find: cookieValue, Canonical: canonicalPair},
-		{Kind: "query", Named: true, Find: queryValue, Canonical: canonicalPair},
+		{Kind: "header", Named: true, Find: headerValue, Ask: askHeader, Canonical: canonicalField},
+		{Kind: "cookie", Named: true, Find: cookieValue, Ask: askCookie, Canonical: canonicalPair},
+		{Kind: "query", Named: true, Find: queryValue, Ask: askQuery, Canonical: canonicalPair},
 		{Kind: "body", Named: true}, // read by Handler, which names the value in Request.Actors
-		{Kind: "host", Find: hostValue, Canonical: canonicalHost},
+		{Kind: "host", Find: hostValue, Ask: askHost, Canonical: canonicalHost},
+		certKind(),
 	}
 }
 
@@ -45,7 +46,17 @@ func headerValue(r *http.Request, name string) string {
 	if name == "Host" { // net/http moves it out of the header
 		return hostValue(r, name)
 	}
-	lines := r.Header[name]
+	return fieldOf(r.Header[name])
+}
+
+func askHeader(r rule.Native, name string) string {
+	if name == "Host" {
+		return askHost(r, name)
+	}
+	return fieldOf(r.Field(name))
+}
+
+func fieldOf(lines []string) string {
 	if len(lines) == 0 {
 		return ""
 	}
@@ -70,10 +81,14 @@ func canonicalField(value, name string) string {
 
 // cookieValue returns the value of a cookie. It is rule.Unclear if the request has the cookie several
 // times with different values, if net/http cannot read the value, or if some servers read it as JSON.
-func cookieValue(r *http.Request, name string) string {
+func cookieValue(r *http.Request, name string) string { return cookieOf(r.Header["Cookie"], name) }
+
+func askCookie(r rule.Native, name string) string { return cookieOf(r.Field("Cookie"), name) }
+
+func cookieOf(lines []string, name string) string {
 	p := pairs{name: name}
 	read := 0
-	for _, line := range r.Header["Cookie"] {
+	for _, line := range lines {
 		if read += len(line) + 1; read > MostRead || p.unclear {
 			return rule.Unclear
 		}
@@ -103,8 +118,11 @@ func cookieValue(r *http.Request, name string) string {
 // queryValue returns the value of a parameter of the query. It is rule.Unclear if the query has the
 // parameter several times with different values. It is also rule.Unclear in a query with a raw ";" or
 // "#". For some servers these bytes end a parameter. For others they belong to it, or are an error.
-func queryValue(r *http.Request, name string) string {
-	query := r.URL.RawQuery
+func queryValue(r *http.Request, name string) string { return parameterOf(r.URL.RawQuery, name) }
+
+func askQuery(r rule.Native, name string) string { return parameterOf(r.Query(), name) }
+
+func parameterOf(query, name string) string {
 	if query == "" {
 		return ""
 	}

@@ -101,7 +101,7 @@ func (p *part) latest() [maxFields]count {
 	i := p.first
 	for k, field := range p.format.fields {
 		for range field {
-			said[k] = said[k].or(countOf(p.from.scan.Value(i)))
+			said[k] = said[k].or(countOf(p.from.scan.Value(i), max(p.source.scale, 1)))
 			i++
 		}
 		if k > 0 && k == p.format.spare && said[k].state == unreadable {

@@ -24,7 +24,7 @@ func checkReader(t *testing.T, h http.Header, body string, cut func() int) {
 	_, ends := whole.Write([]byte(body))
 	want := result(whole, len(of))
 	for i := range of {
-		if u, _ := whole.Usage(i); min(u.Input, u.Output, u.Cached) < 0 || max(u.Input, u.Output, u.Cached) > MaxCount {
+		if u, _ := whole.Usage(i); min(u.Input, u.Output, u.Cached, u.CacheWrite, u.CacheWrite1h) < 0 || max(u.Input, u.Output, u.Cached, u.CacheWrite, u.CacheWrite1h) > MaxCount {
 			t.Fatalf("%q: source %d has %+v", body, i, u)
 		}
 	}

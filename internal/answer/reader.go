@@ -17,15 +17,18 @@ import (
 // Usage is what a response says it has cost. A source that is a single number has Output alone. Each
 // part is 0 to MaxCount.
 type Usage struct {
-	Input  int64 // without Cached
-	Output int64
-	Cached int64 // the part of the input that the provider has found in its cache
+	Input        int64 // without the other parts of the input
+	Output       int64
+	Cached       int64 // the part of the input that the provider has found in its cache
+	CacheWrite   int64 // the part that it has written to its cache
+	CacheWrite1h int64 // the part that stays there for an hour
 }
 
 // Reader reads the costs of one response. It is not safe for concurrent use. Make one with NewReader.
 type Reader struct {
-	parts []part
-	bytes int64
+	parts   []part
+	bytes   int64
+	content *content // nil: no source has parts
 
 	texts      []*documents
 	stream     *events   // nil: the body is JSON
@@ -55,6 +58,10 @@ func NewReader(of []Source, h http.Header, decoders map[string]Decoder) *Reader 
 		switch {
 		case s.kind == inHeader:
 			p.counts[0] = countIn(h[s.name])
+		case s.HasParts() && r.content == nil:
+			r.content = &content{}
+		}
+		switch {
 		case s.kind == gemini && !isStream:
 			lists = append(lists, p)
 		case len(p.format.fields[0]) > 0:
@@ -150,6 +157,15 @@ func (r *Reader) Unread() int64 {
 	return min(r.bytes, MaxCount)
 }
 
+// Content returns how many bytes of text the response has had so far, in texts that a model writes. It is never less
+// than their tokens. It is 0 unless a source has parts.
+func (r *Reader) Content() int64 {
+	if r.content == nil {
+		return 0
+	}
+	return min(r.content.total(), MaxCount)
+}
+
 // Over reports whether source i has said all, because the stream has ended. More bytes can follow, such as
 // those that end a gzip file, but many clients do not wait for them.
 func (r *Reader) Over(i int) bool { return r.over && r.parts[i].from != nil }
@@ -157,7 +173,7 @@ func (r *Reader) Over(i int) bool { return r.over && r.parts[i].from != nil }
 // countIn returns the count in the lines of a header, the largest one if there are several.
 func countIn(lines []string) (c count) {
 	for _, line := range lines {
-		c = c.or(parseCount(httptext.Trim(line)))
+		c = c.or(parseCount(httptext.Trim(line), 1))
 	}
 	return c
 }
@@ -185,6 +201,9 @@ func (r *Reader) read(p []byte) {
 }
 
 func (r *Reader) readText(p []byte) {
+	if r.content != nil {
+		r.content.read(p)
+	}
 	if r.stream != nil {
 		r.stream.write(p)
 		return

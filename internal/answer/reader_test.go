@@ -48,7 +48,7 @@ func result(r *Reader, n int) string {
 	for i := range n {
 		text := "none"
 		if u, ok := r.Usage(i); ok || u != (Usage{}) {
-			text = fmt.Sprintf("%d/%d/%d", u.Input, u.Output, u.Cached)
+			text = fmt.Sprintf("%d/%d/%d", min(u.Input+u.CacheWrite+u.CacheWrite1h, MaxCount), u.Output, u.Cached)
 			if !ok {
 				text += " unreadable"
 			}

@@ -15,8 +15,9 @@ import (
 // Source is the place where a response says what it has cost. Sources that mean the same are equal.
 // The zero value is no source: its usage is never known. Make one with ParseSource.
 type Source struct {
-	kind kind
-	name string // a JSON pointer, or a header in canonical form
+	kind  kind
+	name  string // a JSON pointer, or a header in canonical form
+	scale int64  // of a JSON pointer: what its number is multiplied by; 0: 1
 }
 
 type kind string
@@ -46,22 +47,21 @@ var Duration = Source{kind: duration}
 //
 // The error says what was expected.
 func ParseSource(text string) (Source, error) {
-	switch kind(text) {
-	case openAI, anthropic, gemini, inBytes, duration:
-		return Source{kind: kind(text)}, nil
+	if of := kind(text); formats[of] != nil || of == inBytes || of == duration {
+		return Source{kind: of}, nil
 	}
 	for _, k := range []kind{inHeader, inTrailer} {
 		if name, ok := strings.CutPrefix(text, string(k)); ok {
 			if !httptext.IsToken(name) {
 				return Source{}, fmt.Errorf("expected the name of a header after %s", text[:len(k)])
 			}
-			return Source{k, http.CanonicalHeaderKey(name)}, nil
+			return Source{kind: k, name: http.CanonicalHeaderKey(name)}, nil
 		}
 	}
 	if !strings.HasPrefix(text, "/") {
-		return Source{}, errors.New("expected openai, anthropic, gemini, header:NAME, trailer:NAME, bytes, duration or a JSON pointer such as /usage/total_tokens")
+		return Source{}, errors.New("expected " + strings.Join(Formats, ", ") + ", header:NAME, trailer:NAME, bytes, duration or a JSON pointer such as /usage/total_tokens")
 	}
-	return Source{pointer, text}, jsonscan.CheckPointer(text)
+	return Source{kind: pointer, name: text}, jsonscan.CheckPointer(text)
 }
 
 // String returns a text that ParseSource reads.
@@ -70,5 +70,14 @@ func (s Source) String() string { return string(s.kind) + s.name }
 // InBody reports whether the source is in the body of the response.
 func (s Source) InBody() bool { return s.HasParts() || s.kind == pointer }
 
-// HasParts reports whether a Usage of the source has an Input and a Cached part.
-func (s Source) HasParts() bool { return s.kind == openAI || s.kind == anthropic || s.kind == gemini }
+// IsPointer reports whether the source is a JSON pointer.
+func (s Source) IsPointer() bool { return s.kind == pointer }
+
+// Scaled returns a source that is a JSON pointer, with its number times scale. The zero value means 1.
+func (s Source) Scaled(scale int64) Source {
+	s.scale = scale
+	return s
+}
+
+// HasParts reports whether a Usage of the source has parts for the input.
+func (s Source) HasParts() bool { return formats[s.kind] != nil }

@@ -70,12 +70,12 @@ func TestParseCount(t *testing.T) {
 		"": {0, unreadable}, "+": {0, unreadable}, "1,000": {0, unreadable}, "1_000": {0, unreadable}, "0x1p4": {0, unreadable}, "Infinity": {0, unreadable},
 		"nan": {0, unreadable}, " 1": {0, unreadable}, "e": {0, unreadable}, "1e": {0, unreadable}, "E": {0, unreadable},
 	} {
-		if got := parseCount(text); got != want {
+		if got := parseCount(text, 1); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}
 	for n := int64(MaxCount); n > 0; n = n*7/10 - 1 {
-		if got := parseCount(strconv.FormatInt(n, 10)); got != (count{n, known}) {
+		if got := parseCount(strconv.FormatInt(n, 10), 1); got != (count{n, known}) {
 			t.Errorf("%d: %v", n, got)
 		}
 	}

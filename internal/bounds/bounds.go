@@ -12,6 +12,9 @@ const MaxInteger = 999_999_999_999_999
 
 // Bounds of a limit.
 const (
+	MaxPriorities = 8  // of a rule
+	MaxPercent    = 50 // of keep and least
+
 	MaxN = 1_000_000_000 // requests in a unit, a burst, a queue, or a cost
 
 	MinUnit = time.Millisecond
@@ -45,6 +48,8 @@ const (
 	MaxCost    = 1_000_000
 	MaxSettled = MaxInteger       // a cost that becomes known with a response
 	MaxWait    = 10 * time.Minute // of a request that waits; in a leaky bucket MaxQueueWait counts
+
+	MaxAfter = time.Minute // for which a stream is read on after its client has disconnected
 
 	MinBandwidth = 1_000 // bytes a second
 	MaxBandwidth = 1_000_000_000

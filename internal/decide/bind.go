@@ -3,6 +3,7 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -25,9 +26,10 @@ type binder struct {
 
 func (b *binder) bindAll() error {
 	l := b.limits
-	l.stores, l.local = []limit.Store{b.decider.local}, true
+	l.stores, l.local, l.counts = []limit.Store{b.decider.local}, true, b.redis
 	all := slices.Concat(l.Set.Rules, l.Set.Variants)
 	l.bound = make([]bound, 0, len(all))
+	adapts := false
 	for _, r := range all {
 		bound, err := b.bind(r)
 		l.bound = append(l.bound, bound) // so that retire finds what was bound before an error
@@ -35,9 +37,14 @@ func (b *binder) bindAll() error {
 			return err
 		}
 		l.local = l.local && !bound.elsewhere
+		adapts = adapts || bound.adapts
 		if letsWait(r) {
 			b.waits[r.Counters] = true
 		}
+	}
+	if adapts {
+		l.last = len(l.stores)
+		l.stores = append(l.stores, b.decider.local)
 	}
 	return nil
 }
@@ -50,6 +57,10 @@ func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 	n.elsewhere = !ok || index > 0
 	if n.local, n.meter, err = b.local(r, n.elsewhere); err != nil {
 		return n, err
+	}
+	_, n.adapts = n.meter.(limit.Adaptive)
+	if n.adapts && n.elsewhere {
+		return n, fmt.Errorf("algorithm %s learns from the requests of one process, expected scope local", r.Algorithm.Name())
 	}
 	n.plain = n.countsPlainly(r)
 	if n.elsewhere && (!ok || !b.up(index)) {
@@ -67,6 +78,7 @@ func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 	}
 	if index == b.limits.redis {
 		n.both = bothUntil(r, b.redis.ForgotAt)
+		n.lowers = r.OnError == rule.Share && !queues(r) && !r.Algorithm.Held && unitOf(r) > longestBoth
 	}
 	return n, nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/diana-limiter/diana/internal/requestbody"
 )
 
-// BodyReader returns the values of a request's body at JSON pointers. It may wait for the client the first time
-// that it is called for a request. Each call has the same result for the same pointers.
-type BodyReader func(r *http.Request, pointers []string) ([]requestbody.Value, error)
+// BodyReader answers a query about a request's body. It may wait for the client the first time that it is called for
+// a request. Each call has the same result for the same query.
+type BodyReader func(r *http.Request, q *requestbody.Query) (requestbody.Reading, error)
 
 // needsBody reports whether a rule in force may need the body of the request.
 func (e *Evaluation) needsBody() bool {
@@ -29,11 +29,11 @@ func (e *Evaluation) readBody(ctx context.Context, now int64, read BodyReader) (
 	if len(reading.Pointers) == 0 {
 		return false, nil
 	}
-	if refused, err := e.refuseBefore(ctx, now); refused || err != nil {
+	if refused, err := e.refuseBefore(ctx, now, (*plan.Rule).ReadsBody); refused || err != nil {
 		return refused, err
 	}
 	for len(reading.Pointers) > 0 {
-		values, err := read(e.request.HTTP, reading.Pointers)
+		body, err := read(e.request.HTTP, &reading.Query)
 		limits, down := e.decider.inForce()
 		if e.down = down; limits != e.limits {
 			e.limits = limits
@@ -46,7 +46,7 @@ func (e *Evaluation) readBody(ctx context.Context, now int64, read BodyReader) (
 		if err != nil && reading.Enforced {
 			return false, err
 		}
-		reading.Complete(&e.request, values)
+		reading.Complete(&e.request, &body)
 		break
 	}
 	return false, nil
@@ -56,14 +56,14 @@ func (e *Evaluation) bodyReading() plan.BodyReading {
 	return e.limits.Set.BodyReading(&e.match, &e.client)
 }
 
-// refuseBefore evaluates the request by the local rules that do not need its body. If one refuses, so that a
-// flood of requests costs no memory for bodies, it makes the outcome and returns true. Otherwise it has
+// refuseBefore evaluates the request by the local rules that do not need what later does, such as its body. If one
+// refuses, so that a flood of requests costs no memory for bodies, it makes the outcome and returns true. Otherwise it has
 // changed nothing.
-func (e *Evaluation) refuseBefore(ctx context.Context, now int64) (refused bool, err error) {
+func (e *Evaluation) refuseBefore(ctx context.Context, now int64, needs func(*plan.Rule) bool) (refused bool, err error) {
 	all := e.match.Rules
 	e.bodiless = e.bodiless[:0]
 	for _, r := range all {
-		if !r.ReadsBody() && r.Wait == 0 { // a request over the limit waits under a rule with a wait
+		if !needs(r) && r.Wait == 0 { // a request over the limit waits under a rule with a wait
 			e.bodiless = append(e.bodiless, r)
 		}
 	}

@@ -41,6 +41,9 @@ func (c *charges) add(counters any, key []byte, cost int64, shadow bool, o origi
 	if ch.Ticket != nil {
 		ch.Ticket = nil
 	}
+	if ch.Flight != nil {
+		ch.Flight = nil
+	}
 }
 
 // keepAllowed drops the charges whose rule, by the evaluated charges, has refused the request in

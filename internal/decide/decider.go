@@ -5,6 +5,7 @@ package decide
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -28,6 +29,9 @@ type Options struct {
 	// that clock reaches a moment.
 	Frozen bool
 
+	// MeasureBegin says that adaptive rules measure a request to the begin of its response, where they say nothing.
+	MeasureBegin bool
+
 	// Refused gets the refusals that are worth a line in a log. May be nil.
 	Refused func(refusals.Refusal)
 
@@ -49,8 +53,11 @@ type Decider struct {
 	evaluations atomic.Uint32 // made so far
 	degraded    atomic.Int64  // requests that were evaluated without a store other than the local one
 	queues      waitQueues
+	reserved    reserved
 	room        waitRoom // of the wait queues, and of requests that wait for a leaky bucket
 	refusals    *refusals.Log
+	salt        maphash.Seed // of clients, for adaptive rules
+	failures    failures
 
 	mu      sync.Mutex         // guards the rest, and changes of limits
 	records map[string]*record // by name of the rule
@@ -63,7 +70,7 @@ const usual = 4
 
 // New returns a Decider. Its owner calls [Decider.Use] before the first Take.
 func New(o Options) *Decider {
-	d := &Decider{options: o, local: o.Local, order: newOrder(o.Ordered), refusals: refusals.NewLog(o.Refused, o.Local.Now)}
+	d := &Decider{options: o, salt: maphash.MakeSeed(), local: o.Local, order: newOrder(o.Ordered), refusals: refusals.NewLog(o.Refused, o.Local.Now)}
 	d.queues.room = &d.room
 	d.pool.New = func() any {
 		return &Evaluation{decider: d, nth: d.evaluations.Add(1),
@@ -76,15 +83,21 @@ func New(o Options) *Decider {
 func (d *Decider) Close() { d.refusals.Close() }
 
 // Take evaluates a request and charges it under all its rules or, if one refuses, under none. It
-// calls beforeWait before the request waits, and read if rules need the body of the request. Both may be
-// nil: then rules find no body. On an error the request is charged
+// finds the rules by p, calls beforeWait before the request waits, and read if rules need the body of the request.
+// All three may be nil; without read rules find no body. On an error the request is charged
 // nowhere, and not allowed. The Evaluation must be ended by its Handle in any case.
-func (d *Decider) Take(ctx context.Context, r *rule.Request, beforeWait func(*http.Request) error, read BodyReader) (*Evaluation, error) {
+func (d *Decider) Take(ctx context.Context, r *rule.Request, p *plan.Prepared, beforeWait func(*http.Request) error, read BodyReader) (*Evaluation, error) {
 	e := d.begin(r)
-	e.beforeWait = beforeWait
+	e.prepared, e.beforeWait = p, beforeWait
 	if strange := e.find(); strange != nil {
 		e.Allowed = false
 		return e, strange
+	}
+	if e.limits.Credentials != nil {
+		if refused, err := e.prove(ctx, d.local.Now(), true); refused || err != nil {
+			e.Allowed = false
+			return e, err
+		}
 	}
 	if len(e.match.Rules) == 0 {
 		return e, nil
@@ -106,6 +119,12 @@ func (d *Decider) Take(ctx context.Context, r *rule.Request, beforeWait func(*ht
 	}
 	e.Allowed = e.Allowed && err == nil
 	e.report(now, err == nil)
+	if e.adapts {
+		e.depart(now)
+	}
+	if e.Allowed && e.settles {
+		e.reserve(now)
+	}
 	return e, err
 }
 
@@ -118,6 +137,10 @@ func (d *Decider) Peek(ctx context.Context, r *rule.Request) (*Evaluation, error
 		return e, strange
 	}
 	now := d.local.Now()
+	if refused, err := e.prove(ctx, now, false); refused || err != nil {
+		e.Allowed = false
+		return e, err
+	}
 	err := e.peek(ctx, now)
 	e.Allowed = e.Allowed && err == nil
 	e.report(now, false)
@@ -175,8 +198,8 @@ func (d *Decider) forget(ctx context.Context, b *bound, key []byte) error {
 func (d *Decider) begin(r *rule.Request) *Evaluation {
 	e := d.pool.Get().(*Evaluation)
 	e.limits, e.down = d.inForce()
-	e.request = *r
-	e.held, e.refundable, e.named, e.settles, e.waited, e.status = false, false, false, false, "", 0
+	e.request, e.fields = *r, nil
+	e.held, e.refundable, e.named, e.settles, e.adapts, e.waited, e.status = false, false, false, false, false, "", 0
 	e.Allowed, e.Degraded, e.RetryAfter, e.Delayed, e.Verdicts = true, false, 0, 0, e.Verdicts[:0]
 	e.Moments, e.plainly = Moments{}, false
 	return e

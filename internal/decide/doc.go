@@ -4,6 +4,7 @@
 // none, and holds a request that has to wait.
 //
 //	Decider.Take ─ Limits.Set.Find ─ the rules of the request
+//	             ─ plain ─────────── a few plain local rules are taken in one call, and that is all; otherwise
 //	             ─ Evaluation.fill ─ a charge for each rule, by store
 //	             ─ Evaluation.ask ── the local store first; the other stores for what it allows
 //	             ─ turn ──────────── a request over a limit with a wait joins a wait queue

@@ -26,6 +26,7 @@ type Evaluation struct {
 	limits     *Limits
 	down       storeSet // stores that are not asked
 	request    rule.Request
+	prepared   *plan.Prepared            // finds the rules of the request; may be nil
 	beforeWait func(*http.Request) error // is called once, before the request waits; may be nil
 
 	match  plan.Match
@@ -50,17 +51,21 @@ type Evaluation struct {
 	rules      []*plan.Rule // of each verdict
 	namedRules []*plan.Rule // memory for match.Rules
 	bodiless   []*plan.Rule // the same, see refuseBefore
+	fields     []string     // of the request's valid credentials
 
-	held       bool // some charges are released at the end
-	refundable bool // some charges may be refunded when the status is known
-	queues     bool // a leaky bucket may schedule the request
-	waits      bool // a rule has a wait
-	takesSlots bool // a rule counts slots
-	settles    bool // a rule charges by what the response costs
-	status     int  // of the response, if the rules that do not count it have refunded; else 0
-	named      bool // the request names its rules, see findNamed
-	exempt     bool // a rule skips the request: its verdict has no Rule
+	held       bool       // some charges are released at the end
+	refundable bool       // some charges may be refunded when the status is known
+	queues     bool       // a leaky bucket may schedule the request
+	waits      bool       // a rule has a wait
+	takesSlots bool       // a rule counts slots
+	adapts     bool       // a rule learns from the latency of the request
+	settles    bool       // a rule charges by what the response costs
+	reserves   []queueKey // what the request has in Decider.reserved
+	status     int        // of the response, if the rules that do not count it have refunded; else 0
+	named      bool       // the request names its rules, see findNamed
+	exempt     bool       // a rule skips the request: its verdict has no Rule
 	sampler    refusals.Sampler
+	course     course
 	turn       turn
 	waited     string // Counters of the rule in whose wait queue the request was last; empty: in none
 
@@ -77,18 +82,51 @@ func (e *Evaluation) find() error {
 	if len(e.request.Charges) > 0 {
 		return e.findNamed()
 	}
-	if strange := e.limits.Set.Find(&e.match, &e.request); strange != nil {
+	var strange *rule.PathError
+	if p := e.prepared; p != nil {
+		strange = p.Find(e.limits.Set, &e.match, &e.request)
+	} else {
+		strange = e.limits.Set.Find(&e.match, &e.request)
+	}
+	if strange != nil {
 		return strange
 	}
 	return nil
 }
 
+// Refusal returns the form of refusals of the first entry of the request that has one, and its status for calls.
+func (e *Evaluation) Refusal() (form string, calls int) {
+	for _, r := range e.match.Rules {
+		if r.Refusal != "" {
+			return r.Refusal, r.Calls
+		}
+	}
+	return "", 0
+}
+
+// HTTP returns the request over HTTP, or a copy of the Native one. It is nil if there is none.
+func (e *Evaluation) HTTP() *http.Request {
+	if r := &e.request; r.HTTP == nil && r.Native != nil {
+		r.HTTP = r.Native.HTTP()
+	}
+	return e.request.HTTP
+}
+
 // take decides about the request and charges it.
 func (e *Evaluation) take(ctx context.Context, now int64) (err error) {
 	e.fill(now)
-	if list := e.sets[0].list; len(list) > 0 && e.limits.local && !e.waits && !e.queues && !e.named {
-		e.Allowed, err = e.takeFrom(ctx, 0, now) // what ask and wait would do
-		return cause(ctx, err)
+	if e.limits.local && !e.waits && !e.queues && !e.named {
+		only := -1 // the set that has charges, if there is one alone
+		switch list := e.sets[0].list; {
+		case len(list) > 0 && !e.adapts:
+			only = 0
+		case len(list) == 0 && e.adapts:
+			only = e.limits.last
+		}
+		if only >= 0 {
+			e.Allowed, err = e.takeFrom(ctx, only, now) // what ask and wait would do
+			return cause(ctx, err)
+		}
 	}
 	if e.queues {
 		if err := e.prepareWait(); err != nil {
@@ -128,7 +166,10 @@ func (e *Evaluation) fill(now int64) {
 	n := len(e.match.Rules)
 	e.Verdicts, e.rules = slices.Grow(e.Verdicts[:0], n)[:n], slices.Grow(e.rules[:0], n)[:n]
 	e.keys = e.keys[:0]
-	e.queues, e.waits, e.exempt, e.takesSlots, e.Degraded = false, false, false, false, false
+	e.queues, e.waits, e.exempt, e.takesSlots, e.adapts, e.Degraded = false, false, false, false, false, false
+	if e.limits.last > 0 {
+		e.course.flights = slices.Grow(e.course.flights[:0], n) // so that it does not move while charges refer to it
+	}
 	for i, r := range e.match.Rules {
 		from := len(e.keys)
 		r = e.appendKey(i, r)
@@ -137,7 +178,7 @@ func (e *Evaluation) fill(now int64) {
 			v.Rule, e.exempt = nil, true
 			continue
 		}
-		v.Rule, v.Outcome = r.Rule, limit.Outcome{Allowed: true, Remaining: limit.Unknown}
+		*v = rule.Verdict{Rule: r.Rule, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}}
 		b := &e.limits.bound[r.Slot]
 		e.waits = e.waits || b.wait > 0
 		e.queues = e.queues || b.schedules
@@ -152,6 +193,12 @@ func (e *Evaluation) fill(now int64) {
 			}
 			o.debit = e.request.Charges[i].Debit
 			o.shadow = o.shadow || o.debit
+		}
+		if b.adapts {
+			c := e.adaptive()
+			c.add(b.local, key, cost, o.shadow, o)
+			c.list[len(c.list)-1].Flight, e.adapts = e.flightOf(r, now), true
+			continue
 		}
 		if b.elsewhere {
 			e.chargeElsewhere(b, key, cost, now, o)
@@ -178,7 +225,7 @@ func (e *Evaluation) cost(i int, r *plan.Rule) int64 {
 	switch {
 	case e.named:
 		return e.request.Charges[i].Cost
-	case r.Cost.Header != "" || r.Cost.Reserve != "":
+	case r.Cost.Header != "" || r.Cost.Reserve != "" || r.Cost.Reservation != nil:
 		return e.limits.Set.CostOf(r, &e.request)
 	}
 	return r.Cost.N
@@ -214,6 +261,9 @@ func (e *Evaluation) chargeElsewhere(b *bound, key []byte, cost, now int64, o or
 	held := o.rule.Algorithm.Held
 	switch {
 	case b.local != nil:
+		if b.lowers {
+			e.limits.lowerShare(b, key, now)
+		}
 		local.add(b.local, key, cost, shadow, o)
 	case b.known != nil && held: // on_error is open: the store still learns of the slots
 		local.add(b.known, key, cost, true, silent)

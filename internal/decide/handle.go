@@ -24,8 +24,14 @@ func (h *Handle) Done() {
 	h.e = nil
 }
 
-// SetStatus refunds the request under rules that do not count that status of its response.
+// SetStatus refunds the request under rules that do not count that status of its response, and calls Answered. The status 0
+// means that there is no response, and refunds nothing.
 func (h *Handle) SetStatus(status int) {
+	if status == 0 {
+		h.Answered(noResponse)
+		return
+	}
+	h.Answered(status)
 	if e := h.Evaluation(); e != nil && e.refundable {
 		e.refundable, e.status = false, status
 		e.refund(status)

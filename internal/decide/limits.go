@@ -5,6 +5,7 @@ package decide
 import (
 	"time"
 
+	"github.com/diana-limiter/diana/internal/credentials"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/redisstore"
@@ -38,7 +39,9 @@ type Limits struct {
 
 	stores []limit.Store // that charges go to; the first is the local one
 	local  bool          // the local store alone counts all rules
+	last   int           // the index of the local store again, for adaptive rules; 0: there are none
 	redis  int           // the index of Redis; 0: there is none
+	counts Redis         // counts global rules
 	bound  []bound       // by plan.Rule.Slot
 }
 
@@ -47,6 +50,8 @@ type Plan struct {
 	Set     *plan.Set
 	MaxKeys int
 	Stores  map[string]limit.Store // by scope, beside or in place of the local store and Redis
+
+	Credentials *credentials.Checker // nil: requests have none
 
 	// Attached is for the owner of the Decider, which finds it again by [Evaluation.Limits].
 	Attached any
@@ -72,6 +77,7 @@ const MaxStores = 62
 type bound struct {
 	plain     bool        // plainCharges can evaluate it
 	schedules bool        // its meter may schedule requests that it allows
+	adapts    bool        // its limit is adaptive, so it is asked last
 	allowsOne bool        // its whole limit allows a request of cost 1
 	elsewhere bool        // another store than the local one counts it
 	store     int         // its index; 0: there is no such store, or it is the local one
@@ -81,6 +87,7 @@ type bound struct {
 	known     any         // local ones that remember the actors of remote, see above; nil: there is no remote
 	wait      int64       // the longest wait of a request over the limit, in microseconds
 	both      int64       // the moment until which local and remote both decide; 0: they do not
+	lowers    bool        // without its store, an actor gets a share of what the store had left
 	record    *record
 }
 

@@ -47,10 +47,25 @@ func (e *Evaluation) Bandwidths() []*plan.Bandwidth { return e.match.Bandwidths 
 // NeedsStatus reports whether the status of the response decides what the request is charged.
 func (e *Evaluation) NeedsStatus() bool { return e.refundable }
 
-// IncludesUsage reports whether a rule wants the response to include the usage. A rule in shadow mode does
-// not, because it changes no response.
-func (e *Evaluation) IncludesUsage() bool {
-	return slices.ContainsFunc(e.rules, func(r *plan.Rule) bool { return r.Cost.IncludeUsage && !r.Shadow })
+// ChangeBody returns the body of the request as its rules want it: with their most tokens of output, and with the
+// usage of a stream. usage says that the client has not asked for that. A rule in shadow mode changes no body.
+func (e *Evaluation) ChangeBody(body []byte) (changed []byte, usage bool) {
+	return plan.ChangeBody(e.rules, body)
+}
+
+// ReadsOn returns how long the response is read on after its client has disconnected.
+func (e *Evaluation) ReadsOn() (after time.Duration) {
+	for _, r := range e.rules {
+		if r != nil {
+			after = max(after, r.Cost.After)
+		}
+	}
+	return after
+}
+
+// ChangesBody reports whether rules may want another body.
+func (e *Evaluation) ChangesBody() bool {
+	return slices.ContainsFunc(e.rules, func(r *plan.Rule) bool { return r.ChangesBody() })
 }
 
 // wait holds the request until its scheduled times. If no more requests may wait, it refuses the
@@ -135,8 +150,9 @@ func (e *Evaluation) refund(status int) {
 
 // end releases the slots that the request holds, and the evaluation.
 func (e *Evaluation) end() {
+	e.unreserve()
 	e.Release()
-	e.request = rule.Request{} // so that the pool does not keep it
+	e.request, e.prepared = rule.Request{}, nil // so that the pool does not keep them
 	e.decider.pool.Put(e)
 }
 
@@ -146,6 +162,9 @@ func (e *Evaluation) Release() {
 		return
 	}
 	e.held = false
+	if e.adapts {
+		e.landAll()
+	}
 	for s := range e.sets {
 		e.decider.order.change(e, s, &e.Moments.Released, func() {
 			e.refundTo(s, e.sets[s].keepHeld())
@@ -193,7 +212,14 @@ func (e *Evaluation) report(now int64, counted bool) {
 			}
 			v.Outcome = c.list[i].Outcome
 			if v.Refused() {
-				b, wait := &e.limits.bound[r.Slot], v.Wait
+				b := &e.limits.bound[r.Slot]
+				if v.Reserved = e.busy(r, &c.list[i], now) && !b.never(r, now, c.list[i].Cost); v.Reserved {
+					v.Wait = busyWait(now)
+					if counted {
+						e.part(r).reserved.Add(1)
+					}
+				}
+				wait := v.Wait
 				ends := !endless(v.Outcome)
 				if !ends && s == 0 && b.elsewhere {
 					ends, wait = true, time.Second.Microseconds() // Redis may be back soon
@@ -207,7 +233,7 @@ func (e *Evaluation) report(now int64, counted bool) {
 			if !v.Allowed {
 				e.noteRefusal(r, c.list[i].Key, now)
 			}
-			e.count(r, v)
+			e.count(r, v, now)
 			if e.Allowed && (v.Allowed || c.of[i].debit) {
 				e.refundable = e.refundable || len(r.Charge) > 0
 			}
@@ -241,11 +267,16 @@ func (e *Evaluation) noteRefusal(r *plan.Rule, key []byte, now int64) {
 }
 
 // count adds a verdict to the tally of its rule.
-func (e *Evaluation) count(r *plan.Rule, v *rule.Verdict) {
+func (e *Evaluation) count(r *plan.Rule, v *rule.Verdict, now int64) {
 	t := e.part(r)
 	switch {
 	case v.Refused():
 		t.refused.Add(1)
+		if e.adapts && e.limits.bound[r.Slot].adapts {
+			record := e.limits.bound[r.Index].record
+			record.shed[e.limits.Set.LevelOf(r, &e.client)].Add(1)
+			record.shedAt.Store(now)
+		}
 	case !v.Allowed:
 		t.shadowRefused.Add(1)
 	case !e.Allowed: // another rule refused: this one was not charged

@@ -44,7 +44,7 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 	never := false
 	for i, r := range e.rules {
 		ch, v := &charges[i], &e.Verdicts[i]
-		v.Rule, v.Outcome = r.Rule, ch.Outcome
+		v.Rule, v.Outcome, v.Reserved = r.Rule, ch.Outcome, false
 		if ch.Shared {
 			e.overflowed(r, now)
 		}
@@ -55,7 +55,7 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 		if !v.Allowed { // before the tally counts it, see refusals.Log.Note
 			e.noteRefusal(r, ch.Key, now)
 		}
-		e.count(r, v)
+		e.count(r, v, now)
 	}
 	if never {
 		e.RetryAfter = 0

@@ -41,7 +41,9 @@ type waitQueues struct {
 // queueKey names a queue by what is counted, and so stays the same across configurations.
 type queueKey struct{ counters, actor string }
 
-// waitQueue is in order of arrival, and has at least one waiter.
+// waitQueue is in order of arrival, and has at least one waiter. Under an adaptive rule the order is that of
+// priorities, and the last to arrive is the first of its priority. Under overload, a client that has waited for
+// long may have given up.
 type waitQueue struct{ waitqueue.Queue[*waiter] }
 
 // waiter is a request in a queue. Its memory is used again for others.
@@ -51,6 +53,8 @@ type waiter struct {
 
 	// waitQueues.mu guards the rest.
 
+	newest  bool   // under an adaptive rule: it goes in front of the waiters of its level
+	level   int64  // of its priority there
 	arrival uint64 // its position among all that arrived
 	key     queueKey
 	queue   *waitQueue // nil: in none
@@ -79,7 +83,7 @@ func (q *waitQueues) arrive(w *waiter, began int64, first bool) {
 		q.latest = began
 	}
 	q.arrivals++
-	w.arrival, w.began, w.key, w.next = q.arrivals, began, queueKey{}, 0
+	w.arrival, w.began, w.key, w.next, w.newest = q.arrivals, began, queueKey{}, 0, false
 }
 
 // get returns the queue get an actor, or nil. q.mu is held.
@@ -98,7 +102,19 @@ func (q *waitQueue) ahead(w *waiter) (n, next int64) {
 
 // position returns how many waiters of a queue arrived before w.
 func (q *waitQueue) position(w *waiter) int {
+	if w.newest {
+		return q.Ahead(func(o *waiter) bool {
+			return o.level < w.level || o.level == w.level && o.arrival > w.arrival
+		})
+	}
 	return q.Ahead(func(o *waiter) bool { return o.arrival < w.arrival })
+}
+
+// wakeFor makes the head of an actor's queue ask at once, if there is one.
+func (q *waitQueues) wakeFor(counters string, actor []byte) {
+	if !q.empty() {
+		q.wake(counters, actor)
+	}
 }
 
 // join puts w into a queue, or leaves it there. next is when it asks, if it is the head; otherwise

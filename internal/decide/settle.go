@@ -56,6 +56,9 @@ func (h *Handle) Settle(cost func(*plan.Rule) (n int64, known, concerned bool), 
 		e.settle(s, &e.sets[s], costs)
 		e.settle(s, &e.debts[s], costs)
 	}
+	if all || last {
+		e.unreserve()
+	}
 	return all
 }
 

@@ -3,6 +3,7 @@
 package decide
 
 import (
+	"context"
 	"time"
 
 	"github.com/diana-limiter/diana/internal/bounds"
@@ -62,6 +63,24 @@ func share(l limit.Limit, gateways int, cost int64) limit.Limit {
 	part(&l.N, cost)
 	part(&l.Queue, 1)
 	return l
+}
+
+// lowerShare reduces the share of an actor to this gateway's part of what Redis had left, as far as the gateway
+// remembers that. So all gateways together allow what is left, and a limit that was used up stays used up.
+func (l *Limits) lowerShare(b *bound, key []byte, now int64) {
+	left, ok := l.counts.Store.Left(b.remote, key)
+	if !ok {
+		return
+	}
+	local := l.stores[0]
+	share := []limit.Charge{{Counters: b.local, Key: key, Cost: 1}}
+	if local.Peek(context.Background(), now, share) != nil {
+		return // the local store has no errors of its own
+	}
+	if over := share[0].Outcome.Remaining - left/int64(max(l.counts.Gateways, 1)); over > 0 {
+		share[0].Cost = over
+		local.Debit(now, share)
+	}
 }
 
 // queues reports whether the meter of a rule schedules requests.

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/minutes"
 	"github.com/diana-limiter/diana/internal/refusals"
 )
@@ -16,7 +17,9 @@ import (
 type record struct {
 	tally   tally
 	refused refusals.Rule
-	warned  atomic.Int64 // when the log last said that actors share the overflow counter
+	shed    [bounds.MaxPriorities]atomic.Int64 // refusals of an adaptive rule, by priority
+	shedAt  atomic.Int64                       // moment of the last of them
+	warned  atomic.Int64                       // when the log last said that actors share the overflow counter
 }
 
 func newRecord(name string) *record {
@@ -32,6 +35,7 @@ type Counts struct {
 
 	Saturated int64 // debits of which the state could not hold all
 	Unsettled int64 // responses without a cost that could be read
+	Reserved  int64 // refusals because of what requests in flight have reserved
 }
 
 // tally holds the counts of a rule in parts of one cache line each; otherwise cores would contend
@@ -41,9 +45,7 @@ type Counts struct {
 type tally struct{ parts atomic.Pointer[[]part] }
 
 type part struct {
-	allowed, refused, shadowRefused, delayed, overflow, saturated, unsettled atomic.Int64
-
-	_ [64 - 7*8]byte
+	allowed, refused, shadowRefused, delayed, overflow, saturated, unsettled, reserved atomic.Int64
 }
 
 // part returns the nth part; n may be any number.
@@ -80,6 +82,7 @@ func (t *tally) counts() (c Counts) {
 		c.Delayed += p.delayed.Load()
 		c.Saturated += p.saturated.Load()
 		c.Unsettled += p.unsettled.Load()
+		c.Reserved += p.reserved.Load()
 	}
 	return c
 }

@@ -135,7 +135,11 @@ func (t *turn) othersWait() bool {
 	for s := range t.e.sets {
 		c := &t.e.sets[s]
 		for i := range c.list {
-			if t.longest(s, i) > 0 && q.get(c.of[i].rule.Counters, c.list[i].Key) != nil {
+			if t.longest(s, i) == 0 {
+				continue
+			}
+			queue, flight := q.get(c.of[i].rule.Counters, c.list[i].Key), c.list[i].Flight
+			if queue != nil && (flight == nil || queue.Head().newest && queue.Head().level < flight.Level) {
 				return true
 			}
 		}
@@ -206,6 +210,9 @@ func (t *turn) join(now int64, behind bool) bool {
 		q.leaveLocked(w)
 		return true
 	}
+	if w.newest = best.flight != nil; w.newest {
+		w.level = best.flight.Level
+	}
 	if !q.join(w, queueKey{best.counters, string(best.actor)}, best.at) {
 		return false
 	}
@@ -222,6 +229,7 @@ type candidate struct {
 	longest  int64 // wait of the rule
 	counters string
 	actor    []byte
+	flight   *limit.Flight
 }
 
 // candidate returns the queue of a charge. It reports false if the request must not wait for it.
@@ -229,8 +237,9 @@ type candidate struct {
 func (t *turn) candidate(s, i int, now int64, behind bool) (n candidate, ok bool) {
 	c, q, w := &t.e.sets[s], &t.e.decider.queues, &t.w
 	ch, r := &c.list[i], c.of[i].rule
-	n = candidate{at: -1, longest: t.longest(s, i), counters: r.Counters, actor: ch.Key}
+	n = candidate{at: -1, longest: t.longest(s, i), counters: r.Counters, actor: ch.Key, flight: ch.Flight}
 	refused := !ch.Outcome.Allowed
+	releases := r.Algorithm.Held || t.e.busy(r, ch, now) // a slot or a reservation, at any time
 	if ch.Shadow || !refused && (!behind || n.longest == 0) {
 		return n, true
 	}
@@ -242,16 +251,21 @@ func (t *turn) candidate(s, i int, now int64, behind bool) (n candidate, ok bool
 		if s > 0 || ch.Outcome.Wait == 0 {
 			n.at = max(n.at, now+pause)
 		}
-		if r.Algorithm.Held {
-			n.at = slotTime(now, w.began+n.longest, s > 0 || t.e.decider.local.HandedOver())
+		if releases {
+			n.at = slotTime(now, w.began+n.longest, s > 0 && ch.Flight == nil || t.e.decider.local.HandedOver())
 		}
+	}
+	if w.newest = ch.Flight != nil; w.newest {
+		w.level = ch.Flight.Level
 	}
 	if ahead, first := q.get(r.Counters, ch.Key).ahead(w); ahead > 0 {
 		n.at = max(n.at, max(first, t.e.decider.local.Now())+spacing(r, ahead))
-		refuse(ch, n.at-now)
+		if ch.Flight == nil || !refused { // else it has a wait of its own
+			refuse(ch, n.at-now)
+		}
 	}
 	most := n.longest
-	if w.key != (queueKey{}) && !r.Algorithm.Held { // it has waited, because its time was soon enough
+	if w.key != (queueKey{}) && !releases { // it has waited, because its time was soon enough
 		most += lateness(n.longest)
 	}
 	return n, n.at < 0 || n.at-w.began <= most
@@ -280,6 +294,9 @@ func (t *turn) giveUp() {
 		for i := range c.list {
 			ch, r := &c.list[i], c.of[i].rule
 			if r.Counters == w.key.counters && string(ch.Key) == w.key.actor && !ch.Shadow {
+				if ch.Flight != nil && !ch.Outcome.Allowed {
+					continue
+				}
 				ahead, first := w.queue.ahead(w)
 				refuse(ch, max(first-t.e.decider.local.Now(), 0)+spacing(r, ahead))
 			}

@@ -38,6 +38,9 @@ type Tree struct {
 	counted []*Limit // by Limit.Index
 }
 
+// None returns the descriptors of no file.
+func None() *Tree { return &Tree{domains: map[string]*node{}} }
+
 // Limit is a rate_limit of a file.
 type Limit struct {
 	// Index is the index of the entry in Tree.Entries. It is -1 if Unlimited.

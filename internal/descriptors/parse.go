@@ -31,7 +31,7 @@ const maxNames = 64 << 20
 // [config.Errors] and names the first mistakes of all files, in the order of files. Parse keeps no Data.
 func Parse(files []File, v config.Vocabulary, o Options) (*Tree, error) {
 	o.Scope = cmp.Or(o.Scope, rule.Local)
-	p := &parser{words: v, options: o, tree: &Tree{domains: map[string]*node{}}}
+	p := &parser{words: v, options: o, tree: None()}
 	readers := make([]*reader, len(files))
 	var errs config.Errors
 	for i, f := range files {

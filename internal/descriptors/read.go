@@ -19,18 +19,25 @@ type File struct {
 	Data []byte // nil: it is no regular file, of which Parse warns
 }
 
+// Names say which files of a directory Read reads, and of the directories below it.
+type Names struct {
+	Any  bool // also those whose names do not end in .yaml or .yml; a directory may have none
+	Dots bool // also names that begin with a dot
+}
+
 // Read reads files, and the files of directories. Of a directory it reads the files whose names end in
 // .yaml or .yml, in the order of their names, and those of the directories below it. It skips names that
 // begin with a dot, as the mounts of Kubernetes have them. A path that is no directory can have any name.
+// names change this.
 //
 // A name *.yaml or *.yml in a directory can be something else, such as a pipe or a link to a directory.
 // Kubernetes mounts an empty directory in place of a missing file. Read returns such a name without Data.
 //
 // A directory without such files is an error. So are more than 8 MiB in all files together.
-func Read(paths []string) ([]File, error) {
+func Read(paths []string, names Names) ([]File, error) {
 	var all []candidate
 	for _, path := range paths {
-		list, err := filesOf(path)
+		list, err := names.filesOf(path)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +68,7 @@ type candidate struct {
 }
 
 // filesOf returns what a path means.
-func filesOf(path string) (list []candidate, err error) {
+func (n Names) filesOf(path string) (list []candidate, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -69,10 +76,10 @@ func filesOf(path string) (list []candidate, err error) {
 	if !info.IsDir() {
 		return []candidate{{name: path}}, nil
 	}
-	if err := addFiles(&list, path); err != nil {
+	if err := n.addFiles(&list, path); err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(list, func(f candidate) bool { return !f.irregular }) {
+	if !n.Any && !slices.ContainsFunc(list, func(f candidate) bool { return !f.irregular }) {
 		return nil, fmt.Errorf("%s: expected files *.yaml or *.yml, found none", path)
 	}
 	return list, nil
@@ -80,24 +87,24 @@ func filesOf(path string) (list []candidate, err error) {
 
 // addFiles adds the files in a directory. It follows links to files only, because a link to a directory can
 // lead back.
-func addFiles(list *[]candidate, directory string) error {
+func (n Names) addFiles(list *[]candidate, directory string) error {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
 		name := filepath.Join(directory, entry.Name())
-		if strings.HasPrefix(entry.Name(), ".") {
+		if !n.Dots && strings.HasPrefix(entry.Name(), ".") {
 			continue
 		}
 		ext := filepath.Ext(name)
-		named := ext == ".yaml" || ext == ".yml"
+		named := n.Any || ext == ".yaml" || ext == ".yml"
 		if entry.IsDir() {
 			before := len(*list)
-			if err := addFiles(list, name); err != nil {
+			if err := n.addFiles(list, name); err != nil {
 				return err
 			}
-			if named && len(*list) == before {
+			if named && !n.Any && len(*list) == before {
 				*list = append(*list, candidate{name, true})
 			}
 			continue

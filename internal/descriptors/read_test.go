@@ -35,7 +35,7 @@ func TestRead(t *testing.T) {
 	if err := os.Symlink(".", filepath.Join(dir, "config", "loop.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	files, err := Read([]string{filepath.Join(dir, "other"), filepath.Join(dir, "config")})
+	files, err := Read([]string{filepath.Join(dir, "other"), filepath.Join(dir, "config")}, Names{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestNoRegularFile(t *testing.T) {
 	if err := os.Symlink(os.DevNull, filepath.Join(dir, "device.yml")); err != nil {
 		t.Skip(err)
 	}
-	files, err := Read([]string{dir})
+	files, err := Read([]string{dir}, Names{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestNoRegularFile(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read([]string{dir}); err == nil || !strings.HasSuffix(err.Error(), "found none") {
+	if _, err := Read([]string{dir}, Names{}); err == nil || !strings.HasSuffix(err.Error(), "found none") {
 		t.Errorf("without a file: %v", err)
 	}
 }
@@ -99,7 +99,7 @@ func TestReadErrors(t *testing.T) {
 		"none":    "expected files *.yaml or *.yml, found none",
 		"large":   "b.yaml: expected at most 8192 KiB in all files together, found more",
 	} {
-		if _, err := Read([]string{filepath.Join(dir, path)}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Read([]string{filepath.Join(dir, path)}, Names{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}

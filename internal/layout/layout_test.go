@@ -25,8 +25,9 @@ var layout = []struct {
 	imports string
 }{
 	// Programs.
-	{"cmd/diana", ". cmd/diana/internal/admin cmd/diana/internal/command cmd/diana/internal/gateway cmd/diana/internal/live cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/weblog config config/diff internal/descriptors internal/names internal/plan limit memstore replay rule"},
+	{"cmd/diana", ". cmd/diana/internal/admin cmd/diana/internal/command cmd/diana/internal/gateway cmd/diana/internal/live cmd/diana/internal/ratelimit cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/weblog config config/diff internal/apikeys internal/descriptors internal/names internal/plan limit memstore replay rule"},
 	{"cmd/diana/internal/gateway", ". cmd/diana/internal/actor cmd/diana/internal/admin cmd/diana/internal/certificate cmd/diana/internal/chain cmd/diana/internal/clientconn cmd/diana/internal/command cmd/diana/internal/decoders cmd/diana/internal/forwardauth cmd/diana/internal/handover cmd/diana/internal/history cmd/diana/internal/logs cmd/diana/internal/upstream cmd/diana/internal/versions cmd/diana/internal/whatif config envoy internal/paths internal/plan internal/respond prometheus"},
+	{"cmd/diana/internal/ratelimit", ". cmd/diana/internal/admin cmd/diana/internal/certificate cmd/diana/internal/logs config envoy prometheus"},
 	{"cmd/diana/internal/admin", ". cmd/diana/internal/adminapi cmd/diana/internal/command cmd/diana/internal/console cmd/diana/internal/history cmd/diana/internal/live config envoy internal/plan limit prometheus"},
 	{"cmd/diana/internal/handover", ""},
 	{"cmd/diana/internal/upstream", "cmd/diana/internal/clientconn cmd/diana/internal/command cmd/diana/internal/logs config internal/paths internal/plan internal/respond rule"},
@@ -44,7 +45,7 @@ var layout = []struct {
 	{"cmd/diana/internal/weblog", "internal/httptext"},
 	{"cmd/diana/internal/adminapi", "config"},
 	{"cmd/diana/internal/logs", ". cmd/diana/internal/chain internal/paths internal/plan"},
-	{"cmd/diana/internal/command", ". config internal/bounds internal/paths internal/plan rule source/etcd source/zookeeper"},
+	{"cmd/diana/internal/command", ". config internal/bounds internal/paths internal/plan jwt rule source/etcd source/zookeeper"},
 	{"cmd/diana/internal/chain", ""},
 	{"cmd/diana/internal/exchange", ""}, // of its tests
 	{"cmd/diana/compat", ""},
@@ -60,6 +61,7 @@ var layout = []struct {
 	// Uses of the limiter.
 	{"envoy/compat", ""},
 	{"envoy", ". config config/diff internal/bounds internal/descriptors internal/httptext internal/respond limit rule"},
+	{"jwt", "config rule"},
 	{"prometheus", "."},
 	{"adapters/otel", "."},
 	{"adapters/caddy", "."},
@@ -75,10 +77,11 @@ var layout = []struct {
 
 	// The limiter, and what it is made of.
 	{".", "config config/diff limit memstore redisstore rule source " +
-		"internal/answer internal/bounds internal/decide internal/fields internal/follow internal/takeover internal/minutes internal/plan internal/redisfault internal/refusals internal/requestbody internal/respond"},
+		"internal/answer internal/bounds internal/credentials internal/decide internal/fields internal/follow internal/takeover internal/minutes internal/plan internal/redisfault internal/refusals internal/requestbody internal/respond"},
 	{"internal/follow", "config source internal/bounds internal/track"},
 	{"internal/respond", "internal/answer internal/fields internal/httptext internal/paths internal/requestbody limit memstore rule"},
-	{"internal/decide", "internal/bounds internal/minutes internal/plan internal/refusals internal/requestbody internal/waitqueue limit memstore redisstore rule"},
+	{"internal/decide", "internal/bounds internal/credentials internal/minutes internal/plan internal/refusals internal/requestbody internal/waitqueue limit memstore redisstore rule"},
+	{"internal/credentials", "internal/httptext rule"},
 	{"internal/refusals", "internal/plan internal/top rule"},
 	{"internal/plan", "internal/answer internal/bounds internal/fields internal/httptext internal/names internal/paths internal/requestbody limit rule"},
 	{"internal/fields", "internal/bounds internal/httptext"},
@@ -92,10 +95,11 @@ var layout = []struct {
 
 	// Configurations.
 	{"internal/descriptors", "config internal/bounds internal/yamltext limit rule"},
-	{"config/diff", "config internal/bounds internal/names limit rule"},
-	{"config", "internal/actors internal/answer internal/bounds internal/httptext internal/jsonscan internal/names internal/paths internal/yamltext limit rule source"},
+	{"config/diff", "config internal/bounds internal/bytesize internal/names limit rule"},
+	{"config", "internal/actors internal/apikeys internal/answer internal/bounds internal/bytesize internal/httptext internal/jsonscan internal/names internal/paths internal/yamltext limit rule source"},
 	{"internal/requestbody", "internal/actors internal/bounds internal/jsonscan rule"},
 	{"internal/actors", "internal/httptext rule"},
+	{"internal/apikeys", "rule"},
 	{"internal/names", "limit rule"},
 	{"internal/paths", "internal/httptext rule"},
 	{"rule", "internal/bounds internal/httptext limit"},
@@ -113,6 +117,7 @@ var layout = []struct {
 	{"internal/bounds", ""},
 	{"internal/hosts", ""},
 	{"internal/httptext", ""},
+	{"internal/bytesize", ""},
 	{"internal/jsonscan", ""},
 	{"internal/minutes", ""},
 	{"internal/redisfault", ""},

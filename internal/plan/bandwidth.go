@@ -35,7 +35,7 @@ func newBandwidth(v *compiler, e *rule.Entry) (*Bandwidth, error) {
 	if len(actor) == 0 {
 		actor = []rule.Actor{rule.All}
 	}
-	return &Bandwidth{Bandwidth: &b, URL: e.URL, Counters: fmt.Sprintf("bandwidth %q %q", actor, e.URL), who: who, body: bodyNeedsOf(who, rule.Cost{})}, nil
+	return &Bandwidth{Bandwidth: &b, URL: e.URL, Counters: fmt.Sprintf("bandwidth %q %q", actor, e.URL), who: who, body: bodyNeedsOf(who, nil)}, nil
 }
 
 // AppendKey appends the key of the actor that shares the bandwidth. It is like that of a Rule.

@@ -18,14 +18,17 @@ const ofBody = "body:"
 
 // bodyNeeds are what a rule or a bandwidth reads from the body of a request.
 type bodyNeeds struct {
-	actors  []string // JSON pointers
-	reserve string   // a JSON pointer; empty: none
-	usage   bool     // the body gets a request for the usage
+	actors  []string            // JSON pointers
+	reserve string              // a JSON pointer; empty: none
+	costs   []string            // more JSON pointers that the cost needs
+	demand  *requestbody.Demand // nil: none
+	rule    *Rule               // whose reservation is by the whole body; nil: none
+	anyBody bool                // nothing depends on what is read
 }
 
-// bodyNeedsOf returns the needs of a rule with these chains and this cost, or nil if it has none.
-func bodyNeedsOf(who []chain, c rule.Cost) *bodyNeeds {
-	n := bodyNeeds{reserve: strings.TrimPrefix(c.Reserve, ofBody), usage: c.IncludeUsage}
+// bodyNeedsOf returns the needs of a rule with these chains, or nil if it has none. The rule is nil for a bandwidth.
+func bodyNeedsOf(who []chain, r *Rule) *bodyNeeds {
+	n := bodyNeeds{}
 	for _, chain := range who {
 		for _, s := range chain {
 			if pointer, ok := strings.CutPrefix(s.text, ofBody); ok && s.find == nil {
@@ -33,10 +36,40 @@ func bodyNeedsOf(who []chain, c rule.Cost) *bodyNeeds {
 			}
 		}
 	}
-	if len(n.actors) == 0 && n.reserve == "" && !n.usage {
+	if r != nil {
+		n.addCost(r)
+	}
+	n.anyBody = r != nil && r.Cost.AnyBody && len(n.actors) == 0 && n.reserve == "" && n.rule == nil
+	if len(n.actors)+len(n.costs) == 0 && n.reserve == "" && n.rule == nil {
 		return nil
 	}
 	return &n
+}
+
+// addCost adds what the cost of a rule reads.
+func (n *bodyNeeds) addCost(r *Rule) {
+	c := &r.Cost
+	n.reserve = strings.TrimPrefix(c.Reserve, ofBody)
+	if c.IncludeUsage {
+		n.costs = append(n.costs, requestbody.UsagePointers...)
+	}
+	d := requestbody.Demand{Format: c.Answer}
+	if w := c.Weights; w != nil && w.By != "" {
+		model := strings.TrimPrefix(w.By, ofBody)
+		n.actors = append(n.actors, model)
+		if n.demand = &d; !w.Dearest {
+			d.Model, d.Priced = model, r.prices.has
+		}
+	}
+	if v := c.Reservation; v != nil {
+		names, times := requestbody.Names(c.Answer)
+		if d.Names, d.Auto = v.Output, v.Auto; v.Auto {
+			d.Names = names
+		}
+		d.Or = max(v.Or, 1)
+		d.Set, d.Strict, d.Most = v.Set, v.Strict, max(v.Most, d.Or)
+		n.costs, n.demand, n.rule = slices.Concat(n.costs, d.Names, times), &d, r
+	}
 }
 
 // ReadsBody reports whether the rule needs the body of a request.
@@ -44,8 +77,9 @@ func (r *Rule) ReadsBody() bool { return r.body != nil }
 
 // BodyReading is what the rules and bandwidths of a request read from its body.
 type BodyReading struct {
-	Pointers []string // JSON pointers, each once; empty: they read nothing
-	Enforced bool     // one of them must be able to read it: not all are rules in shadow mode
+	requestbody.Query         // without Pointers: they read nothing
+	Enforced          bool    // one of them must be able to read it: not all are rules in shadow mode
+	reserve           []*Rule // whose reservations are by the whole body
 }
 
 // BodyReading returns what the rules and bandwidths of a Match read from the body of a request. It leaves out
@@ -54,18 +88,24 @@ func (s *Set) BodyReading(m *Match, client *Client) (b BodyReading) {
 	if !s.ReadsBodies {
 		return b
 	}
+	b.Optional = true
 	for _, r := range m.Rules {
 		if r.body == nil || r.exceptions != nil && r.exceptions.except.find("", client) >= 0 {
 			continue
 		}
 		n := len(b.Pointers)
 		b.add(r.body, client.req)
-		b.Enforced = b.Enforced || !r.Shadow && len(b.Pointers) > n
+		if !r.Shadow && len(b.Pointers) > n {
+			b.Enforced, b.Optional = true, b.Optional && r.body.anyBody
+		}
+		if d := r.body.demand; d != nil && !r.Shadow {
+			b.Demands = append(b.Demands, *d)
+		}
 	}
 	for _, w := range m.Bandwidths {
 		if w.body != nil {
 			b.add(w.body, client.req)
-			b.Enforced = true
+			b.Enforced, b.Optional = true, false
 		}
 	}
 	slices.Sort(b.Pointers)
@@ -83,14 +123,15 @@ func (b *BodyReading) add(n *bodyNeeds, req *rule.Request) {
 	if _, given := req.Costs[ofBody+n.reserve]; n.reserve != "" && !given {
 		b.Pointers = append(b.Pointers, n.reserve)
 	}
-	if n.usage {
-		b.Pointers = append(b.Pointers, requestbody.UsagePointers...)
+	b.Pointers = append(b.Pointers, n.costs...)
+	if n.rule != nil {
+		b.reserve = append(b.reserve, n.rule)
 	}
 }
 
-// Complete adds to a request the values that its body has at the Pointers. It changes no value that the program has given.
-func (b *BodyReading) Complete(req *rule.Request, values []requestbody.Value) {
-	if len(values) == 0 {
+// Complete adds to a request what its body says. It changes no value that the program has given.
+func (b *BodyReading) Complete(req *rule.Request, body *requestbody.Reading) {
+	if len(body.Values) == 0 {
 		return
 	}
 	actors, costs := maps.Clone(req.Actors), maps.Clone(req.Costs)
@@ -100,7 +141,7 @@ func (b *BodyReading) Complete(req *rule.Request, values []requestbody.Value) {
 	if costs == nil {
 		costs = map[string]int64{}
 	}
-	for i, v := range values {
+	for i, v := range body.Values {
 		text := ofBody + b.Pointers[i]
 		if actors[text] == "" && v.Actor != "" {
 			actors[text] = v.Actor
@@ -110,6 +151,11 @@ func (b *BodyReading) Complete(req *rule.Request, values []requestbody.Value) {
 		}
 	}
 	req.Actors, req.Costs = actors, costs
+	for _, r := range b.reserve {
+		if _, given := costs[r.ReservationKey()]; !given {
+			costs[r.ReservationKey()], costs[r.inputKey()] = r.reservation(req, body)
+		}
+	}
 }
 
 // WithBody adds to a request what its rules read from this body. An empty body has nothing. The error says
@@ -124,8 +170,8 @@ func (s *Set) WithBody(req *rule.Request, body []byte) error {
 	if len(reading.Pointers) == 0 {
 		return nil
 	}
-	values, err := requestbody.Read(body, reading.Pointers)
-	reading.Complete(req, values)
+	read, err := requestbody.Read(body, &reading.Query)
+	reading.Complete(req, &read)
 	return err
 }
 

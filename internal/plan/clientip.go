@@ -42,14 +42,15 @@ func ClientIP(id *rule.Identity, req *rule.Request) netip.Addr {
 		ip, _ := parseIP(text)
 		return ip
 	}
-	if req.HTTP == nil {
+	peer := peerOf(req)
+	if peer == "" {
 		return netip.Addr{}
 	}
-	ip, ok := parseIP(req.HTTP.RemoteAddr)
+	ip, ok := parseIP(peer)
 	if !ok || len(id.TrustedProxies) == 0 {
 		return ip
 	}
-	return walkForwards(id, ip, req.HTTP.Header["X-Forwarded-For"])
+	return walkForwards(id, ip, linesOf(req, "X-Forwarded-For"))
 }
 
 // Bounds for reading X-Forwarded-For. A client can send 7,000 entries, or one entry of 64 KiB.
@@ -177,3 +178,6 @@ func appendIP(b []byte, ip netip.Addr) []byte {
 	}
 	return ip.AppendTo(b)
 }
+
+// AppendIP appends the client's address, by which its requests count together.
+func (c *Client) AppendIP(key []byte) []byte { return appendIP(key, c.IP()) }

@@ -3,7 +3,6 @@
 package plan
 
 import (
-	"net/http"
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/bounds"
@@ -29,11 +28,8 @@ func costOf(c rule.Cost, identity *rule.Identity, req *rule.Request) int64 {
 	if n, ok := req.Costs[name]; ok {
 		return min(max(n, 1), bounds.MaxCost)
 	}
-	if req.HTTP == nil {
-		return 1
-	}
-	lines := req.HTTP.Header[name]
-	if len(lines) == 0 || !c.Client && !trustsPeer(identity, req.HTTP) {
+	lines := linesOf(req, name)
+	if len(lines) == 0 || !c.Client && !trustsPeer(identity, req) {
 		return 1
 	}
 	if len(lines) > mostLines {
@@ -47,8 +43,8 @@ func costOf(c rule.Cost, identity *rule.Identity, req *rule.Request) int64 {
 }
 
 // trustsPeer reports whether the TCP peer of a request is a trusted proxy.
-func trustsPeer(id *rule.Identity, r *http.Request) bool {
-	peer, ok := parseIP(r.RemoteAddr)
+func trustsPeer(id *rule.Identity, r *rule.Request) bool {
+	peer, ok := parseIP(peerOf(r))
 	return ok && trusts(id, peer)
 }
 

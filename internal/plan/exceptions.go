@@ -33,7 +33,7 @@ func (e *exceptions) choose(r *Rule, value string, client *Client) *Rule {
 		return e.variants[i]
 	}
 	if len(e.classes) > 0 {
-		if v := e.classes[classOf(r.Class, client)]; v != nil {
+		if v := e.classes[r.classOf(client)]; v != nil {
 			return v
 		}
 	}

@@ -52,7 +52,7 @@ func (x *Explanation) except(value string, client *Client) {
 			x.Rule = e.variants[i]
 		}
 	} else if len(e.classes) > 0 {
-		class := classOf(r.Class, client)
+		class := r.classOf(client)
 		if v := e.classes[class]; v != nil {
 			x.Rule, x.Class = v, class
 		}

@@ -23,7 +23,9 @@ type finder struct {
 	prefix    string // of the keys, so that keys of different sources never meet
 	name      string
 	find      func(*http.Request, string) string
-	canonical func(value, name string) string // nil: values of a configuration are compared unchanged
+	proof     string                           // the kind of the credential that proves the value; empty: none does
+	ask       func(rule.Native, string) string // nil: find gets a copy
+	canonical func(value, name string) string  // nil: values of a configuration are compared unchanged
 }
 
 // A resolver finds the sources of actors.
@@ -78,7 +80,11 @@ func (v *resolver) finder(a rule.Actor) (finder, bool) {
 			if a.Kind == "header" {
 				name = http.CanonicalHeaderKey(name) // once, and not for each request
 			}
-			return finder{text: a.String(), prefix: a.String() + "=", name: name, find: k.Find, canonical: k.Canonical}, true
+			f := finder{text: a.String(), prefix: a.String() + "=", name: name, find: k.Find, ask: k.Ask, canonical: k.Canonical}
+			if k.Proved && k.Find == nil {
+				f.proof = k.Kind
+			}
+			return f, true
 		}
 	}
 	return finder{}, false
@@ -96,8 +102,8 @@ func (c chain) value(r *rule.Request) (value string, by *finder) {
 		if len(r.Actors) > 0 {
 			v = r.Actors[s.text]
 		}
-		if v == "" && r.HTTP != nil && s.find != nil {
-			v = s.find(r.HTTP, s.name)
+		if v == "" {
+			v = s.valueIn(r)
 		}
 		switch v {
 		case "":
@@ -108,6 +114,48 @@ func (c chain) value(r *rule.Request) (value string, by *finder) {
 		}
 	}
 	return "", nil
+}
+
+// valueIn returns what a request itself says, without what the program has named. A copy of the Native becomes the
+// HTTP, so that no further rule makes one.
+func (s *finder) valueIn(r *rule.Request) string {
+	switch {
+	case s.proof != "":
+		if proof := r.Proofs[s.proof]; proof != nil {
+			return proof(s.name)
+		}
+	case r.HTTP != nil && s.find != nil:
+		return s.find(r.HTTP, s.name)
+	case r.HTTP != nil || r.Native == nil:
+	case s.ask != nil:
+		return s.ask(r.Native, s.name)
+	case s.find != nil:
+		r.HTTP = r.Native.HTTP()
+		return s.find(r.HTTP, s.name)
+	}
+	return ""
+}
+
+// linesOf returns the lines of a header field of a request.
+func linesOf(r *rule.Request, name string) []string {
+	switch {
+	case r.HTTP != nil:
+		return r.HTTP.Header[name]
+	case r.Native != nil:
+		return r.Native.Field(name)
+	}
+	return nil
+}
+
+// peerOf returns the address of the TCP peer of a request, or "".
+func peerOf(r *rule.Request) string {
+	switch {
+	case r.HTTP != nil:
+		return r.HTTP.RemoteAddr
+	case r.Native != nil:
+		return r.Native.Peer()
+	}
+	return ""
 }
 
 // maxIdentity is the longest value, in bytes, that a key holds unhashed.

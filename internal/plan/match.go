@@ -36,8 +36,8 @@ func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
 	m.entries, m.rules, m.Bandwidths, m.methods, m.all = m.entries[:0], m.rules[:0], m.Bandwidths[:0], m.methods[:0], false
 	if s.methods {
 		m.methods = append(append(m.methods, r.Method), r.OtherMethods...)
-		if r.HTTP != nil {
-			m.methods = appendOverrides(m.methods, r.HTTP.Header)
+		if r.HTTP != nil || r.Native != nil {
+			m.methods = appendOverrides(m.methods, r)
 		}
 	}
 	if err := s.find(m, r.Path); err != nil {
@@ -56,7 +56,7 @@ func (s *Set) Find(m *Match, r *rule.Request) *rule.PathError {
 // about as much as Find, and allocates.
 func (s *Set) Reading(of *Rule, r *rule.Request) (method, path string) {
 	method, path = r.Method, r.Path
-	one := rule.Request{Method: r.Method, OtherMethods: r.OtherMethods, HTTP: r.HTTP}
+	one := rule.Request{Method: r.Method, OtherMethods: r.OtherMethods, HTTP: r.HTTP, Native: r.Native}
 	for _, one.Path = range append([]string{r.Path}, r.OtherPaths...) {
 		var m Match
 		covers := func(found *Rule) bool { return found.Index == of.Index }
@@ -134,11 +134,11 @@ func (m *Match) collect(s *Set) {
 // of a request. Find uses all methods that a request has.
 var MethodOverrides = [...]string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
 
-// appendOverrides appends the methods that frameworks may read from the header. From a list some
+// appendOverrides appends the methods that frameworks may read from the header of a request. From a list some
 // frameworks take the first member, and others the last.
-func appendOverrides(methods []string, header map[string][]string) []string {
+func appendOverrides(methods []string, r *rule.Request) []string {
 	for _, field := range MethodOverrides {
-		for _, list := range header[field] {
+		for _, list := range linesOf(r, field) {
 			for method := range strings.SplitSeq(list, ",") {
 				methods = append(methods, strings.Trim(method, " \t"))
 				if len(methods) > maxMethods {

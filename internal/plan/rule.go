@@ -5,6 +5,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/internal/answer"
@@ -23,16 +24,21 @@ type Rule struct {
 	Slot     int           // unique among rules and variants: Index, or a number behind all rules
 	URL      rule.Pattern  // of the entry
 	Divert   *rule.Divert  // of the entry
+	Refusal  string        // of the entry
+	Calls    int           // CallStatus of the entry
 	Short    string        // the name that clients read; unique
 	Meter    limit.Meter   // for Limit
 	Counters string        // name of the counters: equal in two Sets if the counts mean the same
 	Source   answer.Source // of Cost.Answer
 
-	weights    weights
+	prices     *prices
 	identity   string // Counters without the version of the states
 	who        []chain
 	exceptions *exceptions // nil: none
 	body       *bodyNeeds  // nil: none
+
+	class, priority finder // of a credential that names them
+	proved          bool   // the actor, the class or the priority needs a credential
 }
 
 // newRule returns the compiled form of a rule, except for its exceptions. The rule has its final
@@ -42,7 +48,7 @@ func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 		r.Scope = rule.Local
 	}
 	r.Cost.N = max(r.Cost.N, 1)
-	c := &Rule{Rule: &r, URL: e.URL, Divert: e.Divert, weights: weightsOf(r.Cost)}
+	c := &Rule{Rule: &r, URL: e.URL, Divert: e.Divert, Refusal: e.Refusal, Calls: e.CallStatus, prices: newPrices(&r.Cost)}
 	if r.Algorithm.New == nil {
 		return nil, fmt.Errorf("there is no algorithm")
 	}
@@ -53,22 +59,43 @@ func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 	if r.Wait < 0 || r.Wait > bounds.MaxWait || r.Wait > 0 && !r.Algorithm.Uses("wait") {
 		return nil, fmt.Errorf("wait is %v, expected 0 to %v, and 0 for an algorithm without it", r.Wait, bounds.MaxWait)
 	}
-	if len(r.Charge) > 0 && !r.Algorithm.Uses("charge") {
+	if err := checkAdaptive(&r); err != nil {
+		return nil, err
+	}
+	if (len(r.Charge) > 0 || r.ChargeAll) && !r.Algorithm.Uses("charge") {
 		return nil, fmt.Errorf("charge is %v, expected none for an algorithm without it", r.Charge)
 	}
 	if r.Cost.Answer != "" {
 		if c.Source, err = answer.ParseSource(r.Cost.Answer); err != nil {
 			return nil, fmt.Errorf("cost: answer: %w", err)
 		}
+		c.Source = c.Source.Scaled(r.Cost.Scale)
 	}
 	c.Counters = names.CountersOf(identity, c.Meter)
 	c.identity = c.Counters[:len(identity)] // the same text in the same memory
 	if c.who, err = v.chainsOf(r.Actor); err != nil {
 		return nil, err
 	}
-	c.body = bodyNeedsOf(c.who, r.Cost)
+	if len(r.Classes) > 0 {
+		if c.class, err = v.naming("class", &r.Class); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.Priorities) > 0 {
+		if c.priority, err = v.naming("priority", &r.Priority); err != nil {
+			return nil, err
+		}
+	}
+	c.proved = c.class.proof != "" || c.priority.proof != ""
+	for _, who := range c.who {
+		c.proved = c.proved || slices.ContainsFunc(who, func(f finder) bool { return f.proof != "" })
+	}
+	c.body = bodyNeedsOf(c.who, c)
 	return c, checkReserve(r.Cost)
 }
+
+// NeedsProof reports whether the rule needs the credentials of a request.
+func (r *Rule) NeedsProof() bool { return r.proved }
 
 // variant returns the rule with another limit.
 func (r *Rule) variant(l limit.Limit) (*Rule, error) {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"weak"
 
 	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/names"
@@ -35,11 +36,14 @@ type Set struct {
 	kinds    []rule.ActorKind
 	paths    rule.Paths
 	account  chain
+	accounts []chain // account alone
 	device   chain
 	root     node
 	entries  []*entry // all, sorted
 	methods  bool     // whether any entry has a method
 	longest  int      // bytes of the longest name of a node
+
+	self weak.Pointer[Set] // for a Prepared, which compares it
 
 	index sync.Once
 	named map[string]*Rule // by name; made by index
@@ -161,12 +165,13 @@ func (v *compiler) chainsOf(actor []rule.Actor) ([]chain, error) {
 // names every rule that cannot be compiled.
 func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, actors []rule.ActorKind) (*Set, error) {
 	s := &Set{identity: identity, kinds: actors, paths: paths}
+	s.self = weak.Make(s)
 	v := &compiler{resolver: resolver{identity, actors}, known: map[rule.Actor][]chain{}, meters: map[limited]limit.Meter{}}
 	who, err := v.chains([]rule.Actor{{Kind: "account"}, {Kind: "device"}})
 	if err != nil {
 		return nil, err
 	}
-	s.account, s.device = who[0], who[1]
+	s.account, s.accounts, s.device = who[0], who[:1], who[1]
 	errs := duplicates(entries)
 	all, short, identities := names.Rules(entries), names.Short(entries), names.Identities(entries)
 	s.Rules, s.entries = make([]*Rule, 0, len(all)), make([]*entry, 0, len(entries))
@@ -307,7 +312,12 @@ func (s *Set) Client(req *rule.Request) Client { return Client{req: req, identit
 func (s *Set) ClientIP(req *rule.Request) netip.Addr { return ClientIP(&s.identity, req) }
 
 // CostOf returns the cost of a request under a rule, see [rule.Cost].
-func (s *Set) CostOf(r *Rule, req *rule.Request) int64 { return costOf(r.Cost, &s.identity, req) }
+func (s *Set) CostOf(r *Rule, req *rule.Request) int64 {
+	if r.Cost.Reservation != nil {
+		return r.reserved(req)
+	}
+	return costOf(r.Cost, &s.identity, req)
+}
 
 // Identify returns the account and the device of a request, "" if the request names none, and the
 // address of the client.

@@ -49,12 +49,23 @@ func newCluster(t testing.TB, o Options, masters int) *Cluster {
 			s.Must("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(next-1))
 		}
 	}
-	// Every node meets every other, which is faster than gossip.
-	for i, s := range c.Nodes {
-		for _, other := range c.Nodes[:i] {
-			s.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(other.port+testproc.PeerOffset))
+	// Every node meets every other, which is faster than gossip. On a busy machine that can take longer than a
+	// second. Then the node gives up, and must be told again.
+	await(t, agreement, "nodes that know each other", func() (unknown error) {
+		for i, s := range c.Nodes {
+			_, err := c.seenBy(s)
+			if err == nil {
+				continue
+			}
+			unknown = err
+			for j, other := range c.Nodes {
+				if i != j {
+					s.Must("CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(other.port+testproc.PeerOffset))
+				}
+			}
 		}
-	}
+		return unknown
+	})
 	for i, s := range c.Nodes[masters:] {
 		await(t, agreement, "a replica's knowledge of its master", func() error {
 			_, err := s.Do("CLUSTER", "REPLICATE", c.ids[i])

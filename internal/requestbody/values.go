@@ -39,12 +39,50 @@ type Value struct {
 
 	// Count is a whole number from 1. Above bounds.MaxN it is that. It is 0 for all other values.
 	Count int64
+
+	Given  bool // the body has a value there, perhaps null
+	Folded bool // its key is written in other letters
 }
 
-// Read returns the values of a body at JSON pointers, by their index. The error is a Mistake. Keys match in
+// Query is what rules want to know of a body, and demand of it.
+type Query struct {
+	Pointers []string // JSON pointers, each once
+	Demands  []Demand
+	Optional bool // a body that is no JSON has nothing
+}
+
+// Reading is what a body says.
+type Reading struct {
+	Values  []Value // by the index of Query.Pointers
+	Size    int     // bytes of the body
+	Prompts int64   // texts in "prompt", or 1
+}
+
+// Read reads a body. It is nil for a request without one. The error is a Mistake. Keys match in
 // any letter case: otherwise a client could choose the case that its server accepts, and would have no
 // actor here.
-func Read(body []byte, pointers []string) ([]Value, error) {
+func Read(body []byte, q *Query) (Reading, error) {
+	read := Reading{Size: len(body), Prompts: 1}
+	if len(body) > 0 {
+		var err error
+		switch read.Values, err = values(body, q.Pointers); {
+		case err == NotJSON && q.Optional: //nolint:errorlint // values wraps no error
+			return Reading{}, nil
+		case err != nil:
+			return Reading{}, err
+		}
+		read.Prompts = prompts(body, q)
+	}
+	for i := range q.Demands {
+		if err := q.Demands[i].check(body, q.Pointers, read.Values); err != nil {
+			return Reading{}, err
+		}
+	}
+	return read, nil
+}
+
+// values returns the values of a body at JSON pointers, by their index.
+func values(body []byte, pointers []string) ([]Value, error) {
 	s := jsonscan.NewFolding(actors.MostValue, pointers...)
 	if s.ScanAll(body) != nil {
 		return nil, NotJSON
@@ -59,6 +97,7 @@ func Read(body []byte, pointers []string) ([]Value, error) {
 			return nil, Folded
 		}
 		values[i] = newValue(v)
+		values[i].Given, values[i].Folded = v.Kind != jsonscan.None, v.Folded
 	}
 	return values, nil
 }

@@ -18,18 +18,20 @@ type Bill struct {
 	// Settle gets what has been read of the cost. It is called before the byte or event that ends the response is
 	// sent, and with last at the end. The last call is left out if all costs were known, and nothing has
 	// followed. The Reader is nil if the response has not begun. complete says that the response is
-	// whole, and its cost the true one. Settle reports whether all costs are known.
-	Settle func(r *answer.Reader, complete, last bool) (known bool)
+	// whole, and its cost the true one. Settle reports whether all costs are known. status is 0 if the client has
+	// disconnected before it was known.
+	Settle func(r *answer.Reader, status int, complete, last bool) (known bool)
 }
 
 // billing is the state of a response with a Bill.
 type billing struct {
 	*Bill
 	reader  *answer.Reader // nil until the status is known
-	left    int64          // bytes of the body that are missing; -1: nobody knows
-	none    bool           // the response has no body, whatever the handler writes
-	settled bool           // all costs are known and charged, and nothing has followed
-	failed  bool           // the client does not get the response
+	status  int
+	left    int64 // bytes of the body that are missing; -1: nobody knows
+	none    bool  // the response has no body, whatever the handler writes
+	settled bool  // all costs are known and charged, and nothing has followed
+	failed  bool  // the client does not get the response
 }
 
 // begin is called when the header is complete.
@@ -64,7 +66,7 @@ func (b *billing) read(p []byte) (before int) {
 }
 
 // settle settles a response that is whole, but for its trailer.
-func (b *billing) settle() { b.settled = b.Settle(b.reader, true, false) }
+func (b *billing) settle() { b.settled = b.Settle(b.reader, b.status, true, false) }
 
 // end is called when the handler has returned, or panicked.
 func (b *billing) end(h http.Header, returned bool) {
@@ -81,7 +83,7 @@ func (b *billing) end(h http.Header, returned bool) {
 		b.reader.End(trailer)
 	}
 	if !b.settled {
-		b.Settle(b.reader, complete, true)
+		b.Settle(b.reader, b.status, complete, true)
 	}
 }
 

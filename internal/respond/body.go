@@ -63,38 +63,41 @@ var (
 // BodyReasons are the reasons of all BodyErrors.
 var BodyReasons = [5]string{errCoding.Reason, errBroken.Reason, errBodySize.Reason, errBodyTime.Reason, errBodySpace.Reason}
 
-// Read returns the values of a request's body at JSON pointers. It returns none for a request without a
-// body. The first call for a request reads the body, and puts one into its place that has the same bytes.
-// The error is a BodyError. The request can be answered after an error, too: the next
+// Read answers a query about a request's body. The first call for a request reads the body, and puts one into its
+// place that has the same bytes. The error is a BodyError. The request can be answered after an error, too: the next
 // handler then reads the rest from the connection.
-func (b *Bodies) Read(r *http.Request, pointers []string) ([]requestbody.Value, error) {
-	body := b.hold(r)
-	switch {
-	case body == nil:
-		return nil, nil
-	case body.mistake != nil:
-		return nil, body.mistake
-	case len(body.data) == 0:
-		return nil, nil
+func (b *Bodies) Read(r *http.Request, q *requestbody.Query) (requestbody.Reading, error) {
+	if q.Optional && !saysJSON(r.Header["Content-Type"]) {
+		return requestbody.Reading{}, nil
 	}
-	if isForm(r.Header["Content-Type"], body.data) {
-		return nil, errForm
+	var data []byte
+	if body := b.hold(r); body != nil {
+		if body.mistake != nil && q.Optional {
+			return requestbody.Reading{}, nil
+		}
+		if body.mistake != nil {
+			return requestbody.Reading{}, body.mistake
+		}
+		data = body.data
 	}
-	values, err := requestbody.Read(body.data, pointers)
+	if isForm(r.Header["Content-Type"], data) {
+		return requestbody.Reading{}, errForm
+	}
+	read, err := requestbody.Read(data, q)
 	if err != nil {
-		return nil, invalidBody("The request was refused because " + err.Error() + ".")
+		return requestbody.Reading{}, invalidBody("The request was refused because " + err.Error() + ".")
 	}
-	return values, nil
+	return read, nil
 }
 
-// IncludeUsage changes the body of a request that Read has read, see requestbody.IncludeUsage.
-func (b *Bodies) IncludeUsage(r *http.Request) {
+// Change changes the body of a request that Read has read.
+func (b *Bodies) Change(r *http.Request, change func(body []byte) []byte) {
 	body := b.of(r)
 	if body == nil || body.mistake != nil || body.begun() || len(body.data) == 0 {
 		return
 	}
 	before := len(body.data)
-	body.replace(requestbody.IncludeUsage(body.data))
+	body.replace(change(body.data))
 	if len(body.data) == before || r.ContentLength < 0 {
 		return
 	}
@@ -228,6 +231,11 @@ func isForm(contentTypes []string, text []byte) bool {
 		name, _, _ := strings.Cut(s, ";")
 		return strings.EqualFold(httptext.Trim(name), "application/x-www-form-urlencoded")
 	}) && bytes.ContainsAny(text, "&;") && bytes.IndexByte(text, '=') >= 0
+}
+
+// saysJSON reports whether a Content-Type can be that of a JSON text.
+func saysJSON(contentTypes []string) bool {
+	return len(contentTypes) == 0 || slices.ContainsFunc(contentTypes, func(s string) bool { return strings.Contains(strings.ToLower(s), "json") })
 }
 
 // mistakeOf returns the mistake that an error of Read means, or nil at the end.

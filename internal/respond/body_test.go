@@ -46,6 +46,12 @@ func post(body io.ReadCloser, length int64) *http.Request {
 	return r
 }
 
+// readAt returns the values of a body at JSON pointers.
+func readAt(b *Bodies, r *http.Request, pointers []string) ([]requestbody.Value, error) {
+	read, err := b.Read(r, &requestbody.Query{Pointers: pointers})
+	return read.Values, err
+}
+
 // TestBodyBytes reads bodies that arrive in any pieces. The next reader gets the same bytes, in any pieces,
 // and the same error.
 func TestBodyBytes(t *testing.T) {
@@ -71,8 +77,8 @@ func TestBodyBytes(t *testing.T) {
 			length = int64(len(text))
 		}
 		r := post(in, length)
-		values, err := b.Read(r, []string{"/m"})
-		again, errAgain := b.Read(r, []string{"/m"})
+		values, err := readAt(&b, r, []string{"/m"})
+		again, errAgain := readAt(&b, r, []string{"/m"})
 		if fmt.Sprint(values, err) != fmt.Sprint(again, errAgain) {
 			t.Fatalf("%v, %v; again %v, %v", values, err, again, errAgain)
 		}
@@ -116,7 +122,7 @@ func TestBodySplits(t *testing.T) {
 	for i := range len(text) + 1 {
 		var b Bodies
 		r := post(io.NopCloser(io.MultiReader(strings.NewReader(text[:i]), strings.NewReader(text[i:]))), -1)
-		values, err := b.Read(r, []string{"/m", "/a/b/1"})
+		values, err := readAt(&b, r, []string{"/m", "/a/b/1"})
 		if err != nil || values[0].Actor != "xé" || values[1].Actor != "é" {
 			t.Errorf("at %d: %v, %v", i, values, err)
 		}
@@ -156,11 +162,11 @@ func TestBodyMistakes(t *testing.T) {
 		var b Bodies
 		r := post(&pieces{rest: []byte(tc.text), random: rand.New(rand.NewPCG(1, 1)), ends: tc.ends}, tc.length)
 		r.Header["Content-Encoding"] = tc.coding
-		_, err := b.Read(r, []string{"/m"})
+		_, err := readAt(&b, r, []string{"/m"})
 		got := ""
 		if mistake := (*BodyError)(nil); errors.As(err, &mistake) {
 			got = fmt.Sprint(mistake.Reason, " ", mistake.Status)
-			if w := httptest.NewRecorder(); !Reject(w, err) || w.Code != mistake.Status || !strings.Contains(w.Body.String(), mistake.detail) {
+			if w := httptest.NewRecorder(); !Reject(w, nil, err, "") || w.Code != mistake.Status || !strings.Contains(w.Body.String(), mistake.detail) {
 				t.Errorf("%s: %d %s", tc.name, w.Code, w.Body)
 			}
 		}
@@ -197,7 +203,7 @@ func TestBodyTypes(t *testing.T) {
 		var b Bodies
 		r := post(&pieces{rest: []byte(tc.text), random: rand.New(rand.NewPCG(1, 1)), ends: io.EOF}, int64(len(tc.text)))
 		r.Header["Content-Type"] = tc.types
-		if _, err := b.Read(r, []string{"/m"}); (err == nil) != tc.ok {
+		if _, err := readAt(&b, r, []string{"/m"}); (err == nil) != tc.ok {
 			t.Errorf("%s with %q: %v", tc.text, tc.types, err)
 		}
 	}
@@ -211,13 +217,13 @@ func TestBodiesMemory(t *testing.T) {
 	var held []*http.Request
 	for {
 		r := post(io.NopCloser(bytes.NewReader(text)), -1)
-		_, err := b.Read(r, []string{"/m"})
+		_, err := readAt(&b, r, []string{"/m"})
 		if err != nil {
 			if !errors.Is(err, errBodySpace) || len(held) < MaxBodies/(requestbody.MaxSize+1)-1 {
 				t.Fatalf("%v after %d bodies", err, len(held))
 			}
 			w := httptest.NewRecorder()
-			if !Reject(w, err) || w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+			if !Reject(w, nil, err, "") || w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 				t.Errorf("%d %v", w.Code, w.Header())
 			}
 			if got, err := io.ReadAll(r.Body); !bytes.Equal(got, text) || err != nil { // of a rule in shadow mode
@@ -233,7 +239,7 @@ func TestBodiesMemory(t *testing.T) {
 	announced := post(io.NopCloser(strings.NewReader("{}")), requestbody.MaxSize)
 	b.Release(held[0].Body)
 	before := b.held.Load()
-	if _, err := b.Read(announced, []string{"/m"}); err != nil || b.held.Load()-before > firstSize {
+	if _, err := readAt(&b, announced, []string{"/m"}); err != nil || b.held.Load()-before > firstSize {
 		t.Errorf("%v; a short body takes %d bytes", err, b.held.Load()-before)
 	}
 }
@@ -248,10 +254,10 @@ func TestIncludeUsageLength(t *testing.T) {
 		if length < 0 {
 			r.Header.Del("Content-Length")
 		}
-		if _, err := b.Read(r, requestbody.UsagePointers); err != nil {
+		if _, err := readAt(&b, r, requestbody.UsagePointers); err != nil {
 			t.Fatal(err)
 		}
-		b.IncludeUsage(r)
+		b.Change(r, requestbody.IncludeUsage)
 		got, err := io.ReadAll(r.Body)
 		if want := `{"stream_options":{"include_usage":true},"stream":true}`; string(got) != want || err != nil {
 			t.Errorf("%s, %v", got, err)
@@ -260,7 +266,7 @@ func TestIncludeUsageLength(t *testing.T) {
 		if length < 0 && (r.ContentLength != -1 || header != "") || length > 0 && (r.ContentLength != int64(len(got)) || header != fmt.Sprint(len(got))) {
 			t.Errorf("length %d, header %q for %d bytes", r.ContentLength, header, len(got))
 		}
-		b.IncludeUsage(r) // has been read
+		b.Change(r, requestbody.IncludeUsage) // has been read
 		if n := b.held.Load(); n != 0 {
 			t.Errorf("%d bytes are held after the end", n)
 		}
@@ -274,12 +280,12 @@ func FuzzBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, seed uint64) {
 		var b Bodies
 		r := post(&pieces{rest: text, random: rand.New(rand.NewPCG(seed, 0)), ends: io.EOF}, -1)
-		values, err := b.Read(r, []string{"/m", "/a/0"})
-		want, wantErr := requestbody.Read(text, []string{"/m", "/a/0"})
+		values, err := readAt(&b, r, []string{"/m", "/a/0"})
+		want, wantErr := requestbody.Read(text, &requestbody.Query{Pointers: []string{"/m", "/a/0"}})
 		if len(text) == 0 {
-			want, wantErr = nil, nil
+			want, wantErr = requestbody.Reading{}, nil
 		}
-		if fmt.Sprint(values) != fmt.Sprint(want) || (err == nil) != (wantErr == nil) {
+		if fmt.Sprint(values) != fmt.Sprint(want.Values) || (err == nil) != (wantErr == nil) {
 			t.Errorf("%q: %v, %v, want %v, %v", text, values, err, want, wantErr)
 		}
 		if got, err := io.ReadAll(r.Body); !bytes.Equal(got, text) || err != nil || b.held.Load() != 0 {

@@ -36,8 +36,8 @@ func TestBodyArrival(t *testing.T) {
 		const pause = 20 * time.Second
 		var b Bodies
 		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, err := b.Read(r, []string{"/m"})
-			if !Reject(w, err) {
+			_, err := readAt(&b, r, []string{"/m"})
+			if !Reject(w, nil, err, "") {
 				t.Errorf("%v, want a body that did not arrive in time", err)
 			}
 			b.Release(r.Body)

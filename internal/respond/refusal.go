@@ -25,6 +25,10 @@ type Refusal struct {
 	Never      bool          // no wait helps
 	Policies   []string      // the names of those that refuse the request, as RateLimit-Policy has them
 	Diversion  *Diversion    // is written in place of the problem; may be nil
+	Form       string        // see rule.Entry.Refusal; never "auto"
+	CallStatus int           // see rule.Entry.CallStatus
+	Tokens     bool          // one of the policies counts what the response costs
+	Bodies     *Bodies       // of the limiter; nil: the request's body cannot be read
 
 	body []byte
 }
@@ -43,9 +47,12 @@ func (f *Refusal) SetFields(h http.Header, w *fields.Writer) {
 		w.SetRetryAfter(h, f.RetryAfter)
 	}
 	h["Cache-Control"] = noStore
+	if f.Form != "" {
+		f.setRetryFields(h)
+	}
 }
 
-// ServeHTTP writes the diversion, or else a problem of RFC 9457. A client of gRPC gets a status of gRPC.
+// ServeHTTP writes the diversion, or else the refusal in its form. A client of gRPC gets a status of gRPC.
 func (f *Refusal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.Diversion != nil {
 		f.Diversion.ServeHTTP(w, r)
@@ -53,6 +60,15 @@ func (f *Refusal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if overGRPC(r) {
 		f.serveGRPC(w)
+		return
+	}
+	switch {
+	case f.Form == "":
+	case f.Form != asJSONRPC:
+		e := apiError{f.Status, f.message(), f.RetryAfter, f.Tokens}
+		e.write(w, f.Form)
+		return
+	case f.serveJSONRPC(w, r):
 		return
 	}
 	h := w.Header()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -30,12 +31,27 @@ func Path(r *http.Request) (string, *rule.PathError) {
 }
 
 // Reject answers a request that cannot be evaluated, mostly because of a mistake of the client. The status is
-// 400 or 414 if err is a *rule.PathError, that of a *BodyError, and 408 if a body did not arrive in time.
-// With another error Reject writes nothing and returns false.
-func Reject(w http.ResponseWriter, err error) bool {
+// 400 or 414 if err is a *rule.PathError, that of a *BodyError or a *rule.CredentialError, and 408 if a body did not arrive in time. A mistake in
+// the body is answered in a form. With another error Reject writes nothing and returns false.
+func Reject(w http.ResponseWriter, r *http.Request, err error, form string) bool {
+	problem := func(status int, detail string) {
+		switch form := FormOf(form, r); form {
+		case "":
+			Problem(w, status, detail)
+		case asJSONRPC:
+			rejectJSONRPC(w, status, detail)
+		default:
+			e := apiError{status: status, message: detail}
+			e.write(w, form)
+		}
+	}
 	var strange *rule.PathError
 	var body *BodyError
+	var credential *rule.CredentialError
 	switch {
+	case errors.As(err, &credential):
+		setCredentialFields(w.Header(), credential)
+		problem(credential.Status, "This request was refused because "+credential.Reason+".")
 	case errors.As(err, &strange):
 		RejectPath(w, strange, strange.Status())
 	case errors.As(err, &body):
@@ -45,13 +61,26 @@ func Reject(w http.ResponseWriter, err error) bool {
 		case errBodyTime: // net/http would wait for the rest of the body before it answers
 			_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // not every server supports it
 		}
-		Problem(w, body.Status, body.detail)
+		problem(body.Status, body.detail)
 	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection; a context has another error
-		Problem(w, http.StatusRequestTimeout, "The request's body did not arrive in time.")
+		problem(http.StatusRequestTimeout, "The request's body did not arrive in time.")
 	default:
 		return false
 	}
 	return true
+}
+
+// setCredentialFields sets the fields of a response to a request that is rejected because of its credential.
+func setCredentialFields(h http.Header, e *rule.CredentialError) {
+	h["Cache-Control"] = noStore
+	switch {
+	case e.Status != http.StatusUnauthorized:
+		h.Set("Retry-After", strconv.FormatInt(max(1, int64((e.RetryAfter+time.Second-1)/time.Second)), 10))
+	case e.Missing:
+		h.Set("WWW-Authenticate", `Bearer realm="diana"`)
+	default:
+		h.Set("WWW-Authenticate", `Bearer realm="diana", error="invalid_token"`)
+	}
 }
 
 // RejectPath answers a request whose path cannot be evaluated.
@@ -75,7 +104,7 @@ func KeepBelow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := paths.Sent(r.URL); path != "" {
 			if strange := paths.Check(path); strange != nil {
-				Reject(w, strange)
+				Reject(w, r, strange, "")
 				return
 			}
 		}
@@ -85,14 +114,18 @@ func KeepBelow(next http.Handler) http.Handler {
 
 // Rejected counts the requests that are rejected before any rule counts them, by reason.
 type Rejected struct {
-	path, length atomic.Int64
-	bodies       [len(BodyReasons)]atomic.Int64 // by the index in BodyReasons
+	path, length, token atomic.Int64
+
+	bodies [len(BodyReasons)]atomic.Int64 // by the index in BodyReasons
 }
 
 // ByReason returns the counts. Those about bodies are among them if bodies says that rules read some, or if
-// there are any.
-func (n *Rejected) ByReason(bodies bool) map[string]int64 {
+// there are any; that about credentials likewise.
+func (n *Rejected) ByReason(bodies, tokens bool) map[string]int64 {
 	counts := map[string]int64{"path": n.path.Load(), "path_length": n.length.Load()}
+	if count := n.token.Load(); tokens || count > 0 {
+		counts["token"] = count
+	}
 	for i, reason := range BodyReasons {
 		if count := n.bodies[i].Load(); bodies || count > 0 {
 			counts[reason] = count
@@ -101,11 +134,14 @@ func (n *Rejected) ByReason(bodies bool) map[string]int64 {
 	return counts
 }
 
-// Count counts a request that is rejected because of its path or its body, if err says so, and returns err.
+// Count counts a request that is rejected because of its path, its body or its credential, if err says so, and returns err.
 func (n *Rejected) Count(err error) error {
 	var strange *rule.PathError
 	var body *BodyError
+	var credential *rule.CredentialError
 	switch {
+	case errors.As(err, &credential):
+		n.token.Add(1)
 	case errors.As(err, &body):
 		n.bodies[slices.Index(BodyReasons[:], body.Reason)].Add(1)
 	case !errors.As(err, &strange):

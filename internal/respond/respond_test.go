@@ -76,7 +76,7 @@ func TestReject(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		w.Code = 0
-		answered := Reject(w, tc.err)
+		answered := Reject(w, nil, tc.err, "")
 		if answered != (tc.want != 0) || w.Code != tc.want {
 			t.Errorf("%v: %v %d, want %d", tc.err, answered, w.Code, tc.want)
 		}

@@ -27,18 +27,24 @@ type Watch struct {
 	// disconnecting early. Nil: nobody needs the status.
 	SetStatus func(status int)
 
+	// FirstByte is called once when the body of the response begins, under the same terms. It may be nil.
+	FirstByte func()
+
 	// Paces are the bandwidths that the response keeps, all of them. Shared ones are counted in
 	// Store, whose clock also times the others.
 	Paces []Pace
 	Store *memstore.Store
 
 	Bill *Bill // nil: the response does not say what it costs
+
+	Leave     *Leave // nil: the response ends when the client disconnects
+	DropUsage bool   // of a stream, because the client has not asked for it
 }
 
 // Serve has next answer the request through a ResponseWriter that is watched. That ResponseWriter
 // can do all that w can.
 func (x Watch) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	a := &writer{ResponseWriter: w, setStatus: x.SetStatus, ctx: r.Context()}
+	a := &writer{ResponseWriter: w, setStatus: x.SetStatus, firstByte: x.FirstByte, ctx: r.Context()}
 	if len(x.Paces) > 0 {
 		a.paced = newPaced(a.ctx, w, x.Store, x.Paces)
 		a.buffer = bufio.NewWriterSize(a.paced, bufferSize)
@@ -46,8 +52,17 @@ func (x Watch) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	if x.Bill != nil {
 		a.bill = &billing{Bill: x.Bill, none: r.Method == http.MethodHead, left: -1}
 	}
+	if x.DropUsage {
+		a.usage = &usageFilter{}
+	}
 	returned := false
-	defer func() { a.end(returned) }()
+	defer func() {
+		a.end(returned)
+		a.leaving.end()
+	}()
+	if x.Leave != nil {
+		a.leaving, r = x.Leave.follow(r)
+	}
 	next.ServeHTTP(a.abilities(), r)
 	a.finish()
 	returned = true
@@ -57,11 +72,14 @@ func (x Watch) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 type writer struct {
 	http.ResponseWriter
 	setStatus func(int)       // may be nil
+	firstByte func()          // nil: it was called, or nobody needs it
 	ctx       context.Context // the request's
 	status    int             // 0 until it is known
 	paced     *paced          // nil: the response has no bandwidth
 	buffer    *bufio.Writer   // in front of paced
 	bill      *billing        // nil: the response does not say what it costs
+	leaving   *leaving        // nil: the response ends when the client disconnects
+	usage     *usageFilter    // nil: the client gets all
 	flushed   bool            // the client may wait for each piece
 }
 
@@ -144,6 +162,10 @@ func (a *writer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 	if a.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		a.answered(status)
+		if a.usage != nil {
+			a.usage.begin(a.Header())
+		}
+		a.leaving.begin(status, a.Header().Get("Content-Length") == "")
 		if a.bill != nil {
 			a.bill.begin(a.Header(), status == http.StatusNoContent || status == http.StatusNotModified)
 		}
@@ -153,6 +175,9 @@ func (a *writer) WriteHeader(status int) {
 // answered notes the status and reports it to setStatus.
 func (a *writer) answered(status int) {
 	a.status = status
+	if a.bill != nil && a.ctx.Err() == nil {
+		a.bill.status = status
+	}
 	if a.setStatus != nil && a.ctx.Err() == nil {
 		a.setStatus(status)
 	}
@@ -167,12 +192,13 @@ func (a *writer) begin() {
 
 func (a *writer) Write(b []byte) (n int, err error) {
 	a.begin()
+	a.bodyBegins(len(b))
 	if a.bill == nil {
 		return a.write(b)
 	}
 	before := a.bill.read(b)
 	if before > 0 || len(b) == 0 {
-		n, err = a.write(b[:before])
+		n, err = a.send(b[:before])
 	}
 	if before < len(b) && err == nil { // the client does not get the rest before it is charged
 		if a.flushed && before > 0 {
@@ -180,11 +206,40 @@ func (a *writer) Write(b []byte) (n int, err error) {
 		}
 		a.bill.settle()
 		var last int
-		last, err = a.write(b[before:])
+		last, err = a.send(b[before:])
 		n += last
 	}
 	a.bill.failed = a.bill.failed || err != nil
 	return n, err
+}
+
+// send writes what the client gets. A client that has disconnected gets nothing.
+func (a *writer) send(b []byte) (n int, err error) {
+	if a.leaving.isGone() {
+		return len(b), nil
+	}
+	if a.usage == nil {
+		n, err = a.write(b)
+	} else if out := a.usage.pass(b); len(out) == 0 && len(b) > 0 {
+		n = len(b)
+	} else if _, err = a.write(out); err == nil {
+		n = len(b)
+	}
+	if err != nil && a.leaving != nil {
+		if a.leaving.left(); a.leaving.isGone() {
+			return len(b), nil
+		}
+	}
+	return n, err
+}
+
+// bodyBegins calls firstByte before the first n bytes of the body.
+func (a *writer) bodyBegins(n int) {
+	if first := a.firstByte; first != nil && n > 0 {
+		if a.firstByte = nil; a.ctx.Err() == nil {
+			first()
+		}
+	}
 }
 
 func (a *writer) write(b []byte) (int, error) {
@@ -204,7 +259,7 @@ func (a *writer) ReadFrom(from io.Reader) (n int64, err error) {
 	if a.bill != nil {
 		return io.Copy(writer, from)
 	}
-	if a.status == 0 {
+	if a.status == 0 || a.firstByte != nil {
 		if n, err = io.Copy(writer, io.LimitReader(from, sniffed)); n < sniffed || err != nil {
 			return n, err
 		}
@@ -219,7 +274,9 @@ func (a *writer) Flush() { _ = a.FlushError() }
 // FlushError is Flush for http.ResponseController.
 func (a *writer) FlushError() error {
 	a.begin()
-	a.flushed = true
+	if a.flushed = true; a.leaving.isGone() {
+		return nil
+	}
 	return a.flush()
 }
 
@@ -269,6 +326,11 @@ func (a pusher) Push(target string, o *http.PushOptions) error {
 // a, the status stays unknown, because a framework can still answer through the ResponseWriter
 // behind a.
 func (a *writer) finish() {
+	if a.usage != nil && !a.leaving.isGone() {
+		if rest := a.usage.rest(); len(rest) > 0 {
+			_, _ = a.write(rest)
+		}
+	}
 	if a.paced != nil {
 		a.paced.last = true
 		_ = a.buffer.Flush() // a client that has disconnected needs no response
@@ -280,6 +342,10 @@ func (a *writer) end(returned bool) {
 	if a.bill == nil {
 		return
 	}
-	a.bill.failed = a.bill.failed || a.ctx.Err() != nil
+	if a.leaving != nil {
+		a.bill.failed = a.bill.failed || a.leaving.failed()
+	} else {
+		a.bill.failed = a.bill.failed || a.ctx.Err() != nil
+	}
 	a.bill.end(a.Header(), returned)
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/pem"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing/fstest"
@@ -63,6 +64,7 @@ func imageOf(b *build, platform *v1.Platform) (v1.Image, error) {
 	}
 	files, err := archive(fstest.MapFS{
 		"diana":                             {Data: program},
+		"bin/ratelimit":                     {Data: []byte("../diana"), Mode: fs.ModeSymlink}, // in place of envoyproxy/ratelimit
 		"etc/diana/limits.yaml":             {Data: starter},
 		"etc/ssl/certs/ca-certificates.crt": {Data: authorities()},
 	}, ".", b.when)

@@ -45,6 +45,12 @@ func untar(t *testing.T, r io.Reader, dir string) {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
+		if h.Typeflag == tar.TypeSymlink {
+			if err := os.Symlink(h.Linkname, name); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, h.FileInfo().Mode())
 		if err != nil {
 			t.Fatal(err)
@@ -127,6 +133,9 @@ func TestImageRuns(t *testing.T) {
 	files := mutate.Extract(image)
 	defer files.Close()
 	untar(t, files, root)
+	if program, err := filepath.EvalSymlinks(filepath.Join(root, "bin", "ratelimit")); err != nil || program != filepath.Join(root, "diana") {
+		t.Errorf("/bin/ratelimit is %s, %v, want diana", program, err)
+	}
 	for dir := root; dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755|os.ModeSticky); err != nil { // a temporary folder is closed to the image's user
 			break

@@ -96,6 +96,13 @@ func archive(tree fs.FS, below string, when time.Time) ([]byte, error) {
 			h.Name, h.Typeflag, h.Mode = h.Name+"/", tar.TypeDir, 0o755
 			return w.WriteHeader(h)
 		}
+		if d.Type()&fs.ModeSymlink != 0 {
+			h.Typeflag, h.Mode = tar.TypeSymlink, 0o777
+			if h.Linkname, err = fs.ReadLink(tree, name); err != nil {
+				return err
+			}
+			return w.WriteHeader(h)
+		}
 		content, err := fs.ReadFile(tree, name)
 		if err != nil {
 			return err

@@ -179,7 +179,11 @@ func chatOnce(ctx context.Context, c openai.Client, rnd *rand.Rand, leave func()
 	s := c.Chat.Completions.NewStreaming(ctx, p)
 	defer s.Close()
 	cost = -1
+	content := 0
 	for s.Next() {
+		for _, choice := range s.Current().Choices {
+			content += len(choice.Delta.Content)
+		}
 		if leaves { // Close disconnects
 			return reserved, left, nil
 		}
@@ -191,7 +195,7 @@ func chatOnce(ctx context.Context, c openai.Client, rnd *rand.Rand, leave func()
 	case s.Err() != nil:
 		return 0, settled, s.Err()
 	case cost < 0 && !reports:
-		return reserved, noUsage, nil
+		return max(reserved, content), noUsage, nil // a byte of text counts as a token
 	}
 	return cost, settled, nil
 }

@@ -23,7 +23,7 @@ import (
 // globalRules count in Redis. The first rule measures all that is charged, and the second one limits.
 func globalRules(redis, timeout string, limit int) string {
 	rule := func(name string, rpu int) string {
-		return fmt.Sprintf("    - {name: %s, actor: account, unit: day, algo: W, align: first, rpu: %d, scope: global, charge: [200], cost: {answer: openai, reserve: %d}}\n", name, rpu, reserved)
+		return fmt.Sprintf("    - {name: %s, actor: account, unit: day, algo: W, align: first, rpu: %d, scope: global, charge: [200], cost: {answer: openai, reserve: %d, include_usage: false}}\n", name, rpu, reserved)
 	}
 	text := fmt.Sprintf("redis: {url: %q, timeout: %s}\nidentity: {account: [\"header:Authorization\"]}\nresponse: {status: 429}\nlimits:\n- url: %s\n  rules:\n",
 		redis, timeout, chatPath) + rule("all", quota)

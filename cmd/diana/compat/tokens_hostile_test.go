@@ -102,7 +102,7 @@ func hostileProvider(t *testing.T) string {
 const hostileRules = `
 response: {status: 429}
 identity: {account: ["header:Authorization"]}
-limits: [{url: /v1/chat/completions, rules: [{name: chat, actor: account, unit: day, algo: W, align: first, rpu: 100000000, charge: [200, 204, 429, 500], cost: {answer: openai, reserve: 40}}]}]
+limits: [{url: /v1/chat/completions, rules: [{name: chat, actor: account, unit: day, algo: W, align: first, rpu: 100000000, charge: [200, 204, 429, 500], cost: {answer: openai, reserve: 40, include_usage: false}}]}]
 `
 
 // TestTokensHostile: whatever a provider sends, the charge is clear, and once.

@@ -31,7 +31,7 @@ identity: {account: ["header:Authorization"]}
 response: {status: 429}
 limits:
 - url: POST /v1/chat/completions
-  rules: [{name: chat, actor: account, unit: day, algo: W, align: first, rpu: 100000000, charge: [200], SCOPE cost: {answer: openai, reserve: 40}}]
+  rules: [{name: chat, actor: account, unit: day, algo: W, align: first, rpu: 100000000, charge: [200], SCOPE cost: {answer: openai, reserve: 40, include_usage: false}}]
 - url: POST /v1/messages
   rules: [{name: messages, actor: account, unit: day, algo: SW, rpu: 100000000, charge: [200], SCOPE cost: {answer: anthropic, reserve: 40, weights: {input: 1, output: 4, cached: 0.25}}}]
 `

@@ -19,6 +19,7 @@ import (
 type Flags struct {
 	Cert string `name:"tls-cert" placeholder:"FILE" help:"Certificate in PEM, and those of its authorities behind it. With it all listeners but the administrators' speak TLS, and HTTP/2 and HTTP/1.1 inside. Read again when it changes."`
 	Key  string `name:"tls-key" placeholder:"FILE" help:"Private key of the certificate, in PEM."`
+	CA   string `name:"tls-client-ca" placeholder:"FILE" help:"Certificates in PEM of the authorities of clients, for rules that count by cert:cn, cert:san or cert:fingerprint. A client may show no certificate, but none of another authority."`
 	H2C  bool   `name:"h2c" help:"Accept HTTP/2 without TLS beside HTTP/1.1, from clients that know that the gateway speaks it."`
 }
 
@@ -29,6 +30,8 @@ func (f *Flags) Valid() error {
 		return errors.New("--tls-cert: expected --tls-key too, the file with the private key of the certificate")
 	case f.Cert == "" && f.Key != "":
 		return errors.New("--tls-key: expected --tls-cert too, the file with the certificate of the key")
+	case f.CA != "" && f.Cert == "":
+		return errors.New("--tls-client-ca: expected --tls-cert too, because clients show certificates over TLS")
 	case f.Cert != "" && f.H2C:
 		return errors.New("--h2c: expected without --tls-cert, because clients use HTTP/2 over TLS")
 	}
@@ -40,17 +43,42 @@ func (f *Flags) Open(logger *slog.Logger) (*Pair, error) {
 	if f.Cert == "" {
 		return nil, nil
 	}
-	return Open(f.Cert, f.Key, logger)
+	return Open(f.Cert, f.Key, f.CA, logger)
 }
 
 // Config returns the configuration of a TLS server that speaks these protocols. Each handshake gets the
 // certificate that is active then.
 func (p *Pair) Config(protocols ...string) *tls.Config {
-	return &tls.Config{
+	c := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     protocols,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.active.Load(), nil },
 	}
+	if p.caFile == "" {
+		return c
+	}
+	c.ClientAuth = tls.VerifyClientCertIfGiven
+	c.SessionTicketsDisabled = true // a resumed session would keep the certificate of an authority that is gone
+	each := c.Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := each.Clone()
+		now.ClientCAs = p.clients.Load()
+		return now, nil
+	}
+	return c
+}
+
+// loadAuthorities returns the authorities of clients that a file has.
+func loadAuthorities(file string) (*x509.CertPool, error) {
+	text, err := readRegular(file)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-client-ca: %w, expected a file with certificates in PEM", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--tls-client-ca: %s has no certificate, expected a PEM block CERTIFICATE", file)
+	}
+	return pool, nil
 }
 
 // loadKeyPair returns the certificate with its key that two files have. Errors name the file, what it has,

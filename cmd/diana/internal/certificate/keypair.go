@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,25 +27,24 @@ import (
 // certbot replaces the certificate and the key one after the other. So new files are used when two
 // readings in a row are alike. While they are broken, the active pair stays.
 type Pair struct {
-	certFile, keyFile string
-	logger            *slog.Logger
-	active            atomic.Pointer[tls.Certificate]
+	certFile, keyFile, caFile string // caFile is empty without authorities of clients
+	logger                    *slog.Logger
+	active                    atomic.Pointer[tls.Certificate]
+	clients                   atomic.Pointer[x509.CertPool] // the authorities of clients
 
 	used, seen fileSums // of the files at the last use, also of broken ones, and at the last reading
 }
 
-// fileSums are checksums of a certificate's and a key's file. A file that cannot be read has a checksum too.
-type fileSums [2][sha256.Size]byte
+// fileSums are checksums of a certificate's, a key's and the authorities' file. A file that cannot be read has a checksum too.
+type fileSums [3][sha256.Size]byte
 
-// Open returns the pair in two files.
-func Open(certFile, keyFile string, logger *slog.Logger) (*Pair, error) {
-	p := &Pair{certFile: certFile, keyFile: keyFile, logger: logger}
+// Open returns the pair in two files, and the authorities of clients in a third one. caFile may be empty.
+func Open(certFile, keyFile, caFile string, logger *slog.Logger) (*Pair, error) {
+	p := &Pair{certFile: certFile, keyFile: keyFile, caFile: caFile, logger: logger}
 	p.used = p.sums()
-	pair, err := loadKeyPair(certFile, keyFile)
-	if err != nil {
+	if err := p.load("TLS certificate"); err != nil {
 		return nil, err
 	}
-	p.use(pair, "TLS certificate")
 	if info, err := os.Stat(keyFile); err == nil && info.Mode().Perm()&0o004 != 0 {
 		logger.Warn("every user of this machine can read the TLS key", "file", keyFile)
 	}
@@ -53,7 +53,10 @@ func Open(certFile, keyFile string, logger *slog.Logger) (*Pair, error) {
 
 // sums reads both files.
 func (p *Pair) sums() (s fileSums) {
-	for i, file := range []string{p.certFile, p.keyFile} {
+	for i, file := range []string{p.certFile, p.keyFile, p.caFile} {
+		if file == "" {
+			continue
+		}
 		text, err := readRegular(file)
 		if err != nil {
 			text = []byte(err.Error())
@@ -104,12 +107,26 @@ func (p *Pair) look() {
 		return
 	}
 	p.used = now
+	if err := p.load("TLS certificate changed"); err != nil {
+		p.logger.Error("TLS certificate not changed", "error", err)
+	}
+}
+
+// load uses what the files have, all of it or nothing.
+func (p *Pair) load(text string) error {
 	pair, err := loadKeyPair(p.certFile, p.keyFile)
 	if err != nil {
-		p.logger.Error("TLS certificate not changed", "error", err)
-		return
+		return err
 	}
-	p.use(pair, "TLS certificate changed")
+	if p.caFile != "" {
+		pool, err := loadAuthorities(p.caFile)
+		if err != nil {
+			return err
+		}
+		p.clients.Store(pool)
+	}
+	p.use(pair, text)
+	return nil
 }
 
 // use makes a pair active for the handshakes to come, and logs it.

@@ -15,6 +15,7 @@ import (
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
+	"github.com/diana-limiter/diana/jwt"
 	"github.com/diana-limiter/diana/source/etcd"
 	"github.com/diana-limiter/diana/source/zookeeper"
 )
@@ -23,6 +24,7 @@ import (
 func Vocabulary() config.Vocabulary {
 	v := config.DefaultVocabulary()
 	v.Sources = append(v.Sources, etcd.Kind(), zookeeper.Kind())
+	v.Actors, v.Verifiers = append(v.Actors, jwt.Kind()), append(v.Verifiers, jwt.Verifier())
 	v.Reading = readFrugally
 	return v
 }

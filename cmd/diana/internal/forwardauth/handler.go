@@ -128,8 +128,17 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, of diana.Reques
 		return
 	}
 	var strange *rule.PathError
-	if errors.As(err, &strange) {
+	var credential *rule.CredentialError
+	switch {
+	case errors.As(err, &strange):
 		h.reject(w, strange, deny)
+		return
+	case errors.As(err, &credential): // gateways pass on 401, and some take other statuses for a failure
+		denied := *credential
+		if denied.Status != http.StatusUnauthorized {
+			denied.Status = h.status(deny)
+		}
+		respond.Reject(w, r, &denied, "")
 		return
 	}
 	d.Refuse(w, h.status(deny))

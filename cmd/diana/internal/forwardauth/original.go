@@ -54,7 +54,7 @@ func original(r *http.Request, behind string, identity *rule.Identity) (diana.Re
 	if behind != "" {
 		of.Header = httptext.SplitLines(r.Header)
 	}
-	of.Method, of.Host, of.Body = methods[0], t.hosts[0], http.NoBody
+	of.Method, of.Host, of.Body, of.TLS = methods[0], t.hosts[0], http.NoBody, nil // the certificate is the gateway's
 	of.URL = &url.URL{Path: t.paths[0], RawQuery: t.query()}
 	actors := map[string]string{}
 	if ip := plan.ClientIP(identity, &rule.Request{HTTP: r}); ip.IsValid() {

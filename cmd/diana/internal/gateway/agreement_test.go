@@ -37,18 +37,18 @@ type agreeing struct {
 func newAgreeing(t *testing.T, f history.Flags, rules string) *agreeing {
 	t.Helper()
 	c := &agreeing{remembering: &remembering{t: t}}
-	c.memory = f.NewMemory(c.config)
+	c.ring = f.NewRing(c.config)
 	parsed, err := command.Vocabulary().Parse("diana.yaml", []byte("limits:\n- url: /\n  rules:\n  "+rules+"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := diana.Options{Logger: slog.New(slog.DiscardHandler), Decoders: (&decoders.Decoders{}).ByCoding(), Vocabulary: command.Vocabulary()}
-	c.memory.Observe(&o)
+	c.ring.Observe(&o)
 	if c.limiter, err = o.New(parsed); err != nil {
 		t.Fatal(err)
 	}
-	c.what = whatIf(c.limiter, c.memory.Ring(), nil, nil)
-	c.handler = c.memory.Filter(c.limiter.Handler(http.HandlerFunc(c.answer)))
+	c.what = whatIf(c.limiter, c.ring, nil, nil)
+	c.handler = c.ring.Filter(c.limiter.Handler(http.HandlerFunc(c.answer)))
 	return c
 }
 
@@ -190,7 +190,7 @@ func (a *agreement) test(t *testing.T, whole, dropped int) {
 				defer func() { _ = c.limiter.Close() }()
 				refused := c.load(4, 600)
 				wrong, n := c.compare(tolerated == 0)
-				s := c.memory.Ring().Snapshot()
+				s := c.ring.Snapshot()
 				t.Logf("%d of %d are decided otherwise; %d refused", wrong, n, refused)
 				if wrong*100 > n*tolerated || s.Share < 1 || s.Whole != (f.Recent == 10_000) || n < 700 || refused == 0 {
 					t.Errorf("%d of %d are decided otherwise; %d refused; whole: %v, share %v", wrong, n, refused, s.Whole, s.Share)

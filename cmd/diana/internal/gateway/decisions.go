@@ -4,9 +4,14 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -28,7 +33,7 @@ import (
 type DecisionFlags struct {
 	Check       string   `placeholder:"ADDR" help:"Address at which other gateways ask over HTTP whether a request may pass, at /check and /json. Default: none."`
 	GRPC        string   `name:"grpc" placeholder:"ADDR" help:"Address at which Envoy asks over gRPC: its rate limit service and its external authorization. Default: none."`
-	Descriptors []string `sep:"none" placeholder:"PATH" help:"File of envoyproxy/ratelimit, or directory of such files, with the limits of the rate limit service. Repeatable."`
+	Descriptors []string `sep:"none" placeholder:"PATH" help:"File of envoyproxy/ratelimit, or directory of such files, with the limits of the rate limit service. Repeatable. Or xds://HOST:PORT/NODE, a control plane that sends them; xdss:// over TLS."`
 	Charge      string   `name:"descriptors-charge" enum:"none,all" default:"none" placeholder:"none|all" help:"What a request is charged to that one of its descriptors refuses: none of them, or all, as envoyproxy/ratelimit does (${default})."`
 	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain, as MERGE_DOMAIN_CONFIG does in envoyproxy/ratelimit."`
 }
@@ -43,7 +48,38 @@ func (f *DecisionFlags) valid() error {
 	if f.Merge && len(f.Descriptors) == 0 {
 		return errors.New("--descriptors-merge: expected --descriptors too, whose files it joins")
 	}
+	if _, err := f.xds(); err != nil {
+		return fmt.Errorf("--descriptors: %w", err)
+	}
 	return command.Named(f.Descriptors...)
+}
+
+// xds returns the control plane of --descriptors, or nil if files have the limits.
+func (f *DecisionFlags) xds() (*envoy.XDS, error) {
+	if !slices.ContainsFunc(f.Descriptors, isXDS) {
+		return nil, nil
+	}
+	if len(f.Descriptors) > 1 {
+		return nil, fmt.Errorf("found %d, expected a control plane alone, because its limits replace all others", len(f.Descriptors))
+	}
+	const form = "xds://HOST:PORT/NODE"
+	u, err := url.Parse(f.Descriptors[0])
+	if err != nil {
+		return nil, fmt.Errorf("%q, expected %s", f.Descriptors[0], form)
+	}
+	node := strings.TrimPrefix(u.Path, "/")
+	if u.Hostname() == "" || u.Port() == "" || node == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%q, expected %s", f.Descriptors[0], form)
+	}
+	x := &envoy.XDS{Address: u.Host, Node: node}
+	if u.Scheme == "xdss" {
+		x.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return x, nil
+}
+
+func isXDS(text string) bool {
+	return strings.HasPrefix(text, "xds://") || strings.HasPrefix(text, "xdss://")
 }
 
 // accept returns an error for a configuration with rules that cannot be kept for other gateways.
@@ -59,9 +95,13 @@ func (f *DecisionFlags) openLimits(ctx context.Context, limiter *diana.Limiter, 
 	if len(f.Descriptors) == 0 {
 		return nil, nil
 	}
+	xds, err := f.xds()
+	if err != nil {
+		return nil, err
+	}
 	logger = logger.With("limits", "descriptors")
 	return envoy.OpenRateLimit(ctx, envoy.RateLimitOptions{
-		Paths: f.Descriptors, Settings: limiter.Config, ChargeAll: f.Charge == "all", Merge: f.Merge,
+		Paths: f.Descriptors, XDS: xds, Settings: limiter.Config, ChargeAll: f.Charge == "all", Merge: f.Merge,
 		Logger: logger, RedisObserved: redis.Observe, OnRefusal: logs.Refusals(logger),
 		OnInvalid: func(err error) { rejected.invalid(status.Convert(err).Message()) }, OnUnknown: rejected.unknownDomain,
 	})

@@ -100,16 +100,17 @@ func build(ctx context.Context, f *Flags, o *command.Output, logger *slog.Logger
 	redis := dianaprom.NewRedisCalls()
 	decoders := &decoders.Decoders{}
 	upgrades := upstream.NewUpgrades(f.Upstreams.Upgrade, logger)
-	memory := f.History.NewMemory(active)
+	ring := f.History.NewRing(active)
 	options := diana.Options{
 		Accept:        f.Decisions.accept,
 		Decoders:      decoders.ByCoding(),
 		Logger:        logger,
+		MeasureBegin:  true,
 		OnRefusal:     logs.Refusals(logger),
 		RedisObserved: redis.Observe,
 		Upstream:      upstream.Diverted(f.Timeouts.Timeouts, active, upgrades, logger),
 	}
-	memory.Observe(&options)
+	ring.Observe(&options)
 	if limiter, err = s.Open(options); err != nil {
 		return nil, o.Faults(s, err)
 	}
@@ -138,20 +139,20 @@ func build(ctx context.Context, f *Flags, o *command.Output, logger *slog.Logger
 	if pool != nil {
 		registry.MustRegister(pool.Metrics())
 	}
-	view := admin.NewLive(limiter, memory.Ring())
+	view := admin.NewLive(limiter, ring)
 	follow := []func(context.Context){view.Run}
 	if pair != nil {
 		registry.MustRegister(pair.Expiry())
 		follow = append(follow, pair.Follow)
 	}
 	return assemble(parts{
-		limiter: limiter, limits: limits, last: decoders.Spare(last), memory: memory, rejected: rejected,
+		limiter: limiter, limits: limits, last: decoders.Spare(last), ring: ring, rejected: rejected,
 		flags: f, tls: pair, metrics: metrics, logger: logger, follow: follow,
-		reset: admin.NoteResets(view, memory.Resetter(limiter.Reset)),
+		reset: admin.NoteResets(view, ring.Resetter(limiter.Reset)),
 		api: []func(*http.ServeMux){
 			view.Register,
 			(&actor.View{Limiter: limiter}).Register,
-			whatIf(limiter, memory.Ring(), f.Decisions.accept, f.Access.Stranger).Register,
+			whatIf(limiter, ring, f.Decisions.accept, f.Access.Stranger).Register,
 			admin.RegisterPeek(limiter),
 			changes(s, limiter, f.Decisions.accept, logger).Register,
 		},
@@ -178,7 +179,7 @@ type parts struct {
 	limiter  *diana.Limiter
 	limits   *envoy.RateLimit // nil: there are no descriptors
 	last     http.Handler     // answers the requests that the limiter allows; nil: the gateway answers them itself
-	memory   *history.Memory  // nil: none
+	ring     *history.Ring    // nil: none
 	rejected *rejections
 	tls      *certificate.Pair // nil: none
 	metrics  prometheus.Gatherer
@@ -199,7 +200,7 @@ func assemble(p parts) *Gateway {
 	if last == nil {
 		last = echo(p.limiter)
 	}
-	g.server = forClients(ctx, p.memory.Filter(g.inFrontOf(last)), t, p.flags.TLS.H2C, p.logger)
+	g.server = forClients(ctx, p.ring.Filter(g.inFrontOf(last)), t, p.flags.TLS.H2C, p.logger)
 	g.check = forClients(ctx, chain.Of(checkHandler(p.limiter, p.limits, p.rejected), clientconn.Timeouts(t.Read, t.Write)), t, p.flags.TLS.H2C, p.logger)
 	if p.flags.Decisions.GRPC != "" {
 		g.grpc = grpcServer(p.limiter, p.limits, p.rejected, t, p.tls)

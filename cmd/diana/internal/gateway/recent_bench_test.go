@@ -36,7 +36,7 @@ func BenchmarkRecent(b *testing.B) {
 			var handlers []http.Handler
 			for _, of := range memories {
 				var limiter *diana.Limiter
-				m := (&history.Flags{Recent: of.requests, RecentActors: "hash"}).NewMemory(func() *config.Config { return limiter.Config() })
+				m := (&history.Flags{Recent: of.requests, RecentActors: "hash"}).NewRing(func() *config.Config { return limiter.Config() })
 				options := diana.Options{Logger: slog.New(slog.DiscardHandler)}
 				m.Observe(&options)
 				c, err := command.Vocabulary().Parse("bench.yaml", fmt.Appendf(nil, text, limit))

@@ -37,7 +37,7 @@ type remembering struct {
 	t       *testing.T
 	file    string
 	limiter *diana.Limiter
-	memory  *history.Memory
+	ring    *history.Ring
 	what    *whatif.WhatIf
 	url     string
 	admin   string
@@ -59,16 +59,16 @@ func remember(t *testing.T, f history.Flags, text string, behind http.HandlerFun
 	r.write(text)
 	logger := slog.New(slog.DiscardHandler)
 	o := diana.Options{Logger: logger, Decoders: (&decoders.Decoders{}).ByCoding(), Vocabulary: command.Vocabulary()}
-	r.memory = f.NewMemory(r.config)
-	r.memory.Observe(&o)
+	r.ring = f.NewRing(r.config)
+	r.ring.Observe(&o)
 	if r.limiter, err = o.Open(r.file); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.limiter.Close() })
-	r.what = whatIf(r.limiter, r.memory.Ring(), nil, nil)
+	r.what = whatIf(r.limiter, r.ring, nil, nil)
 	last, _ := (&upstream.Flags{URLs: []*url.URL{target}}).Proxy(usualTimeouts.Timeouts, r.limiter.Config, upstream.NewUpgrades(nil, logger), logger)
 	g := assembled(r.limiter, last, usualTimeouts, logger, r.what.Register)
-	g.server.Handler = r.memory.Filter(g.server.Handler)
+	g.server.Handler = r.ring.Filter(g.server.Handler)
 	if err := g.listen(listenAt{requests: "127.0.0.1:0", admin: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +177,8 @@ limits:
 // decisions the replay does not make.
 func (r *remembering) compare(show bool) (wrong, n int) {
 	r.t.Helper()
-	s := r.memory.Ring().Snapshot()
-	s.Label(r.memory.Ring(), r.limiter.Config())
+	s := r.ring.Snapshot()
+	s.Label(r.ring, r.limiter.Config())
 	count, err := simulate.NewCount(r.limiter.Config(), command.Vocabulary())
 	if err != nil {
 		r.t.Fatal(err)
@@ -216,7 +216,7 @@ func TestReplayIsExact(t *testing.T) {
 			const clients, each = 16, 400
 			allowed, refused := r.load(clients, each, 1)
 			wrong, n := r.compare(true)
-			if s := r.memory.Ring().Snapshot(); n != clients*each || wrong > 0 || !s.Whole || s.Running > 0 || allowed < 500 || refused < 500 {
+			if s := r.ring.Snapshot(); n != clients*each || wrong > 0 || !s.Whole || s.Running > 0 || allowed < 500 || refused < 500 {
 				t.Errorf("%d of %d requests are decided otherwise; %d allowed, %d refused, whole: %v, running: %d", wrong, n, allowed, refused, s.Whole, s.Running)
 			}
 			for _, rule := range r.limiter.Status().Rules {

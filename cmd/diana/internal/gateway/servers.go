@@ -17,6 +17,7 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/clientconn"
 	"github.com/diana-limiter/diana/cmd/diana/internal/handover"
 	"github.com/diana-limiter/diana/cmd/diana/internal/logs"
+	"github.com/diana-limiter/diana/internal/respond"
 )
 
 // server is a server over HTTP or gRPC.
@@ -28,6 +29,8 @@ type server interface {
 
 // forClients returns a server of requests whose contexts end with ctx.
 func forClients(ctx context.Context, h http.Handler, t Timeouts, h2c bool, logger *slog.Logger) *http.Server {
+	draining, drain := context.WithCancel(ctx)
+	ctx = respond.WithDrain(ctx, draining)
 	s := &http.Server{
 		Handler:           h,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -40,6 +43,7 @@ func forClients(ctx context.Context, h http.Handler, t Timeouts, h2c bool, logge
 
 		DisableGeneralOptionsHandler: true, // the limiter evaluates OPTIONS * too, see serverOptions
 	}
+	s.RegisterOnShutdown(drain)
 	if h2c { // for clients that begin with it; they cannot change to it by an Upgrade
 		s.Protocols = new(http.Protocols)
 		s.Protocols.SetHTTP1(true)

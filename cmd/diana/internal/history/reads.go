@@ -59,7 +59,11 @@ func newReads(c *config.Config, v config.Vocabulary) *reads {
 		}
 		r.addCost(p, p.Cost.Header)
 		r.addCost(p, p.Cost.Reserve)
+		if p.Cost.Reservation != nil {
+			r.addCost(p, p.ReservationKey())
+		}
 		r.addHeader(p.Class.Name)
+		r.addHeader(p.Priority.Name)
 		r.addNames(p, v)
 		if p.URL.Method != "" {
 			for _, name := range plan.MethodOverrides {

@@ -60,17 +60,6 @@ func (r record) size() int                 { return int(binary.LittleEndian.Uint
 func (r record) has(flag byte) bool        { return r[atFlags]&flag != 0 }
 func (r record) sampled(halved uint8) bool { return r.number(atHash)&(1<<halved-1) == 0 }
 
-// end completes a record.
-func (r record) end(status, settled, released int64, code int, bytes, cost int64, unit byte) {
-	r.set(atRefunded, status)
-	r.set(atSettled, settled)
-	r.set(atReleased, released)
-	r.set(atBytes, bytes)
-	r.set(atCost, cost)
-	binary.LittleEndian.PutUint16(r[atStatus:], uint16(code)) //nolint:gosec // a status has three digits
-	r[atFlags] |= ended | unit
-}
-
 // encoder encodes one request at a time.
 type encoder struct {
 	ring *Ring
@@ -192,5 +181,19 @@ func (e *encoder) header(r *http.Request, name string) {
 		e.string(cut(lines[0], longestValue))
 	default:
 		e.string(cut(strings.Join(lines, ","), longestValue))
+	}
+}
+
+// met appends what the request has met under its rules: two numbers each. So the oldest records say what the requests
+// have used that the ring has dropped.
+func (e *encoder) met(d *diana.Decision) {
+	for i := range d.Verdicts {
+		v := &d.Verdicts[i]
+		n := uint64(v.Remaining+1) << 1 //nolint:gosec // at least 0, because limit.Unknown is -1
+		if v.Allowed {
+			n |= 1
+		}
+		e.text = binary.AppendUvarint(e.text, n)
+		e.text = binary.AppendUvarint(e.text, uint64(max(v.Wait, 0))) //nolint:gosec // at least 0
 	}
 }

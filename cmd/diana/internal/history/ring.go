@@ -18,6 +18,7 @@
 package history
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -64,7 +65,7 @@ type Ring struct {
 	oversized int64
 	steady    int      // chunks that were filled since halved has changed
 	known     []*reads // of the requests in the ring
-	events    []Event
+	events    []event
 }
 
 // chunk has encoded requests.
@@ -75,10 +76,10 @@ type chunk struct {
 	use   uint32 // grows when the chunk is used again
 }
 
-// Event is what a reader of the ring must know beside the requests.
-type Event struct {
-	At   int64 // microseconds since the Unix epoch
-	Kind string
+// event is what a reader of the ring must know beside the requests.
+type event struct {
+	at   int64 // microseconds since the Unix epoch
+	kind string
 }
 
 // The kinds of events.
@@ -155,15 +156,41 @@ func (r *Ring) Ended(t Ticket, d *diana.Decision, status int, bytes int64) {
 	if released == 0 {
 		released = r.options.Now().UnixMicro()
 	}
-	cost, unit := settledBy(d)
 	if r := d.Request().HTTP; statusAt == 0 && r != nil && r.Context().Err() != nil {
 		status = 0 // no rule has got it, because the client has disconnected
 	}
+	cost, unit := settledBy(d)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t.chunk.use == t.use {
-		record(t.chunk.data[t.offset:]).end(statusAt, settled, released, status, bytes, cost, unit)
+	if t.chunk.use != t.use { // the chunk has other requests now
+		return
 	}
+	one := record(t.chunk.data[t.offset:])
+	one.set(atRefunded, statusAt)
+	one.set(atSettled, settled)
+	one.set(atReleased, released)
+	one.set(atBytes, bytes)
+	one.set(atCost, cost)
+	binary.LittleEndian.PutUint16(one[atStatus:], uint16(status)) //nolint:gosec // a status has three digits
+	one[atFlags] |= ended | unit
+}
+
+// settledBy returns what the first rule whose cost has an answer was charged by, and a flag for its unit: 0 if
+// the response said the cost.
+func settledBy(d *diana.Decision) (cost int64, unit byte) {
+	cost, _ = d.Settled()
+	for i := 0; i < len(d.Verdicts) && cost > 0; i++ {
+		switch d.Verdicts[i].Rule.Cost.Answer {
+		case "":
+			continue
+		case "duration":
+			unit = inMilliseconds
+		case "bytes":
+			unit = inBytes
+		}
+		break
+	}
+	return cost, unit
 }
 
 // Note remembers an event.
@@ -180,7 +207,7 @@ func (r *Ring) noteLocked(kind string) {
 	if len(r.events) == mostEvents {
 		r.events = append(r.events[:0], r.events[1:]...)
 	}
-	r.events = append(r.events, Event{r.options.Now().UnixMicro(), kind})
+	r.events = append(r.events, event{r.options.Now().UnixMicro(), kind})
 }
 
 // inForce returns what the configuration in force reads of a request.

@@ -53,11 +53,10 @@ type Snapshot struct {
 	Share     float64 // of the clients
 	Since     int64   // the first request since the gateway takes this share
 	Hashed    bool
-	Oversized int64 // requests that were too large
-	Running   int   // requests that have not ended
-	Degraded  int   // decisions without Redis
-	Started   int64 // when the gateway has started
-	Events    []Event
+	Oversized int64  // requests that were too large
+	Running   int    // requests that have not ended
+	Degraded  int    // decisions without Redis
+	Started   int64  // when the gateway has started
 	Client    string // the actors by which shares are chosen
 
 	records []record
@@ -65,6 +64,7 @@ type Snapshot struct {
 	names   *weblog.Names
 	labels  map[string]string // of hidden values that a configuration names
 	taken   int64
+	events  []event
 
 	entry weblog.Entry // of the last call of Entry
 }
@@ -99,7 +99,7 @@ func (r *Ring) Snapshot() *Snapshot {
 		s.known[of.id] = of
 	}
 	halved = max(halved, uint8(r.halved.Load())) //nolint:gosec // at most mostHalved
-	s.Whole, s.Oversized, s.Events = !r.wrapped && halved == 0 && r.oversized == 0, r.oversized, slices.Clone(r.events)
+	s.Whole, s.Oversized, s.events = !r.wrapped && halved == 0 && r.oversized == 0, r.oversized, slices.Clone(r.events)
 	s.taken = r.options.Now().UnixMicro()
 	r.mu.Unlock()
 	s.records = slices.DeleteFunc(s.records, func(one record) bool { return !one.sampled(halved) || s.known[one.reads()] == nil })
@@ -172,7 +172,7 @@ func (s *Snapshot) Entry(i int) *weblog.Entry {
 	clear(costs)
 	clear(headers)
 	*e = weblog.Entry{
-		Start: one.at(), Duration: weblog.Unknown, Bytes: weblog.Unknown, Cost: weblog.Unknown, Line: i + 1,
+		Start: one.at(), Response: weblog.Response{Duration: weblog.Unknown, Bytes: weblog.Unknown, Cost: weblog.Unknown}, Line: i + 1,
 		Method: text.next(), Target: text.next(), Host: text.next(), Remote: text.next(),
 		Actors: actors, Costs: costs, Headers: headers, Allowed: one.has(allowed),
 	}
@@ -196,7 +196,10 @@ func (s *Snapshot) Entry(i int) *weblog.Entry {
 		headers[slices.Index(s.names.Headers, http.CanonicalHeaderKey(name))] = text.next()
 	}
 	if !one.has(degraded) { // otherwise the request met the limit of a gateway that is alone
-		e.Met = appendMet(met, text)
+		for e.Met = met; len(text) > 0; {
+			n := text.number()
+			e.Met = append(e.Met, weblog.Met{Allowed: n&1 > 0, Remaining: n>>1 - 1, Wait: text.number()})
+		}
 	}
 	if one.has(allowed) {
 		s.response(one)
@@ -241,10 +244,28 @@ func (t *texts) next() string {
 	return text
 }
 
+// number returns a number that met has written.
+func (t *texts) number() int64 {
+	n, size := binary.Uvarint(*t)
+	*t = (*t)[size:]
+	return int64(n) //nolint:gosec // it was an int64
+}
+
 // Moment returns when the request with that number was decided. Without one it returns false.
 func (s *Snapshot) Moment(i int) (at int64, ok bool) {
 	if i < 0 || i >= len(s.records) {
 		return math.MinInt64, false
 	}
 	return s.records[i].at(), true
+}
+
+// Happened returns how often an event of that kind has happened since the first request, and when at last.
+func (s *Snapshot) Happened(kind string) (n int, latest int64) {
+	from, _ := s.Moment(0)
+	for _, e := range s.events {
+		if e.kind == kind && e.at >= from {
+			n, latest = n+1, e.at
+		}
+	}
+	return n, latest
 }

@@ -105,7 +105,7 @@ func (l *Live) ownMinutes() []Minute {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := []Minute{}
-	l.history.byMinute.Each(l.history.at, func(at time.Time, c minutes.Counts) {
+	l.history.byMinute.Each(l.history.now, func(at time.Time, c counts) {
 		list = append(list, Minute{at, c.Allowed, c.Refused, c.Delayed, c.ShadowRefused, 1})
 	})
 	return list

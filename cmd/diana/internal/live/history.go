@@ -4,6 +4,7 @@ package live
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -19,28 +20,60 @@ const (
 )
 
 // counts are decisions by their kind.
-type counts struct{ allowed, refused, shadow, delayed int64 }
+type counts = minutes.Counts
 
-func (c counts) plus(d counts) counts {
-	return counts{c.allowed + d.allowed, c.refused + d.refused, c.shadow + d.shadow, c.delayed + d.delayed}
-}
-
-// since returns how many decisions were made since earlier. A count that is smaller than it was has started from 0 again.
-func (c counts) since(earlier counts) counts {
-	if c.allowed < earlier.allowed || c.refused < earlier.refused || c.shadow < earlier.shadow || c.delayed < earlier.delayed {
+// since returns how many decisions were made since earlier. A rule with a count that is smaller than it was has
+// started from 0 again.
+func since(c, earlier counts) counts {
+	if c.Allowed < earlier.Allowed || c.Refused < earlier.Refused || c.ShadowRefused < earlier.ShadowRefused || c.Delayed < earlier.Delayed {
 		return c
 	}
-	return counts{c.allowed - earlier.allowed, c.refused - earlier.refused, c.shadow - earlier.shadow, c.delayed - earlier.delayed}
+	return c.Since(earlier)
+}
+
+// refusals returns how many requests were refused, in shadow mode too.
+func refusals(c counts) int64 { return c.Refused + c.ShadowRefused }
+
+// latest has a value for each of the latest spans of time. It has no values without slots.
+type latest[T any] struct {
+	slots []T   // by the span since 1970, modulo their number
+	span  int64 // the latest one
+}
+
+// at returns the value of a span, which becomes the latest one. Those in between get no value.
+func (l *latest[T]) at(span int64) *T {
+	var none T
+	n := int64(len(l.slots))
+	for next := max(l.span, span-n) + 1; next <= span; next++ {
+		l.slots[next%n] = none
+	}
+	l.span = max(l.span, span)
+	return &l.slots[span%n]
+}
+
+// until returns the values up to a span, which may be later than the latest one, the oldest first.
+func (l *latest[T]) until(span int64) iter.Seq2[int, T] {
+	return func(yield func(int, T) bool) {
+		n := int64(len(l.slots))
+		for i := range n {
+			var value T
+			if at := span - n + 1 + i; at <= l.span && at > l.span-n {
+				value = l.slots[at%n]
+			}
+			if !yield(int(i), value) {
+				return
+			}
+		}
+	}
 }
 
 // history has what was decided in each second. The zero value is empty.
 type history struct {
-	bySecond [seconds]counts // by the second since 1970, modulo seconds
+	bySecond latest[counts]
 	byMinute minutes.Ledger
-	total    minutes.Counts // since the program started
-	second   int64          // the latest one, since 1970
-	took     float64        // seconds between the latest two samples
-	at       time.Time
+	total    counts  // since the program started
+	took     float64 // seconds between the latest two samples
+	now      time.Time
 
 	rules   map[string]*ruleHistory
 	order   []*ruleHistory // of the latest sample, in the order of the configuration
@@ -54,9 +87,8 @@ type ruleHistory struct {
 	latest counts // between the latest two samples
 	sample int64  // the latest sample that had the rule
 
-	refusedByTen []uint32 // refused, in shadow mode too, by the ten seconds since 1970, modulo tens; nil: none for ten minutes
-	ten          int64    // the latest one
-	lastRefusal  int64    // the latest one with a refusal
+	refusedByTen latest[uint32] // refusals in each ten seconds; without slots: none for ten minutes
+	lastRefusal  int64          // the latest ten seconds with a refusal
 }
 
 // begin begins a sample.
@@ -65,24 +97,14 @@ func (h *history) begin(now time.Time) {
 		h.rules = map[string]*ruleHistory{}
 	}
 	h.took = 0
-	if !h.at.IsZero() {
-		h.took = now.Sub(h.at).Seconds()
+	if !h.now.IsZero() {
+		h.took = now.Sub(h.now).Seconds()
 	}
-	h.at = now
-	second := now.Unix()
-	switch {
-	case h.second == 0:
-		h.second = second - 1
-	case second < h.second-longestStep: // the clock was set back by far: the slots belong to a later time
-		h.bySecond = [seconds]counts{}
-		h.second = second - 1
-	case second < h.second:
-		second = h.second
+	h.now = now
+	if h.bySecond.slots == nil || now.Unix() < h.bySecond.span-longestStep { // the slots belong to a later time
+		h.bySecond = latest[counts]{slots: make([]counts, seconds)}
 	}
-	for n := max(h.second+1, second-seconds+1); n <= second; n++ {
-		h.bySecond[n%seconds] = counts{}
-	}
-	h.second = second
+	h.bySecond.at(max(now.Unix(), h.bySecond.span))
 	h.order = h.order[:0]
 	h.samples++
 }
@@ -94,37 +116,38 @@ func (h *history) count(name string, total counts) {
 		r = &ruleHistory{name: name}
 		h.rules[name] = r
 	}
-	r.latest, r.total, r.sample = total.since(r.total), total, h.samples
+	r.latest, r.total, r.sample = since(total, r.total), total, h.samples
 	h.order = append(h.order, r)
-	h.bySecond[h.second%seconds] = h.bySecond[h.second%seconds].plus(r.latest)
-	h.total = h.total.Plus(minutes.Counts{Allowed: r.latest.allowed, Refused: r.latest.refused, ShadowRefused: r.latest.shadow, Delayed: r.latest.delayed})
-	r.refuse(h.second/10, r.latest.refused+r.latest.shadow)
+	second := h.bySecond.at(h.bySecond.span)
+	*second = second.Plus(r.latest)
+	h.total = h.total.Plus(r.latest)
+	r.refuse(h.ten(), refusals(r.latest))
 }
 
-// refuse adds n refusals to ten seconds.
+// ten returns the ten seconds of the latest sample.
+func (h *history) ten() int64 { return h.bySecond.span / 10 }
+
+// refuse adds n refusals to ten seconds. A rule that refuses nothing takes no memory for them.
 func (r *ruleHistory) refuse(ten, n int64) {
-	if ten < r.ten || ten-r.lastRefusal >= tens {
-		r.refusedByTen = nil
+	by := &r.refusedByTen
+	if ten < by.span || ten-r.lastRefusal >= tens {
+		*by = latest[uint32]{}
 	}
 	if n > 0 {
-		if r.lastRefusal = ten; r.refusedByTen == nil {
-			r.refusedByTen, r.ten = make([]uint32, tens), ten
+		if r.lastRefusal = ten; by.slots == nil {
+			*by = latest[uint32]{make([]uint32, tens), ten}
 		}
 	}
-	if r.refusedByTen == nil {
-		return
+	if by.slots != nil {
+		slot := by.at(ten)
+		*slot = uint32(min(int64(*slot)+n, math.MaxUint32))
 	}
-	for ; r.ten < ten; r.ten++ {
-		r.refusedByTen[(r.ten+1)%tens] = 0
-	}
-	sum := int64(r.refusedByTen[ten%tens]) + n
-	r.refusedByTen[ten%tens] = uint32(min(sum, math.MaxUint32))
 }
 
 // end ends a sample. It keeps the totals of rules that are gone, because a later configuration can have them
 // again with the counts that they had. It keeps about as many of them as there are rules.
 func (h *history) end() {
-	h.byMinute.Note(h.at, h.total)
+	h.byMinute.Note(h.now, h.total)
 	if len(h.rules) <= 2*len(h.order)+1000 {
 		return
 	}
@@ -146,12 +169,8 @@ func (h *history) perSecond(n int64) float64 {
 // byTen returns the refusals of a rule, the oldest first.
 func (h *history) byTen(r *ruleHistory) []uint32 {
 	list := make([]uint32, tens)
-	now := h.second / 10
-	for i := range list {
-		at := now - tens + 1 + int64(i)
-		if r.refusedByTen != nil && at <= r.ten && at > r.ten-tens {
-			list[i] = r.refusedByTen[at%tens]
-		}
+	for i, n := range r.refusedByTen.until(h.ten()) {
+		list[i] = n
 	}
 	return list
 }
@@ -166,9 +185,9 @@ func (h *history) busiest(keep func(*ruleHistory) bool) []*ruleHistory {
 	}
 	slices.SortStableFunc(list, func(a, b *ruleHistory) int {
 		return cmp.Or(
-			cmp.Compare(b.latest.refused+b.latest.shadow, a.latest.refused+a.latest.shadow),
-			cmp.Compare(b.total.refused+b.total.shadow, a.total.refused+a.total.shadow),
-			cmp.Compare(b.latest.allowed, a.latest.allowed),
+			cmp.Compare(refusals(b.latest), refusals(a.latest)),
+			cmp.Compare(refusals(b.total), refusals(a.total)),
+			cmp.Compare(b.latest.Allowed, a.latest.Allowed),
 		)
 	})
 	return list
@@ -184,22 +203,14 @@ type refusing struct {
 func (h *history) refusing() []refusing {
 	var list []refusing
 	for _, r := range h.order {
-		if n := h.recent(r); n > 0 {
-			list = append(list, refusing{r, n})
+		recent := int64(0)
+		for _, n := range r.refusedByTen.until(h.ten()) {
+			recent += int64(n)
+		}
+		if recent > 0 {
+			list = append(list, refusing{r, recent})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b refusing) int { return cmp.Compare(b.recent, a.recent) })
 	return list
-}
-
-// recent returns the refusals of a rule within ten minutes.
-func (h *history) recent(r *ruleHistory) int64 {
-	if r.refusedByTen == nil {
-		return 0
-	}
-	var sum int64
-	for at := max(h.second/10-tens, r.ten-tens) + 1; at <= r.ten; at++ {
-		sum += int64(r.refusedByTen[at%tens])
-	}
-	return sum
 }

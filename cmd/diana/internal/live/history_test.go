@@ -27,9 +27,9 @@ func (h *history) sampleAt(seconds int, name string, c counts) {
 func TestHistorySeconds(t *testing.T) {
 	t.Parallel()
 	var h history
-	h.sampleAt(0, "r", counts{10, 1, 0, 0})
-	h.sampleAt(1, "r", counts{30, 5, 2, 1})
-	h.sampleAt(4, "r", counts{40, 5, 2, 1}) // two seconds without a sample
+	h.sampleAt(0, "r", counts{Allowed: 10, Refused: 1})
+	h.sampleAt(1, "r", counts{Allowed: 30, Refused: 5, ShadowRefused: 2, Delayed: 1})
+	h.sampleAt(4, "r", counts{Allowed: 40, Refused: 5, ShadowRefused: 2, Delayed: 1}) // two seconds without a sample
 	total := h.totals()
 	if got := total.Allowed[seconds-5:]; !slices.Equal(got, []int64{10, 20, 0, 0, 10}) {
 		t.Errorf("allowed %v", got)
@@ -37,10 +37,10 @@ func TestHistorySeconds(t *testing.T) {
 	if got := total.Refused[seconds-5:]; !slices.Equal(got, []int64{1, 4, 0, 0, 0}) {
 		t.Errorf("refused %v", got)
 	}
-	if got := h.perSecond(h.order[0].latest.allowed); got != 3.3 {
+	if got := h.perSecond(h.order[0].latest.Allowed); got != 3.3 {
 		t.Errorf("%v a second, want 3.3: ten in three seconds", got)
 	}
-	h.sampleAt(4+seconds, "r", counts{41, 5, 2, 1})
+	h.sampleAt(4+seconds, "r", counts{Allowed: 41, Refused: 5, ShadowRefused: 2, Delayed: 1})
 	if got := sum(h.totals().Allowed); got != 1 {
 		t.Errorf("%d allowed within ten minutes, want 1", got)
 	}
@@ -50,10 +50,10 @@ func TestHistorySeconds(t *testing.T) {
 func TestHistoryOverReloads(t *testing.T) {
 	t.Parallel()
 	var h history
-	h.sampleAt(0, "r", counts{1000, 0, 0, 0})
+	h.sampleAt(0, "r", counts{Allowed: 1000})
 	h.sampleAt(1, "other", counts{})
-	h.sampleAt(2, "r", counts{1003, 0, 0, 0}) // came back with its counts
-	h.sampleAt(3, "r", counts{2, 0, 0, 0})    // began again
+	h.sampleAt(2, "r", counts{Allowed: 1003}) // came back with its counts
+	h.sampleAt(3, "r", counts{Allowed: 2})    // began again
 	if got := h.totals().Allowed[seconds-4:]; !slices.Equal(got, []int64{1000, 0, 3, 2}) {
 		t.Errorf("allowed %v", got)
 	}
@@ -77,7 +77,7 @@ func TestHistoryAgainstModel(t *testing.T) {
 			n := r.Int64N(5)
 			total += n
 			steps = append(steps, step{second, n})
-			h.sampleAt(int(second), "r", counts{0, total, 0, 0})
+			h.sampleAt(int(second), "r", counts{Refused: total})
 			recent, tenSeconds := int64(0), int64(0)
 			for _, s := range steps {
 				if s.second > second-seconds {
@@ -98,7 +98,7 @@ func TestHistoryAgainstModel(t *testing.T) {
 				t.Fatalf("%d refused in spans of ten seconds, want %d", byTen, tenSeconds)
 			}
 		}
-		h.sampleAt(int(second)-100, "r", counts{0, total + 1, 0, 0}) // the clock is set back
+		h.sampleAt(int(second)-100, "r", counts{Refused: total + 1}) // the clock is set back
 		if got := h.totals().Refused[seconds-1]; got < 1 {
 			t.Fatalf("%d refused in the latest second", got)
 		}
@@ -109,15 +109,15 @@ func TestHistoryAgainstModel(t *testing.T) {
 func TestHistoryForgetsRefusals(t *testing.T) {
 	t.Parallel()
 	var h history
-	h.sampleAt(0, "r", counts{0, 5, 0, 0})
-	h.sampleAt(100, "r", counts{0, 7, 0, 0})
+	h.sampleAt(0, "r", counts{Refused: 5})
+	h.sampleAt(100, "r", counts{Refused: 7})
 	for i := range 700 {
-		h.sampleAt(101+i, "r", counts{0, 7, 0, 0})
+		h.sampleAt(101+i, "r", counts{Refused: 7})
 		if got := h.byTen(h.order[0]); i < 400 && got[tens-1-(101+i)/10] != 5 {
 			t.Fatalf("second %d: %v", 101+i, got)
 		}
 	}
-	if h.order[0].refusedByTen != nil {
+	if h.order[0].refusedByTen.slots != nil {
 		t.Error("there is a history of refusals ten minutes after the last one")
 	}
 }
@@ -126,19 +126,19 @@ func TestHistoryForgetsRefusals(t *testing.T) {
 func TestHistoryWhenTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	var h history
-	h.sampleAt(0, "r", counts{100, 0, 0, 0})
-	h.sampleAt(5, "r", counts{1000, 0, 0, 0})
-	h.sampleAt(4, "r", counts{1100, 0, 0, 0})
-	h.sampleAt(6, "r", counts{1101, 0, 0, 0})
+	h.sampleAt(0, "r", counts{Allowed: 100})
+	h.sampleAt(5, "r", counts{Allowed: 1000})
+	h.sampleAt(4, "r", counts{Allowed: 1100})
+	h.sampleAt(6, "r", counts{Allowed: 1101})
 	if got := sum(h.totals().Allowed); got != 1101 {
 		t.Errorf("%d in the seconds, want 1,101", got)
 	}
-	h.byMinute.Each(h.at, func(_ time.Time, c minutes.Counts) {
+	h.byMinute.Each(h.now, func(_ time.Time, c minutes.Counts) {
 		if c.Allowed != 1101 {
 			t.Errorf("%+v, want 1,101 in one minute", c)
 		}
 	})
-	h.sampleAt(-3600, "r", counts{1111, 0, 0, 0})
+	h.sampleAt(-3600, "r", counts{Allowed: 1111})
 	if got := sum(h.totals().Allowed); got != 10 {
 		t.Errorf("%d an hour before, want 10", got)
 	}
@@ -149,7 +149,7 @@ func TestHistoryForgetsRules(t *testing.T) {
 	t.Parallel()
 	var h history
 	for i := range 5000 {
-		h.sampleAt(i, "r"+strconv.Itoa(i), counts{1, 0, 0, 0})
+		h.sampleAt(i, "r"+strconv.Itoa(i), counts{Allowed: 1})
 	}
 	if len(h.rules) > 1100 {
 		t.Errorf("%d rules are remembered, and there is one", len(h.rules))

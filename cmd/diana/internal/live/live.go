@@ -84,7 +84,7 @@ func (l *Live) sample(now time.Time) {
 	defer l.mu.Unlock()
 	l.history.begin(now)
 	l.options.Limiter.EachRule(func(name string, allowed, refused, shadow, delayed int64) {
-		l.history.count(name, counts{allowed, refused, shadow, delayed})
+		l.history.count(name, counts{Allowed: allowed, Refused: refused, ShadowRefused: shadow, Delayed: delayed})
 	})
 	l.history.end()
 	l.events.compare(now, &l.state, &state, l.before, inForce)

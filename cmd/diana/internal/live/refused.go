@@ -102,7 +102,7 @@ func (f *refused) measure(now time.Time, rules []refusing, status func(string) (
 			}
 			r := Refused{
 				Rule: rule.name, Actor: t.Actor, Count: t.Count, Exact: t.Exact,
-				Recent: min(t.Count-old, rule.recent), RecentExact: t.Exact && (known || rule.recent == rule.total.refused+rule.total.shadow),
+				Recent: min(t.Count-old, rule.recent), RecentExact: t.Exact && (known || rule.recent == refusals(rule.total)),
 			}
 			if r.Recent <= 0 {
 				continue

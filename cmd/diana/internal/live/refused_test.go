@@ -33,14 +33,14 @@ func TestMostRefusedOfTenMinutes(t *testing.T) {
 		{1200, 0, 0, "bob 4"},
 		{1310, 0, 0, ""},
 	} {
-		for s := int(h.second) + 1; h.second > 0 && s < int(noon.Unix())+step.second; s++ { // a sample each second
-			h.sampleAt(s-int(noon.Unix()), "r", counts{refused: ann + bob})
-			if f.due(h.at) {
-				f.measure(h.at, h.refusing(), status)
+		for s := int(h.bySecond.span) + 1; h.bySecond.span > 0 && s < int(noon.Unix())+step.second; s++ { // a sample each second
+			h.sampleAt(s-int(noon.Unix()), "r", counts{Refused: ann + bob})
+			if f.due(h.now) {
+				f.measure(h.now, h.refusing(), status)
 			}
 		}
 		ann, bob = ann+step.ann, bob+step.bob
-		h.sampleAt(step.second, "r", counts{refused: ann + bob})
+		h.sampleAt(step.second, "r", counts{Refused: ann + bob})
 		f.measure(noon.Add(time.Duration(step.second)*time.Second), h.refusing(), status)
 		var got []string
 		for _, r := range f.list {
@@ -63,11 +63,11 @@ func TestMostRefusedEstimate(t *testing.T) {
 	var f refused
 	top := []diana.TopRefused{{Actor: "ann", Count: 50, Exact: true}}
 	status := func(string) (diana.RuleStatus, bool) { return diana.RuleStatus{TopRefused: top}, true }
-	h.sampleAt(0, "r", counts{refused: 50})
-	f.measure(h.at, h.refusing(), status)
+	h.sampleAt(0, "r", counts{Refused: 50})
+	f.measure(h.now, h.refusing(), status)
 	top = []diana.TopRefused{{Actor: "bob", Count: 52, Exact: true}, {Actor: "ann", Count: 50, Exact: true}}
-	h.sampleAt(601, "r", counts{refused: 60})
-	f.measure(h.at, h.refusing(), status)
+	h.sampleAt(601, "r", counts{Refused: 60})
+	f.measure(h.now, h.refusing(), status)
 	want := Refused{Rule: "r", Actor: "bob", Recent: 10, Count: 52, Exact: true}
 	if len(f.list) != 1 || f.list[0] != want {
 		t.Errorf("got %+v, want %+v", f.list, want)

@@ -126,7 +126,7 @@ func (l *Live) snapshot(q query) *Snapshot {
 		l.refused.measure(now, l.history.refusing(), l.options.Limiter.RuleStatus)
 	}
 	s := &Snapshot{
-		At: l.history.at.UTC(), Remote: l.state.Config.Remote, Total: l.history.totals(),
+		At: l.history.now.UTC(), Remote: l.state.Config.Remote, Total: l.history.totals(),
 		Events: append([]Event{}, l.events.list...), TopRefused: append([]Refused{}, l.refused.list...), Rules: []Rule{},
 	}
 	s.Gateway = l.gateway()
@@ -172,9 +172,8 @@ func (l *Live) gateway() Gateway {
 // totals returns the seconds, the oldest first.
 func (h *history) totals() Totals {
 	t := Totals{make([]int64, seconds), make([]int64, seconds), make([]int64, seconds), make([]int64, seconds)}
-	for i := range seconds {
-		c := h.bySecond[(h.second+1+int64(i))%seconds]
-		t.Allowed[i], t.Refused[i], t.Delayed[i], t.Shadow[i] = c.allowed, c.refused, c.delayed, c.shadow
+	for i, c := range h.bySecond.until(h.bySecond.span) {
+		t.Allowed[i], t.Refused[i], t.Delayed[i], t.Shadow[i] = c.Allowed, c.Refused, c.Delayed, c.ShadowRefused
 	}
 	return t
 }
@@ -183,9 +182,9 @@ func (h *history) totals() Totals {
 func (h *history) rule(r *ruleHistory, s *diana.RuleStatus) Rule {
 	return Rule{
 		Name: s.Name, URL: s.URL, Algorithm: s.Algorithm, Scope: s.Scope, Mode: s.Mode, Limit: s.Limit, UnitSeconds: s.UnitSeconds,
-		AllowedPerSecond: h.perSecond(r.latest.allowed), RefusedPerSecond: h.perSecond(r.latest.refused),
-		DelayedPerSecond: h.perSecond(r.latest.delayed), ShadowPerSecond: h.perSecond(r.latest.shadow),
-		Allowed: r.total.allowed, Refused: r.total.refused, History: h.byTen(r), Top: s.TopRefused,
+		AllowedPerSecond: h.perSecond(r.latest.Allowed), RefusedPerSecond: h.perSecond(r.latest.Refused),
+		DelayedPerSecond: h.perSecond(r.latest.Delayed), ShadowPerSecond: h.perSecond(r.latest.ShadowRefused),
+		Allowed: r.total.Allowed, Refused: r.total.Refused, History: h.byTen(r), Top: s.TopRefused,
 	}
 }
 

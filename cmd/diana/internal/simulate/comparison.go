@@ -13,8 +13,7 @@ import (
 // Comparison evaluates entries of logs under one configuration, or under two.
 type Comparison struct {
 	counts   []*Count // one or two
-	only     [2][]*refusals
-	onlyN    [2]int64
+	names    *weblog.Names
 	requests *requests
 	seen     seen
 	earlier  *Earlier // nil: the counters begin empty
@@ -23,11 +22,7 @@ type Comparison struct {
 
 // NewComparison returns a Comparison of one Count, or two.
 func NewComparison(names *weblog.Names, counts ...*Count) *Comparison {
-	c := &Comparison{counts: counts, requests: newRequests(names), seen: newSeen(names)}
-	for i, count := range counts {
-		c.only[i] = make([]*refusals, len(count.rules))
-	}
-	return c
+	return &Comparison{counts: counts, names: names, requests: newRequests(names), seen: seen{found: map[string]bool{}}}
 }
 
 // Begin has the counters begin as earlier requests have left them. It must come before the first Play, which then
@@ -45,7 +40,7 @@ type Outcome struct {
 // Play evaluates an entry, and returns the outcome of each Count.
 func (c *Comparison) Play(e *weblog.Entry) (outcomes [2]Outcome, err error) {
 	if c.earlier != nil {
-		if err := c.correct(e); err != nil {
+		if err := c.correct(e.Start); err != nil {
 			return outcomes, err
 		}
 	}
@@ -54,56 +49,36 @@ func (c *Comparison) Play(e *weblog.Entry) (outcomes [2]Outcome, err error) {
 		c.seen.answered++
 		return outcomes, nil
 	}
-	c.seen.look(e, &r)
-	var decisions [2]diana.Decision
+	c.seen.look(c.names, e, &r)
+	var d [2]diana.Decision
 	for i, count := range c.counts {
-		if decisions[i], err = count.evaluate(e, r); err != nil {
+		if d[i], err = count.evaluate(e, &r); err != nil {
 			return outcomes, err
 		}
-		d := &decisions[i]
-		outcomes[i] = Outcome{true, d.Allowed, d.Delayed, d.RetryAfter}
-	}
-	if len(c.counts) == 2 && decisions[0].Allowed != decisions[1].Allowed {
-		which := 0
-		if decisions[0].Allowed {
-			which = 1
-		}
-		c.onlyRefused(which, &decisions[which], e, &r)
+		outcomes[i] = Outcome{true, d[i].Allowed, d[i].Delayed, d[i].RetryAfter}
 	}
 	for i, count := range c.counts {
-		count.leave(&decisions[i], e)
+		if len(c.counts) == 2 && !d[i].Allowed && d[1-i].Allowed {
+			count.onlyRefuses(&d[i], e, &r)
+		}
+		count.simulation.Leave(&d[i], e.Response)
 	}
 	return outcomes, nil
 }
 
 // correct corrects the counters before an entry.
-func (c *Comparison) correct(e *weblog.Entry) error {
-	found := c.earlier.found[c.n]
-	c.n++
-	for i := 0; i < len(c.counts) && len(found) > 0; i++ {
-		if err := c.counts[i].correct(e.Start, found); err != nil {
-			return err
+func (c *Comparison) correct(at int64) error {
+	for _, count := range c.counts {
+		count.simulation.advance(at)
+		for _, of := range c.earlier.found[c.n] {
+			if err := count.correct(of); err != nil {
+				return err
+			}
 		}
 	}
+	c.n++
 	return nil
 }
 
 // honest reports whether a gateway accepts a path, whatever paths.strange says.
 func honest(path string) bool { return paths.Check(path) == nil }
-
-// onlyRefused counts a request that one configuration refuses and the other allows.
-func (c *Comparison) onlyRefused(which int, d *diana.Decision, e *weblog.Entry, r *diana.Request) {
-	c.onlyN[which]++
-	r.Actors = c.counts[which].actorsOf(e)
-	for i := range d.Verdicts {
-		v := &d.Verdicts[i]
-		if !v.Refused() {
-			continue
-		}
-		of := &c.only[which][c.counts[which].index[v.Rule.Name]]
-		if *of == nil {
-			*of = newRefusals(len(c.only[which]))
-		}
-		(*of).add(v.Rule, c.counts[which].keyOf(v.Rule, r), e)
-	}
-}

@@ -13,43 +13,30 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
-// correct corrects the counters before the entry of that moment, as far as the configuration has these counters.
-func (c *Count) correct(at int64, corrections []correction) error {
-	c.simulation.advance(at)
-	for _, of := range corrections {
-		if r := c.byCounters[of.counters]; r != nil {
-			if err := c.simulation.correct(r, of); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// correct corrects one counter.
-func (s *Simulation) correct(r *plan.Rule, c correction) error {
-	switch c.kind {
-	case charge:
-		_, err := s.charge(c.at, r, c.key, c.n)
-		return err
-	case fill: // the bucket is full at that moment, so a request without a cost finds it so
-		_, err := s.charge(c.at, r, c.key, 0)
+// correct corrects a counter, if the configuration has it.
+func (c *Count) correct(of correction) error {
+	r, s := c.byCounters[of.counters], c.simulation
+	switch {
+	case r == nil:
+		return nil
+	case !of.moves:
+		_, err := s.charge(of.at, r, of.key, of.n)
 		return err
 	}
-	now, err := s.charge(c.at, r, c.key, 0)
+	now, err := s.charge(of.at, r, of.key, 0)
 	if err != nil {
 		return err
 	}
-	next := c.at + now.Wait + c.n
+	next := of.at + now.Wait + of.n
 	if !now.Allowed {
-		next += longestWait(r, c.at)
+		next += longestWait(r, of.at)
 	}
-	if c.n < 0 { // a refund would not move a scheduled time that has other requests behind it
-		if err := s.reset(r, c.key); err != nil {
+	if of.n < 0 { // a refund would not move a scheduled time that has other requests behind it
+		if err := s.limiter.Reset(context.Background(), r.Name, cmp.Or(of.key, rule.All.String())); err != nil {
 			return err
 		}
 	}
-	_, err = s.charge(max(next, c.at), r, c.key, 0)
+	_, err = s.charge(max(next, of.at), r, of.key, 0) // a bucket that is full at that moment is what this request finds
 	return err
 }
 
@@ -65,9 +52,4 @@ func (s *Simulation) charge(at int64, r *plan.Rule, key string, n int64) (before
 		d.Done()
 	}
 	return before, nil
-}
-
-// reset resets a counter.
-func (s *Simulation) reset(r *plan.Rule, key string) error {
-	return s.limiter.Reset(context.Background(), r.Name, cmp.Or(key, rule.All.String()))
 }

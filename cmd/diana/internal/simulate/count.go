@@ -3,6 +3,9 @@
 package simulate
 
 import (
+	"strings"
+	"time"
+
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/config"
@@ -14,50 +17,33 @@ import (
 // Count evaluates entries of logs under a configuration, and counts the decisions.
 type Count struct {
 	simulation *Simulation
-	set        *plan.Set      // of config
-	index      map[string]int // of each rule, by its name
-	byCounters map[string]*plan.Rule
 	config     *config.Config
+	set        *plan.Set // of config
+	byCounters map[string]*plan.Rule
 	key        []byte
 	actors     map[string]string // of the current request
 
 	requests, refused, delayed, unruled int64
-	rules                               []*refusals // by rule.Index
-	timeline                            *timeline
+	timeline                            Timeline
+	byRule                              []*refusals // by rule.Index; in shadow mode too. nil: none
+	only                                int64       // refused requests that the other Count of a Comparison allows
+	onlyByRule                          []*refusals // of these
 }
 
-// refusals are the requests that a rule refuses, in shadow mode too.
+// refusals are the requests that a rule refuses.
 type refusals struct {
-	rule  *rule.Rule // nil: none yet
+	name  string // of the rule
 	n     int64
-	first First
+	first Refused
 	top   *top.List
 }
-
-// First is the first request that a rule refuses.
-type First struct {
-	At     int64 // in microseconds since the Unix epoch
-	Key    string
-	Method string
-	Target string
-	File   int
-	Line   int
-}
-
-// Columns of a timeline. The column of a rule is firstRule + Index.
-const (
-	allRequests = iota
-	allRefused
-	allDelayed
-	firstRule
-)
 
 // manyActors bounds how many refused actors a Count remembers, all rules together.
 const manyActors = 1 << 17
 
 // NewCount returns a Count of a configuration.
 func NewCount(c *config.Config, v config.Vocabulary) (*Count, error) {
-	t, err := New(c, v)
+	s, err := New(c, v)
 	if err != nil {
 		return nil, err
 	}
@@ -65,61 +51,75 @@ func NewCount(c *config.Config, v config.Vocabulary) (*Count, error) {
 	if err != nil {
 		return nil, err
 	}
-	index, byCounters := map[string]int{}, map[string]*plan.Rule{}
-	for _, r := range set.Rules {
-		index[r.Name], byCounters[r.Counters] = r.Index, r
-	}
 	n := len(set.Rules)
-	return &Count{
-		simulation: t, config: c, set: set, index: index, byCounters: byCounters, actors: map[string]string{}, rules: make([]*refusals, n), timeline: newTimeline(firstRule + n),
-	}, nil
+	count := &Count{
+		simulation: s, config: c, set: set, byCounters: map[string]*plan.Rule{}, actors: map[string]string{},
+		timeline: newTimeline(), byRule: make([]*refusals, n), onlyByRule: make([]*refusals, n),
+	}
+	for _, r := range set.Rules {
+		count.byCounters[r.Counters] = r
+	}
+	return count, nil
 }
 
-// evaluate evaluates an entry, whose request is r. The caller must call leave afterwards.
-func (c *Count) evaluate(e *weblog.Entry, r diana.Request) (diana.Decision, error) {
+// evaluate evaluates an entry, whose request is r. The caller must end the Decision by Simulation.Leave.
+func (c *Count) evaluate(e *weblog.Entry, r *diana.Request) (diana.Decision, error) {
 	r.Actors, r.Costs = c.actorsOf(e), e.Costs
-	d, err := c.simulation.Take(e.Start, r)
+	d, err := c.simulation.Take(e.Start, *r)
 	if err != nil {
 		return d, err
 	}
 	span := c.timeline.span(e.Start)
 	c.requests++
-	c.timeline.add(span, allRequests)
+	span.Requests++
 	switch {
 	case !d.Allowed:
 		c.refused++
-		c.timeline.add(span, allRefused)
+		span.Refused++
 	case d.Delayed > 0:
 		c.delayed++
-		c.timeline.add(span, allDelayed)
+		span.Delayed++
 	}
 	if len(d.Verdicts) == 0 {
 		c.unruled++
 	}
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; !v.Allowed {
-			index := c.index[v.Rule.Name]
-			c.timeline.add(span, firstRule+index)
-			if c.rules[index] == nil {
-				c.rules[index] = newRefusals(len(c.rules))
-			}
-			c.rules[index].add(v.Rule, c.keyOf(v.Rule, &r), e)
+			span.refuse(v.Rule.Name, 1)
+			c.add(c.byRule, v.Rule, e, r)
 		}
 	}
 	return d, nil
 }
 
-// leave ends a request.
-func (c *Count) leave(d *diana.Decision, e *weblog.Entry) {
-	c.simulation.Leave(d, responseOf(e))
+// onlyRefuses counts a refused request that the other Count of a Comparison allows.
+func (c *Count) onlyRefuses(d *diana.Decision, e *weblog.Entry, r *diana.Request) {
+	c.only++
+	r.Actors = c.actorsOf(e)
+	for i := range d.Verdicts {
+		if v := &d.Verdicts[i]; v.Refused() {
+			c.add(c.onlyByRule, v.Rule, e, r)
+		}
+	}
 }
 
-// responseOf returns the response of an entry.
-func responseOf(e *weblog.Entry) Response {
-	return Response{
-		Lasts: max(e.Duration, 0), Status: e.Status, Bytes: e.Bytes, Cost: e.Cost, Milliseconds: e.Milliseconds,
-		StatusAfter: e.StatusAfter, SettledAfter: e.SettledAfter,
+// add adds a refusal to those of its rule. It copies what it keeps of the entry, because the entry is a part of a
+// block of the log.
+func (c *Count) add(to []*refusals, by *rule.Rule, e *weblog.Entry, r *diana.Request) {
+	of, _ := c.set.Named(by.Name) // it is one of this configuration
+	client := c.set.Client(r)
+	c.key, _ = of.AppendKey(c.key[:0], &client)
+	list := to[of.Index]
+	if list == nil {
+		list = &refusals{name: by.Name, top: top.New(min(max(manyActors/len(to), 32), 4096))}
+		list.first = Refused{
+			Time: time.UnixMicro(e.Start).UTC(), Actor: string(c.key),
+			Method: strings.Clone(e.Method), Target: strings.Clone(e.Target), Line: e.Line, file: e.File,
+		}
+		to[of.Index] = list
 	}
+	list.n++
+	list.top.Add(c.key)
 }
 
 // actorsOf returns the actors that a line of diana serve names. The line does not name the source
@@ -144,28 +144,4 @@ func firstSource(sources []rule.Actor, kind string) string {
 		return kind
 	}
 	return sources[0].String()
-}
-
-// keyOf returns the key of the actor that a rule counts a request by.
-func (c *Count) keyOf(r *rule.Rule, request *diana.Request) []byte {
-	client := c.set.Client(request)
-	c.key, _ = c.set.Rules[c.index[r.Name]].AppendKey(c.key[:0], &client)
-	return c.key
-}
-
-func newRefusals(rules int) *refusals {
-	return &refusals{top: top.New(min(max(manyActors/rules, 32), 4096))}
-}
-
-// add counts a refusal. It copies what it keeps of the entry, because the entry is a part of a
-// block of the log.
-func (r *refusals) add(by *rule.Rule, key []byte, e *weblog.Entry) {
-	if r.n++; r.n == 1 {
-		r.rule = by
-		r.first = First{
-			At: e.Start, Key: string(key), Method: string([]byte(e.Method)), Target: string([]byte(e.Target)),
-			File: e.File, Line: e.Line,
-		}
-	}
-	r.top.Add(key)
 }

@@ -5,7 +5,6 @@ package simulate
 import (
 	"math"
 
-	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 )
@@ -13,6 +12,10 @@ import (
 // counted follows a counter under an algorithm that counts requests: in a window, in a log, or in flight. At each
 // entry the outcome says how much counts. The use by the entries themselves is known, so earlier requests
 // have used the rest. When the rest becomes less, earlier requests have left the window or have ended.
+//
+// That is known only afterwards, but the counter must have their charges from the first entry on, each at a moment
+// at which it leaves the window when it did. So finish charges what was not seen leaving at the first entry. A
+// configuration with another limit then finds the same use.
 type counted struct {
 	meter limit.Debtor
 	once  bool // only the first outcome counts, because other gateways change the counter too
@@ -27,48 +30,48 @@ type counted struct {
 	rest    int64 // of what they had used at the first entry, what was not seen leaving
 }
 
-func (c *counted) meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met weblog.Met) (found []correction, more bool) {
-	if c.seen && at >= c.until {
-		return nil, false
+func (c *counted) meet(m *meeting) (found correction) {
+	used := m.of.Limit.N - m.Remaining
+	if m.charged {
+		used -= m.cost
 	}
-	used := r.Limit.N - met.Remaining
-	if charged {
-		used -= cost
-	}
-	if !c.seen {
-		c.seen, c.entry, c.first, c.last = true, n, at, at
-		c.until = c.meter.Expiry(c.chargedAt(at))
+	switch {
+	case !c.seen:
+		c.seen, c.entry, c.first, c.last = true, m.entry, m.at, m.at
 		c.earlier, c.rest = used, used
-		return nil, used > 0 && !c.once
+		if used > 0 && !c.once {
+			c.until = c.meter.Expiry(c.chargedAt(m.at))
+		}
+		return correction{}
+	case m.at >= c.until:
+		return correction{}
 	}
 	rest := used - c.used
-	change, ended := max(rest, 0)-c.earlier, false
+	change := max(rest, 0) - c.earlier
 	switch {
 	case change < 0:
-		moment := c.leaving(at)
-		if moment < c.first && c.counts(moment, c.last) {
-			found = append(found, correction{entry: c.entry, kind: charge, at: moment, n: -change})
+		if moment := c.leaving(m.at); moment < c.first && c.counts(moment, c.last) {
+			found = correction{entry: c.entry, at: moment, n: -change}
 			c.rest += change
-			ended = rest < 0 // a window that begins with a request
-		} else {
-			found = append(found, correction{entry: n, kind: charge, at: at, n: change})
+			if rest < 0 { // a new window began with a request, so the charges of entries have left it too
+				c.until = m.at
+			}
+		} else { // an earlier request has ended, or its response has cost less
+			found = correction{entry: m.entry, at: m.at, n: change}
 		}
 		c.earlier += change
-	case change > 0 && (charged || met.Remaining > 0 || c.earlier+c.used < r.Limit.N): // a response has cost more
-		found = append(found, correction{entry: n, kind: charge, at: at, n: change})
+	case change > 0 && (m.charged || m.Remaining > 0 || c.earlier+c.used < m.of.Limit.N): // a response has cost more
+		found = correction{entry: m.entry, at: m.at, n: change}
 		c.earlier += change
 	}
-	c.last = at
-	return found, !ended
+	c.last = m.at
+	return found
 }
 
-func (c *counted) add(_ int64, _ *plan.Rule, cost int64) { c.used += cost }
+func (c *counted) add(_ int64, _ *plan.Rule, n int64) { c.used += n }
 
-func (c *counted) finish() []correction {
-	if c.rest <= 0 {
-		return nil
-	}
-	return []correction{{entry: c.entry, kind: charge, at: c.first, n: c.rest}}
+func (c *counted) finish() correction {
+	return correction{entry: c.entry, at: c.first, n: max(c.rest, 0)}
 }
 
 // chargedAt returns the state after one request.

@@ -3,7 +3,6 @@
 package simulate
 
 import (
-	"container/heap"
 	"slices"
 
 	"github.com/diana-limiter/diana"
@@ -14,68 +13,73 @@ import (
 )
 
 // Earlier finds what a replay of the entries alone does not know about the counters of the gateway. That is how
-// much requests before the first entry had used, and by how much waiting requests proceeded late. It needs the
-// outcomes that the entries have met. Each outcome says what was used, and Earlier subtracts what the entries
-// themselves have used.
+// much requests before the first entry had used, and by how much waiting requests proceeded late. Each entry says
+// what it has met under its rules, so what the counters were. Earlier subtracts what the entries before it have used:
 //
-// A Comparison with an Earlier corrects its counters accordingly, before it evaluates an entry. Corrections are the
-// same whatever the configuration, as if the gateway had applied it at the first entry.
+//	entry             1         2         3         4
+//	remaining of 10   3         2         5         4      after its own charge
+//	used              7         8         5         6
+//	by the entries    1         2         3         4
+//	by earlier ones   6         6         2         2      so 4 of 6 leave between 2 and 3
+//
+// A Comparison with an Earlier corrects its counters accordingly, before it evaluates an entry. The corrections are the
+// same for every configuration that is tried, because they are about the gateway, as if that had applied the
+// configuration at the first entry.
+//
+// Rejected: a replay that sets its counters to what each entry has met. It would agree with the gateway whatever
+// errors it has, so its agreement would prove nothing.
 type Earlier struct {
-	waits    bool // only corrects what waiting requests have changed
+	waits    bool // only what waiting requests have changed is not known
 	requests *requests
 	match    plan.Match
-	rules    []*plan.Rule // of the current entry
-	names    [][]byte     // of its counters: that of the rule and the key, with a 0 in between
 	key      []byte
-	counters map[string]*counter
-	changes  changes
-	found    map[int][]correction // by the number of the entry that they precede
-	n        int                  // entries so far
+	counters map[counter]usage
+	later    agenda // of responses to the entries
+	found    map[int][]correction
+	n        int // entries so far
 }
 
-// NewEarlier returns an Earlier without entries. whole says that no requests came before the first entry.
+// NewEarlier returns an Earlier without entries. whole says that no requests came before the first entry. Then the
+// entries explain all counters. A difference shows that two requests were decided at nearly the same moment, and a
+// correction would make it worse.
 func NewEarlier(names *weblog.Names, whole bool) *Earlier {
-	return &Earlier{waits: whole, requests: newRequests(names), counters: map[string]*counter{}, found: map[int][]correction{}}
+	return &Earlier{waits: whole, requests: newRequests(names), counters: map[counter]usage{}, found: map[int][]correction{}}
 }
 
-// counter is what is known of one counter of the gateway.
-type counter struct {
-	counters string // name of the counters
-	key      string
-	usage    usage
-}
+// counter is the name of a counter: that of the counters of its rule, and the key of its actor.
+type counter struct{ counters, key string }
 
-// usage is what is known of the use of a counter, by a kind of algorithm.
+// usage is what is known of the use of one counter of the gateway.
 type usage interface {
-	// meets returns what an outcome says about earlier requests. It is that of a request of that cost. more is
-	// false if no later outcome says more.
-	meets(n int, at int64, r *plan.Rule, cost int64, charged bool, met weblog.Met) (found []correction, more bool)
+	// meet returns what an entry shows that the entries so far do not explain.
+	meet(m *meeting) correction
 
-	// add adds what entries have used.
-	add(at int64, r *plan.Rule, cost int64)
+	// add adds what an entry has used, or takes back a part of it.
+	add(at int64, of *plan.Rule, n int64)
 
-	// finish returns the corrections for which all entries had to be seen.
-	finish() []correction
+	// finish returns what only all entries together show.
+	finish() correction
 }
 
-// correction is a change of a counter before an entry is evaluated.
+// meeting is an entry under one of its rules.
+type meeting struct {
+	weblog.Met
+
+	entry   int
+	at      int64
+	of      *plan.Rule
+	cost    int64
+	charged bool // by the rule; another rule can have refused the entry
+}
+
+// correction changes a counter before an entry is evaluated. It is none if its n is 0.
 type correction struct {
-	entry    int
-	counters string // name of the counters
-	key      string
-	kind     kind
-	at       int64 // moment
-	n        int64
+	entry int
+	counter
+	at    int64
+	n     int64 // is charged, into debt if need be, or refunded if it is negative
+	moves bool  // n are microseconds, by which the one moment moves that is the state of a bucket
 }
-
-// kind is a kind of correction.
-type kind int
-
-const (
-	charge kind = iota // n, into debt if need be; or a refund, if it is negative
-	fill               // a bucket is full, or free, from the moment at on
-	delay              // the scheduled times of a leaky bucket, by n microseconds
-)
 
 // Look looks at the next entry, which the gateway has decided by set.
 func (p *Earlier) Look(set *plan.Set, e *weblog.Entry) {
@@ -89,70 +93,49 @@ func (p *Earlier) Look(set *plan.Set, e *weblog.Entry) {
 	if set.Find(&p.match, &r) != nil {
 		return
 	}
-	if p.findRules(set, &r, e.Start); len(p.rules) != len(e.Met) {
+	rules, counters := p.evaluating(set, &r, e.Start)
+	if len(rules) != len(e.Met) { // the gateway has read something of the request that the entry lacks
 		return
 	}
-	for len(p.changes) > 0 && p.changes[0].at <= e.Start {
-		c := heap.Pop(&p.changes).(change)
-		c.usage.add(c.at, c.rule, c.n)
+	for p.later.due(e.Start) {
+		p.later.pop().do()
 	}
-	for i, of := range p.rules {
-		c := p.counter(of, p.names[i])
-		if c == nil || e.Met[i].Remaining == limit.Unknown {
+	for i, of := range rules {
+		u, known := p.counters[counters[i]]
+		if !known {
+			u = p.newUsage(of)
+			p.counters[counters[i]] = u
+		}
+		if u == nil || e.Met[i].Remaining == limit.Unknown {
 			continue
 		}
-		met, cost := e.Met[i], set.CostOf(of, &r)
-		charged := e.Allowed && met.Allowed
-		found, more := c.usage.meets(n, e.Start, of, cost, charged, met)
-		if p.keep(c, found); !more {
-			p.keep(c, c.usage.finish())
-			p.counters[string(p.names[i])] = nil
-			continue
-		}
-		if charged {
-			c.usage.add(e.Start, of, cost)
-			p.follow(e, c, of, cost)
+		m := meeting{e.Met[i], n, e.Start, of, set.CostOf(of, &r), e.Allowed && e.Met[i].Allowed}
+		p.keep(counters[i], u.meet(&m))
+		if m.charged {
+			u.add(m.at, of, m.cost)
+			p.follow(e, u, &m)
 		}
 	}
 }
 
-// findRules finds the rules that have evaluated a request, and the names of its counters.
-func (p *Earlier) findRules(set *plan.Set, r *diana.Request, at int64) {
+// evaluating returns the rules that evaluate a request, and their counters.
+func (p *Earlier) evaluating(set *plan.Set, r *diana.Request, at int64) (rules []*plan.Rule, counters []counter) {
 	client := set.Client(r)
 	client.At = at
-	p.rules = p.rules[:0]
 	for _, of := range p.match.Rules {
-		n := len(p.rules)
-		if n == len(p.names) {
-			p.names = append(p.names, nil)
-		}
-		var key []byte
+		p.key = p.key[:0]
 		if !of.CountsAll() {
-			if key, of = of.AppendKey(p.key[:0], &client); of == nil {
+			if p.key, of = of.AppendKey(p.key, &client); of == nil { // the rule excepts the client
 				continue
 			}
-			p.key = key
 		}
-		p.rules = append(p.rules, of)
-		p.names[n] = append(append(append(p.names[n][:0], of.Counters...), 0), key...)
+		rules, counters = append(rules, of), append(counters, counter{of.Counters, string(p.key)})
 	}
+	return rules, counters
 }
 
-// counter returns the counter of that name; nil if it is not followed, or not any longer.
-func (p *Earlier) counter(of *plan.Rule, name []byte) *counter {
-	c, known := p.counters[string(name)]
-	if known {
-		return c
-	}
-	if u := p.usageOf(of); u != nil {
-		c = &counter{of.Counters, string(name[len(of.Counters)+1:]), u}
-		p.counters[string(name)] = c
-	}
-	return c
-}
-
-// usageOf returns what follows the use of a new counter; nil if that is not known.
-func (p *Earlier) usageOf(of *plan.Rule) usage {
+// newUsage returns what follows the use of a new counter; nil if nothing can.
+func (p *Earlier) newUsage(of *plan.Rule) usage {
 	_, queue := of.Meter.(limit.Queue)
 	debtor, counts := of.Meter.(limit.Debtor)
 	switch {
@@ -168,62 +151,39 @@ func (p *Earlier) usageOf(of *plan.Rule) usage {
 	return nil
 }
 
-// keep keeps corrections of a counter.
-func (p *Earlier) keep(c *counter, corrections []correction) {
-	for _, found := range corrections {
-		found.counters, found.key = c.counters, c.key
-		p.found[found.entry] = append(p.found[found.entry], found)
+// keep keeps a correction of a counter.
+func (p *Earlier) keep(of counter, c correction) {
+	if c.counter = of; c.n != 0 {
+		p.found[c.entry] = append(p.found[c.entry], c)
 	}
 }
 
-// follow notes what the response of an entry changes.
-func (p *Earlier) follow(e *weblog.Entry, c *counter, of *plan.Rule, cost int64) {
-	began := e.Start + e.Delayed
-	at := func(after int64) int64 {
-		if after > 0 {
-			return began + after
-		}
-		return began + max(e.Duration, 0)
+// follow notes when the response to an entry changes what it has used.
+func (p *Earlier) follow(e *weblog.Entry, u usage, m *meeting) {
+	after, n := int64(0), int64(0)
+	switch cost := costOf(&e.Response, m.of.Rule); {
+	case len(m.of.Charge) > 0 && e.Status != 0 && !slices.Contains(m.of.Charge, e.Status):
+		after, n = e.StatusAfter, -m.cost
+	case m.of.Cost.Answer != "" && cost != weblog.Unknown:
+		after, n = e.SettledAfter, cost-m.cost
+	case m.of.Algorithm.Held:
+		n = -m.cost
+	default:
+		return
 	}
-	response := responseOf(e)
-	switch n := response.cost(of.Cost.Answer); {
-	case len(of.Charge) > 0 && e.Status != 0 && !slices.Contains(of.Charge, e.Status):
-		heap.Push(&p.changes, change{at(e.StatusAfter), c.usage, of, -cost})
-	case of.Cost.Answer != "" && n != weblog.Unknown:
-		heap.Push(&p.changes, change{at(e.SettledAfter), c.usage, of, n - cost})
-	case of.Algorithm.Held:
-		heap.Push(&p.changes, change{at(0), c.usage, of, -cost})
+	if after == 0 {
+		after = max(e.Duration, 0)
 	}
+	at, of := e.Start+e.Delayed+after, m.of
+	p.later.add(at, func() { u.add(at, of, n) })
 }
 
 // Finish completes the corrections after the last entry.
 func (p *Earlier) Finish() {
-	for _, c := range p.counters {
-		if c != nil {
-			p.keep(c, c.usage.finish())
+	for of, u := range p.counters {
+		if u != nil {
+			p.keep(of, u.finish())
 		}
 	}
-	p.counters, p.changes = nil, nil
-}
-
-// change is a later change of what an entry has used.
-type change struct {
-	at    int64
-	usage usage
-	rule  *plan.Rule
-	n     int64
-}
-
-// changes is a heap whose root comes first.
-type changes []change
-
-func (c changes) Len() int           { return len(c) }
-func (c changes) Less(i, j int) bool { return c[i].at < c[j].at }
-func (c changes) Swap(i, j int)      { c[i], c[j] = c[j], c[i] }
-func (c *changes) Push(x any)        { *c = append(*c, x.(change)) }
-
-func (c *changes) Pop() any {
-	last := (*c)[len(*c)-1]
-	*c = (*c)[:len(*c)-1]
-	return last
+	p.counters, p.later = nil, nil
 }

@@ -3,6 +3,7 @@
 package simulate
 
 import (
+	"cmp"
 	"encoding/hex"
 	"net/http"
 	"net/netip"
@@ -26,7 +27,7 @@ type requests struct {
 
 func newRequests(names *weblog.Names) *requests {
 	r := &requests{names: names, has: make([]bool, len(names.Headers))}
-	r.http.Header = http.Header{}
+	r.http.Header, r.http.URL = http.Header{}, &r.url
 	for range names.Headers {
 		r.values = append(r.values, []string{""})
 	}
@@ -68,48 +69,39 @@ func remote(text string) string {
 	return netip.AddrFrom16(ip).String()
 }
 
-// setURL reads the target of an entry and returns the path as it was sent.
+// setURL reads the target of an entry, as net/http does, and returns the path as it was sent.
 func (r *requests) setURL(e *weblog.Entry) (path string, ok bool) {
-	path, query, _ := strings.Cut(e.Target, "?")
-	r.http.URL = &r.url
-	if !plain(path) || !printable(query) {
-		if path, query, ok = r.parseURL(e); !ok {
-			return "", false
-		}
-	}
-	if query == "" {
-		query = e.Query
-	}
-	r.url = url.URL{RawQuery: query} // actors read nothing else of it
-	return path, true
-}
-
-// parseURL reads a target that is not plain.
-func (r *requests) parseURL(e *weblog.Entry) (path, query string, ok bool) {
 	target := e.Target
+	if plain(target) { // as nearly all are
+		path, query, _ := strings.Cut(target, "?")
+		r.url = url.URL{RawQuery: cmp.Or(query, e.Query)} // actors read nothing else of it
+		return path, true
+	}
 	if target == "*" && e.Method == http.MethodOptions {
-		return "", "", false
+		return "", false
 	}
 	if e.Method == http.MethodConnect && !strings.HasPrefix(target, "/") {
 		target = "http://" + target
 	}
 	u, err := url.ParseRequestURI(target)
 	if err != nil || u.Opaque != "" {
-		return "", "", false
+		return "", false
 	}
 	if u.Host != "" {
 		r.http.Host = u.Host
 	}
-	return paths.Sent(u), u.RawQuery, true
+	r.url = url.URL{RawQuery: cmp.Or(u.RawQuery, e.Query)}
+	return paths.Sent(u), true
 }
 
-// plain reports whether a path stays the same when it is read and written as a URL.
-func plain(path string) bool {
-	if path == "" || path[0] != '/' {
+// plain reports whether a target is a path that stays the same when it is read and written as a URL, perhaps with a
+// query. net/http's reading would be a large part of the work for a line.
+func plain(target string) bool {
+	if target == "" || target[0] != '/' {
 		return false
 	}
-	for i := range len(path) {
-		if !plainBytes[path[i]] {
+	for i := range len(target) {
+		if !plainBytes[target[i]] {
 			return false
 		}
 	}
@@ -119,16 +111,7 @@ func plain(path string) bool {
 var plainBytes = func() (plain [256]bool) {
 	for c := range 256 {
 		plain[c] = 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-			strings.ContainsRune("-_.~!$&'()*+,/:;=@[]", rune(c))
+			strings.ContainsRune("-_.~!$&'()*+,/:;=@[]?", rune(c))
 	}
 	return plain
 }()
-
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] == 0x7f {
-			return false
-		}
-	}
-	return true
-}

@@ -5,7 +5,6 @@
 package simulate
 
 import (
-	"container/heap"
 	"context"
 	"log/slog"
 	"strings"
@@ -24,20 +23,23 @@ type Simulation struct {
 	limiter *diana.Limiter
 	keeps   bool // some rule keeps something of a request until it ends, see keeps
 	now     time.Time
-	inside  stays
-	early   int64 // how many were ended too early, because of mostInside
+	later   agenda // of responses
+	inside  int    // requests in flight
+	early   int64  // how many were ended too early, because of mostInside
 }
 
 // New returns a Simulation of a configuration.
 func New(c *config.Config, v config.Vocabulary) (*Simulation, error) {
 	s := &Simulation{}
-	for _, r := range rulesOf(c) {
+	for _, r := range Rules(c) {
 		s.keeps = s.keeps || keeps(&r)
 	}
 	l, err := diana.Options{
 		Vocabulary: v,
 		Logger:     slog.New(slog.DiscardHandler),
 		Now:        func() time.Time { return s.now },
+
+		MeasureBegin: true, // as serve does
 	}.New(alone(c))
 	s.limiter = l
 	return s, err
@@ -73,109 +75,92 @@ func (s *Simulation) Take(at int64, r diana.Request) (diana.Decision, error) {
 	return s.limiter.Take(context.Background(), r) // fails only if a request waits
 }
 
-// advance ends what ends before a moment, and sets the clock to it.
+// advance does what comes before a moment, and sets the clock to it.
 func (s *Simulation) advance(at int64) {
-	for len(s.inside) > 0 && s.inside[0].until <= at {
-		s.endFirst()
+	for s.later.due(at) {
+		s.next()
 	}
 	s.now = time.UnixMicro(at)
 }
 
-// Response is the response to a request, as far as it is known.
-type Response struct {
-	Lasts  int64 // microseconds that the request runs after its wait
-	Status int   // 0: unknown
-	Bytes  int64 // weblog.Unknown: unknown
-	Cost   int64 // what the response says it has cost; weblog.Unknown: unknown
-
-	Milliseconds int64 // the duration that the gateway has charged for; 0: what Lasts says
-
-	// When the status and the cost were known, in microseconds; 0: at the end.
-	StatusAfter, SettledAfter int64
+// next does what comes next, at its own moment: a response is charged for when its cost is known.
+func (s *Simulation) next() {
+	e := s.later.pop()
+	if now := time.UnixMicro(e.at); now.After(s.now) {
+		s.now = now
+	}
+	e.do()
 }
 
-// Leave ends a request with a response.
-func (s *Simulation) Leave(d *diana.Decision, r Response) {
-	until := s.now.UnixMicro() + d.Delayed.Microseconds() + r.Lasts
-	if until <= s.now.UnixMicro() || !holds(d) {
-		r.end(d)
+// mostInside bounds the requests in flight, each of which takes a few hundred bytes.
+const mostInside = 1 << 16
+
+// Leave ends a request with a response, in up to three steps: its status, its cost, and its end. Each changes the
+// counters at its own moment, because requests in between find them otherwise.
+func (s *Simulation) Leave(d *diana.Decision, r weblog.Response) {
+	began := s.now.UnixMicro() + d.Delayed.Microseconds()
+	end := began + max(r.Duration, 0)
+	if end <= s.now.UnixMicro() || !holds(d) {
+		finish(d, &r)
 		return
 	}
-	if len(s.inside) >= mostInside {
-		s.endFirst()
-		s.early++
-	}
-	began := until - r.Lasts
-	heap.Push(&s.inside, stay{r.next(began, until), began, until, *d, r})
-}
-
-func (s *Simulation) endFirst() {
-	first := heap.Pop(&s.inside).(stay)
-	if now := time.UnixMicro(first.until); now.After(s.now) {
-		s.now = now // the moment of what the response costs
-	}
-	r := &first.response
-	switch {
-	case r.StatusAfter > 0 && first.until == first.began+r.StatusAfter:
-		r.setStatus(&first.decision)
-		r.StatusAfter = 0
-	case r.SettledAfter > 0 && first.until == first.began+r.SettledAfter:
-		r.settle(&first.decision)
-		r.SettledAfter = 0
-	default:
-		r.end(&first.decision)
-		return
-	}
-	first.until = r.next(first.began, first.end)
-	heap.Push(&s.inside, first)
-}
-
-// next returns when the next part of a response comes. began is when the wait of its request ended.
-func (r *Response) next(began, end int64) int64 {
-	next := end
-	for _, after := range [...]int64{r.StatusAfter, r.SettledAfter} {
-		if at := began + after; after > 0 && at < next {
-			next = at
+	if s.inside == mostInside {
+		for s.early++; s.inside == mostInside; {
+			s.next()
 		}
 	}
-	return next
+	s.inside++
+	of := *d
+	s.later.add(end, func() {
+		s.inside--
+		finish(&of, &r)
+	})
+	if at := began + r.StatusAfter; r.StatusAfter > 0 && at < end {
+		s.later.add(at, func() { setStatus(&of, &r) })
+	}
+	if at := began + r.SettledAfter; r.SettledAfter > 0 && at < end {
+		s.later.add(at, func() { settle(&of, &r) })
+	}
 }
 
-// end ends a request. Parts of the response that are not known yet come first.
-func (r *Response) end(d *diana.Decision) {
-	r.setStatus(d)
-	r.settle(d)
+// finish ends a request. Telling the status or the cost a second time does nothing.
+func finish(d *diana.Decision, r *weblog.Response) {
+	setStatus(d, r)
+	settle(d, r)
 	d.Done()
 }
 
-// setStatus tells the status. Telling it twice does nothing.
-func (r *Response) setStatus(d *diana.Decision) {
+func setStatus(d *diana.Decision, r *weblog.Response) {
 	if r.Status != 0 {
 		d.SetStatus(r.Status)
 	}
 }
 
-// settle tells the cost. Telling it twice does nothing.
-func (r *Response) settle(d *diana.Decision) {
+func settle(d *diana.Decision, r *weblog.Response) {
 	for i := range d.Verdicts {
 		if of := d.Verdicts[i].Rule; of.Cost.Answer != "" {
-			if n := r.cost(of.Cost.Answer); n != weblog.Unknown {
+			if n := costOf(r, of); n != weblog.Unknown {
 				d.Settle(n, of.Name)
 			}
 		}
 	}
 }
 
-// cost returns the cost of a response, or weblog.Unknown. answer is that of a rule.Cost.
-func (r *Response) cost(answer string) int64 {
-	switch answer {
+// costOf returns the cost of a response under a rule, or weblog.Unknown. A failure that names no usage is free.
+func costOf(r *weblog.Response, of *rule.Rule) int64 {
+	switch kind, _, _ := strings.Cut(of.Cost.Answer, ":"); kind {
 	case "duration":
 		if r.Milliseconds > 0 {
 			return r.Milliseconds
 		}
-		return (r.Lasts + 999) / 1000
+		return (max(r.Duration, 0) + 999) / 1000
 	case "bytes":
 		return r.Bytes
+	case "", "header", "trailer":
+	default:
+		if r.Cost == weblog.Unknown && r.Status >= 300 && len(of.Charge) == 0 && !of.ChargeAll {
+			return 0
+		}
 	}
 	return r.Cost
 }
@@ -194,30 +179,4 @@ func holds(d *diana.Decision) bool {
 // that depends on the answer.
 func keeps(r *rule.Rule) bool {
 	return r.Algorithm.Held || len(r.Charge) > 0 || r.Cost.Answer != ""
-}
-
-// mostInside bounds the requests in flight, each of which takes a few hundred bytes.
-const mostInside = 1 << 16
-
-// stay is a request in flight.
-type stay struct {
-	until    int64 // when its next part comes
-	began    int64
-	end      int64
-	decision diana.Decision
-	response Response
-}
-
-// stays is a heap whose root ends first.
-type stays []stay
-
-func (s stays) Len() int           { return len(s) }
-func (s stays) Less(i, j int) bool { return s[i].until < s[j].until }
-func (s stays) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
-func (s *stays) Push(x any)        { *s = append(*s, x.(stay)) }
-
-func (s *stays) Pop() any {
-	last := (*s)[len(*s)-1]
-	*s = (*s)[:len(*s)-1]
-	return last
 }

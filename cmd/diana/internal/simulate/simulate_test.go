@@ -37,33 +37,35 @@ func TestTimeline(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 200 {
-		tl := newTimeline(2)
+		tl := newTimeline()
 		at := random.Int64N(60*365*86400) * 1_000_000
 		step := int64(1) << random.IntN(50)
 		var moments []int64
 		for range 1 + random.IntN(200) {
 			moments = append(moments, at)
-			tl.add(tl.span(at), 0)
+			span := tl.span(at)
+			span.Requests++
+			span.refuse("a", 1)
 			if at += random.Int64N(step); at > 200*365*86400*1_000_000 {
 				break
 			}
 		}
-		if tl.spans > mostSpans {
-			t.Fatalf("%d spans", tl.spans)
+		if len(tl.Spans) > mostSpans {
+			t.Fatalf("%d spans", len(tl.Spans))
 		}
-		if tl.count(tl.spans-1, 0) == 0 || tl.count(0, 0) == 0 {
-			t.Fatalf("nothing in the first or the last of %d spans", tl.spans)
+		if tl.Spans[len(tl.Spans)-1].Requests == 0 || tl.Spans[0].Requests == 0 {
+			t.Fatalf("nothing in the first or the last of %d spans", len(tl.Spans))
 		}
-		width := widths[tl.width]
-		for i := range tl.spans {
+		width := time.Duration(tl.Seconds) * time.Second
+		for i, span := range tl.Spans {
 			want := int64(0)
 			for _, m := range moments {
-				if since := time.UnixMicro(m).Sub(tl.begin(i)); since >= 0 && since < width {
+				if since := time.UnixMicro(m).Sub(span.Begin); since >= 0 && since < width {
 					want++
 				}
 			}
-			if got := tl.count(i, 0); got != want || tl.count(i, 1) != 0 {
-				t.Fatalf("span %d from %v: %d, want %d", i, tl.begin(i), got, want)
+			if span.Requests != want || span.ByRule["a"] != want || span.Refused != 0 || span.Delayed != 0 {
+				t.Fatalf("span %d: %+v, want %d", i, span, want)
 			}
 		}
 	}
@@ -131,7 +133,7 @@ func TestInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.simulation.Leave(&d, Response{Lasts: lasts})
+		defer c.simulation.Leave(&d, weblog.Response{Duration: lasts})
 		return d.Allowed
 	}
 	for i, tc := range []struct {
@@ -149,8 +151,8 @@ func TestInside(t *testing.T) {
 			t.Fatal("refused below the limit")
 		}
 	}
-	if len(c.simulation.inside) != mostInside || c.simulation.early != 5 {
-		t.Errorf("%d are remembered, %d were let out early", len(c.simulation.inside), c.simulation.early)
+	if c.simulation.inside != mostInside || c.simulation.early != 5 {
+		t.Errorf("%d are remembered, %d were let out early", c.simulation.inside, c.simulation.early)
 	}
 }
 
@@ -167,13 +169,13 @@ func TestInsideKeepsNoText(t *testing.T) {
 	before := heap()
 	for range 64 {
 		block := "GET/a" + strings.Repeat("x", 1<<20)
-		e := &weblog.Entry{Method: block[:3], Target: block[3:5], Remote: "192.0.2.1", Duration: 1}
+		e := &weblog.Entry{Method: block[:3], Target: block[3:5], Remote: "192.0.2.1", Response: weblog.Response{Duration: 1}}
 		if outcomes, err := c.Play(e); err != nil || !outcomes[0].Allowed {
 			t.Fatal(outcomes, err)
 		}
 	}
-	if kept := heap() - before; len(c.counts[0].simulation.inside) != 64 || kept > 16<<20 {
-		t.Errorf("%d inside keep %d MiB", len(c.counts[0].simulation.inside), kept>>20)
+	if kept := heap() - before; c.counts[0].simulation.inside != 64 || kept > 16<<20 {
+		t.Errorf("%d inside keep %d MiB", c.counts[0].simulation.inside, kept>>20)
 	}
 }
 
@@ -190,8 +192,8 @@ func TestOverridesCompared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if old.rules[0].n != 3*3 || next.rules[0].n != 8+7 || c.onlyN != [2]int64{3, 5 + 4} || c.only[1][0].n != 5+4 {
-		t.Errorf("%d and %d are refused, %v by one alone", old.rules[0].n, next.rules[0].n, c.onlyN)
+	if old.byRule[0].n != 3*3 || next.byRule[0].n != 8+7 || old.only != 3 || next.only != 5+4 || next.onlyByRule[0].n != 5+4 {
+		t.Errorf("%d and %d are refused, %d and %d by one alone", old.byRule[0].n, next.byRule[0].n, old.only, next.only)
 	}
 }
 
@@ -224,7 +226,7 @@ func TestNoteOfAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if most := c.counts[0].rules[0].top.Most(1)[0]; c.seen.homeless != 5 || most.Name != "ip=none;" || most.N != 4 {
+	if most := c.counts[0].byRule[0].top.Most(1)[0]; c.seen.homeless != 5 || most.Name != "ip=none;" || most.N != 4 {
 		t.Errorf("%d come from no address, and refused most is %+v", c.seen.homeless, most)
 	}
 }
@@ -232,9 +234,9 @@ func TestNoteOfAddress(t *testing.T) {
 // A note counts durations that are probably not in seconds.
 func TestNoteOfDurations(t *testing.T) {
 	t.Parallel()
-	for duration, want := range map[int64]int{weblog.Unknown: 0, day.Microseconds(): 0, day.Microseconds() + 1: 1} {
+	for duration, want := range map[int64]int{weblog.Unknown: 0, day * micros: 0, day*micros + 1: 1} {
 		c := NewComparison(weblog.NewNames(nil), newCount(t, "{url: /, rules: [{rpu: 1}]}"))
-		if _, err := c.Play(&weblog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Duration: duration}); err != nil {
+		if _, err := c.Play(&weblog.Entry{Method: "GET", Target: "/", Remote: "192.0.2.1", Response: weblog.Response{Duration: duration}}); err != nil {
 			t.Fatal(err)
 		}
 		if notes := c.seen.logNotes(nil); len(notes) != want {
@@ -251,9 +253,9 @@ func TestCosts(t *testing.T) {
 		"{name: tokens, algo: W, unit: day, rpu: 100, cost: {answer: openai, reserve: 10}}, "+
 		"{name: bytes, algo: W, unit: day, rpu: 1000, cost: {answer: bytes}}, "+
 		"{name: ms, algo: W, unit: day, rpu: 10000, cost: {answer: duration}}]}")
-	for i, r := range []Response{
-		{Lasts: 2_500_000, Bytes: 300, Cost: 40},
-		{Lasts: 1, Bytes: 0, Cost: 0},
+	for i, r := range []weblog.Response{
+		{Duration: 2_500_000, Bytes: 300, Cost: 40},
+		{Duration: 1, Bytes: 0, Cost: 0},
 		{Bytes: weblog.Unknown, Cost: weblog.Unknown},
 	} {
 		d, err := c.simulation.Take(int64(i)*10_000_000, diana.Request{})

@@ -4,77 +4,78 @@ package simulate
 
 import "time"
 
-// timeline counts in equal spans of time, at most mostSpans of them. The spans become longer as
-// the time grows. Times must not decrease.
-type timeline struct {
-	width   int   // index in widths
-	first   int64 // number of the first span, since the Unix epoch
-	spans   int
-	columns [][]int64 // mostSpans each; nil: the column has counted nothing
+// Timeline has the counts of equal spans of time, at most mostSpans of them. Make one with newTimeline.
+type Timeline struct {
+	Seconds int64  `json:"seconds"` // of a span
+	Spans   []Span `json:"spans"`
+
+	width int   // index in widths
+	first int64 // number of the first span, since the Unix epoch
+}
+
+// Span is one span of a Timeline.
+type Span struct {
+	Begin    time.Time `json:"begin"`
+	Requests int64     `json:"requests"`
+	Refused  int64     `json:"refused"`
+	Delayed  int64     `json:"delayed"`
+
+	// ByRule has the number of refusals, in shadow mode too, of each rule that refuses.
+	ByRule map[string]int64 `json:"by_rule,omitempty"`
 }
 
 const mostSpans = 48
 
-// widths are the lengths of spans, each a multiple of the previous one.
-var widths = []time.Duration{
-	time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
-	time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
-	time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+// widths are the lengths of spans in seconds, each a multiple of the previous one.
+var widths = []int64{
+	1, 5, 10, 30, minute, 5 * minute, 10 * minute, 30 * minute, hour, 2 * hour, 6 * hour, 12 * hour,
 	day, 7 * day, 28 * day, 364 * day, 3640 * day,
 }
 
-const day = 24 * time.Hour
+const (
+	minute = 60
+	hour   = 60 * minute
+	day    = 24 * hour
+	micros = 1_000_000 // in a second
+)
 
-func newTimeline(columns int) *timeline { return &timeline{columns: make([][]int64, columns)} }
+func newTimeline() Timeline { return Timeline{Seconds: widths[0], Spans: []Span{}} }
 
-// span returns the span of a time in microseconds since the Unix epoch.
-func (t *timeline) span(at int64) int {
-	number := at / widths[t.width].Microseconds()
-	if t.spans == 0 {
-		t.first = number
+// span returns the span of a time in microseconds since the Unix epoch. Times must not decrease. When there would be
+// too many spans, they become longer.
+func (t *Timeline) span(at int64) *Span {
+	if len(t.Spans) == 0 {
+		t.first = at / micros / t.Seconds
 	}
-	for number-t.first >= mostSpans && t.width < len(widths)-1 {
+	for at/micros/t.Seconds-t.first >= mostSpans && t.width < len(widths)-1 {
 		t.widen()
-		number = at / widths[t.width].Microseconds()
 	}
-	i := int(min(max(number-t.first, 0), mostSpans-1))
-	t.spans = max(t.spans, i+1)
-	return i
+	i := int(min(max(at/micros/t.Seconds-t.first, 0), mostSpans-1))
+	for len(t.Spans) <= i {
+		t.Spans = append(t.Spans, Span{Begin: time.Unix((t.first+int64(len(t.Spans)))*t.Seconds, 0).UTC()})
+	}
+	return &t.Spans[i]
 }
 
-// widen uses the next longer spans.
-func (t *timeline) widen() {
-	times := int64(widths[t.width+1] / widths[t.width])
-	first := t.first / times
-	for _, column := range t.columns {
-		for i := range int64(len(column)) {
-			n := column[i]
-			column[i] = 0
-			column[(t.first+i)/times-first] += n
+// widen joins spans to the next longer ones.
+func (t *Timeline) widen() {
+	old := *t
+	t.width++
+	t.Seconds = widths[t.width]
+	t.Spans = nil
+	for i, s := range old.Spans {
+		sum := t.span((old.first + int64(i)) * old.Seconds * micros)
+		sum.Requests, sum.Refused, sum.Delayed = sum.Requests+s.Requests, sum.Refused+s.Refused, sum.Delayed+s.Delayed
+		for name, n := range s.ByRule {
+			sum.refuse(name, n)
 		}
 	}
-	t.spans = int((t.first+int64(t.spans)-1)/times-first) + 1
-	t.first = first
-	t.width++
 }
 
-// add adds one to a column of a span.
-func (t *timeline) add(span, column int) {
-	if t.columns[column] == nil {
-		t.columns[column] = make([]int64, mostSpans)
+// refuse counts refusals of a rule.
+func (s *Span) refuse(rule string, n int64) {
+	if s.ByRule == nil {
+		s.ByRule = map[string]int64{}
 	}
-	t.columns[column][span]++
-}
-
-// begin returns the start of a span.
-func (t *timeline) begin(span int) time.Time {
-	return time.UnixMicro((t.first + int64(span)) * widths[t.width].Microseconds()).UTC()
-}
-
-// count returns the count of a column in a span.
-func (t *timeline) count(span, column int) int64 {
-	if t.columns[column] == nil {
-		return 0
-	}
-	return t.columns[column][span]
+	s.ByRule[rule] += n
 }

@@ -98,6 +98,9 @@ func newBelievedOf(c *config.Config) *believedOf {
 			if class := entry.Rules[i].Class; class.Name != "" {
 				field(class.Name)
 			}
+			if priority := entry.Rules[i].Priority; priority.Name != "" {
+				field(priority.Name)
+			}
 		}
 	}
 	return of

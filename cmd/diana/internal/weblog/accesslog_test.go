@@ -312,7 +312,7 @@ func TestReaderErrors(t *testing.T) {
 	var told []Broken
 	whole := compressed(t, strings.Repeat(line(1, "/a"), 1000))
 	r := open(t, nil, &told, whole[:len(whole)-20], line(2, "/b"))
-	if n := len(targets(t, r)); n < 2 || r.Files[0].Err == nil || r.Files[1].Err != nil {
+	if n := len(targets(t, r)); n < 2 || r.Files[0].Error == "" || r.Files[1].Error != "" {
 		t.Errorf("%d requests, %+v: want those in front of the end, and an error", n, r.Files)
 	}
 }

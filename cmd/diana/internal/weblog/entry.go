@@ -22,20 +22,19 @@ import (
 	"strings"
 )
 
-// Entry is a request in a log. It is valid until the next one is read.
+// Entry is a request of the past: what it was, what its response was, and how the gateway decided it. It is one of a
+// log, which says a part of this, or one that the gateway remembers. It is valid until the next one is read.
 type Entry struct {
-	Start    int64 // when the request came, in microseconds since the Unix epoch
-	Duration int64 // in microseconds; Unknown if the line has none
-	Whole    bool  // the time is in whole seconds
+	Start int64 // when the request came, in microseconds since the Unix epoch
+	Whole bool  // the time is in whole seconds
 
 	Method string
 	Target string // as in the request line
 	Query  string // of a Target without one; "" if unknown
 	Host   string // "" if unknown
 	Remote string // address of the client; "" if unknown
-	Status int    // of the answer; 0 if unknown
-	Bytes  int64  // of the answer's body; Unknown if the line does not say it
-	Cost   int64  // what the answer turned out to cost, such as its tokens; Unknown if the line does not say it
+
+	Response
 
 	// Account and Device are what diana serve found; "" if it found none, or if another program
 	// wrote the line.
@@ -45,19 +44,29 @@ type Entry struct {
 	Headers []string
 
 	// The gateway remembers these of a request. No log has them.
-	Actors       map[string]string // as diana.Request.Actors; nil: unknown
-	Costs        map[string]int64  // as diana.Request.Costs
-	Milliseconds int64             // that a rule was charged for the duration; 0: unknown
-	Delayed      int64             // microseconds that the request waited after its charge
-	StatusAfter  int64             // microseconds from the end of the wait until the status was known; 0: unknown
-	SettledAfter int64             // the same for the cost of the answer
-	Allowed      bool
-	Met          []Met // what the request met under its rules, in their order; nil: unknown
+	Actors  map[string]string // as diana.Request.Actors; nil: unknown
+	Costs   map[string]int64  // as diana.Request.Costs
+	Delayed int64             // microseconds that the request waited after its charge
+	Allowed bool
+	Met     []Met // what the request met under its rules, in their order; nil: unknown
 
 	Own        bool // diana serve wrote the line
 	File, Line int  // File is the index in Reader.Files
 
 	read int64 // bytes of text that were read up to this entry, of all files
+}
+
+// Response is the response to a request, as far as it is known.
+type Response struct {
+	Duration int64 // microseconds that the request ran after its wait; Unknown if the line has none
+	Status   int   // 0: unknown
+	Bytes    int64 // of its body; Unknown if the line does not say it
+	Cost     int64 // what it turned out to cost, such as its tokens; Unknown if the line does not say it
+
+	// The gateway remembers these too. Times are in microseconds since the end of the wait.
+	Milliseconds int64 // that a rule was charged for the duration; 0: what Duration says
+	StatusAfter  int64 // when the status was known; 0: at the end
+	SettledAfter int64 // when the cost was known; 0: at the end
 }
 
 // Met is the outcome of a request under one rule. It says how much of the limit earlier requests had used.
@@ -67,7 +76,7 @@ type Met struct {
 	Wait      int64 // as in limit.Outcome
 }
 
-// Unknown is the Duration, Bytes or Cost of an Entry whose line has none.
+// Unknown is the Duration, Bytes or Cost of a Response whose line has none.
 const Unknown = -1
 
 // Names are the headers to read, in the spelling of http.CanonicalHeaderKey.

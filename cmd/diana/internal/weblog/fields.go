@@ -103,7 +103,7 @@ func (f *fields) request(e *Entry) (kind, string) {
 		return other, ""
 	case e.Target == "":
 		return broken, "no path of a request, expected a key such as path, uri or request"
-	case !isToken(e.Method):
+	case !httptext.IsToken(e.Method):
 		return broken, "no method of a request, expected a key such as method or request"
 	}
 	return request, ""

@@ -144,11 +144,7 @@ func (s *scanner) value() (string, bool) {
 		}
 		return first, s.other()
 	case c == '-' || '0' <= c && c <= '9':
-		begin := s.at
-		for s.at < len(s.text) && strings.IndexByte("+-.eE0123456789", s.text[s.at]) >= 0 {
-			s.at++
-		}
-		return s.text[begin:s.at], true
+		return s.number(), true
 	}
 	return "", s.other()
 }
@@ -191,9 +187,13 @@ func (s *scanner) word() bool {
 			return true
 		}
 	}
+	return s.number() != ""
+}
+
+func (s *scanner) number() string {
 	begin := s.at
 	for s.at < len(s.text) && strings.IndexByte("+-.eE0123456789", s.text[s.at]) >= 0 {
 		s.at++
 	}
-	return s.at > begin
+	return s.text[begin:s.at]
 }

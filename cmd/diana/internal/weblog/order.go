@@ -3,17 +3,15 @@
 package weblog
 
 import (
-	"slices"
+	"container/heap"
 	"time"
 )
 
 // order sorts entries by time. Servers write a line when a request ends, so lines are slightly out
 // of order. order holds an entry back until all entries that are up to window older have been read,
 // or until heldText of text has been read after it.
-//
-// It is a heap, to which lines in order are added at no cost.
 type order struct {
-	heap  []*Entry
+	heap  entries
 	bar   int64 // get returns entries that are not later
 	high  int64 // the latest time since the last sweep
 	sweep int64 // the bytes read at the last sweep
@@ -25,27 +23,9 @@ const (
 	heldText = 4 << 20 // bytes; an Entry keeps the block of its text in memory
 )
 
-// before is the order of entries. Entries of the same time keep the order of the files.
-func before(a, b *Entry) bool {
-	if a.Start != b.Start {
-		return a.Start < b.Start
-	}
-	return a.File < b.File || a.File == b.File && a.Line < b.Line
-}
-
 // put adds an entry.
 func (o *order) put(e *Entry) {
-	o.heap = append(o.heap, e)
-	i := len(o.heap) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !before(e, o.heap[up]) {
-			break
-		}
-		o.heap[i] = o.heap[up]
-		i = up
-	}
-	o.heap[i] = e
+	heap.Push(&o.heap, e)
 	o.bar, o.high = max(o.bar, e.Start-window), max(o.high, e.Start)
 	if e.read-o.sweep >= heldText {
 		o.clear()
@@ -72,12 +52,7 @@ func (o *order) clear() {
 		return
 	}
 	o.bar = bar
-	slices.SortFunc(o.heap, func(a, b *Entry) int { // a sorted slice is a heap
-		if before(a, b) {
-			return -1
-		}
-		return 1
-	})
+	heap.Init(&o.heap)
 }
 
 // get removes and returns the earliest entry that no later line can precede, or nil. With all it
@@ -86,29 +61,28 @@ func (o *order) get(all bool) *Entry {
 	if len(o.heap) == 0 || !all && o.heap[0].Start > o.bar {
 		return nil
 	}
-	first := o.heap[0]
-	last := len(o.heap) - 1
-	e := o.heap[last]
-	o.heap[last] = nil
-	o.heap = o.heap[:last]
-	if last == 0 {
-		return first
+	return heap.Pop(&o.heap).(*Entry)
+}
+
+// entries is a heap. Lines in order are added to it at no cost.
+type entries []*Entry
+
+func (h entries) Len() int      { return len(h) }
+func (h entries) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *entries) Push(x any)   { *h = append(*h, x.(*Entry)) }
+
+// Less is the order of entries. Entries of the same time keep the order of the files.
+func (h entries) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	if a.Start != b.Start {
+		return a.Start < b.Start
 	}
-	i := 0
-	for {
-		down := 2*i + 1
-		if down >= last {
-			break
-		}
-		if down+1 < last && before(o.heap[down+1], o.heap[down]) {
-			down++
-		}
-		if !before(o.heap[down], e) {
-			break
-		}
-		o.heap[i] = o.heap[down]
-		i = down
-	}
-	o.heap[i] = e
-	return first
+	return a.File < b.File || a.File == b.File && a.Line < b.Line
+}
+
+func (h *entries) Pop() any {
+	n := len(*h) - 1
+	last := (*h)[n]
+	(*h)[n], *h = nil, (*h)[:n] // the Reader uses the entry again
+	return last
 }

@@ -2,7 +2,11 @@
 
 package weblog
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/diana-limiter/diana/internal/httptext"
+)
 
 // kind is the kind of a line.
 type kind int
@@ -23,7 +27,7 @@ type parser struct {
 // parse reads a line into e. why says what is wrong with a broken line.
 func (p *parser) parse(line string, e *Entry) (k kind, why string) {
 	clear(e.Headers)
-	*e = Entry{Duration: Unknown, Bytes: Unknown, Cost: Unknown, Headers: e.Headers, File: e.File, Line: e.Line, read: e.read}
+	*e = Entry{Response: Response{Duration: Unknown, Bytes: Unknown, Cost: Unknown}, Headers: e.Headers, File: e.File, Line: e.Line, read: e.read}
 	line = strings.TrimLeft(line, " \t")
 	switch {
 	case line == "":
@@ -50,19 +54,9 @@ func (p *parser) fieldsOf(read func(string, *fields) (kind, string), line string
 func (e *Entry) requestLine(text string) kind {
 	method, rest, _ := strings.Cut(text, " ")
 	target, version, _ := strings.Cut(rest, " ")
-	if !isToken(method) || target == "" || !strings.HasPrefix(version, "HTTP/") || strings.Contains(version, " ") {
+	if !httptext.IsToken(method) || target == "" || !strings.HasPrefix(version, "HTTP/") || strings.Contains(version, " ") {
 		return other
 	}
 	e.Method, e.Target = method, target
 	return request
-}
-
-// isToken reports whether a text is a valid method.
-func isToken(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
-	}
-	return s != ""
 }

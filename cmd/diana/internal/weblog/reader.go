@@ -30,14 +30,14 @@ type Reader struct {
 
 // File is the statistics of a file, as far as it has been read.
 type File struct {
-	Name     string
-	Lines    int
-	Requests int
-	Others   int // lines without a request
-	Broken   int
-	Late     int // requests too far from their place by time to be sorted
-	Size     int64
-	Err      error // why the file could not be read to its end
+	Name     string `json:"name"`
+	Lines    int    `json:"lines"`
+	Requests int    `json:"requests"`
+	Others   int    `json:"others"`          // lines without a request
+	Broken   int    `json:"broken"`          // lines that could not be read
+	Late     int    `json:"late"`            // requests too far from their place by time to be sorted
+	Error    string `json:"error,omitempty"` // why the file could not be read to its end
+	Size     int64  `json:"-"`               // 0: unknown
 }
 
 // file is an open file.
@@ -158,7 +158,7 @@ func (r *Reader) advance(f *file) {
 		r.read += f.lines.read - before
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				f.Err = err
+				f.Error = err.Error()
 			}
 			return
 		}

@@ -160,23 +160,18 @@ func timeOfDay(s string) (int, bool) {
 // zone reads -0700 or -07:00 and returns seconds.
 func zone(s string) (int, bool) {
 	if len(s) == 6 && s[3] == ':' {
-		h, ok := digits(s[1:3])
-		m, ok2 := digits(s[4:6])
-		return signed(s[0], h*3600+m*60, ok && ok2 && h < 24 && m < 60)
+		s = s[:3] + s[4:]
 	}
-	if len(s) != 5 {
+	if len(s) != 5 || s[0] != '-' && s[0] != '+' {
 		return 0, false
 	}
 	h, ok := digits(s[1:3])
 	m, ok2 := digits(s[3:5])
-	return signed(s[0], h*3600+m*60, ok && ok2 && h < 24 && m < 60)
-}
-
-func signed(sign byte, n int, ok bool) (int, bool) {
-	if sign == '-' {
+	n := h*3600 + m*60
+	if s[0] == '-' {
 		n = -n
 	}
-	return n, ok && (sign == '-' || sign == '+')
+	return n, ok && ok2 && h < 24 && m < 60
 }
 
 func digits(s string) (n int, ok bool) {

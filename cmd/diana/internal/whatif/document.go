@@ -33,45 +33,53 @@ type Comparison struct {
 	Risks []string `json:"risks"` // those that diana push asks about
 }
 
+// proposed returns the configuration in the body of a request, and its number of rules, or why it is not valid. It
+// answers itself if that is not known.
+func (w *WhatIf) proposed(out http.ResponseWriter, r *http.Request) (c *config.Config, rules int, known bool, err error) {
+	const expected = `{"text": "..."}`
+	var body struct {
+		Text *string `json:"text"`
+	}
+	if !adminapi.Read(out, r, expected, mostBody, &body) {
+		return nil, 0, false, nil
+	}
+	if body.Text == nil {
+		adminapi.Problem(out, http.StatusBadRequest, "expected "+expected)
+		return nil, 0, false, nil
+	}
+	if c, rules, err = w.parse(r, *body.Text); errors.Is(err, errBusy) {
+		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
+		return nil, 0, false, nil
+	}
+	return c, rules, true, err
+}
+
+// valid returns the configuration in the body of a request. It answers if there is none that is valid.
+func (w *WhatIf) valid(out http.ResponseWriter, r *http.Request) (*config.Config, bool) {
+	c, _, known, err := w.proposed(out, r)
+	if err != nil {
+		adminapi.ProblemWith(out, http.StatusUnprocessableEntity, "The proposed configuration is not valid.", map[string]any{"errors": adminapi.Mistakes(err)})
+	}
+	return c, known && err == nil
+}
+
+func (w *WhatIf) validate(out http.ResponseWriter, r *http.Request) {
+	c, rules, known, err := w.proposed(out, r)
+	switch {
+	case !known:
+	case err != nil:
+		adminapi.Answer(out, Validity{Errors: adminapi.Mistakes(err), Warnings: []adminapi.Mistake{}})
+	default:
+		adminapi.Answer(out, Validity{true, adminapi.Mistakes(nil), adminapi.Mistakes(c.Warnings), rules, c.Version})
+	}
+}
+
 // compare answers POST /compare.
 func (w *WhatIf) compare(out http.ResponseWriter, r *http.Request) {
 	if to, ok := w.valid(out, r); ok {
 		now := w.options.Config()
 		adminapi.Answer(out, Comparison{append([]string{}, diff.Configs(now, to)...), append([]string{}, diff.Risks(now, to)...)})
 	}
-}
-
-// valid returns the configuration in the body of a request. It answers if there is none that is valid.
-func (w *WhatIf) valid(out http.ResponseWriter, r *http.Request) (*config.Config, bool) {
-	text, ok := textOf(out, r)
-	if !ok {
-		return nil, false
-	}
-	c, _, err := w.parse(r, text)
-	switch {
-	case errors.Is(err, errBusy):
-		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
-	case err != nil:
-		adminapi.ProblemWith(out, http.StatusUnprocessableEntity, "The proposed configuration is not valid.", map[string]any{"errors": adminapi.Mistakes(err)})
-	}
-	return c, err == nil
-}
-
-func (w *WhatIf) validate(out http.ResponseWriter, r *http.Request) {
-	text, ok := textOf(out, r)
-	if !ok {
-		return
-	}
-	c, rules, err := w.parse(r, text)
-	if errors.Is(err, errBusy) {
-		adminapi.Problem(out, http.StatusTooManyRequests, err.Error())
-		return
-	}
-	v := Validity{Valid: err == nil, Errors: adminapi.Mistakes(err), Warnings: []adminapi.Mistake{}}
-	if err == nil {
-		v.Warnings, v.Rules, v.Version = adminapi.Mistakes(c.Warnings), rules, c.Version
-	}
-	adminapi.Answer(out, v)
 }
 
 func (w *WhatIf) whatIf(out http.ResponseWriter, r *http.Request) {
@@ -130,20 +138,4 @@ func (w *WhatIf) parse(r *http.Request, text string) (c *config.Config, rules in
 		return nil, 0, err
 	}
 	return c, len(set.Rules), nil
-}
-
-// textOf returns the text in the body of a request. Otherwise it answers the request.
-func textOf(w http.ResponseWriter, r *http.Request) (text string, ok bool) {
-	const expected = `{"text": "..."}`
-	var body struct {
-		Text *string `json:"text"`
-	}
-	switch {
-	case !adminapi.Read(w, r, expected, mostBody, &body):
-		return "", false
-	case body.Text == nil:
-		adminapi.Problem(w, http.StatusBadRequest, "expected "+expected)
-		return "", false
-	}
-	return *body.Text, true
 }

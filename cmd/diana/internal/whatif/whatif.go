@@ -62,7 +62,7 @@ func (w *WhatIf) Register(mux *http.ServeMux) {
 type Result struct {
 	Diff   []string         `json:"diff"`
 	Report *simulate.Report `json:"report"` // of the configuration in force, against the proposed one
-	Notes  []string         `json:"notes"`  // what the report cannot know
+	Notes  simulate.Notes   `json:"notes"`  // what the report cannot know
 }
 
 // errors of Compute.
@@ -118,8 +118,7 @@ type replay struct {
 	compared   int // decisions of the gateway by the configuration in force
 	same       int // of those, how many the replay makes too
 	inForce    *config.Config
-	since      int64 // the last change of the configuration
-	done       int   // requests, in both passes
+	done       int // requests, in both passes
 	began      time.Time
 }
 
@@ -135,11 +134,6 @@ func (w *WhatIf) newReplay(now, proposed *config.Config) (*replay, error) {
 		return nil, err
 	}
 	r.comparison = simulate.NewComparison(r.requests.Names(), first, second)
-	for _, e := range r.requests.Events {
-		if e.Kind == history.Changed {
-			r.since = e.At
-		}
-	}
 	return r, nil
 }
 

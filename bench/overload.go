@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/page"
+)
+
+// The group overload measures what clients get from an upstream that they ask for too much. The upstream is a
+// model: 16 servers behind one queue, with random service times. The limiters are real, at the simulated time of
+// testing/synctest, so the figures say nothing of this machine.
+//
+// Requests arrive at random, and wait for no other. There are three priorities, of which the highest offers at
+// most half of the capacity. Six of a thousand clients send half of the requests. Goodput is the part of the capacity
+// that is answered within three times the p99 of the unloaded upstream. A figure is what nine of ten seeds reach. The
+// first third of a run is not counted.
+
+const (
+	upstreamServers = 16
+	serviceTime     = 20 * time.Millisecond   // the mean of an exponential distribution
+	unloadedP99     = 92 * time.Millisecond   // ln 100 times the mean
+	capacity        = upstreamServers / 0.020 // requests a second
+	overloadSpan    = 12 * time.Second        // of a run
+	countedFrom     = overloadSpan / 3
+	halfLoad        = "half of the capacity"
+
+	adaptiveDiana = "Diana, algo: AC"
+	adaptiveRules = "limits: [{url: /, rules: [{algo: AC, rpu: 200, priority: 'header:X-Priority', priorities: ['0', '1', '2']}]}]\n"
+)
+
+var (
+	goodput   = measure.Figure{Name: "goodput", Format: measure.PercentText, Better: measure.More}
+	firstP99  = measure.Figure{Name: "p99 of the highest priority", Format: measure.PlainText}
+	turnedOff = measure.Figure{Name: "refused", Format: measure.PercentText, Better: measure.Neither}
+)
+
+// overload is a workload of the group.
+type overload struct {
+	name string
+	load float64 // of the capacity
+
+	slower  float64 // from the middle of the run to three quarters, the upstream takes so many times as long; 0: it does not
+	stalled bool    // from the middle of the run, nothing ends for two seconds
+}
+
+func overloads() []overload {
+	return []overload{
+		{name: halfLoad, load: 0.5}, {name: "the capacity", load: 1}, {name: "2 x", load: 2},
+		{name: "5 x", load: 5}, {name: "10 x", load: 10},
+		{name: "2 x, four times slower for a while", load: 2, slower: 4},
+		{name: "2 x, a stall of 2 s", load: 2, stalled: true},
+	}
+}
+
+func overloadGroup() group {
+	var lines []page.Line
+	for _, w := range overloads() {
+		beside := page.Compare(w.name+": goodput", w.name, goodput, adaptiveDiana, page.BestRival)
+		switch {
+		case w.load < 1:
+			lines = append(lines, page.Compare(w.name+": refused", w.name, turnedOff, adaptiveDiana).Must("O2", page.AtMost(turnedOff, 0)))
+		case w.slower > 0 || w.stalled:
+			lines = append(lines, beside)
+		case w.load > 1:
+			ahead := page.RatioAtLeast(1)
+			lines = append(lines, beside.Must("O2", page.Bound{Text: "≥ 90 %, ≥ 1 x", Met: func(m page.Measured) bool { return m.Value >= 90 && ahead.Met(m) }}))
+			if w.load == 10 {
+				lines = append(lines, page.Compare(w.name+": p99 of the highest priority", w.name, firstP99, adaptiveDiana).Must("O2", page.AtMost(firstP99, 2)))
+			}
+		}
+	}
+	return group{measure: measureOverload, Chapter: page.Chapter{
+		Name: "overload", Title: "Overload of a simulated upstream, in its capacity",
+		Figures: []measure.Figure{goodput, firstP99, turnedOff},
+		Lines:   lines,
+	}}
+}
+
+// measureOverload runs TestOverload, because synctest is for tests.
+func measureOverload(ctx context.Context, r *measure.Run) error {
+	r = r.AtMost(1) // another round would simulate the same
+	file, err := os.CreateTemp("", "overload")
+	if err != nil {
+		return err
+	}
+	_ = file.Close()                              // it is empty
+	defer func() { _ = os.Remove(file.Name()) }() // it is temporary
+	r.Note("  %d seeds of each", r.Count(100, 4))
+	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=0", "-run=^TestOverload$", ".")
+	test.Env = append(os.Environ(), fmt.Sprintf("%s=%d", overloadSeeds, r.Count(100, 4)), overloadFile+"="+file.Name())
+	if out, err := test.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	text, err := os.ReadFile(file.Name())
+	if err != nil {
+		return err
+	}
+	var results []simulated
+	if err := json.Unmarshal(text, &results); err != nil {
+		return err
+	}
+	for _, s := range results {
+		m := r.Row(s.Workload, s.System, s.Kind)
+		m.Add(goodput, -nineOfTen(s.Outcomes, func(x *outcome) float64 { return -x.Goodput }))
+		m.Add(firstP99, nineOfTen(s.Outcomes, func(x *outcome) float64 { return x.First }))
+		m.Add(turnedOff, nineOfTen(s.Outcomes, func(x *outcome) float64 { return x.Refused }))
+	}
+	return nil
+}
+
+// The variables of TestOverload: how many seeds, and the file for the results.
+const (
+	overloadSeeds = "OVERLOAD_SEEDS"
+	overloadFile  = "OVERLOAD_FILE"
+)
+
+// simulated is what all seeds of a workload show of a system.
+type simulated struct {
+	Workload, System string
+	Kind             measure.Kind
+	Outcomes         []outcome
+}
+
+// outcome is what a run shows, the parts in per cent.
+type outcome struct{ Goodput, First, Refused float64 }
+
+// nineOfTen returns the value that nine of ten outcomes do not exceed.
+func nineOfTen(results []outcome, of func(*outcome) float64) float64 {
+	var values []float64
+	for i := range results {
+		values = append(values, of(&results[i]))
+	}
+	slices.Sort(values)
+	return values[(len(values)-1)*9/10]
+}

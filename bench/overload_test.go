@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	dianalib "github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/bench/measure"
+	"github.com/diana-limiter/diana/bench/rivals"
+)
+
+// TestOverload simulates all workloads of the group overload. It writes the outcomes to a file if the group asks for that.
+func TestOverload(t *testing.T) {
+	seeds := 1
+	if n, err := strconv.Atoi(os.Getenv(overloadSeeds)); err == nil {
+		seeds = n
+	}
+	var results []simulated
+	t.Run("all", func(t *testing.T) {
+		for _, w := range overloads() {
+			for i, g := range guards(t) {
+				outcomes := make([]outcome, seeds)
+				results = append(results, simulated{w.name, g.Name, g.Kind, outcomes})
+				for seed := range seeds {
+					t.Run("", func(t *testing.T) {
+						t.Parallel()
+						synctest.Test(t, func(t *testing.T) {
+							outcomes[seed] = newUpstream(&w, guards(t)[i], uint64(seed)).run()
+						})
+					})
+				}
+			}
+		}
+	})
+	for _, s := range results {
+		if w, o := s.Workload, s.Outcomes[0]; s.System == adaptiveDiana && (o.Goodput < 30 || w == halfLoad && o.Refused > 1) {
+			t.Errorf("%s: %+v", w, o)
+		}
+	}
+	if file := os.Getenv(overloadFile); file != "" {
+		text, err := json.Marshal(results)
+		if err == nil {
+			err = os.WriteFile(file, text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// guards returns what protects an upstream.
+func guards(t *testing.T) []rivals.Guard {
+	t.Helper()
+	l, err := openLimiter(context.Background(), adaptiveRules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeLimiter(l) })
+	others, err := rivals.Guards()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]rivals.Guard{
+		{Name: adaptiveDiana, Kind: measure.Diana, Enter: func(priority, client int) (func(), bool) {
+			d, err := l.Take(context.Background(), dianalib.Request{Path: "/", Actors: map[string]string{
+				"priority": strconv.Itoa(priority), "account": strconv.Itoa(client),
+			}})
+			if err != nil || !d.Allowed {
+				d.Done()
+				return nil, false
+			}
+			return d.Done, true
+		}},
+		rivals.Slots("nothing", 0),
+		rivals.Slots("16 slots, the true capacity", upstreamServers),
+		rivals.Slots("32 slots, twice the true capacity", 2*upstreamServers),
+	}, others...)
+}
+
+// upstream is the model of a server. Its queue is in the order of arrival, so a request gets the server that is free
+// first.
+type upstream struct {
+	*overload
+	guard rivals.Guard
+	rand  *rand.Rand
+	began time.Time
+	free  [upstreamServers]time.Time // when each server is free
+
+	mu                    sync.Mutex // guards the rest
+	came, refused, inTime float64
+	first                 []time.Duration // latencies of the highest priority
+}
+
+func newUpstream(w *overload, g rivals.Guard, seed uint64) *upstream {
+	return &upstream{overload: w, guard: g, rand: rand.New(rand.NewPCG(seed, 1)), began: time.Now()}
+}
+
+// run lets requests arrive until the end.
+func (u *upstream) run() outcome {
+	rate := u.load * capacity
+	for next := time.Duration(0); next < overloadSpan; {
+		next += time.Duration(u.rand.ExpFloat64() / rate * float64(time.Second))
+		time.Sleep(time.Until(u.began.Add(next)))
+		u.arrive()
+	}
+	time.Sleep(time.Hour) // all that has entered ends
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	o := outcome{Goodput: 100 * u.inTime / (capacity * (overloadSpan - countedFrom).Seconds()), Refused: 100 * u.refused / u.came}
+	if u.slower > 0 { // the capacity of a quarter of the run is smaller
+		missing := overloadSpan.Seconds() / 4 * (1 - 1/u.slower)
+		o.Goodput *= (overloadSpan - countedFrom).Seconds() / ((overloadSpan - countedFrom).Seconds() - missing)
+	}
+	if u.stalled {
+		o.Goodput *= (overloadSpan - countedFrom).Seconds() / ((overloadSpan - countedFrom).Seconds() - 2)
+	}
+	if slices.Sort(u.first); len(u.first) > 0 {
+		o.First = u.first[len(u.first)*99/100].Seconds() / unloadedP99.Seconds()
+	}
+	return o
+}
+
+// arrive lets a request arrive now.
+func (u *upstream) arrive() {
+	now := time.Now()
+	at, slow := now.Sub(u.began), 1.0
+	if u.slower > 0 && at > overloadSpan/2 && at < overloadSpan*3/4 {
+		slow = u.slower
+	}
+	priority, client := 0, u.rand.IntN(1000)
+	if highest := min(1./3, 0.5/u.load); u.rand.Float64() > highest {
+		priority = 1 + u.rand.IntN(2)
+	}
+	if u.rand.IntN(2) == 0 {
+		client %= 6
+	}
+	service := time.Duration(u.rand.ExpFloat64() * slow * float64(serviceTime))
+	counted := at >= countedFrom
+	end, ok := u.guard.Enter(priority, client)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if counted {
+		u.came++
+	}
+	if !ok {
+		if counted {
+			u.refused++
+		}
+		return
+	}
+	first := &u.free[0]
+	for i := range u.free {
+		if u.free[i].Before(*first) {
+			first = &u.free[i]
+		}
+	}
+	done := *first
+	if done.Before(now) {
+		done = now
+	}
+	done = done.Add(service)
+	if stall := u.began.Add(overloadSpan / 2); u.stalled && done.After(stall) && now.Before(stall.Add(2*time.Second)) && done.Before(stall.Add(2*time.Second)) {
+		done = stall.Add(2 * time.Second)
+	}
+	*first = done
+	latency := done.Sub(now)
+	time.AfterFunc(latency, func() {
+		end()
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if !counted {
+			return
+		}
+		if latency <= time.Duration(3*slow*float64(unloadedP99)) && done.Sub(u.began) <= overloadSpan {
+			u.inTime++
+		}
+		if priority == 0 {
+			u.first = append(u.first, latency)
+		}
+	})
+}
