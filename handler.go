@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/respond"
 )
 
@@ -41,6 +42,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var d Decision
 	e, err := h.limiter.take(r.Context(), &q, nil, beforeWait, h.limiter.readBody)
+	diverted := ""
+	if err == nil && !e.Allowed {
+		e, diverted = h.limiter.divertBody(r, &q, e)
+	}
 	d.set(e)
 	if done := h.limiter.options.OnDone; done == nil {
 		defer d.Done()
@@ -59,6 +64,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = proved(r, e, a)
 	}
 	d.setRateLimit(w.Header())
+	if diverted != "" {
+		w.Header().Set("Diana-Diverted", diverted)
+	}
 	switch {
 	case err == nil && d.Allowed:
 		h.serve(w, r, &d, a)
@@ -69,6 +77,26 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			h.refuse(w, r, &d, a, true)
 		}
 	}
+}
+
+// divertBody evaluates a refused request once more, if a divert puts other values into its body. It returns the
+// evaluation that decides, and how clients call the rule that diverts the request if it is allowed now. If the rules
+// reject the changed body, the refusal stands.
+func (l *Limiter) divertBody(r *http.Request, q *Request, refused *decide.Evaluation) (e *decide.Evaluation, by string) {
+	from := refused.Diverts()
+	if from == nil || !l.bodies.Divert(r, from.Divert.Values) {
+		return refused, ""
+	}
+	e, err := l.decider.Again(r.Context(), q, refused, l.readBody)
+	unused := refused
+	if err != nil {
+		e, unused = refused, e
+	} else if e.Allowed {
+		by = activeOf(refused).policies.At(l.local.Now).Name(from.Slot)
+	}
+	h := unused.Handle()
+	h.Done()
+	return e, by
 }
 
 // serve has next answer a request that is allowed.

@@ -80,13 +80,16 @@ func checkEntry(e *rule.Entry) error {
 
 func checkDivert(d *rule.Divert) error {
 	ways := 0
-	for _, given := range []bool{d.Body != "", d.File != "", d.Upstream != nil} {
+	for _, given := range []bool{d.Body != "", d.Values != nil, d.File != "", d.Upstream != nil} {
 		if given {
 			ways++
 		}
 	}
 	if ways != 1 {
-		return fmt.Errorf("divert has %d of Body, File and Upstream, expected one of them", ways)
+		return fmt.Errorf("divert has %d of Body, Values, File and Upstream, expected one of them", ways)
+	}
+	if d.Values != nil {
+		return checkValues(d.Values)
 	}
 	if d.Upstream != nil {
 		return nil
@@ -95,6 +98,27 @@ func checkDivert(d *rule.Divert) error {
 		return fmt.Errorf("divert.status is %d, expected a status whose response has a body", d.Status)
 	}
 	return inRange("divert.status", int64(d.Status), divertStatus)
+}
+
+// checkValues checks what a divert puts into a body.
+func checkValues(values map[string]any) error {
+	if len(values) == 0 {
+		return errors.New("divert.body is empty, expected at least one JSON pointer")
+	}
+	for pointer, v := range values {
+		if !pointerForm.accepts(pointer) {
+			return fmt.Errorf("divert.body has %q, expected a JSON pointer such as /model", pointer)
+		}
+		if other := inside(pointer, values); other != "" {
+			return fmt.Errorf("divert.body has %q within %q, expected one of them", pointer, other)
+		}
+		switch v.(type) {
+		case string, int64, bool:
+		default:
+			return fmt.Errorf("divert.body has a %T at %q, expected a string, an int64 or a bool", v, pointer)
+		}
+	}
+	return nil
 }
 
 func checkRule(r *rule.Rule) error {

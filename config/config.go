@@ -169,7 +169,7 @@ func lacksDefault(e rule.Entry) bool {
 			return true
 		}
 	}
-	return e.Divert != nil && e.Divert.Status == 0 && e.Divert.Upstream == nil
+	return answers(e.Divert) && e.Divert.Status == 0
 }
 
 // fillEntry puts defaults into an entry, whose slices and pointers it copies first.
@@ -180,7 +180,7 @@ func fillEntry(v Vocabulary, e *rule.Entry) {
 			*a = v.Algorithms[0]
 		}
 	}
-	if d := e.Divert; d != nil && d.Status == 0 && d.Upstream == nil {
+	if d := e.Divert; answers(d) && d.Status == 0 {
 		filled := *d
 		filled.Status = int(divertStatus.otherwise)
 		e.Divert = &filled

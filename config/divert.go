@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/diana-limiter/diana/rule"
+	"go.yaml.in/yaml/v4"
 )
 
 // longestAnswer is the longest body, in bytes. A file can be longer.
@@ -45,9 +46,14 @@ func readDivert(v value) *rule.Divert {
 	if first == "" {
 		m.fail("divert lacks an answer, expected one of body, file and upstream")
 	}
+	values := m.get("body").given() && m.get("body").node.Kind == yaml.MappingNode
 	for _, key := range []string{"status", "type"} {
-		if m.get("upstream").given() && m.get(key).given() {
+		switch {
+		case !m.get(key).given():
+		case m.get("upstream").given():
 			m.failKey(key, "%s has no meaning beside upstream, which gives its own", key)
+		case values:
+			m.failKey(key, "%s has no meaning beside a body of the request, whose answer is the upstream's", key)
 		}
 	}
 	d := &rule.Divert{
@@ -55,15 +61,77 @@ func readDivert(v value) *rule.Divert {
 		Type:     readMedia(m.get("type")),
 		Upstream: readUpstream(m.get("upstream")),
 	}
-	if d.Upstream != nil {
+	if d.Upstream != nil || values {
 		d.Status = 0
 	}
 	if slices.Contains(bodyless, d.Status) {
 		m.get("status").fail("status: expected one of answers that have a body, found %d", d.Status)
 	}
-	d.Body, _ = m.get("body").text()
+	if values {
+		d.Values = readBodyValues(m.get("body"))
+	} else {
+		d.Body, _ = m.get("body").text()
+	}
 	d.File, _ = m.get("file").text()
 	return d
+}
+
+// answers reports whether a divert is an answer of its own, which has a status.
+func answers(d *rule.Divert) bool { return d != nil && d.Upstream == nil && d.Values == nil }
+
+// readBodyValues reads other values for the body of a request, by JSON pointer.
+func readBodyValues(v value) map[string]any {
+	v.form = bodyValues
+	values := map[string]any{}
+	for key, val := range v.entries() {
+		pointer, ok := key.text()
+		if _, twice := values[pointer]; ok && twice {
+			key.fail("body: expected each once, found %s again", pointer)
+		}
+		switch {
+		case !ok:
+			continue
+		case !pointerForm.accepts(pointer):
+			key.fail("body: expected a JSON pointer such as /model, found %q", pointer)
+			continue
+		}
+		val.key = pointer
+		values[pointer] = readBodyValue(val)
+		if other := inside(pointer, values); other != "" {
+			key.fail("body: expected no pointer within another, found %s and %s", other, pointer)
+		}
+	}
+	if v.len() == 0 {
+		v.fail("body: expected at least one JSON pointer, found an empty mapping")
+	}
+	return values
+}
+
+// readBodyValue reads a text, a whole number or a truth value.
+func readBodyValue(v value) any {
+	switch {
+	case !v.scalar() || v.null():
+		v.expected("text, a whole number, true or false")
+		return nil
+	case v.node.Tag == "!!bool":
+		v.form = truthForm{}
+		return v.truth()
+	case v.node.Tag == "!!int" || v.node.Tag == "!!float":
+		v.form = bodyNumber
+		return v.whole()
+	}
+	text, _ := v.text()
+	return text
+}
+
+// inside returns a pointer of values that contains another pointer or is within it, or "".
+func inside(pointer string, values map[string]any) string {
+	for other := range values {
+		if strings.HasPrefix(pointer, other+"/") || strings.HasPrefix(other, pointer+"/") {
+			return other
+		}
+	}
+	return ""
 }
 
 // readMedia reads a media type.

@@ -541,6 +541,22 @@ func calendarTogether(d *drawing) []object {
 	}
 }
 
+// answerForm is the form of the text of an answer, or of other values for the body of the request.
+type answerForm struct{ textForm }
+
+func (f answerForm) draw(d *drawing) object {
+	values := bodyValues.draw(d)
+	values["minProperties"] = 1
+	return object{"anyOf": []object{f.textForm.draw(d), values}}
+}
+
+// bodyValueForm is the form of a value in the body of a request.
+type bodyValueForm struct{ textForm }
+
+func (f bodyValueForm) draw(d *drawing) object {
+	return object{"anyOf": []object{f.textForm.draw(d), bodyNumber.draw(d), {"type": "boolean"}}}
+}
+
 // divertTogether says that there is one answer, and what means nothing to an upstream's.
 func divertTogether(*drawing) object {
 	var ways []object
@@ -550,7 +566,7 @@ func divertTogether(*drawing) object {
 	return object{
 		"oneOf":      ways,
 		"properties": object{"status": object{"not": object{"enum": bodyless}}},
-		"if":         given("upstream", anything),
+		"if":         object{"anyOf": []object{given("upstream", anything), given("body", object{"type": "object"})}},
 		"then":       object{"properties": object{"status": false, "type": false}},
 	}
 }

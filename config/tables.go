@@ -33,7 +33,9 @@ var (
 	redisURLForm  = textForm{longest: longestAddress, pattern: `^[Rr][Ee][Dd][Ii][Ss][Ss]?://([^/?#]*@)?(\[[^/?#@]*\]|[^/?#@:\[\]]+)(:(0*[1-9][0-9]*)?)?(/*|/(0|[1-9][0-9]*))$`}
 	upstreamForm  = textForm{longest: longestAddress, pattern: `^[Hh][Tt][Tt][Pp][Ss]?://(\[[^\[\]/?#@]+\]|[^/?#@:\[\]]+)(:[0-9]*)?(/[^?#]*)?$`}
 	mediaForm     = textForm{longest: longestName, pattern: `^[` + tokens + `]+/[` + tokens + `]+([ \t]*;[ -~\t]*)?$`}
-	answerForm    = textForm{longest: longestAnswer}
+	answerText    = answerForm{textForm{longest: longestAnswer}}
+	bodyNumber    = wholeForm{0, bounds.MaxWindowN, 0}
+	bodyValues    = mapForm{pointerForm, bodyValueForm{textForm{longest: longestActor}}}
 	networkForm   = textForm{longest: longestAddress, pattern: `^[0-9A-Fa-f:.]+(/[0-9]+)?$`}
 	pathForm      = textForm{longest: longestPath}
 	pemForm       = textForm{longest: longestPath, not: `-----BEGIN|[\n\x00]`}
@@ -172,7 +174,7 @@ var (
 	divertKeys = keys{of: "divert", name: "divert", together: divertTogether, list: []key{
 		{name: "status", form: divertStatus, about: "Status of the answer, 200 to 599 but for 204, 205 and 304, which have no body."},
 		{name: "type", form: mediaForm, about: "Media type of the answer. Default: text/plain; of a file by its name, else by what is in it."},
-		{name: "body", form: answerForm, about: "Text of the answer."},
+		{name: "body", form: answerText, about: "Text of the answer. Or values by JSON pointer, such as {/model: small}: the request is judged once more with them in its body, and goes to the upstream if it is allowed then."},
 		{name: "file", form: pathForm, about: "File that holds the answer, of at most 1 MiB, which is read with the configuration. Not in a configuration centre."},
 		{name: "upstream", form: upstreamForm, about: "http:// or https:// URL of a server that is asked instead. Not in a configuration centre."},
 	}}

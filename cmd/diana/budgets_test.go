@@ -289,3 +289,71 @@ func TestDrainEndsReading(t *testing.T) {
 		t.Errorf("the drain took %v", took) // its timeout is 30 s
 	}
 }
+
+// TestDivertedBudget has 16 clients that use up an account's budget of a dear model. Exactly what fits is served, and then
+// exactly what fits the cheap model. No client of the dear model is billed for more.
+func TestDivertedBudget(t *testing.T) {
+	t.Parallel()
+	var big, small atomic.Int64
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct{ Model string }
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			t.Error(err)
+		}
+		switch q.Model {
+		case "big":
+			big.Add(1)
+		case "small":
+			small.Add(1)
+		default:
+			t.Errorf("the upstream got the model %q", q.Model)
+		}
+		_, _ = io.WriteString(w, `{"usage":{"prompt_tokens":50,"completion_tokens":50}}`)
+	}))
+	defer upstream.Close()
+	g := serve(t, `
+identity: {account: ["header:X-Account"]}
+limits:
+  - url: POST /v1/chat/completions
+    refusal: openai
+    divert: {body: {/model: small}}
+    rules:
+      - name: a model's share
+        unit: total
+        algo: W
+        rpu: 2000
+        actor: [account, "body:/model"]
+        cost: {answer: openai, reserve: {output: /max_tokens, or: 100}}
+`, upstream.URL)
+	var served, diverted, refused atomic.Int64
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			for range 5 {
+				r, err := callWith(http.DefaultClient, g.url)(`{"model":"big",`+chat+`}`, "X-Account", "ann")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				stay(r.Body)
+				_ = r.Body.Close()
+				by := r.Header.Get("Diana-Diverted")
+				switch {
+				case r.StatusCode == http.StatusTooManyRequests && by == "":
+					refused.Add(1)
+				case r.StatusCode == http.StatusOK && by == "":
+					served.Add(1)
+				case r.StatusCode == http.StatusOK && by == "a model's share":
+					diverted.Add(1)
+				default:
+					t.Errorf("%d, Diana-Diverted %q", r.StatusCode, by)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if served.Load() != 20 || diverted.Load() != 20 || refused.Load() != 40 || big.Load() != 20 || small.Load() != 20 {
+		t.Errorf("%d served, %d diverted, %d refused; the upstream has served %d big and %d small; want 20, 20, 40, 20 and 20",
+			served.Load(), diverted.Load(), refused.Load(), big.Load(), small.Load())
+	}
+}

@@ -239,7 +239,7 @@ func everything() *config.Config {
 		MaxKeys:  1,
 		Limits: []rule.Entry{{
 			URL:    rule.Pattern{Method: "GET", Path: "/"},
-			Divert: &rule.Divert{Status: 200, Type: "t/t", Body: "b", File: "f", Upstream: &url.URL{Host: "h"}},
+			Divert: &rule.Divert{Status: 200, Type: "t/t", Body: "b", File: "f", Upstream: &url.URL{Host: "h"}, Values: map[string]any{"/v": "v"}},
 			Rules: []rule.Rule{{
 				Name: "n", Actor: []rule.Actor{{Kind: "cookie", Name: "r"}}, Algorithm: limit.TokenBucket(),
 				Limit:     limit.Limit{N: 1, Unit: time.Second, Burst: 1, Queue: 1, Slices: 2, Min: 2},

@@ -210,7 +210,7 @@ func divertText(d *rule.Divert) string {
 	if d == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d %q %q %q %v", d.Status, d.Type, d.Body, d.File, d.Upstream)
+	return fmt.Sprintf("%d %q %q %q %v %#v", d.Status, d.Type, d.Body, d.File, d.Upstream, d.Values)
 }
 
 // saying has all fields of a rule except its name. Two sayings are equal if all fields are equal.

@@ -99,19 +99,38 @@ func (d *Decider) Take(ctx context.Context, r *rule.Request, p *plan.Prepared, b
 			return e, err
 		}
 	}
-	if len(e.match.Rules) == 0 {
-		return e, nil
+	return e, e.decide(ctx, read)
+}
+
+// Again evaluates a request of Take that was refused once more, because its body has changed. Its credentials are not
+// verified again. Both Evaluations must be ended.
+func (d *Decider) Again(ctx context.Context, r *rule.Request, refused *Evaluation, read BodyReader) (*Evaluation, error) {
+	e := d.begin(r)
+	e.prepared, e.beforeWait = refused.prepared, nil
+	e.request.Proofs, e.fields = refused.request.Proofs, refused.fields
+	if strange := e.find(); strange != nil {
+		e.Allowed = false
+		return e, strange
 	}
+	return e, e.decide(ctx, read)
+}
+
+// decide evaluates a request whose rules are found, and charges it.
+func (e *Evaluation) decide(ctx context.Context, read BodyReader) error {
+	if len(e.match.Rules) == 0 {
+		return nil
+	}
+	d := e.decider
 	now := d.local.Now()
 	if read != nil && e.needsBody() {
 		if refused, err := e.readBody(ctx, now, read); refused || err != nil {
 			e.Allowed = false
-			return e, err
+			return err
 		}
 		now = d.local.Now()
 	}
 	if plain, err := e.plain.take(ctx, e, now); plain {
-		return e, err
+		return err
 	}
 	err := e.take(ctx, now)
 	if err == nil && e.Degraded {
@@ -125,7 +144,7 @@ func (d *Decider) Take(ctx context.Context, r *rule.Request, p *plan.Prepared, b
 	if e.Allowed && e.settles {
 		e.reserve(now)
 	}
-	return e, err
+	return err
 }
 
 // Peek evaluates a request as Take would now, and changes nothing. It does not wait: Delayed is how

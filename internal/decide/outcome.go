@@ -53,6 +53,24 @@ func (e *Evaluation) ChangeBody(body []byte) (changed []byte, usage bool) {
 	return plan.ChangeBody(e.rules, body)
 }
 
+// Diverts returns the first rule that refuses the request and whose entry has a divert, if that changes the body. It
+// returns nil if a rule refuses that does not read the body, because that rule would refuse again.
+func (e *Evaluation) Diverts() (by *plan.Rule) {
+	for i, r := range e.rules[:len(e.Verdicts)] {
+		switch {
+		case !e.Verdicts[i].Refused():
+		case !r.ReadsBody():
+			return nil
+		case by == nil && r.Divert != nil:
+			by = r
+		}
+	}
+	if by == nil || by.Divert.Values == nil {
+		return nil
+	}
+	return by
+}
+
 // ReadsOn returns how long the response is read on after its client has disconnected.
 func (e *Evaluation) ReadsOn() (after time.Duration) {
 	for _, r := range e.rules {

@@ -194,6 +194,9 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 			s.Rules, s.ReadsBodies = append(s.Rules, c), s.ReadsBodies || c.body != nil
 			compiled.rules = append(compiled.rules, c)
 		}
+		if e.Divert != nil && e.Divert.Values != nil && len(compiled.rules) == len(e.Rules) && !slices.ContainsFunc(compiled.rules, (*Rule).ReadsBody) {
+			errs = append(errs, fmt.Errorf("url %q: divert changes the body, which no rule of the entry reads, expected one such as {actor: [account, \"body:/model\"]}", e.URL))
+		}
 		if e.Bandwidth != nil {
 			b, err := newBandwidth(v, e)
 			if err != nil {

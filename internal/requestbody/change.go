@@ -51,6 +51,34 @@ func SetMost(body []byte, d *Demand) []byte {
 	return put(body, 0, len(body), split(first), strconv.FormatInt(d.Or, 10))
 }
 
+// Replace returns a body with other values by their JSON pointers, none of which is within another. An object gets a
+// member that it lacks. All other bytes stay as they are. ok is false, and the body unchanged, if it cannot be changed
+// so that all servers read the new values, or has them already.
+func Replace(body []byte, with map[string]any) (changed []byte, ok bool) {
+	var pointers []string
+	for pointer := range with {
+		pointers = append(pointers, pointer)
+	}
+	if _, err := values(body, pointers); err != nil {
+		return body, false
+	}
+	changed = body
+	for _, pointer := range pointers {
+		keys := split(pointer)
+		for i := range keys {
+			if parent, found := find(body, keys[:i]); found && members(body[parent.from:parent.to], parent.from) == nil {
+				return body, false
+			}
+		}
+		text, err := json.Marshal(with[pointer])
+		if err != nil || folded(body, keys) {
+			return body, false
+		}
+		changed = put(changed, 0, len(changed), keys, string(text))
+	}
+	return changed, !bytes.Equal(changed, body)
+}
+
 // split returns the keys of a JSON pointer.
 func split(pointer string) []string {
 	keys := strings.Split(pointer, "/")[1:]

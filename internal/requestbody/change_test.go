@@ -141,3 +141,20 @@ func includeUsageSlowly(t *testing.T, body []byte) any {
 	options["include_usage"] = true
 	return all
 }
+
+// A value of any kind replaces another, and an object gets one that it lacks. Other bytes stay as they are.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	with := map[string]any{"/model": "a\"<b", "/o/n~1": int64(7)}
+	for body, want := range map[string]string{
+		` {"x":1.0, "model" : {"deep":[1]},"o":{"n/":null, "y":2}}`: ` {"x":1.0, "model" : "a\"\u003cb","o":{"n/":7, "y":2}}`,
+		`{}`:      `{"o":{"n/":7},"model":"a\"\u003cb"}`,
+		`{"o":1}`: "", `{"o":[]}`: "", `{"o":{"N/":1}}`: "", `{"O":{}}`: "", `{"model":1,"model":2}`: "", `[]`: "", `{"model":1`: "", ``: "",
+		`{"model":"a\"\u003cb","o":{"n/":7}}`: "", // it has them
+	} {
+		got, ok := Replace([]byte(body), with)
+		if ok != (want != "") || ok && string(got) != want || !ok && string(got) != body {
+			t.Errorf("%s: %s, %v, want %s", body, got, ok, want)
+		}
+	}
+}

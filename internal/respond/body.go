@@ -90,6 +90,15 @@ func (b *Bodies) Read(r *http.Request, q *requestbody.Query) (requestbody.Readin
 	return read, nil
 }
 
+// Divert puts other values into the body of a request that Read has read. It reports whether it has changed the body.
+func (b *Bodies) Divert(r *http.Request, values map[string]any) (changed bool) {
+	b.Change(r, func(body []byte) []byte {
+		body, changed = requestbody.Replace(body, values)
+		return body
+	})
+	return changed
+}
+
 // Change changes the body of a request that Read has read.
 func (b *Bodies) Change(r *http.Request, change func(body []byte) []byte) {
 	body := b.of(r)

@@ -30,14 +30,14 @@ type Diversion struct {
 	upstream http.Handler // writes the response; nil: the other fields are the response
 }
 
-// Diversions makes the diversions of a configuration's entries. upstream returns the handler that
+// Diversions makes the diversions of a configuration's entries, without those that change a body. upstream returns the handler that
 // passes requests to a server. Files are read here, so that a diversion costs no more than the
 // response. The error names all entries whose file cannot be read.
 func Diversions(entries []rule.Entry, upstream func(*url.URL) http.Handler) (map[*rule.Divert]*Diversion, error) {
 	all := map[*rule.Divert]*Diversion{}
 	var errs []error
 	for _, e := range entries {
-		if e.Divert == nil {
+		if e.Divert == nil || e.Divert.Values != nil {
 			continue
 		}
 		if e.Divert.Upstream != nil {
