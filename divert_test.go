@@ -30,12 +30,8 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 })
 
 // postTo posts a body to the Handler of a Limiter in front of echo.
-func postTo(l *diana.Limiter, body string, lines ...string) *httptest.ResponseRecorder {
+func postTo(l *diana.Limiter, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("POST", "/", strings.NewReader(body))
-	for _, line := range lines {
-		name, value, _ := strings.Cut(line, ": ")
-		r.Header.Set(name, value)
-	}
 	w := httptest.NewRecorder()
 	l.Handler(echo).ServeHTTP(w, r)
 	return w

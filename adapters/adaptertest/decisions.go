@@ -37,6 +37,7 @@ func decisionCases(f Framework) []testCase {
 		{"pattern for a route", pattern, Setup{Route: true, Single: true}, patternOfRoute},
 		{"divert to a text", `{url: /users, divert: {status: 410, type: text/html, body: "<p>later</p>"}, rules: [{unit: hour, rpu: 1}]}`, Setup{}, divertToText},
 		{"divert to a server", `{url: /users, divert: {upstream: "UPSTREAM"}, rules: [{unit: hour, rpu: 1}]}`, Setup{}, divertToServer},
+		{"divert to another body", `{url: /echo, divert: {body: {/model: small}}, rules: [{name: r, unit: hour, rpu: 1, actor: "body:/model"}]}`, Setup{}, divertToBody},
 		{"divert a pattern", `{url: "PATTERN", divert: {upstream: "UPSTREAM"}, rules: [{unit: hour, rpu: 1}]}`, Setup{Route: true, Single: true}, divertToServer},
 		{"64 clients", "[{url: /hello, rules: [{unit: hour, rpu: 500, algo: W, align: first}]}, " +
 			"{url: /users, rules: [{actor: 'header:X-Key', unit: hour, rpu: 10, algo: W, align: first}]}]", Setup{}, clients},
@@ -209,6 +210,24 @@ func divertToServer(s *session) {
 	}
 	if a := s.want(200, "/users/7?a=b"); a.body != "upstream /users/7?a=b" {
 		s.Errorf("%q", a.body)
+	}
+}
+
+// divertToBody has the handler get the body with another model.
+func divertToBody(s *session) {
+	const big, small = `{"model":"big","x":1.0}`, `{"model":"small","x":1.0}`
+	s.do("POST", "/echo", strings.NewReader(big))
+	a := s.do("POST", "/echo", strings.NewReader(big))
+	if s.NoDivert {
+		wantRefusal(s, a, 503)
+		return
+	}
+	if a.StatusCode != 200 || a.body != small {
+		s.Errorf("%d %q", a.StatusCode, a.body)
+	}
+	wantField(s, a, "Diana-Diverted", "r")
+	if a := s.do("POST", "/echo", strings.NewReader(big)); a.StatusCode != 503 || a.Header.Get("Diana-Diverted") != "" {
+		s.Errorf("%d %v", a.StatusCode, a.Header)
 	}
 }
 
