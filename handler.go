@@ -81,7 +81,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // divertBody evaluates a refused request once more, if a divert puts other values into its body. It returns the
 // evaluation that decides, and how clients call the rule that diverts the request if it is allowed now. If the rules
-// reject the changed body, the refusal stands.
+// reject the changed body, the refusal remains.
 func (l *Limiter) divertBody(r *http.Request, q *Request, refused *decide.Evaluation) (e *decide.Evaluation, by string) {
 	from := refused.Diverts()
 	if from == nil || !l.bodies.Divert(r, from.Divert.Values) {
