@@ -134,6 +134,7 @@ type Explanation struct {
 	Excepted bool         // whether the rule skips the request
 	By       rule.Who     // the member of Except or Overrides that matches; its zero value means none
 	Class    string       // the class of the client whose limit counts; empty means none
+	Reserved int64        // of PeekActor: what requests in flight of this process have reserved for the actor
 	Until    time.Time    // when the override of By ends; its zero value means never
 }
 

@@ -105,6 +105,13 @@ type RuleStatus struct {
 
 	RefusedReserved int64 `json:"refused_reserved,omitempty"`
 
+	// Cost is what the rule was charged since the start, and Reserved what requests in flight of this process have
+	// reserved. SpentRatio is the share of its limit, 0 to 1, that the actor has spent which has spent most, as far as
+	// this process knows by its own requests. All are 0 without Answer, and Reserved and SpentRatio in shadow mode.
+	Cost       int64   `json:"cost,omitempty"`
+	Reserved   int64   `json:"reserved,omitempty"`
+	SpentRatio float64 `json:"spent_ratio,omitempty"`
+
 	// TopRefused are the actors that the rule has refused most, in shadow mode too, the most
 	// frequent first: at most 10.
 	TopRefused []TopRefused `json:"top_refused"`
@@ -214,6 +221,9 @@ func newRuleStatus(l *Limiter, limits *decide.Limits, index int) RuleStatus {
 		Allowed: counts.Allowed, Refused: counts.Refused, ShadowRefused: counts.ShadowRefused, Delayed: counts.Delayed,
 		TopRefused: top, Overflow: overflow,
 		Answer: r.Cost.Answer, DebtSaturated: counts.Saturated, Unsettled: counts.Unsettled, RefusedReserved: counts.Reserved,
+	}
+	if s.Answer != "" {
+		s.Cost, s.Reserved, s.SpentRatio = l.decider.Spent(limits, index)
 	}
 	if shed := l.decider.Shed(limits, index); shed != nil {
 		s.Ceiling, s.Shed = r.Limit.N, shed

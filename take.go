@@ -172,7 +172,7 @@ func (l *Limiter) Explain(r Request) ([]Explanation, error) {
 func explanations(list []plan.Explanation) []Explanation {
 	explained := make([]Explanation, len(list))
 	for i, e := range list {
-		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By, e.Class, e.Until}
+		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By, e.Class, 0, e.Until}
 	}
 	return explained
 }
@@ -193,8 +193,11 @@ func (l *Limiter) PeekActor(ctx context.Context, rule string, actor ...string) (
 	if err != nil {
 		return nil, nil, err
 	}
-	verdicts := make([]Verdict, len(list))
+	explained, verdicts := explanations(list), make([]Verdict, len(list))
 	for i, e := range list {
+		if e.Rule.Cost.Answer != "" {
+			explained[i].Reserved = l.decider.ReservedBy(e.Rule, []byte(e.Key))
+		}
 		verdicts[i] = Verdict{Rule: e.Rule.Rule, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}}
 		if e.Excepted {
 			continue
@@ -206,7 +209,7 @@ func (l *Limiter) PeekActor(ctx context.Context, rule string, actor ...string) (
 		}
 		verdicts[i].Outcome = o
 	}
-	return explanations(list), verdicts, err
+	return explained, verdicts, err
 }
 
 // Rejected returns how many requests were rejected before any rule counted them, by reason: "path" for a

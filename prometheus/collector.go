@@ -35,6 +35,15 @@ var (
 	reservedDesc = prometheus.NewDesc("diana_refused_reserved_total",
 		"Requests that a rule refused only because of what requests in flight had reserved. Only rules whose cost is known with the response.",
 		[]string{"rule"}, nil)
+	costDesc = prometheus.NewDesc("diana_cost_total",
+		"What a rule was charged by the costs of responses. Only rules whose cost is known with the response.",
+		[]string{"rule"}, nil)
+	costReservedDesc = prometheus.NewDesc("diana_cost_reserved",
+		"What requests in flight have reserved under a rule. Only rules whose cost is known with the response.",
+		[]string{"rule"}, nil)
+	spentDesc = prometheus.NewDesc("diana_cost_used_ratio",
+		"The largest share of its limit that an actor has spent under a rule, 0 to 1, by the requests of this gateway. Only rules whose cost is known with the response.",
+		[]string{"rule"}, nil)
 	shedDesc = prometheus.NewDesc("diana_shed_total",
 		"Requests that a rule of adaptive concurrency refused, by priority. Without priorities that is empty.",
 		[]string{"rule", "priority"}, nil)
@@ -80,7 +89,7 @@ var (
 // Describe implements prometheus.Collector.
 func (collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		requestsDesc, overflowDesc, saturatedDesc, unsettledDesc, reservedDesc, shedDesc, limitDesc, unitDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc,
+		requestsDesc, overflowDesc, saturatedDesc, unsettledDesc, reservedDesc, costDesc, costReservedDesc, spentDesc, shedDesc, limitDesc, unitDesc, rejectedDesc, degradedDesc, fallbackDesc, keysDesc, waitingDesc,
 		evictionsDesc, reloadsDesc, configDesc, reloadedDesc, reloadTimeDesc, centreDesc, redisErrorsDesc, lateDebitsDesc, unknownCallsDesc,
 		gatewaysDesc,
 	} {
@@ -127,6 +136,9 @@ func collectRules(to chan<- prometheus.Metric, rules []diana.RuleStatus) {
 			counter(to, saturatedDesc, r.DebtSaturated, name)
 			counter(to, unsettledDesc, r.Unsettled, name)
 			counter(to, reservedDesc, r.RefusedReserved, name)
+			counter(to, costDesc, r.Cost, name)
+			gauge(to, costReservedDesc, float64(r.Reserved), name)
+			gauge(to, spentDesc, r.SpentRatio, name)
 		}
 		for priority, n := range r.Shed {
 			counter(to, shedDesc, n, name, label(priority))

@@ -180,6 +180,7 @@ func (d *Decider) Reset(ctx context.Context, of *plan.Rule, key []byte) error {
 			errs = append(errs, limits.stores[b.store].Reset(ctx, b.remote, key))
 		}
 		errs = append(errs, d.forget(ctx, b, key))
+		b.record.fullest.forget(key)
 		d.queues.wake(r.Counters, key)
 	}
 	return errors.Join(errs...)
@@ -197,6 +198,7 @@ func (d *Decider) Forget(counters string, key []byte) {
 			if err := d.forget(context.Background(), b, key); err != nil {
 				d.options.Logger.Error("the local counter of an actor is not reset", "rule", r.Name, "error", err)
 			}
+			b.record.fullest.forget(key)
 			d.queues.wake(counters, key)
 		}
 	}

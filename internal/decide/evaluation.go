@@ -60,7 +60,7 @@ type Evaluation struct {
 	takesSlots bool       // a rule counts slots
 	adapts     bool       // a rule learns from the latency of the request
 	settles    bool       // a rule charges by what the response costs
-	reserves   []queueKey // what the request has in Decider.reserved
+	spends     []spending // of rules that learn the cost with the response
 	status     int        // of the response, if the rules that do not count it have refunded; else 0
 	named      bool       // the request names its rules, see findNamed
 	exempt     bool       // a rule skips the request: its verdict has no Rule

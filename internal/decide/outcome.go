@@ -168,7 +168,7 @@ func (e *Evaluation) refund(status int) {
 
 // end releases the slots that the request holds, and the evaluation.
 func (e *Evaluation) end() {
-	e.unreserve()
+	e.countCosts()
 	e.Release()
 	e.request, e.prepared = rule.Request{}, nil // so that the pool does not keep them
 	e.decider.pool.Put(e)
@@ -231,7 +231,7 @@ func (e *Evaluation) report(now int64, counted bool) {
 			v.Outcome = c.list[i].Outcome
 			if v.Refused() {
 				b := &e.limits.bound[r.Slot]
-				if v.Reserved = e.busy(r, &c.list[i], now) && !b.never(r, now, c.list[i].Cost); v.Reserved {
+				if v.Reserved = e.busy(s, r, &c.list[i], now) && !b.never(r, now, c.list[i].Cost); v.Reserved {
 					v.Wait = busyWait(now)
 					if counted {
 						e.part(r).reserved.Add(1)

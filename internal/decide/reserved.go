@@ -28,30 +28,52 @@ type reservation struct{ cost, at int64 }
 // more, so that not all come back at once. In microseconds.
 const leastBusy, spreadBusy = 1_000_000, 4_000_000
 
+// spending is what a request costs under a rule that learns it with the response.
+type spending struct {
+	rule   *plan.Rule
+	record *record
+	key    queueKey
+	held   bool  // it is in Decider.reserved
+	n      int64 // as reserved, and then as settled
+	noted  int64 // of that in fullest
+
+	spent, until int64 // see fullest, before the request
+}
+
 // reserve notes the reservations of a request that is allowed.
 func (e *Evaluation) reserve(now int64) {
 	q := &e.decider.reserved
 	for s := range e.sets {
 		c := &e.sets[s]
 		for i, o := range c.of {
-			if o.rule.Cost.Answer == "" || o.silent || o.shadow || c.list[i].Shared || !c.made(i) {
+			if o.rule.Cost.Answer == "" || o.silent || !c.made(i) {
 				continue
 			}
-			key := queueKey{o.rule.Counters, string(c.list[i].Key)}
-			e.reserves = append(e.reserves, key)
+			ch := &c.list[i]
+			one := spending{rule: o.rule, record: e.limits.bound[o.rule.Index].record, n: ch.Cost}
+			if o.shadow || ch.Shared {
+				e.spends = append(e.spends, one)
+				continue
+			}
+			one.key, one.held = queueKey{o.rule.Counters, string(ch.Key)}, true
+			one.record.reserved.Add(ch.Cost)
 			q.mu.Lock()
 			if q.by == nil {
 				q.by = map[queueKey]*reservations{}
 			}
-			all := q.by[key]
+			all := q.by[one.key]
 			if all == nil {
 				all = &reservations{of: map[*Evaluation]reservation{}}
-				q.by[key] = all
+				q.by[one.key] = all
 			}
-			one := all.of[e]
-			all.sum += c.list[i].Cost
-			all.of[e] = reservation{one.cost + c.list[i].Cost, now}
+			before := all.of[e]
+			all.sum += ch.Cost
+			all.of[e] = reservation{before.cost + ch.Cost, now}
+			if !e.byShare(s, o.rule) {
+				one.spent, one.until = one.record.fullest.decided(o.rule, ch, all.sum, now)
+			}
 			q.mu.Unlock()
+			e.spends = append(e.spends, one)
 		}
 	}
 }
@@ -59,39 +81,90 @@ func (e *Evaluation) reserve(now int64) {
 // unreserve forgets the reservations of a request, because its costs are known, and lets those that wait for that ask
 // again. Later calls do nothing.
 func (e *Evaluation) unreserve() {
-	if len(e.reserves) == 0 {
-		return
-	}
-	q := &e.decider.reserved
-	q.mu.Lock()
-	for _, key := range e.reserves {
-		if all := q.by[key]; all != nil {
-			all.sum -= all.of[e].cost
+	q, now := &e.decider.reserved, int64(0)
+	for i := range e.spends {
+		one := &e.spends[i]
+		if !one.held {
+			continue
+		}
+		if one.held = false; now == 0 {
+			now = e.decider.local.Now()
+		}
+		q.mu.Lock()
+		if all := q.by[one.key]; all != nil {
+			reserved := all.of[e].cost
+			all.sum -= reserved
+			one.record.reserved.Add(-reserved)
 			if delete(all.of, e); len(all.of) == 0 {
-				delete(q.by, key)
+				delete(q.by, one.key)
+			}
+		}
+		one.record.fullest.settled(one, now)
+		q.mu.Unlock()
+		if !e.decider.queues.empty() {
+			e.decider.queues.wake(one.key.counters, []byte(one.key.actor))
+		}
+	}
+}
+
+// settleAs notes what a request costs under a rule, or at least costs.
+func (e *Evaluation) settleAs(r *plan.Rule, n int64, known bool) {
+	for i := range e.spends {
+		if one := &e.spends[i]; one.rule == r {
+			if !known {
+				n = max(n, one.n)
+			}
+			if one.n = n; !one.held && one.until > 0 { // it was settled before
+				one.record.fullest.settled(one, e.decider.local.Now())
 			}
 		}
 	}
-	q.mu.Unlock()
-	for _, key := range e.reserves {
-		if !e.decider.queues.empty() {
-			e.decider.queues.wake(key.counters, []byte(key.actor))
-		}
-	}
-	e.reserves = e.reserves[:0]
 }
 
-// busy reports whether a rule refuses a charge only because of what requests in flight have reserved.
-func (e *Evaluation) busy(r *plan.Rule, ch *limit.Charge, now int64) bool {
+// countCosts adds what the request was charged to the costs of its rules.
+func (e *Evaluation) countCosts() {
+	e.unreserve()
+	for i := range e.spends {
+		if one := &e.spends[i]; e.status == 0 || !refunds(one.rule, e.status) {
+			one.record.cost.Add(one.n)
+		}
+	}
+	clear(e.spends) // so that the pool keeps no rules
+	e.spends = e.spends[:0]
+}
+
+// ReservedBy returns what requests in flight of this process have reserved for an actor under a rule.
+func (d *Decider) ReservedBy(r *plan.Rule, key []byte) int64 {
+	d.reserved.mu.Lock()
+	defer d.reserved.mu.Unlock()
+	if all := d.reserved.by[queueKey{r.Counters, string(key)}]; all != nil {
+		return all.sum
+	}
+	return 0
+}
+
+// byShare reports whether a charge in a store decides in place of another store, by a part of the limit.
+func (e *Evaluation) byShare(s int, r *plan.Rule) bool {
+	return s == 0 && e.limits.bound[r.Slot].elsewhere
+}
+
+// busy reports whether a rule refuses a charge in a store only because of what requests in flight have reserved.
+func (e *Evaluation) busy(s int, r *plan.Rule, ch *limit.Charge, now int64) bool {
 	if r.Cost.Answer == "" || ch.Outcome.Allowed || ch.Outcome.Remaining == limit.Unknown || ch.Shared {
 		return false
 	}
 	q := &e.decider.reserved
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	all := q.by[queueKey{r.Counters, string(ch.Key)}]
+	all, sum := q.by[queueKey{r.Counters, string(ch.Key)}], int64(0)
+	if all != nil {
+		sum = all.sum
+	}
+	if !e.byShare(s, r) {
+		e.limits.bound[r.Index].record.fullest.decided(r, ch, sum, now)
+	}
 	missing := ch.Cost - ch.Outcome.Remaining
-	if all == nil || all.sum < missing {
+	if all == nil || sum < missing {
 		return false
 	}
 	since := int64(0) // what was reserved before no longer counts

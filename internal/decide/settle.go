@@ -46,7 +46,9 @@ func (h *Handle) Settle(cost func(*plan.Rule) (n int64, known, concerned bool), 
 		if !known && last {
 			e.part(r).unsettled.Add(1)
 		}
-		if costs = append(costs, settled{r, min(max(n, 0), bounds.MaxSettled), known}); len(costs) == 1 {
+		costs = append(costs, settled{r, min(max(n, 0), bounds.MaxSettled), known})
+		e.settleAs(r, costs[len(costs)-1].n, known)
+		if len(costs) == 1 {
 			if e.Moments.Cost, e.Moments.Known = n, known; !known {
 				e.Moments.Cost = max(n, e.cost(i, r)) // it keeps what it has reserved
 			}

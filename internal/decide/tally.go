@@ -15,11 +15,14 @@ import (
 // record is the memory of a rule's decisions. A rule keeps it across configurations, so that
 // metrics never fall.
 type record struct {
-	tally   tally
-	refused refusals.Rule
-	shed    [bounds.MaxPriorities]atomic.Int64 // refusals of an adaptive rule, by priority
-	shedAt  atomic.Int64                       // moment of the last of them
-	warned  atomic.Int64                       // when the log last said that actors share the overflow counter
+	tally    tally
+	refused  refusals.Rule
+	shed     [bounds.MaxPriorities]atomic.Int64 // refusals of an adaptive rule, by priority
+	shedAt   atomic.Int64                       // moment of the last of them
+	cost     atomic.Int64                       // charged by what responses have cost
+	reserved atomic.Int64                       // by requests in flight
+	fullest  fullest
+	warned   atomic.Int64 // when the log last said that actors share the overflow counter
 }
 
 func newRecord(name string) *record {

@@ -239,7 +239,7 @@ func (t *turn) candidate(s, i int, now int64, behind bool) (n candidate, ok bool
 	ch, r := &c.list[i], c.of[i].rule
 	n = candidate{at: -1, longest: t.longest(s, i), counters: r.Counters, actor: ch.Key, flight: ch.Flight}
 	refused := !ch.Outcome.Allowed
-	releases := r.Algorithm.Held || t.e.busy(r, ch, now) // a slot or a reservation, at any time
+	releases := r.Algorithm.Held || t.e.busy(s, r, ch, now) // a slot or a reservation, at any time
 	if ch.Shadow || !refused && (!behind || n.longest == 0) {
 		return n, true
 	}
