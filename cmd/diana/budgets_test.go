@@ -357,3 +357,66 @@ limits:
 			served.Load(), diverted.Load(), refused.Load(), big.Load(), small.Load())
 	}
 }
+
+// An operator sees what was charged, what is reserved, and what one account has spent: in metrics, top and the console.
+func TestOperatorSeesCosts(t *testing.T) {
+	t.Parallel()
+	b := &biller{endless: true}
+	upstream := httptest.NewServer(b)
+	defer upstream.Close()
+	g := serve(t, budgets("after: 0"), upstream.URL)
+	call := callWith(http.DefaultClient, g.url)
+	for account, most := range map[string]int{"ann": 90, "bob": 20} {
+		r, err := call(fmt.Sprintf(`{"max_tokens":%d,%s}`, most, chat), "X-Account", account)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stay(r.Body)
+		_ = r.Body.Close()
+	}
+	r, err := call(`{"stream":true,"max_tokens":1,`+chat+`}`, "X-Account", "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	leaveAfter("word")(r.Body) // it is in flight now
+	var ann struct {
+		Rules []struct {
+			Rule                       string
+			Spent, Reserved, Remaining int64
+		}
+	}
+	if err := json.Unmarshal(g.tell(t, "/api/v1/actor?rule=tokens&actor=ann"), &ann); err != nil || len(ann.Rules) != 1 {
+		t.Fatalf("%v, %+v", err, ann)
+	}
+	a := ann.Rules[0]
+	if a.Spent != 100 || a.Reserved < 1 || a.Spent+a.Reserved+a.Remaining != budget {
+		t.Errorf("ann: %+v, want 100 spent of %d", a, budget)
+	}
+	page := string(g.tell(t, "/metrics"))
+	for _, line := range []string{
+		`diana_cost_total{rule="tokens"} 130`, // 10 + 90, and 10 + 20
+		fmt.Sprintf(`diana_cost_reserved{rule="tokens"} %d`, a.Reserved),
+		fmt.Sprintf(`diana_cost_used_ratio{rule="tokens"} %v`, 100.0/budget),
+	} {
+		if !strings.Contains(page, line+"\n") {
+			t.Errorf("/metrics does not have %s", line)
+		}
+	}
+	var out, errs bytes.Buffer
+	run(t.Context(), []string{"top", "--admin", g.admin}, &out, &errs)
+	fields := func(of string) []string {
+		for line := range strings.Lines(out.String()) {
+			if strings.HasPrefix(line, of) {
+				return strings.Fields(line)
+			}
+		}
+		return nil
+	}
+	if heads := fields("RULE"); len(heads) < 3 || strings.Join(heads[len(heads)-3:], " ") != "CHARGED RESERVED FULLEST" {
+		t.Errorf("top: %s%s", out.String(), errs.String())
+	}
+	if got, want := strings.Join(fields("tokens"), " "), fmt.Sprintf("130 %d 3 %%", a.Reserved); !strings.HasSuffix(got, want) {
+		t.Errorf("top: %q, want %q at the end", got, want)
+	}
+}

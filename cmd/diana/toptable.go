@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +46,10 @@ func topTable(s *live.Snapshot, height int) string {
 		actors = append(actors, []string{command.Legible(plan.ActorName(r.Actor)), command.Legible(r.Rule), fmt.Sprintf("%s%d", about, r.Recent), perSecond(r.PerSecond), plan.ActorText(r.Actor)})
 	}
 	rules := [][]string{{"RULE", "LIMIT", "ALGO", "ALLOWED/S", "REFUSED/S", "ALLOWED", "REFUSED"}}
+	budgets := slices.ContainsFunc(s.Rules, func(r live.Rule) bool { return r.Answer != "" })
+	if budgets {
+		rules[0] = append(rules[0], "CHARGED", "RESERVED", "FULLEST")
+	}
 	for i := range s.Rules {
 		r := &s.Rules[i]
 		limit := fmt.Sprint(r.Limit)
@@ -53,8 +58,14 @@ func topTable(s *live.Snapshot, height int) string {
 		}
 		rules = append(rules, []string{command.Legible(r.Name), limit, r.Algorithm, perSecond(r.AllowedPerSecond),
 			perSecond(r.RefusedPerSecond + r.ShadowPerSecond), fmt.Sprint(r.Allowed), fmt.Sprint(r.Refused)})
+		switch row := &rules[len(rules)-1]; {
+		case r.Answer != "":
+			*row = append(*row, fmt.Sprint(r.Cost), fmt.Sprint(r.Reserved), fmt.Sprintf("%.0f %%", r.SpentRatio*100))
+		case budgets:
+			*row = append(*row, "", "", "")
+		}
 	}
-	return b.String() + command.Columns(actors, 2, 3) + "\n" + command.Columns(rules, 3, 6)
+	return b.String() + command.Columns(actors, 2, 3) + "\n" + command.Columns(rules, 3, len(rules[0])-1)
 }
 
 // shortDuration returns 1m for what time.Duration writes as 1m0s.

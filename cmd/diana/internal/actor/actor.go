@@ -37,8 +37,10 @@ type Counter struct {
 	Key          string     `json:"key"`     // as diana explain prints it; "" if the rule counts all clients together
 	Allowed      *bool      `json:"allowed"` // whether a request would be allowed now; nil: unknown
 	Limit        int64      `json:"limit"`
-	Remaining    *int64     `json:"remaining"`     // nil: unknown, or the rule excepts the actor
-	ResetSeconds *float64   `json:"reset_seconds"` // until the counter is as if the actor had sent nothing; nil: never, or unknown
+	Remaining    *int64     `json:"remaining"`          // nil: unknown, or the rule excepts the actor
+	ResetSeconds *float64   `json:"reset_seconds"`      // until the counter is as if the actor had sent nothing; nil: never, or unknown
+	Spent        *int64     `json:"spent,omitempty"`    // nil: unknown, or the rule knows costs before
+	Reserved     *int64     `json:"reserved,omitempty"` // by requests in flight of this gateway; nil as Spent
 	Excepted     bool       `json:"excepted"`
 	Override     bool       `json:"override"`
 	Until        *time.Time `json:"until,omitempty"` // when the exception or the override ends; nil: never
@@ -135,6 +137,10 @@ func countersOf(explained []diana.Explanation, verdicts []diana.Verdict) (list [
 		}
 		if v.Remaining != limit.Unknown {
 			c.Remaining = &v.Remaining
+			if e.Rule.Cost.Answer != "" {
+				spent := max(c.unused-v.Remaining-e.Reserved, 0)
+				c.Spent, c.Reserved = &spent, &e.Reserved
+			}
 		}
 		if v.Reset > 0 {
 			seconds := float64(v.Reset) / 1e6

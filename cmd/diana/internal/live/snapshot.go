@@ -81,6 +81,12 @@ type Rule struct {
 	History []uint32           `json:"history"` // refusals of ten seconds each, the oldest first
 	Top     []diana.TopRefused `json:"top"`
 
+	// Of a rule whose cost is known with the response, as in diana.RuleStatus; omitted if empty.
+	Answer     string  `json:"answer,omitempty"`
+	Cost       int64   `json:"cost,omitempty"`
+	Reserved   int64   `json:"reserved,omitempty"`
+	SpentRatio float64 `json:"spent_ratio,omitempty"`
+
 	Remaining      *int64 `json:"remaining"`       // of the tightest actor, see tightest; nil: unknown
 	RemainingActor string `json:"remaining_actor"` // its key; "" if the rule counts all clients together
 }
@@ -185,6 +191,7 @@ func (h *history) rule(r *ruleHistory, s *diana.RuleStatus) Rule {
 		AllowedPerSecond: h.perSecond(r.latest.Allowed), RefusedPerSecond: h.perSecond(r.latest.Refused),
 		DelayedPerSecond: h.perSecond(r.latest.Delayed), ShadowPerSecond: h.perSecond(r.latest.ShadowRefused),
 		Allowed: r.total.Allowed, Refused: r.total.Refused, History: h.byTen(r), Top: s.TopRefused,
+		Answer: s.Answer, Cost: s.Cost, Reserved: s.Reserved, SpentRatio: s.SpentRatio,
 	}
 }
 

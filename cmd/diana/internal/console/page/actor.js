@@ -56,7 +56,8 @@ export function actorView(node, { notice, failed, parameters }) {
     const period = el('select', { 'aria-label': t('exempt_for') }, periods.map(([seconds, word]) => el('option', { value: seconds }, t(word))));
     return el('tr', {}, el('th', { scope: 'row', class: 'name' }, c.rule), el('td', { class: 'name code' }, c.key),
       el('td', { class: c.allowed ? 'good' : 'bad' }, c.allowed === null ? '' : t(c.allowed ? 'allowed_word' : 'refused_word')),
-      el('td', { class: 'number' }, `${c.remaining === null ? '–' : whole(c.remaining)} / ${whole(c.limit)}`),
+      el('td', { class: 'number' }, `${c.remaining === null ? '–' : whole(c.remaining)} / ${whole(c.limit)}`,
+        c.spent === undefined ? '' : el('div', { class: 'dim' }, t('spent_of', { spent: whole(c.spent), reserved: whole(c.reserved) }))),
       el('td', { class: 'number' }, c.reset_seconds === null ? '' : t('seconds', { n: whole(Math.ceil(c.reset_seconds)) })),
       el('td', { class: 'name' }, stateOf(c)),
       el('td', { class: 'actions' },

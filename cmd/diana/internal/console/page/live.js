@@ -83,7 +83,8 @@ function ruleRow() {
       setText(cells.allowed, rate(rule.allowed_per_second));
       setText(cells.refused, rate(rule.refused_per_second || rule.shadow_per_second || 0));
       setText(cells.delayed, rate(rule.delayed_per_second));
-      setText(cells.tightest, rule.remaining === null ? '' : t('tightest_note', { actor: nameOf(rule.remaining_actor) || t('all_actors'), n: whole(rule.remaining) }));
+      setText(cells.tightest, (rule.remaining === null ? '' : t('tightest_note', { actor: nameOf(rule.remaining_actor) || t('all_actors'), n: whole(rule.remaining) }))
+        + (rule.answer ? ` ${t('spent_note', { cost: whole(rule.cost || 0), reserved: whole(rule.reserved || 0), percent: whole(Math.round((rule.spent_ratio || 0) * 100)) })}` : ''));
       picture.update(rule.history, `${t('history')}: ${whole(sum(rule.history || []))}`);
     },
   };
