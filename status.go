@@ -106,11 +106,13 @@ type RuleStatus struct {
 	RefusedReserved int64 `json:"refused_reserved,omitempty"`
 
 	// Cost is what the rule was charged since the start, and Reserved what requests in flight of this process have
-	// reserved. SpentRatio is the share of its limit, 0 to 1, that the actor has spent which has spent most, as far as
-	// this process knows by its own requests. All are 0 without Answer, and Reserved and SpentRatio in shadow mode.
+	// reserved. SpentRatio is the share of its limit, 0 to 1, that the fullest actor has spent, as far as this process
+	// knows by its own requests, and SpentBy the key of this actor. All are empty without Answer. In shadow mode only
+	// Cost is known.
 	Cost       int64   `json:"cost,omitempty"`
 	Reserved   int64   `json:"reserved,omitempty"`
 	SpentRatio float64 `json:"spent_ratio,omitempty"`
+	SpentBy    string  `json:"spent_by,omitempty"`
 
 	// TopRefused are the actors that the rule has refused most, in shadow mode too, the most
 	// frequent first: at most 10.
@@ -223,7 +225,7 @@ func newRuleStatus(l *Limiter, limits *decide.Limits, index int) RuleStatus {
 		Answer: r.Cost.Answer, DebtSaturated: counts.Saturated, Unsettled: counts.Unsettled, RefusedReserved: counts.Reserved,
 	}
 	if s.Answer != "" {
-		s.Cost, s.Reserved, s.SpentRatio = l.decider.Spent(limits, index)
+		s.Cost, s.Reserved, s.SpentRatio, s.SpentBy = l.decider.Spent(limits, index)
 	}
 	if shed := l.decider.Shed(limits, index); shed != nil {
 		s.Ceiling, s.Shed = r.Limit.N, shed

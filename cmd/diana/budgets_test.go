@@ -416,7 +416,7 @@ func TestOperatorSeesCosts(t *testing.T) {
 	if heads := fields("RULE"); len(heads) < 3 || strings.Join(heads[len(heads)-3:], " ") != "CHARGED RESERVED FULLEST" {
 		t.Errorf("top: %s%s", out.String(), errs.String())
 	}
-	if got, want := strings.Join(fields("tokens"), " "), fmt.Sprintf("130 %d 3 %%", a.Reserved); !strings.HasSuffix(got, want) {
+	if got, want := strings.Join(fields("tokens"), " "), fmt.Sprintf("130 %d 3 %% ann", a.Reserved); !strings.HasSuffix(got, want) {
 		t.Errorf("top: %q, want %q at the end", got, want)
 	}
 }

@@ -60,7 +60,11 @@ func topTable(s *live.Snapshot, height int) string {
 			perSecond(r.RefusedPerSecond + r.ShadowPerSecond), fmt.Sprint(r.Allowed), fmt.Sprint(r.Refused)})
 		switch row := &rules[len(rules)-1]; {
 		case r.Answer != "":
-			*row = append(*row, fmt.Sprint(r.Cost), fmt.Sprint(r.Reserved), fmt.Sprintf("%.0f %%", r.SpentRatio*100))
+			fullest := "0 %"
+			if r.SpentRatio > 0 {
+				fullest = fmt.Sprintf("%.0f %% %s", r.SpentRatio*100, command.Legible(plan.ActorName(r.SpentBy)))
+			}
+			*row = append(*row, fmt.Sprint(r.Cost), fmt.Sprint(r.Reserved), fullest)
 		case budgets:
 			*row = append(*row, "", "", "")
 		}

@@ -82,27 +82,31 @@ func (f *fullest) note(r *plan.Rule, key string, spent, until, now int64) {
 }
 
 // Spent returns what a rule whose costs are known with the response was charged since the start, what requests in flight
-// of this process have reserved, and which share of its limit the fullest actor has spent.
-func (d *Decider) Spent(l *Limits, index int) (cost, reserved int64, share float64) {
+// of this process have reserved, and which share of its limit the fullest actor has spent, with the key of that actor.
+func (d *Decider) Spent(l *Limits, index int) (cost, reserved int64, share float64, key string) {
 	record := l.bound[index].record
 	cost, reserved = record.cost.Load(), record.reserved.Load()
 	f := &record.fullest
 	f.mu.Lock()
-	r, key, spent, until := f.of, f.key, f.spent, f.until
+	r, spent, until := f.of, f.spent, f.until
+	key = f.key
 	f.mu.Unlock()
 	switch {
 	case r == nil:
-		return cost, reserved, 0
+		return cost, reserved, 0, ""
 	case l.has(r) && l.bound[r.Slot].store == 0:
 		o, err := d.PeekKey(context.Background(), l, r, []byte(key))
 		if err != nil || o.Remaining == limit.Unknown {
-			return cost, reserved, 0
+			return cost, reserved, 0, ""
 		}
 		spent = most(r) - o.Remaining - d.ReservedBy(r, []byte(key))
 	case d.local.Now() >= until:
 		spent = 0
 	}
-	return cost, reserved, shareOf(r, spent)
+	if share = shareOf(r, spent); share == 0 {
+		key = ""
+	}
+	return cost, reserved, share, key
 }
 
 // has reports whether a rule, or a variant of one, is one of these Limits.

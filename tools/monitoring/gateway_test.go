@@ -28,7 +28,7 @@ import (
 type exposed map[string][]labels.Labels
 
 // The gateway has every feature with metrics of its own: Redis, a remote configuration, descriptors, TLS,
-// several upstreams and a rule that reads bodies.
+// several upstreams, a rule that reads bodies, and one that learns costs from responses.
 const limits = `
 limits:
   - url: /
@@ -38,6 +38,7 @@ limits:
   - url: POST /v1
     rules:
       - {name: body, actor: "body:/model", rpu: 100}
+      - {name: tokens, actor: account, unit: month, algo: W, rpu: 100000, cost: {answer: openai, reserve: 100}}
 `
 
 const descriptors = `

@@ -86,6 +86,7 @@ type Rule struct {
 	Cost       int64   `json:"cost,omitempty"`
 	Reserved   int64   `json:"reserved,omitempty"`
 	SpentRatio float64 `json:"spent_ratio,omitempty"`
+	SpentBy    string  `json:"spent_by,omitempty"`
 
 	Remaining      *int64 `json:"remaining"`       // of the tightest actor, see tightest; nil: unknown
 	RemainingActor string `json:"remaining_actor"` // its key; "" if the rule counts all clients together
@@ -191,7 +192,7 @@ func (h *history) rule(r *ruleHistory, s *diana.RuleStatus) Rule {
 		AllowedPerSecond: h.perSecond(r.latest.Allowed), RefusedPerSecond: h.perSecond(r.latest.Refused),
 		DelayedPerSecond: h.perSecond(r.latest.Delayed), ShadowPerSecond: h.perSecond(r.latest.ShadowRefused),
 		Allowed: r.total.Allowed, Refused: r.total.Refused, History: h.byTen(r), Top: s.TopRefused,
-		Answer: s.Answer, Cost: s.Cost, Reserved: s.Reserved, SpentRatio: s.SpentRatio,
+		Answer: s.Answer, Cost: s.Cost, Reserved: s.Reserved, SpentRatio: s.SpentRatio, SpentBy: s.SpentBy,
 	}
 }
 
