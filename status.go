@@ -105,10 +105,10 @@ type RuleStatus struct {
 
 	RefusedReserved int64 `json:"refused_reserved,omitempty"`
 
-	// Cost is what the rule was charged since the start, and Reserved what requests in flight of this process have
-	// reserved. SpentRatio is the share of its limit, 0 to 1, that the fullest actor has spent, as far as this process
-	// knows by its own requests, and SpentBy the key of this actor. All are empty without Answer. In shadow mode only
-	// Cost is known.
+	// Cost is what the rule was charged since the start. Reserved is what requests in flight of this process have
+	// reserved. SpentRatio is the share of its limit, 0 to 1, that the fullest actor has spent, and SpentBy is the key of
+	// this actor. This process knows it by its own requests. All are empty without Answer. In shadow mode only Cost is
+	// known.
 	Cost       int64   `json:"cost,omitempty"`
 	Reserved   int64   `json:"reserved,omitempty"`
 	SpentRatio float64 `json:"spent_ratio,omitempty"`

@@ -81,8 +81,8 @@ func (f *fullest) note(r *plan.Rule, key string, spent, until, now int64) {
 	f.of, f.key, f.spent, f.until = r, key, spent, until
 }
 
-// Spent returns what a rule whose costs are known with the response was charged since the start, what requests in flight
-// of this process have reserved, and which share of its limit the fullest actor has spent, with the key of that actor.
+// Spent returns what a rule was charged since the start by the costs of responses, and what requests in flight of this
+// process have reserved. It also returns which share of its limit the fullest actor has spent, and the key of this actor.
 func (d *Decider) Spent(l *Limits, index int) (cost, reserved int64, share float64, key string) {
 	record := l.bound[index].record
 	cost, reserved = record.cost.Load(), record.reserved.Load()
