@@ -85,34 +85,42 @@ func TestDivertBody(t *testing.T) {
 	}
 }
 
-// A body that cannot be changed so that all servers read the new value keeps the refusal. So does a body that has it.
+// A body that cannot be changed so that all servers read the new values keeps the refusal. So does a body that has them.
+// With another account each of these requests would be allowed.
 func TestDivertBodyKeepsRefusal(t *testing.T) {
 	t.Parallel()
-	const yaml = `{url: /, divert: {body: {/model: small, /options/tier: flex}}, rules: [{unit: total, algo: W, rpu: 1, actor: 'body:/user', MODE}]}`
-	const shadow = "mode: shadow"
+	const yaml = `{url: /, divert: {body: {/user: pool, /options/tier: flex}}, rules: [{unit: total, algo: W, rpu: 1, actor: 'body:/user', overrides: {pool: {rpu: 100}}}]}`
 	for body, status := range map[string]int{
-		`{"model":"a"}`: 503,
-		`{"model":"small","options":{"tier":"flex"}}`: 503, // it has them
-		`{"Model":"a"}`:                      503, // in other letters
-		`{"model":"a","MODEL":"b"}`:          503,
-		`{"model":"a","options":7}`:          503,
-		`{"model":"a","options":{"Tier":1}}`: 503,
-		`["model"]`:                          503,
-		`"model"`:                            503,
-		``:                                   503,
-		`{`:                                  400,
-		`{"x":"` + strings.Repeat("x", 1<<20) + `"}`: 413,
+		`{"user":"ann"}`: 200,
+		`{"user":"ann","options":{"tier":1},"x":2}`: 200,
+		`{"User":"ann"}`:                                          503, // in other letters
+		`{"user":"ann","Options":{}}`:                             503,
+		`{"user":"ann","options":{"Tier":1}}`:                     503,
+		`{"user":"ann","options":7}`:                              503, // no object on the way
+		`{"user":"ann","options":["tier"]}`:                       503,
+		`{"user":"ann","options":{},"options":{}}`:                503, // twice
+		`{"user":"ann","options":{"tier":1,"tier":2}}`:            503,
+		`{"user":"ann","user":"bob"}`:                             400, // a rule reads it
+		`{"user":"ann"`:                                           400,
+		`{"user":"ann","x":"` + strings.Repeat("x", 1<<20) + `"}`: 413,
 	} {
-		l := limiter(t, strings.Replace(yaml, ", MODE", "", 1))
-		if w := postTo(l, `{"model":"small","options":{"tier":"flex"}}`); w.Code != 200 {
+		l := limiter(t, yaml)
+		if w := postTo(l, `{"user":"ann"}`); w.Code != 200 {
 			t.Fatalf("the first request: %d %s", w.Code, w.Body)
 		}
-		if w := postTo(l, body); w.Code != status || w.Header().Get("Diana-Diverted") != "" {
+		if w := postTo(l, body); w.Code != status || (w.Header().Get("Diana-Diverted") != "") != (status == 200) {
 			t.Errorf("%.50s: %d %s, want %d", body, w.Code, w.Body, status)
 		}
-		if w := postTo(limiter(t, strings.Replace(yaml, "MODE", shadow, 1)), body); w.Code != 200 || w.Body.String() != body {
+		shadow := limiter(t, strings.Replace(yaml, "actor:", "mode: shadow, actor:", 1))
+		postTo(shadow, `{"user":"ann"}`)
+		if w := postTo(shadow, body); w.Code != 200 || w.Body.String() != body {
 			t.Errorf("in shadow mode: %.50s: %d %.50s", body, w.Code, w.Body)
 		}
+	}
+	l := limiter(t, strings.Replace(yaml, "pool: {rpu: 100}", "pool: {rpu: 1}", 1))
+	const has = `{"user":"pool","options":{"tier":"flex"}}`
+	if first, second := postTo(l, has), postTo(l, has); first.Code != 200 || second.Code != 503 || l.Status().Rules[0].Refused != 1 {
+		t.Errorf("it has the values: %d, %d, %d refused", first.Code, second.Code, l.Status().Rules[0].Refused)
 	}
 }
 
@@ -168,7 +176,7 @@ func TestDivertBodyWithoutPrice(t *testing.T) {
 	for i, want := range []int{200, 429} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader(`{"model":"big"}`)))
-		if w.Code != want || w.Header().Get("Diana-Diverted") != "" {
+		if w.Code != want || w.Header().Get("Diana-Diverted") != "" || want == 429 && !strings.Contains(w.Body.String(), "money") {
 			t.Errorf("%d: %d %s, want %d", i, w.Code, w.Body, want)
 		}
 	}
@@ -191,6 +199,13 @@ func TestDivertBodyBesideOtherRules(t *testing.T) {
 	}
 	if w := postTo(l, "x"); w.Code != 503 {
 		t.Errorf("the body of a flood was read: %d", w.Code)
+	}
+	waits := limiter(t, `{url: /, divert: {body: {/model: small}}, rules: [{name: slow, unit: hour, rpu: 1, wait: 1ms}, {name: models, unit: total, algo: W, rpu: 1, actor: 'body:/model'}]}`)
+	for range 2 {
+		postTo(waits, `{"model":"big"}`)
+	}
+	if refused := waits.Status().Rules[0].Refused; refused != 1 {
+		t.Errorf("a rule with a wait refused one request %d times", refused)
 	}
 	if _, err := quiet.New(parsed(t, "{url: /, divert: {body: {/model: small}}, rules: [{rpu: 1}]}")); err == nil || !strings.Contains(err.Error(), "no rule of the entry reads") {
 		t.Errorf("no rule reads the body: %v", err)
