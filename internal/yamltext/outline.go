@@ -512,8 +512,8 @@ func (o *outliner) brackets() bool {
 			continue
 		case c == ':' && (o.after == complete || o.pos+1 == len(o.text) || strings.IndexByte(" \t\n,[]{}", o.text[o.pos+1]) >= 0),
 			o.after <= indicator && o.indicates('?'):
-			if o.after == nothing && c == ':' && !o.indicates(':') && o.open[len(o.open)-1].kind == '[' {
-				return false
+			if o.after == nothing && c == ':' && !strings.HasPrefix(o.text[o.pos+1:], "}") {
+				return false // whether the library accepts an empty key depends on what is around it
 			}
 			o.scalar()
 			o.after = indicator

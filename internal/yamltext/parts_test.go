@@ -130,6 +130,7 @@ func FuzzParts(f *testing.F) {
 		"- &a {b: c, d: e}\n- *a\n- [f, g: h, i]\n",
 		"a: [b, # c\n d, 'e''f', \"g\", h i, j:k]\nl: m\n",
 		"é: [ü, {ö: ß}, ñ]\nà: \"ç\"\n",
+		"{[{000}],:{}}", "{:{},a}:", "[{a, b}: c]",
 	} {
 		f.Add(text)
 	}

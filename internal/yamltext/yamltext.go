@@ -180,6 +180,11 @@ func (t *Text) hole(n *yaml.Node) (i int, large bool) {
 		return 0, false
 	}
 	i, large = t.at[beginning{n.Line, n.Column, n.Style&yaml.FlowStyle != 0}]
+	if large && len(n.Content) > 0 {
+		if key := n.Content[0]; key.Kind == n.Kind && key.Line == n.Line && key.Column == n.Column {
+			return 0, false // the pair of [{a: b}: c] begins where its key does
+		}
+	}
 	return i, large && n.Kind == t.holes[i].yamlKind()
 }
 
