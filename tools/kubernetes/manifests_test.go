@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 
-// Package kubernetes tests the manifests in packaging/kubernetes against the types of Kubernetes' API.
 package kubernetes
 
 import (
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	apps "k8s.io/api/apps/v1"
@@ -17,9 +14,6 @@ import (
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/yaml"
 )
 
 // manifests are the objects of diana.yaml.
@@ -43,21 +37,11 @@ func load(t *testing.T) *manifests {
 		"v1 ConfigMap": &m.limits, "apps/v1 Deployment": &m.deployment, "v1 Service": &m.service,
 		"policy/v1 PodDisruptionBudget": &m.budget, "networking.k8s.io/v1 NetworkPolicy": &m.network,
 	}
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
-		var kind meta.TypeMeta
-		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
-			t.Fatal(err)
-		}
-		name := kind.APIVersion + " " + kind.Kind
-		object, ok := objects[name]
-		if !ok {
-			t.Fatalf("%s is unknown, or there twice", name)
-		}
-		delete(objects, name)
-		if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	decode(t, text, func(kind string) any {
+		object := objects[kind]
+		delete(objects, kind) // so that there is one of each
+		return object
+	})
 	for name := range objects {
 		t.Errorf("there is no %s", name)
 	}
@@ -69,28 +53,14 @@ func TestReferences(t *testing.T) {
 	t.Parallel()
 	m := load(t)
 	pod := m.deployment.Spec.Template
-	for name, s := range map[string]*meta.LabelSelector{
+	checkSelectors(t, pod.Labels, map[string]*meta.LabelSelector{
 		"Deployment": m.deployment.Spec.Selector, "PodDisruptionBudget": m.budget.Spec.Selector, "NetworkPolicy": &m.network.Spec.PodSelector,
 		"topology": pod.Spec.TopologySpreadConstraints[0].LabelSelector, "Service": {MatchLabels: m.service.Spec.Selector},
-	} {
-		selector, err := meta.LabelSelectorAsSelector(s)
-		if err != nil || selector.Empty() || !selector.Matches(labels.Set(pod.Labels)) {
-			t.Errorf("the selector of %s does not match the pods: %v", name, err)
-		}
-	}
+	})
 	c := pod.Spec.Containers[0]
-	ports := map[intstr.IntOrString]bool{}
-	for _, p := range c.Ports {
-		ports[intstr.FromString(p.Name)] = true
-	}
-	for name, port := range map[string]intstr.IntOrString{
-		"liveness": c.LivenessProbe.HTTPGet.Port, "readiness": c.ReadinessProbe.HTTPGet.Port, "startup": c.StartupProbe.HTTPGet.Port,
-		"Service": m.service.Spec.Ports[0].TargetPort, "requests": *m.network.Spec.Ingress[0].Ports[0].Port, "admin": *m.network.Spec.Ingress[1].Ports[0].Port,
-	} {
-		if !ports[port] {
-			t.Errorf("%s: the container has no port %s", name, port.String())
-		}
-	}
+	used := probes(&c)
+	used["Service"], used["requests"], used["admin"] = m.service.Spec.Ports[0].TargetPort, *m.network.Spec.Ingress[0].Ports[0].Port, *m.network.Spec.Ingress[1].Ports[0].Port
+	checkPorts(t, &c, used)
 	volume := pod.Spec.Volumes[0]
 	if volume.ConfigMap.Name != m.limits.Name || c.VolumeMounts[0].Name != volume.Name || c.VolumeMounts[0].SubPath != "" {
 		t.Error("the container does not get the ConfigMap as a folder")
@@ -103,32 +73,13 @@ func TestReferences(t *testing.T) {
 // The pods meet the level "restricted" of Kubernetes' pod security standards, and cannot write to their files.
 func TestRestricted(t *testing.T) {
 	t.Parallel()
-	pod := load(t).deployment.Spec.Template.Spec
-	if s := pod.SecurityContext; !*s.RunAsNonRoot || *s.RunAsUser == 0 || s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault {
-		t.Errorf("pod: %v", s)
-	}
-	s := pod.Containers[0].SecurityContext
-	if *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
-		t.Errorf("container: %v", s)
-	}
-	if *pod.AutomountServiceAccountToken {
-		t.Error("the pods get a token of the API")
-	}
+	checkPod(t, &load(t).deployment.Spec.Template.Spec)
 }
 
 // diana accepts the configuration and knows each flag.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	m := load(t)
-	diana := func(args ...string) string {
-		cmd := exec.Command("go", append([]string{"run", "./cmd/diana"}, args...)...)
-		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "GOWORK=")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", cmd, err, out)
-		}
-		return string(out)
-	}
 	if len(m.limits.Data) != 1 {
 		t.Fatalf("the ConfigMap has %v", slices.Collect(maps.Keys(m.limits.Data)))
 	}
@@ -136,12 +87,6 @@ func TestCommandLine(t *testing.T) {
 	if err := os.WriteFile(file, []byte(m.limits.Data["limits.yaml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	diana("check", file)
-	args := m.deployment.Spec.Template.Spec.Containers[0].Args
-	known := strings.Fields(diana("complete", "--", args[0], "--"))
-	for _, arg := range args[1:] {
-		if flag, _, _ := strings.Cut(arg, "="); !slices.Contains(known, flag) {
-			t.Errorf("diana %s has no flag %s", args[0], flag)
-		}
-	}
+	diana(t, "check", file)
+	checkFlags(t, m.deployment.Spec.Template.Spec.Containers[0].Args)
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-// Package helm tests the chart in packaging/helm/diana: Helm renders it, and the objects decode into the types of Kubernetes.
-package helm
+package kubernetes
 
 import (
 	"bytes"
@@ -20,38 +19,10 @@ import (
 	policy "k8s.io/api/policy/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 )
 
 const chart = "../../packaging/helm/diana"
-
-// programs are those of Helm and of Diana.
-var programs struct{ helm, diana string }
-
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
-	path, err := exec.Command("go", "tool", "-n", "helm").Output() // builds it once
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "helm:", err)
-		return 1
-	}
-	dir, err := os.MkdirTemp("", "chart")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	programs.helm, programs.diana = strings.TrimSpace(string(path)), filepath.Join(dir, "diana")
-	build := exec.Command("go", "build", "-o", programs.diana, "./cmd/diana")
-	build.Dir, build.Env = "../..", append(os.Environ(), "GOWORK=")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
-}
 
 // rendered are the objects of a release.
 type rendered struct {
@@ -87,38 +58,30 @@ func render(t *testing.T, values string) *rendered {
 		t.Fatal(err)
 	}
 	r := &rendered{maps: map[string]core.ConfigMap{}}
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
-		var kind meta.TypeMeta
-		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
-			t.Fatalf("%v\n%s", err, document)
-		}
-		var object any
-		var config core.ConfigMap
-		switch kind.APIVersion + " " + kind.Kind {
+	var configs []*core.ConfigMap
+	decode(t, text, func(kind string) any {
+		switch kind {
 		case "v1 ConfigMap":
-			object = &config
+			configs = append(configs, &core.ConfigMap{})
+			return configs[len(configs)-1]
 		case "apps/v1 Deployment":
-			object = &r.deployment
+			return &r.deployment
 		case "v1 Service":
-			object = &r.service
+			return &r.service
 		case "policy/v1 PodDisruptionBudget":
 			r.budget = &policy.PodDisruptionBudget{}
-			object = r.budget
+			return r.budget
 		case "monitoring.coreos.com/v1 ServiceMonitor":
 			r.monitor = &monitoring.ServiceMonitor{}
-			object = r.monitor
+			return r.monitor
 		case "networking.k8s.io/v1 NetworkPolicy":
 			r.network = &networking.NetworkPolicy{}
-			object = r.network
-		default:
-			t.Fatalf("%v is unknown:\n%s", kind, document)
+			return r.network
 		}
-		if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
-			t.Errorf("%v: %v\n%s", kind, err, document)
-		}
-		if config.Name != "" {
-			r.maps[config.Name] = config
-		}
+		return nil
+	})
+	for _, config := range configs {
+		r.maps[config.Name] = *config
 	}
 	return r
 }
@@ -229,34 +192,21 @@ func checkReferences(t *testing.T, r *rendered) {
 	if r.network != nil {
 		selectors["NetworkPolicy"] = &r.network.Spec.PodSelector
 	}
-	for name, s := range selectors {
-		selector, err := meta.LabelSelectorAsSelector(s)
-		if err != nil || selector.Empty() || !selector.Matches(labels.Set(pod.Labels)) {
-			t.Errorf("the selector of %s does not match the pods: %v", name, err)
-		}
-	}
+	checkSelectors(t, pod.Labels, selectors)
 	c := pod.Spec.Containers[0]
-	known := map[intstr.IntOrString]bool{}
-	for _, p := range c.Ports {
-		known[intstr.FromString(p.Name)] = true
-	}
-	used := []intstr.IntOrString{c.LivenessProbe.HTTPGet.Port, c.ReadinessProbe.HTTPGet.Port, c.StartupProbe.HTTPGet.Port}
+	used := probes(&c)
 	served := map[string]bool{}
 	for _, p := range r.service.Spec.Ports {
-		used, served[p.Name] = append(used, p.TargetPort), true
+		used["Service "+p.Name], served[p.Name] = p.TargetPort, true
 	}
 	if r.network != nil {
-		for _, rule := range r.network.Spec.Ingress {
-			for _, p := range rule.Ports {
-				used = append(used, *p.Port)
+		for i, rule := range r.network.Spec.Ingress {
+			for k, p := range rule.Ports {
+				used[fmt.Sprintf("ingress %d, port %d", i, k)] = *p.Port
 			}
 		}
 	}
-	for _, p := range used {
-		if !known[p] {
-			t.Errorf("the container has no port %s", p.String())
-		}
-	}
+	checkPorts(t, &c, used)
 	if m := r.monitor; m != nil {
 		s, err := meta.LabelSelectorAsSelector(&m.Spec.Selector)
 		if err != nil || !s.Matches(labels.Set(r.service.Labels)) || !served[m.Spec.Endpoints[0].Port] {
@@ -277,30 +227,9 @@ func checkReferences(t *testing.T, r *rendered) {
 	}
 }
 
-// checkPod reports a pod that does not meet the level "restricted" of Kubernetes' pod security standards.
-func checkPod(t *testing.T, pod *core.PodSpec) {
-	t.Helper()
-	if s := pod.SecurityContext; !*s.RunAsNonRoot || *s.RunAsUser == 0 || s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault || *pod.AutomountServiceAccountToken {
-		t.Errorf("pod: %v", s)
-	}
-	s := pod.Containers[0].SecurityContext
-	if *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
-		t.Errorf("container: %v", s)
-	}
-}
-
 // checkAccepted reports what diana does not accept.
 func checkAccepted(t *testing.T, r *rendered, args []string) {
 	t.Helper()
-	diana := func(args ...string) string {
-		cmd := exec.Command(programs.diana, args...)
-		cmd.Env = append(os.Environ(), "DIANA_REDIS_PASSWORD=x")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("%s: %v\n%s", cmd, err, out)
-		}
-		return string(out)
-	}
 	dir := t.TempDir()
 	for _, m := range r.maps {
 		for name, text := range m.Data {
@@ -309,21 +238,16 @@ func checkAccepted(t *testing.T, r *rendered, args []string) {
 				t.Fatal(err)
 			}
 			if name == "diana.yaml" {
-				diana("check", file)
+				diana(t, "check", file)
 			} else {
-				diana("check", "--descriptors", file)
+				diana(t, "check", "--descriptors", file)
 			}
 		}
 	}
 	if args[0] != "serve" {
 		return
 	}
-	known := strings.Fields(diana("complete", "--", args[0], "--"))
-	for _, arg := range args[1:] {
-		if flag, _, _ := strings.Cut(arg, "="); !slices.Contains(known, flag) {
-			t.Errorf("diana %s has no flag %s", args[0], flag)
-		}
-	}
+	checkFlags(t, args)
 }
 
 // Values of the wrong form are rejected, and the message names them.

@@ -1,4 +1,4 @@
-module github.com/diana-limiter/diana/tools/helm
+module github.com/diana-limiter/diana/tools/kubernetes
 
 go 1.26.0
 
