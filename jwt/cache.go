@@ -33,7 +33,7 @@ func (e *entry) valid(now time.Time) bool {
 }
 
 // cache remembers tokens by the checksum of the whole token. It has two halves: when the newer one is full, it becomes
-// the older one, which is forgotten. So no flood makes it larger, and what is used stays. The zero value is ready.
+// the older one, which is forgotten. So no flood makes it larger, and a token in use stays. The zero value is ready.
 type cache struct {
 	mu           sync.RWMutex
 	newer, older map[[sha256.Size]byte]*entry

@@ -150,9 +150,9 @@ local function debit(key, n)
   touch(key)
 end
 
--- For restore_time after a loss, gateways put back the states that they remember: see remember.go. What was put
--- back is kept as the base of the counter: its moment and its state. A newer state replaces it, and what was
--- charged since is charged again. A counter that is charged before anybody puts it back has the state that the
+-- For restore_time after a loss, gateways put back the states that they remember: see remember.go. A state that was
+-- put back is kept as the base of the counter, with its moment. A newer state replaces it, and all charges since are
+-- charged again. A counter that is charged before anybody puts it back has the state that the
 -- loss has left as its base, at moment 0.
 local restore_time = 10000000
 local bases
