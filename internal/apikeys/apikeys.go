@@ -143,15 +143,8 @@ type File struct {
 	looked atomic.Int64 // when it looked last, in microseconds since 1970
 	mu     sync.Mutex   // of the rest
 	seen   [sha256.Size]byte
-	stamp  stamp
+	info   os.FileInfo // of the file as it was read last; nil: it could not be read
 	now    func() time.Time
-}
-
-// stamp tells apart two states of a file.
-type stamp struct {
-	at   time.Time
-	size int64
-	info os.FileInfo
 }
 
 // Open returns the keys of a file, which must be good.
@@ -193,8 +186,8 @@ func (f *File) look(now time.Time) {
 	defer f.mu.Unlock()
 	info, err := os.Stat(f.path)
 	// A file that was written within the last two seconds can change again at the same moment of its clock.
-	if err == nil && f.stamp.info != nil && os.SameFile(info, f.stamp.info) && info.Size() == f.stamp.size &&
-		info.ModTime().Equal(f.stamp.at) && now.Sub(f.stamp.at) > 2*time.Second {
+	if err == nil && f.info != nil && os.SameFile(info, f.info) && info.Size() == f.info.Size() &&
+		info.ModTime().Equal(f.info.ModTime()) && now.Sub(info.ModTime()) > 2*time.Second {
 		return
 	}
 	before := f.seen
@@ -213,11 +206,11 @@ func (f *File) look(now time.Time) {
 func (f *File) read() error {
 	text, info, err := f.text()
 	if err != nil {
-		f.seen, f.stamp = sha256.Sum256([]byte(err.Error())), stamp{}
+		f.seen, f.info = sha256.Sum256([]byte(err.Error())), nil
 		return err
 	}
 	sum := sha256.Sum256(text)
-	f.stamp = stamp{info.ModTime(), info.Size(), info}
+	f.info = info
 	if f.keys.Load() != nil && sum == f.seen {
 		return nil
 	}
