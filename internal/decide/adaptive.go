@@ -112,8 +112,8 @@ func (e *Evaluation) measure(r *plan.Rule) string {
 	return "end"
 }
 
-// reach notes that the request has come to a point of its course. It reports the latency to the rules that measure a request until this moment, and releases the slots of
-// those that hold none any longer.
+// reach notes that the request has come to a point of its course. It reports the latency to the rules that measure a
+// request until this moment, and releases the slots of those that hold none any longer.
 func (e *Evaluation) reach(until string) {
 	c := e.adaptive()
 	for i := range c.list {

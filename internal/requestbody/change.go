@@ -59,6 +59,7 @@ func Replace(body []byte, with map[string]any) (changed []byte, ok bool) {
 	for pointer := range with {
 		pointers = append(pointers, pointer)
 	}
+	slices.Sort(pointers) // so that the same body always becomes the same
 	if _, err := values(body, pointers); err != nil {
 		return body, false
 	}
