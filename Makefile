@@ -1,11 +1,10 @@
 # Every check runs from this file. CI runs "make check".
 
 # The folders of all modules. Those of tools are not in go.work, because their dependencies would change those of
-# the library. Neither is the adapter for Caddy: it depends on a thousand packages, so only "make compat" tests it.
+# the library. Neither are those of SLOW: they depend on many packages, so only "make compat" tests them.
 FOLDERS := $(patsubst %/go.mod,%,$(patsubst go.mod,.,$(shell git ls-files go.mod '*/go.mod')))
-SLOW := adapters/caddy
+SLOW := adapters/caddy tools/clients
 MODULES := $(filter-out tools tools/% $(SLOW),$(FOLDERS))
-TOOLS := $(filter-out tools/lint,$(filter tools tools/%,$(FOLDERS)))
 PACKAGES := $(patsubst %,./%/...,$(MODULES))
 # The modules that "make platforms" vets, and the systems. The adapters are left out: they have no code of a
 # system, and their frameworks take longer to compile than all the rest.
@@ -32,7 +31,7 @@ PROSE ?= .
 # The path of the linter, which "go tool" builds: in go.work, "go tool" accepts no -modfile.
 GOLANGCI = $$(GOWORK=off go tool -modfile=$(CURDIR)/tools/lint/go.mod -n golangci-lint)
 
-.PHONY: help quick vet test check compat console deps tools lint prose workflows tools-test tidy api build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page release release-test
+.PHONY: help quick vet test programs valkey check compat console deps tools lint prose workflows tools-test tidy api build386 platforms monitoring outside clean-clone verify vulnerabilities fuzz bench bench-quick page release release-test
 .DEFAULT_GOAL := test
 
 ## help: what each target does
@@ -49,26 +48,36 @@ quick: deps vet
 ## Valkey. REDIS_SERVER=valkey-server make test: all tests on Valkey
 test: deps
 	@command -v consul >/dev/null || echo "consul is not on PATH: only the fake of it is tested"
-	@list=$$(go list $(PACKAGES)) && set -x && go test -race -timeout 20m $$(echo "$$list" | grep -v '/compat$$')
-	go test -timeout 20m $(COMPAT)
+	@list=$$(go list $(PACKAGES)) && set -x && go test -race -parallel 4 -timeout 20m $$(echo "$$list" | grep -v '/compat$$')
 	@list=$$(scripts/unraced) && set -x && \
 	go test -p 1 -timeout 20m -run "$$(echo "$$list" | cut -d' ' -f2- | paste -sd'|' -)" $$(echo "$$list" | cut -d' ' -f1)
 	go test -run 'AllSpellings|PlainPaths' ./internal/plan -length 6
-	@if command -v valkey-server >/dev/null; then echo "== on Valkey"; REDIS_SERVER=valkey-server go test $(VALKEY); \
+	@$(MAKE) -j2 programs valkey
+
+## programs: the tests that compare the program with others
+programs:
+	go test -timeout 20m $(COMPAT)
+
+## valkey: the tests of the store on Valkey, if it is installed
+valkey:
+	@if command -v valkey-server >/dev/null; then set -x; REDIS_SERVER=valkey-server go test -parallel 4 $(VALKEY); \
 	else echo "valkey-server is not on PATH: only Redis is tested"; fi
 
 ## check: all that CI runs
-check: deps lint tools-test tidy api build386 platforms test outside clean-clone verify vulnerabilities fuzz
+check: deps lint tools-test tidy api build386 platforms test vulnerabilities fuzz
+	@$(MAKE) -j3 outside clean-clone verify
 
 ## compat: every spelling of a path to nginx, express, Tomcat and others; all recipes of docs/gateways; random
 ## requests to the rate limit service and to envoyproxy/ratelimit; takes minutes. Also 10,000 requests of the
-## SDKs of OpenAI and Anthropic, and the adapter for Caddy
+## SDKs of OpenAI and Anthropic, refusals of client libraries, the adapter for Caddy, and losses of memory of Redis,
+## Valkey, Sentinels and Clusters
 compat:
 	@scripts/deps compat
 	cd cmd/diana/compat/testdata/express && npm ci --no-audit --no-fund
-	cd cmd/diana/compat/testdata/anthropic && npm ci --no-audit --no-fund
+	cd cmd/diana/compat/testdata/clients && npm ci --no-audit --no-fund
 	gateways=$$(scripts/gateways) && cd cmd/diana && PATH="$$PATH:$$gateways" go test ./compat -count=1 -timeout 60m -v -all -one-in 1
 	cd envoy && go test ./compat -count=1 -timeout 60m -v -all
+	go test ./cmd/diana -run TestLoss -count=1 -timeout 60m -v -losses 5
 	@set -e; for m in $(SLOW); do echo "== $$m"; scripts/alone $$m vet ./...; scripts/alone $$m test -count=1 ./...; done
 
 ## console: an operator and an attacker use the console of two gateways in Chromium. STEP='roll back' runs only the
@@ -96,7 +105,7 @@ vet:
 ## lint: formatting, vet, the linters in .golangci.yml, and prose
 lint: prose vet
 	@set -e; linter=$(GOLANGCI); $$linter run --allow-parallel-runners --config .golangci.yml $(PACKAGES); \
-	for m in $(TOOLS); do echo "== $$m"; (cd $$m && export GOWORK=off && go vet ./... && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); done
+	cd tools && export GOWORK=off && go vet ./... && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
 
 ## prose: documents and comments are plain English; PROSE='rule docs/replay.md' for other files
 prose:
@@ -108,15 +117,15 @@ workflows:
 
 ## tools-test: the tests of the tools, of the alerts and the dashboard, and of the workflows of GitHub
 tools-test:
-	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go test -count=1 ./...); done
+	@cd tools && GOWORK=off go test -count=1 ./...
 
 ## tidy: the modules agree about their versions; go.mod and go.sum list the dependencies in use and no others.
 ## A test of nfpm, which tools/release depends on, imports modules that not every module proxy has. So -e continues
 ## without them, and go.sum may lack their sums
 tidy:
 	@scripts/modules check && scripts/modules tidy
-	@set -e; for m in $(TOOLS); do (cd $$m && GOWORK=off go mod tidy -e -diff 2>&1 | \
-	awk '/^diff current\/go.mod/ || /^-[^-]/ { bad = 1 } { text = text $$0 "\n" } END { if (bad) { printf "%s", text; exit 1 } }'); done
+	@cd tools && GOWORK=off go mod tidy -e -diff 2>&1 | \
+	awk '/^diff current\/go.mod/ || /^-[^-]/ { bad = 1 } { text = text $$0 "\n" } END { if (bad) { printf "%s", text; exit 1 } }'
 
 ## api: the published modules are compatible with the last release, but for what the changelog names
 api:
@@ -145,7 +154,7 @@ clean-clone:
 ## verify: the downloaded dependencies match go.sum; dependencies that are not downloaded are skipped
 verify:
 	@go mod verify
-	@set -e; for m in tools/lint $(TOOLS); do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
+	@set -e; for m in tools/lint tools; do echo "== $$m"; (cd $$m && GOWORK=off go mod verify); done
 
 ## vulnerabilities: the modules use no code with a known vulnerability; skipped without access to the database
 vulnerabilities:
@@ -153,18 +162,19 @@ vulnerabilities:
 
 ## fuzz: every fuzz test for a moment; FUZZTIME=10m for longer
 fuzz:
-	@set -e; for f in $(FUZZ); do echo "== $$f"; go test -run '^$$' -fuzz "^$${f#*:}$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1000x ./$${f%%:*}; done
+	@printf '%s\n' $(FUZZ) | xargs -P 2 -n 1 sh -c 'echo "== $$0"; exec go test -run NONE -fuzz "^$${0#*:}\$$" -parallel 1 \
+	-fuzztime $(FUZZTIME) -fuzzminimizetime 1000x "./$${0%%:*}"'
 
-## bench: measure Diana, its rivals and floors, and write docs/performance.{json,md,svg} after each group;
+## bench: measure Diana, its rivals and floors, and write docs/performance.{json,md} after each group;
 ## BENCH='-run global,gateway' measures these groups again and keeps the figures of the others
 bench: deps
 	cd bench && go run . $(BENCH)
 
-## bench-quick: the same within a minute, to test the program; it changes no file in docs
+## bench-quick: the same, each thing for a moment, to test the program; it changes no file in docs
 bench-quick: deps
 	cd bench && go run . -quick $(BENCH)
 
-## page: make the tables and the picture of docs/performance.md from docs/performance.json
+## page: make the tables of docs/performance.md from docs/performance.json
 page:
 	cd bench && go run . page
 

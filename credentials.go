@@ -3,7 +3,6 @@
 package diana
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/credentials"
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/established"
 )
 
 // newCredentials returns what verifies the credentials of a configuration, or nil if it has none.
@@ -83,9 +83,9 @@ func proved(r *http.Request, e *decide.Evaluation, a *active) *http.Request {
 		return r
 	}
 	if len(fields) > 0 {
-		known := establishedIn(r.Context())
-		known.proofs = proofs
-		r = r.WithContext(context.WithValue(r.Context(), establishedKey{}, known))
+		known := established.In(r.Context())
+		known.Proofs = proofs
+		r = r.WithContext(known.Within(r.Context()))
 	} else {
 		r = r.WithContext(r.Context()) // a copy
 	}

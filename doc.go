@@ -17,10 +17,9 @@
 //
 // The files of this package, in the order in which a request passes them:
 //
-//	take.go      Handler, Take, Peek, Reset: what a program calls for a request
-//	handler.go   the HTTP handler: evaluate, then serve or refuse
+//	take.go      Handler, Take, Prepare, Peek, Reset: what a program calls for a request, and what filters know of it
+//	handler.go   the HTTP handler: evaluate, then serve or refuse, and settle
 //	decision.go  Decision, the result
-//	with.go      WithActor, WithCost: what earlier filters know of a request
 //
 // And of a configuration:
 //

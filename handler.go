@@ -6,9 +6,13 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
 	"sync/atomic"
+	"time"
 
+	"github.com/diana-limiter/diana/internal/answer"
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/respond"
 )
 
@@ -16,13 +20,16 @@ import (
 type handler struct {
 	limiter *Limiter
 	next    http.Handler
-	request Request                                             // of Serve
-	refused func(http.ResponseWriter, *http.Request, *Decision) // nil: Options.Refuse
 }
 
 // ServeHTTP evaluates a request, and answers it or calls next.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := h.request
+	var q Request
+	h.limiter.serve(w, r, &q, h.next, nil)
+}
+
+// serve is Serve. It completes q.
+func (l *Limiter) serve(w http.ResponseWriter, r *http.Request, q *Request, next http.Handler, refuse func(http.ResponseWriter, *http.Request, *Decision)) {
 	q.HTTP = r
 	if q.Method == "" {
 		q.Method = r.Method
@@ -30,7 +37,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if q.Path == "" {
 		path, strange := respond.Path(r)
 		if strange != nil {
-			_ = h.limiter.rejected.Count(strange)
+			_ = l.rejected.Count(strange)
 			respond.Reject(w, r, strange, "")
 			return
 		}
@@ -41,40 +48,40 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		beforeWait = readBody
 	}
 	var d Decision
-	e, err := h.limiter.take(r.Context(), &q, nil, beforeWait, h.limiter.readBody)
+	e, err := l.take(r.Context(), q, nil, beforeWait, l.readBody)
 	diverted := ""
 	if err == nil && !e.Allowed {
-		e, diverted = h.limiter.divertBody(r, &q, e)
+		e, diverted = l.divertBody(r, q, e)
 	}
 	d.set(e)
-	if done := h.limiter.options.OnDone; done == nil {
+	if done := l.options.OnDone; done == nil {
 		defer d.Done()
 	} else {
 		defer finish(done, &d)
 		memoryOf(e).writer = w
 	}
 	if respond.IsHeld(r.Body) {
-		defer h.limiter.bodies.Release(r.Body)
+		defer l.bodies.Release(r.Body)
 	}
-	if err == nil && h.limiter.options.OnDecision != nil {
-		observe(h.limiter.options.OnDecision, &d)
+	if err == nil && l.options.OnDecision != nil {
+		observe(l.options.OnDecision, &d)
 	}
-	a := d.handle.Evaluation().Limits().Attached.(*active)
+	a := activeOf(e)
 	if err == nil && a.credentials != nil {
 		r = proved(r, e, a)
 	}
 	d.setRateLimit(w.Header())
 	if diverted != "" {
-		w.Header().Set("Diana-Diverted", diverted)
+		w.Header().Set(respond.DivertedField, diverted)
 	}
 	switch {
 	case err == nil && d.Allowed:
-		h.serve(w, r, &d, a)
+		l.pass(w, r, &d, next)
 	case err == nil:
-		h.refuse(w, r, &d, a, false)
+		l.refuse(w, r, &d, refuse, false)
 	default:
 		if form, _ := e.Refusal(); !respond.Reject(w, r, err, form) {
-			h.refuse(w, r, &d, a, true)
+			l.refuse(w, r, &d, refuse, true)
 		}
 	}
 }
@@ -99,9 +106,13 @@ func (l *Limiter) divertBody(r *http.Request, q *Request, refused *decide.Evalua
 	return e, by
 }
 
-// serve has next answer a request that is allowed.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *active) {
+// pass has next answer a request that is allowed.
+func (l *Limiter) pass(w http.ResponseWriter, r *http.Request, d *Decision, next http.Handler) {
 	e := d.handle.Evaluation()
+	if !e.NeedsStatus() && !e.Adapts() && !e.Settles() && len(e.Bandwidths()) == 0 {
+		next.ServeHTTP(w, r) // nothing watches the response
+		return
+	}
 	var watch respond.Watch
 	if e.NeedsStatus() || e.Adapts() {
 		handle := d.handle
@@ -121,13 +132,13 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *
 		r.Body = &sentBody{r.Body, at, now}
 	}
 	// With Options.Now there is no timer that keeps a bandwidth.
-	if len(e.Bandwidths()) > 0 && r.Method != http.MethodHead && h.limiter.options.Now == nil {
-		watch.Paces, watch.Store = a.paces(e), h.limiter.local
+	if len(e.Bandwidths()) > 0 && r.Method != http.MethodHead && l.options.Now == nil {
+		watch.Paces, watch.Store = activeOf(e).paces(e), l.local
 	}
 	if e.Settles() {
-		watch.Bill = h.limiter.bill(d.handle)
+		watch.Bill = l.bill(d.handle)
 		if e.ChangesBody() {
-			h.limiter.bodies.Change(r, func(body []byte) []byte {
+			l.bodies.Change(r, func(body []byte) []byte {
 				body, watch.DropUsage = e.ChangeBody(body)
 				return body
 			})
@@ -136,14 +147,14 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, d *Decision, a *
 			r.Header.Set("Accept-Encoding", "identity")
 		}
 		if after := e.ReadsOn(); after > 0 {
-			watch.Leave = h.limiter.leave(e, r, after)
+			watch.Leave = l.leave(e, r, after)
 		}
 	}
 	if watch.SetStatus == nil && watch.Paces == nil && watch.Bill == nil {
-		h.next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 		return
 	}
-	watch.Serve(h.next, w, r)
+	watch.Serve(next, w, r)
 	returned = true
 }
 
@@ -161,24 +172,24 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// refuse answers a request that is not allowed. ended says that its context ended while it waited.
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, d *Decision, a *active, ended bool) {
+// refuse answers a request that is not allowed, by answer unless it is nil. ended says that the request's context
+// ended while it waited.
+func (l *Limiter) refuse(w http.ResponseWriter, r *http.Request, d *Decision, answer func(http.ResponseWriter, *http.Request, *Decision), ended bool) {
 	e := d.handle.Evaluation()
 	f := d.refusal(e, ended)
-	f.Bodies = &h.limiter.bodies
+	f.Bodies = &l.bodies
 	for i := 0; i < len(d.Verdicts) && f.Diversion == nil && !ended; i++ {
 		if divert := e.Rule(i).Divert; divert != nil && d.Verdicts[i].Refused() {
-			f.Diversion = a.diversions[divert]
+			f.Diversion = activeOf(e).diversions[divert]
 		}
 	}
 	f.SetFields(w.Header(), &memoryOf(e).fields)
-	refuse := h.refused
-	if refuse == nil {
-		refuse = h.limiter.options.Refuse
+	if answer == nil {
+		answer = l.options.Refuse
 	}
-	if refuse != nil && f.Diversion == nil {
+	if answer != nil && f.Diversion == nil {
 		refused := *d // a copy, so that only a request that gets here allocates
-		refuse(w, r, &refused)
+		answer(w, r, &refused)
 		return
 	}
 	f.ServeHTTP(w, r)
@@ -206,4 +217,54 @@ func readBody(r *http.Request) error {
 		io.Closer
 	}{bytes.NewReader(body), r.Body}
 	return nil
+}
+
+// bill returns the bill of the response to an allowed request, by which its rules settle their costs.
+func (l *Limiter) bill(h decide.Handle) *respond.Bill {
+	var rules []*plan.Rule
+	var sources []answer.Source
+	e := h.Evaluation()
+	for i := range e.Verdicts {
+		if r := e.Rule(i); r.Cost.Answer != "" {
+			rules, sources = append(rules, r), append(sources, r.Source)
+		}
+	}
+	began := l.local.Now()
+	return &respond.Bill{
+		Sources:  sources,
+		Decoders: l.options.Decoders,
+		Settle: func(read *answer.Reader, status int, complete, last bool) bool {
+			return h.Settle(func(r *plan.Rule) (n int64, known, concerned bool) {
+				if r.Source == answer.Duration {
+					return (l.local.Now() - began + 999) / 1000, true, true
+				}
+				free := r.Free(status)
+				if read == nil {
+					return 0, free, true
+				}
+				u, ok := read.Usage(slices.Index(rules, r))
+				n, known = r.CostOfUsage(e.Request(), u), ok && (complete || read.Over(slices.Index(rules, r)))
+				switch {
+				case known:
+				case free && n == 0:
+					known = true
+				default:
+					n = max(n, read.Unread(), r.CostOfUnknown(e.Request(), read.Content()))
+				}
+				return n, known, true
+			}, last)
+		},
+	}
+}
+
+// leave returns how the response to a request is read on after its client has disconnected.
+func (l *Limiter) leave(e *decide.Evaluation, r *http.Request, after time.Duration) *respond.Leave {
+	account, _, ip := e.Limits().Set.Identify(e.Request())
+	if account == "" {
+		account = ip.String()
+	}
+	return &respond.Leave{
+		After: after, Among: &l.left, Account: account, Until: l.closing,
+		Gone: func() { l.bodies.Release(r.Body) },
+	}
 }

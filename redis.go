@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/decide"
 	"github.com/diana-limiter/diana/internal/minutes"
 	"github.com/diana-limiter/diana/internal/redisfault"
@@ -60,6 +61,9 @@ type connection struct {
 	// Guarded by redisLink.mu.
 	health redisstore.Health
 	forgot int64 // when Redis was found to have forgotten what it had counted; 0: it has not
+	back   int64 // when Redis came back, or was found to have forgotten; 0: never; the end of time: it is down
+	down   bool  // it was down before it came back
+	times  int64 // how often it came back
 }
 
 // redisOptions returns how a store is opened for a configuration. All files that c names must
@@ -228,6 +232,16 @@ func (l *redisLink) changed(n *connection, h redisstore.Health) {
 	if h.Reason != nil {
 		l.errors[redisfault.Kind(h.Reason)]++ // of a probe
 	}
+	switch {
+	case !h.Up && h.Reason != nil:
+		n.back, n.down = bounds.EndOfTime, true // so that the limits of its return are in force before it is used
+	case h.Up && n.back == bounds.EndOfTime:
+		n.back = l.local.Now()
+		n.times++
+	case h.Up && h.Forgot:
+		n.back, n.down = l.local.Now(), false
+		n.times++
+	}
 	if h.Forgot {
 		n.forgot = l.local.Now()
 		l.errors["forgot"]++
@@ -238,7 +252,7 @@ func (l *redisLink) changed(n *connection, h redisstore.Health) {
 	l.apply(n)
 	l.logHealth(before, h)
 	if h.Forgot {
-		l.options.Logger.Warn("Redis lost its data: for units up to 10 s, shares also apply for one unit")
+		l.options.Logger.Warn("Redis lost its data: shares also apply for one unit up to 10 s, and for 2 s under longer units")
 	}
 }
 
@@ -281,7 +295,7 @@ func (l *redisLink) logHealth(before, h redisstore.Health) {
 
 // state returns the state of Redis for evaluations. l.mu is held.
 func (n *connection) state() decide.Redis {
-	return decide.Redis{Store: n.store, Up: n.health.Up, Gateways: n.health.Gateways, ForgotAt: n.forgot}
+	return decide.Redis{Store: n.store, Up: n.health.Up, Gateways: n.health.Gateways, ForgotAt: n.forgot, BackAt: n.back, WasDown: n.down, Returns: n.times}
 }
 
 // countError counts a request whose call to Redis has failed.

@@ -19,6 +19,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/race"
+	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -269,6 +270,44 @@ func TestTopRefusedAcrossReload(t *testing.T) {
 	ask(t, l, named("/", "ann"))
 	if got := l.Status().Rules[0].TopRefused; len(got) != 1 || got[0] != (diana.TopRefused{Actor: "account=3:ann;", Count: 2, Exact: true}) {
 		t.Error(got)
+	}
+}
+
+// A report says whether on_error has refused, in place of the store that the rule is counted in.
+func TestReportedDegraded(t *testing.T) {
+	t.Parallel()
+	e, o := newEdge(), &told{}
+	v := config.DefaultVocabulary()
+	v.Scopes = append(v.Scopes, "edge")
+	c, err := v.Parse("test.yaml", []byte(`
+- {url: /closed, rules: [{name: closed, actor: account, unit: day, rpu: 0, scope: edge, on_error: closed}]}
+- {url: /share, rules: [{name: share, actor: account, unit: day, rpu: 0, scope: edge, mode: shadow}]}
+- {url: /here, rules: [{name: here, actor: account, unit: day, rpu: 0}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := diana.Options{Logger: quiet.Logger, OnRefusal: o.add, Stores: map[string]limit.Store{"edge": e}}.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, down := range []bool{false, true} {
+		e.down.Store(down)
+		for _, path := range []string{"/closed", "/share", "/here"} {
+			ask(t, l, named(path, fmt.Sprint(path, down)))
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var degraded []string
+	for _, r := range o.list {
+		if r.Degraded {
+			degraded = append(degraded, r.Rule)
+		}
+	}
+	if want := []string{"closed", "share"}; len(o.list) != 6 || !slices.Equal(degraded, want) {
+		t.Errorf("%+v, want on_error for %q", o.list, want)
 	}
 }
 

@@ -85,7 +85,7 @@ func (d *Decision) setRateLimit(header http.Header) {
 func (d *Decision) refusal(e *decide.Evaluation, ended bool) *respond.Refusal {
 	a, f := activeOf(e), &memoryOf(e).refusal
 	f.Status, f.RetryAfter, f.Never = a.config.Response.Status, d.RetryAfter, d.RetryAfter == 0 && !ended
-	f.Policies, f.Diversion, f.Tokens = f.Policies[:0], nil, false
+	f.Policies, f.Diversion, f.Tokens, f.Left = f.Policies[:0], nil, false, 0
 	if form, calls := e.Refusal(); form != "" {
 		f.Status, f.CallStatus = http.StatusTooManyRequests, calls
 		f.Form = respond.FormOf(form, e.HTTP())
@@ -94,9 +94,15 @@ func (d *Decision) refusal(e *decide.Evaluation, ended bool) *respond.Refusal {
 	}
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; v.Refused() {
-			f.Tokens = f.Tokens || v.Rule.Cost.Answer != ""
+			left := int64(0)
+			if v.Rule.Cost.Answer != "" {
+				f.Tokens, left = true, max(v.Remaining, 0)
+			}
+			if len(f.Policies) == 0 || left < f.Left {
+				f.Left = left
+			}
 			if v.Rule.Algorithm.Uses("measure") {
-				f.Status = http.StatusServiceUnavailable // the upstream is overloaded, and the client has done nothing wrong
+				f.Status = respond.Overloaded(f.Form) // the client has done nothing wrong
 			}
 			f.Policies = append(f.Policies, a.policies.At(a.local.Now).Name(e.Rule(i).Slot))
 		}

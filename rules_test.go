@@ -8,17 +8,21 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-	_ "time/tzdata" // the tests need zones on every machine
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/apikeys"
 	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
@@ -706,4 +710,543 @@ func TestHandBuiltEmptyLimitsNothing(t *testing.T) {
 	if d, err := l.Take(context.Background(), diana.Request{Path: "/"}); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)
 	}
+}
+
+// keyed is a Limiter with API keys, and a handler behind it that notes what arrives.
+type keyed struct {
+	*diana.Limiter
+	keys    map[string]string // by account
+	arrived http.Header
+	handler http.Handler
+}
+
+// withKeys returns a Limiter whose file has a key of ann, a pro, one of bob, and one of eve that has ended.
+// identity is text in the mapping of that name.
+func withKeys(t *testing.T, identity, limits string) *keyed {
+	t.Helper()
+	k := &keyed{keys: map[string]string{}}
+	var lines []string
+	for _, of := range [][3]string{{"ann", "pro", ""}, {"bob", "", ""}, {"eve", "", "2020-01-01"}} {
+		key, line, err := apikeys.New(of[0], of[1], of[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.keys[of[0]], lines = key, append(lines, line)
+	}
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse("limits.yaml", []byte(fmt.Sprintf("identity: {keys: {file: %q}, account: [key:account], %s}\nlimits:\n- url: /\n  rules: %s\n", file, identity, limits)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.Limiter, err = (diana.Options{}).New(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	k.handler = k.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { k.arrived = r.Header.Clone() }))
+	return k
+}
+
+// do sends a request from an address with these lines of its header, and returns the response.
+func (k *keyed) do(address string, lines ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = address + ":1"
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		r.Header.Add(name, value)
+	}
+	k.arrived = nil
+	w := httptest.NewRecorder()
+	k.handler.ServeHTTP(w, r)
+	return w
+}
+
+// A key counts for its account whatever field has it, and does not reach the next handler.
+func TestKeyAccount(t *testing.T) {
+	t.Parallel()
+	k := withKeys(t, "upstream_headers: {Authorization: Bearer of-provider}", "[{actor: account, unit: hour, rpu: 4, algo: W}]")
+	ann := k.keys["ann"]
+	for i, field := range []string{"Authorization: Bearer " + ann, "X-Api-Key: " + ann, "Api-Key: " + ann, "X-Goog-Api-Key: " + ann, "Authorization: bearer  " + ann} {
+		want := http.StatusOK
+		if i == 4 {
+			want = http.StatusServiceUnavailable
+		}
+		if got := k.do(fmt.Sprintf("192.0.2.%d", i), field); got.Code != want {
+			t.Errorf("%d: %d, want %d", i, got.Code, want)
+		}
+		name, _, _ := strings.Cut(field, ":")
+		if want == http.StatusOK && (k.arrived.Get("Authorization") != "Bearer of-provider" || name != "Authorization" && k.arrived[name] != nil) {
+			t.Errorf("%s: the next handler got %v", field, k.arrived)
+		}
+	}
+	if got := k.do("192.0.2.1", "X-Api-Key: "+k.keys["bob"]); got.Code != http.StatusOK {
+		t.Errorf("bob: %d", got.Code)
+	}
+}
+
+// The class of a key picks its limit.
+func TestKeyClass(t *testing.T) {
+	t.Parallel()
+	k := withKeys(t, "required: any", "[{actor: account, unit: hour, rpu: 1, algo: W, class: 'key:class', classes: {pro: {rpu: 3}}}]")
+	for name, want := range map[string]int{"ann": 3, "bob": 1} {
+		n := 0
+		for range 5 {
+			if k.do("192.0.2.1", "X-Api-Key: "+k.keys[name]).Code == http.StatusOK {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%s: %d requests, want %d", name, n, want)
+		}
+	}
+}
+
+// A credential that is there and not valid is 401, whatever else the request has.
+func TestBadCredentials(t *testing.T) {
+	t.Parallel()
+	k := withKeys(t, "", "[{actor: account, unit: hour, rpu: 100, algo: W}]")
+	ann, bob := k.keys["ann"], k.keys["bob"]
+	for i, fields := range [][]string{
+		{"X-Api-Key: guessed"},
+		{"X-Api-Key: " + k.keys["eve"]},
+		{"X-Api-Key: " + ann + "x"},
+		{"Authorization: Bearer"},
+		{"Authorization: " + ann + " " + bob},
+		{"Authorization: Bearer a.b.c"},
+		{"Authorization: Bearer " + ann + ", Bearer " + bob},
+		{"Authorization: Bearer " + ann, "Authorization: Bearer " + bob},
+		{"Authorization: Bearer " + ann, "X-Api-Key: " + bob},
+		{"Authorization: Bearer " + ann, "X-Api-Key: guessed"},
+		{"X-Api-Key: " + ann, "X-Api-Key: " + bob},
+		{"X-Api-Key: " + strings.Repeat("a", 8<<10+1)},
+		{"X-Api-Key: \xff"},
+	} {
+		got := k.do(fmt.Sprintf("192.0.2.%d", i), fields...)
+		want := http.StatusUnauthorized
+		if i == 4 { // of another scheme, which is not ours
+			want = http.StatusOK
+		}
+		if got.Code != want || want == 401 && (got.Header().Get("WWW-Authenticate") == "" || k.arrived != nil) {
+			t.Errorf("%.60q: %d %v", fields, got.Code, got.Header())
+		}
+	}
+	if n := k.Rejected()["token"]; n != 12 {
+		t.Errorf("%d rejected, want 12", n)
+	}
+}
+
+// Without required: any a request without a credential counts by its address, and never gets the upstream's fields.
+// A dropped credential gives no fresh allowance where one is required.
+func TestDroppedCredential(t *testing.T) {
+	t.Parallel()
+	k := withKeys(t, "upstream_headers: {X-Provider: secret}", "[{actor: account, unit: hour, rpu: 1, algo: W}]")
+	if got := k.do("192.0.2.1", "X-Provider: mine", "Authorization: Basic YTpi"); got.Code != http.StatusOK ||
+		k.arrived.Get("X-Provider") != "" || k.arrived.Get("Authorization") != "Basic YTpi" {
+		t.Errorf("%d %v", got.Code, k.arrived)
+	}
+	if got := k.do("192.0.2.1", "X-Api-Key: "); got.Code != http.StatusServiceUnavailable {
+		t.Errorf("an empty key: %d", got.Code)
+	}
+	k = withKeys(t, "required: any", "[{actor: account, unit: hour, rpu: 1, algo: W}]")
+	for _, fields := range [][]string{nil, {"X-Api-Key: "}, {"Authorization: Basic YTpi"}} {
+		if got := k.do("192.0.2.1", fields...); got.Code != http.StatusUnauthorized {
+			t.Errorf("%q: %d", fields, got.Code)
+		}
+	}
+	if k.do("192.0.2.1", "X-Api-Key: "+k.keys["ann"]).Code != 200 || k.do("192.0.2.2", "X-Api-Key: "+k.keys["ann"]).Code != 503 {
+		t.Error("the key counts by its account alone")
+	}
+}
+
+// After 20 failures of an address its credentials are not verified for the rest of the minute. Others are.
+func TestGuessedKeys(t *testing.T) {
+	t.Parallel()
+	k := withKeys(t, "", "[{actor: account, unit: hour, rpu: 100, algo: W}]")
+	var statuses []int
+	for i := range 22 {
+		statuses = append(statuses, k.do("192.0.2.1", fmt.Sprintf("X-Api-Key: guess-%d", i)).Code)
+	}
+	if want := append(slices.Repeat([]int{401}, 20), 429, 429); !slices.Equal(statuses, want) {
+		t.Errorf("%v, want %v", statuses, want)
+	}
+	right := "X-Api-Key: " + k.keys["ann"]
+	if got := k.do("192.0.2.1", right); got.Code != http.StatusTooManyRequests || got.Header().Get("Retry-After") == "" {
+		t.Errorf("the right key after the guesses: %d %v", got.Code, got.Header())
+	}
+	if got := k.do("192.0.2.2", right); got.Code != http.StatusOK {
+		t.Errorf("from another address: %d", got.Code)
+	}
+	if got := k.do("192.0.2.1"); got.Code != http.StatusOK {
+		t.Errorf("without a credential: %d", got.Code)
+	}
+}
+
+// Local rules that need no identity come first: what they refuse is not verified.
+func TestRulesBeforeCredentials(t *testing.T) {
+	t.Parallel()
+	k := withKeys(t, "required: any", "[{actor: ip, unit: hour, rpu: 0, algo: W}, {actor: account, unit: hour, rpu: 100, algo: W}]")
+	for range 30 {
+		if got := k.do("192.0.2.1", "X-Api-Key: guessed"); got.Code != http.StatusServiceUnavailable {
+			t.Fatalf("%d", got.Code)
+		}
+	}
+	if n := k.Rejected()["token"]; n != 0 {
+		t.Errorf("%d rejected", n)
+	}
+}
+
+// A program brings its own kind of credentials, or says what it has verified itself.
+func TestProgramsProofs(t *testing.T) {
+	t.Parallel()
+	k := withKeys(t, "required: any", "[{actor: account, unit: hour, rpu: 1, algo: W}]")
+	q := diana.Request{Path: "/", HTTP: httptest.NewRequest(http.MethodGet, "/", nil), Proofs: map[string]rule.Proof{
+		"key": func(name string) string { return map[string]string{"account": "zoe"}[name] },
+	}}
+	for i, want := range []bool{true, false} {
+		d, err := k.Take(t.Context(), q)
+		if err != nil || d.Allowed != want {
+			t.Errorf("%d: %v %v", i, d.Allowed, err)
+		}
+		d.Done()
+	}
+	q.Proofs = nil
+	if _, err := k.Take(t.Context(), q); err == nil || !strings.Contains(err.Error(), "lacks") {
+		t.Error(err)
+	}
+}
+
+// adaptive returns a Limiter with these rules of one entry.
+func adaptive(t *testing.T, o diana.Options, rules ...string) *diana.Limiter {
+	t.Helper()
+	l, err := o.New(adaptiveConfig(t, rules...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func adaptiveConfig(t *testing.T, rules ...string) *config.Config {
+	t.Helper()
+	text := "- url: /\n  rules:\n"
+	for _, r := range rules {
+		text += "    - " + r + "\n"
+	}
+	c, err := config.Parse("test.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// held returns how many slots the rule ac has in use: its limit less what remains.
+func held(t *testing.T, l *diana.Limiter) int64 {
+	t.Helper()
+	_, verdicts, err := l.PeekActor(t.Context(), "ac", "all")
+	if err != nil || len(verdicts) != 1 {
+		t.Fatal(verdicts, err)
+	}
+	s, _ := l.RuleStatus("ac")
+	return s.Limit - verdicts[0].Remaining
+}
+
+func takes(t *testing.T, l *diana.Limiter, r diana.Request) diana.Decision {
+	t.Helper()
+	d, err := l.Take(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// It is asked last, and its refusal charges no other rule. Every slot comes back.
+func TestAdaptiveIsAskedLast(t *testing.T) {
+	t.Parallel()
+	l := adaptive(t, diana.Options{}, "{name: ac, algo: AC, rpu: 3}", "{name: w, algo: W, unit: hour, rpu: 100}", "{name: c, algo: C, rpu: 50}")
+	var all []diana.Decision
+	for range 3 {
+		all = append(all, takes(t, l, diana.Request{Path: "/"}))
+	}
+	refused := takes(t, l, diana.Request{Path: "/"})
+	if refused.Allowed || refused.RetryAfter < time.Second || refused.RetryAfter > 3*time.Second {
+		t.Errorf("%+v, expected a refusal and 1 to 3 s", refused)
+	}
+	refused.Done()
+	for i := range all {
+		all[i].Done()
+		all[i].Done()
+	}
+	_, verdicts, err := l.PeekActor(t.Context(), "w", "all")
+	if err != nil || verdicts[0].Remaining != 97 {
+		t.Errorf("%v, %v, expected three requests to count", verdicts, err)
+	}
+	if n := held(t, l); n != 0 {
+		t.Errorf("%d slots are held after all requests", n)
+	}
+	s, _ := l.RuleStatus("ac")
+	if s.Shed[""] != 1 || s.Refused != 1 || s.Ceiling != 3 {
+		t.Errorf("%+v, expected one refusal", s)
+	}
+}
+
+// In shadow mode every request proceeds, and counts by its priority if it would have been refused.
+func TestAdaptiveInShadow(t *testing.T) {
+	t.Parallel()
+	l := adaptive(t, diana.Options{}, "{name: ac, algo: AC, rpu: 3, mode: shadow, priority: 'client:X', priorities: [high, low]}")
+	for range 5 {
+		if d := takes(t, l, diana.Request{Path: "/", Actors: map[string]string{"priority": "low"}}); !d.Allowed {
+			t.Errorf("%+v, expected no refusal", d)
+		} else {
+			defer d.Done()
+		}
+	}
+	s, _ := l.RuleStatus("ac")
+	if s.Refused != 0 || s.ShadowRefused == 0 || s.Shed["low"] != s.ShadowRefused || s.Shed["high"] != 0 {
+		t.Errorf("%+v, expected each shadow refusal among those of its priority", s)
+	}
+}
+
+// The lower limit counts.
+func TestAdaptiveWithConcurrency(t *testing.T) {
+	t.Parallel()
+	l := adaptive(t, diana.Options{}, "{algo: AC, rpu: 100}", "{algo: C, rpu: 2}")
+	first, second, third := takes(t, l, diana.Request{Path: "/"}), takes(t, l, diana.Request{Path: "/"}), takes(t, l, diana.Request{Path: "/"})
+	if !first.Allowed || !second.Allowed || third.Allowed {
+		t.Error("expected two slots")
+	}
+	first.Done()
+	second.Done()
+	third.Done()
+}
+
+func TestAdaptiveRefusal(t *testing.T) {
+	t.Parallel()
+	c := adaptiveConfig(t, "{algo: AC, rpu: 1, priority: 'client:X-Priority', priorities: [high, low]}")
+	c.Response.Status = http.StatusTooManyRequests
+	l, err := diana.Options{}.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	d := takes(t, l, diana.Request{Path: "/"})
+	defer d.Done()
+	seen := map[int]bool{}
+	for i := range 60 {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("X-Account-Id", strconv.Itoa(i))
+		r.Header.Set("X-Priority", "high")
+		w := httptest.NewRecorder()
+		l.Handler(http.NotFoundHandler()).ServeHTTP(w, r)
+		after, err := strconv.Atoi(w.Header().Get("Retry-After"))
+		if w.Code != http.StatusServiceUnavailable || err != nil || after < 1 || after > 3 {
+			t.Fatalf("%d, Retry-After %q, expected 503 and 1 to 3", w.Code, w.Header().Get("Retry-After"))
+		}
+		seen[after] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("Retry-After is one of %v, expected 1, 2 and 3", seen)
+	}
+	if s := l.Status().Rules[0]; s.Shed["high"] != 60 || s.Shed["low"] != 0 {
+		t.Errorf("%v, expected 60 refusals of the priority high", s.Shed)
+	}
+}
+
+// An entry whose refusals have the form of an API answers an overload as that API does.
+func TestAdaptiveForms(t *testing.T) {
+	t.Parallel()
+	for form, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"":          {503, "temporary-reduced-capacity"},
+		"openai":    {503, `"type":"server_error"`},
+		"anthropic": {529, `"type":"overloaded_error"`},
+		"gemini":    {503, `"status":"UNAVAILABLE"`},
+	} {
+		c := adaptiveConfig(t, "{algo: AC, rpu: 1}")
+		c.Limits[0].Refusal = form
+		l, err := diana.Options{}.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := takes(t, l, diana.Request{Path: "/"})
+		w := httptest.NewRecorder()
+		l.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+		if w.Code != want.status || !strings.Contains(w.Body.String(), want.text) {
+			t.Errorf("%s: %d %s, expected %d with %s", form, w.Code, w.Body, want.status, want.text)
+		}
+		d.Done()
+		_ = l.Close()
+	}
+}
+
+// Under overload the limit falls to what the upstream can do, whatever part of the response is measured. No slot
+// leaks: of clients that leave, of handlers that panic, and across changes of the rule.
+func TestAdaptiveHandler(t *testing.T) {
+	t.Parallel()
+	for _, measure := range []string{"begin", "byte", "end"} {
+		synctest.Test(t, func(t *testing.T) {
+			rule := "{name: ac, algo: AC, rpu: %d, measure: " + measure + "}"
+			l := adaptive(t, diana.Options{}, fmt.Sprintf(rule, 500))
+			worker := make(chan struct{}, 1)
+			h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/panics" {
+					panic(http.ErrAbortHandler)
+				}
+				worker <- struct{}{}
+				time.Sleep(20 * time.Millisecond)
+				<-worker
+				w.WriteHeader(http.StatusOK)
+				_, _ = w.Write([]byte("x"))
+			}))
+			var all sync.WaitGroup
+			for i := range 8000 {
+				all.Go(func() {
+					defer func() { _ = recover() }()
+					path := "/"
+					if i%50 == 0 {
+						path = "/panics"
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					if i%7 == 0 {
+						time.AfterFunc(5*time.Millisecond, cancel)
+					}
+					defer cancel()
+					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader("body")))
+				})
+				time.Sleep(5 * time.Millisecond)
+				if i == 500 {
+					if err := l.Update(adaptiveConfig(t, "{name: other, rpu: 1000000}")); err != nil {
+						t.Error(err)
+					}
+				}
+				if i == 510 {
+					if err := l.Update(adaptiveConfig(t, fmt.Sprintf(rule, 100))); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			s, _ := l.RuleStatus("ac")
+			if s.Limit > 12 || s.Baseline < 0.015 || s.Baseline > 0.25 {
+				t.Errorf("measured to the %s: a limit of %d and a baseline of %v s, expected few and 20 ms", measure, s.Limit, s.Baseline)
+			}
+			all.Wait()
+			if n := held(t, l); n != 0 {
+				t.Errorf("%d slots are held after all requests", n)
+			}
+		})
+	}
+}
+
+// With wait, the last to arrive is the first of its priority, and no lower priority enters before a higher one.
+func TestAdaptiveWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := adaptive(t, diana.Options{}, "{name: ac, algo: AC, rpu: 1, wait: 1s, priority: 'client:X', priorities: [high, low]}")
+		request := func(priority string) diana.Request {
+			return diana.Request{Path: "/", Actors: map[string]string{"priority": priority}}
+		}
+		first := takes(t, l, request("high"))
+		order := make(chan string, 10)
+		var all sync.WaitGroup
+		for _, who := range []string{"low 1", "high 1", "low 2", "high 2"} {
+			all.Go(func() {
+				priority, _, _ := strings.Cut(who, " ")
+				d, err := l.Take(t.Context(), request(priority))
+				if err != nil || !d.Allowed {
+					order <- "refused " + who
+				} else {
+					order <- who
+					time.Sleep(10 * time.Millisecond)
+				}
+				d.Done()
+			})
+			time.Sleep(time.Millisecond)
+		}
+		first.Done()
+		all.Wait()
+		close(order)
+		var got []string
+		for who := range order {
+			got = append(got, who)
+		}
+		if fmt.Sprint(got) != "[high 2 high 1 low 2 low 1]" {
+			t.Errorf("%v, expected the last of the highest priority first", got)
+		}
+		blocked := takes(t, l, request("low"))
+		late := takes(t, l, request("low"))
+		if late.Allowed || late.RetryAfter < time.Second {
+			t.Errorf("%+v, expected a refusal after a second", late)
+		}
+		late.Done()
+		blocked.Done()
+		if n := held(t, l); n != 0 || l.Waiting() != 0 {
+			t.Errorf("%d slots are held, %d wait", n, l.Waiting())
+		}
+	})
+}
+
+// A handler that streams reports its latency when it begins, and keeps its slot to the end, or gives it up.
+func TestAdaptiveHold(t *testing.T) {
+	t.Parallel()
+	for _, hold := range []string{"begin", "end"} {
+		l := adaptive(t, diana.Options{MeasureBegin: true}, "{name: ac, algo: AC, rpu: 10, hold: "+hold+"}")
+		want := map[string]int64{"begin": 0, "end": 1}[hold]
+		h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if n := held(t, l); n != 1 {
+				t.Errorf("%d slots are held before the response", n)
+			}
+			w.WriteHeader(http.StatusOK)
+			if n := held(t, l); n != want {
+				t.Errorf("hold: %s: %d slots are held during the response, expected %d", hold, n, want)
+			}
+		}))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+		if n := held(t, l); n != 0 {
+			t.Errorf("%d slots are held after the response", n)
+		}
+	}
+}
+
+// No other scope learns from the requests of one process.
+func TestAdaptiveScope(t *testing.T) {
+	t.Parallel()
+	c := adaptiveConfig(t, "{name: ac, rpu: 3}")
+	c.Limits[0].Rules[0].Algorithm = limit.AdaptiveConcurrency()
+	c.Limits[0].Rules[0].Limit.Unit = 0
+	c.Limits[0].Rules[0].Scope = "global"
+	if l, err := (diana.Options{}).New(c); err == nil {
+		_ = l.Close()
+		t.Error("a global rule of adaptive concurrency is accepted")
+	}
+}
+
+// The upstream has a limit of its own for each client. One that exceeds it does not shrink the limit of all.
+func TestAdaptiveRejectedClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := adaptive(t, diana.Options{}, "{name: ac, algo: AC, rpu: 100}")
+		h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(20 * time.Millisecond)
+			if r.Header.Get("X-Account-Id") == "greedy" {
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		}))
+		var all sync.WaitGroup
+		for i := range 10_000 {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("X-Account-Id", strconv.Itoa(i))
+			if i%4 == 0 {
+				r.Header.Set("X-Account-Id", "greedy")
+			}
+			all.Go(func() { h.ServeHTTP(httptest.NewRecorder(), r) })
+			time.Sleep(2 * time.Millisecond)
+		}
+		if s, _ := l.RuleStatus("ac"); s.Limit < 15 || s.Refused > 0 {
+			t.Errorf("a limit of %d and %d refusals, expected none", s.Limit, s.Refused)
+		}
+		all.Wait()
+	})
 }

@@ -593,7 +593,7 @@ func TestChargedBeforeTheEnd(t *testing.T) {
 func TestClientLeavesEarly(t *testing.T) {
 	t.Parallel()
 	for reserve, want := range map[int]int64{10: 27, 50: 50} {
-		l := limiter(t, tokens("W", fmt.Sprintf("cost: {answer: openai, reserve: %d}", reserve)))
+		l := limiter(t, tokens("W", fmt.Sprintf("cost: {answer: openai, after: 50ms, reserve: %d}", reserve)))
 		left := make(chan struct{})
 		server := httptest.NewServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			stream(completion)(w, r)
@@ -626,7 +626,7 @@ func TestClientLeavesEarly(t *testing.T) {
 func TestClientLeavesAtTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, coding := range []string{"", "gzip"} {
-		l := limiter(t, tokens("W", "cost: {answer: openai, reserve: 50}"))
+		l := limiter(t, tokens("W", "cost: {answer: openai, after: 50ms, reserve: 50}"))
 		server := httptest.NewServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			out := io.Writer(w)
@@ -1103,6 +1103,26 @@ func TestBusyOrUsedUp(t *testing.T) {
 				t.Errorf("%s: %d refusals because of reservations, want 2", algo, n)
 			}
 		})
+	}
+}
+
+// A refusal names what a smaller request may cost, unless a rule beside the budget refuses too.
+func TestRefusalNamesWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ beside, left string }{
+		{"", " Until then a request may cost 40."},
+		{", {name: wide, unit: total, algo: W, rpu: 80, cost: {answer: openai, reserve: 60}}", " Until then a request may cost 20."},
+		{", {name: once, unit: total, algo: W, rpu: 1}", ""},
+		{", {name: none, mode: shadow, unit: total, algo: W, rpu: 1}", " Until then a request may cost 40."},
+	} {
+		l := limiter(t, "{url: /, refusal: openai, rules: [{name: budget, unit: day, algo: W, rpu: 100, cost: {answer: openai, reserve: 60}}"+tc.beside+"]}")
+		first := take(t, l)
+		w := httptest.NewRecorder()
+		l.Handler(nil).ServeHTTP(w, httptest.NewRequest("POST", "/", nil))
+		if text := w.Body.String(); strings.Contains(text, " may cost ") != (tc.left != "") || !strings.Contains(text, tc.left+`","type":`) {
+			t.Errorf("beside %q: %d %s", tc.beside, w.Code, text)
+		}
+		first.Done()
 	}
 }
 

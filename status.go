@@ -79,7 +79,7 @@ type RuleStatus struct {
 
 	// Under adaptive concurrency Limit is that of this moment, if the rule counts all clients together, and Ceiling
 	// is the largest. Baseline is the latency of the unloaded upstream in seconds, 0 if it is not known yet. Shed
-	// is how many requests were refused, by the name of their priority.
+	// is how many requests were refused, in shadow mode too, by the name of their priority.
 	Ceiling  int64            `json:"ceiling,omitempty"`
 	Baseline float64          `json:"baseline_seconds,omitempty"`
 	Shed     map[string]int64 `json:"shed,omitempty"`
@@ -143,6 +143,9 @@ type Refusal struct {
 	Method string // of the latest request that is counted
 	Path   string // the same, as it was sent
 	Shadow bool   // the rule is in shadow mode: it has not refused the request
+
+	// Degraded says that on_error of the rule has refused the request: Redis is unavailable, or was until just now.
+	Degraded bool
 
 	// Count is how many requests were refused since the call before for the same rule and
 	// actor. It is an estimate while a core refuses more than 32 requests in a millisecond.

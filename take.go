@@ -3,14 +3,20 @@
 package diana
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/diana-limiter/diana/internal/decide"
+	"github.com/diana-limiter/diana/internal/established"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // Handler returns a handler that evaluates each request and calls next if the request is allowed.
@@ -52,7 +58,7 @@ import (
 // A request with a path that no honest client sends gets 400, and one with a path of more than
 // 8 KiB gets 414. No rule counts these requests. rule.Paths has the setting under which such paths are
 // evaluated.
-func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{limiter: l, next: next} }
+func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{l, next} }
 
 // Serve answers one request as Handler does. It is for filters of a framework that learns of the route
 // and of the next handler with each request.
@@ -62,8 +68,7 @@ func (l *Limiter) Handler(next http.Handler) http.Handler { return &handler{limi
 // URL of r. refuse answers a refused request in place of Options.Refuse, under the same terms. It may be
 // nil.
 func (l *Limiter) Serve(w http.ResponseWriter, r *http.Request, q Request, next http.Handler, refuse func(http.ResponseWriter, *http.Request, *Decision)) {
-	h := handler{limiter: l, next: next, request: q, refused: refuse}
-	h.ServeHTTP(w, r)
+	l.serve(w, r, &q, next, refuse)
 }
 
 // Take evaluates a request and charges it, under all rules that cover it or, if one refuses, under
@@ -220,4 +225,117 @@ func (l *Limiter) PeekActor(ctx context.Context, rule string, actor ...string) (
 // "body_memory" while there is no room for bodies.
 func (l *Limiter) Rejected() map[string]int64 {
 	return l.rejected.ByReason(l.decider.Limits().Set.ReadsBodies, l.decider.Limits().Credentials != nil)
+}
+
+// WithActor returns r with an actor that a filter has established, such as the account of a
+// session that it has checked. [Limiter.Handler] and [Limiter.Take] believe it, whatever the
+// client's header fields say. The filter passes on the request that is returned.
+//
+// kind is the actor's text as in a configuration: "account", "device", "ip", or the text of any
+// other actor, such as "header:X-Device-Id". It is "class" for the class of the client, which picks the
+// limit of rules with classes. Other text has no effect.
+//
+// An empty value says that the filter has found none. Then the header fields are not asked either;
+// otherwise a client could choose its actor by sending no credentials. Rules count such a request by
+// the client's address. Requests with an empty "ip" share one counter. An empty "class" is none.
+//
+// A value from the program and the same value from a header field or a cookie have different counters. So
+// use one source for each actor.
+//
+// The context carries the actor. A request made with the context of r has it too.
+func WithActor(r *http.Request, kind, value string) *http.Request {
+	if name, ok := strings.CutPrefix(kind, "header:"); ok {
+		kind = "header:" + http.CanonicalHeaderKey(name)
+	}
+	if value == "" {
+		value = rule.Unclear
+	}
+	e := established.In(r.Context())
+	e.Actors = with(e.Actors, kind, value)
+	return r.WithContext(e.Within(r.Context()))
+}
+
+// WithCost returns r with a header that says what the request costs, under the rules with
+// "cost: header:NAME". It replaces what the client has sent. It is for filters in front of
+// [Limiter.Handler], which believes it. The filter passes on the request that is returned. n below 1
+// counts as 1, and n above 1,000,000 as 1,000,000.
+//
+// header can also be the Reserve of a cost, such as "body:/max_tokens". Then WithCost sets no header, and
+// Handler does not read the body for it.
+func WithCost(r *http.Request, header string, n int64) *http.Request {
+	header = http.CanonicalHeaderKey(header)
+	e := established.In(r.Context())
+	e.Costs = with(e.Costs, header, n)
+	r = r.WithContext(e.Within(r.Context()))
+	if strings.HasPrefix(header, "body:") {
+		return r
+	}
+	r.Header = r.Header.Clone()
+	r.Header.Set(header, strconv.FormatInt(n, 10))
+	return r
+}
+
+// with returns a copy of m with one more value.
+func with[V any](m map[string]V, key string, value V) map[string]V {
+	m = maps.Clone(m)
+	if m == nil {
+		m = map[string]V{}
+	}
+	m[key] = value
+	return m
+}
+
+// complete adds to r what filters have established about r.HTTP or r.Native. An actor that the caller has given
+// wins, and so do the caller's costs as a whole.
+func complete(r *Request) {
+	var e established.Facts
+	switch {
+	case r.HTTP != nil:
+		e = established.In(r.HTTP.Context())
+	case r.Native != nil:
+		e = established.In(r.Native.Context())
+	default:
+		return
+	}
+	if r.Costs == nil {
+		r.Costs = e.Costs
+	}
+	if r.Proofs == nil {
+		r.Proofs = e.Proofs
+	}
+	switch {
+	case e.Actors == nil:
+	case r.Actors == nil:
+		r.Actors = e.Actors
+	default:
+		actors := maps.Clone(e.Actors)
+		for kind, value := range r.Actors {
+			if value != "" { // an empty one counts as absent
+				actors[kind] = value
+			}
+		}
+		r.Actors = actors
+	}
+}
+
+// Prepared is a method and a path of a Limiter whose rules are found once for each configuration, and not for each
+// request. It is for what a program does under few names: functions, jobs, methods of an RPC, queues. It is safe for
+// concurrent use, and needs no end.
+type Prepared struct {
+	limiter *Limiter
+	rules   plan.Prepared
+}
+
+// Prepare returns a Prepared for a method and a path, which are as in Request. The Limiter does not keep it. A program
+// that takes methods or paths from its clients must not keep one for each of them, because they are without end.
+func (l *Limiter) Prepare(method, path string) *Prepared {
+	return &Prepared{l, plan.Prepared{Method: method, Path: path}}
+}
+
+// Take evaluates a request as [Limiter.Take] does. An empty Method or Path of r means that of p. A request that has
+// another one, or several, is evaluated by the rules of its own.
+func (p *Prepared) Take(ctx context.Context, r Request) (d Decision, err error) {
+	r.Method, r.Path = cmp.Or(r.Method, p.rules.Method), cmp.Or(r.Path, p.rules.Path)
+	err = p.limiter.takeInto(ctx, &d, &r, &p.rules)
+	return d, err
 }

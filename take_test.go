@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -1180,5 +1181,292 @@ func BenchmarkTake(b *testing.B) {
 				d.Done()
 			}
 		})
+	}
+}
+
+// A Prepared decides, counts, calls hooks and notes refusals as Take does, before and after a change of the
+// configuration.
+func TestPrepared(t *testing.T) {
+	t.Parallel()
+	texts := []string{
+		"{url: /a, rules: [{name: r, actor: account, rpu: 3}]}",
+		"- {url: /, rules: [{name: all, rpu: 5, unit: day}]}\n- {url: GET /a, rules: [{name: r, actor: account, rpu: 1}]}\n- {url: /b, rules: [{rpu: 0}]}",
+		"{url: /b, rules: [{name: r, rpu: 0}]}",
+		"{url: '/a/{x}', rules: [{name: r, algo: C, rpu: 1}]}",
+	}
+	requests := []diana.Request{
+		{Actors: map[string]string{"account": "ann"}}, {Actors: map[string]string{"account": "bob"}}, {}, {Path: "/b"}, {Method: "POST"},
+		{HTTP: &http.Request{Header: http.Header{"X-Http-Method": {"GET"}}}}, {OtherPaths: []string{"/b"}}, {Path: "/a/..;/x"},
+		{Charges: []rule.Charge{{Rule: "r", Key: "k", Cost: 1}}},
+	}
+	run := func(prepared bool) (log []string) {
+		l := limiterOf(t, diana.Options{
+			Now:        func() time.Time { return time.Unix(1_000_000, 0) },
+			OnDecision: func(d *diana.Decision) { log = append(log, fmt.Sprint("hook ", d.Request().Path, d.Allowed)) },
+		}, texts[0])
+		p := l.Prepare("GET", "/a")
+		for _, text := range append(texts, texts[0]) {
+			update(t, l, text)
+			for _, r := range append(requests, requests...) {
+				if !prepared && r.Method == "" {
+					r.Method = "GET"
+				}
+				if !prepared && r.Path == "" {
+					r.Path = "/a"
+				}
+				take := l.Take
+				if prepared {
+					take = p.Take
+				}
+				d, err := take(context.Background(), r)
+				log = append(log, fmt.Sprint(d.Allowed, d.RetryAfter, len(d.Verdicts), err))
+				d.Done()
+			}
+			for _, r := range l.Status().Rules {
+				log = append(log, fmt.Sprint(r.Name, countsOf(r), len(r.TopRefused) > 0))
+			}
+			log = append(log, fmt.Sprint(l.Rejected()))
+		}
+		return log
+	}
+	got, want := run(true), run(false)
+	for i := range want {
+		if i >= len(got) || got[i] != want[i] {
+			t.Fatalf("%d lines, want %d; line %d is %v, want %v", len(got), len(want), i, got[min(i, len(got)-1)], want[i])
+		}
+	}
+}
+
+// A path that no honest client sends stays an error, each time.
+func TestPreparedStrangePath(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "{url: /, rules: [{rpu: 1}]}")
+	p := l.Prepare("GET", "/\x00")
+	for range 3 {
+		if _, err := p.Take(context.Background(), diana.Request{}); !errors.As(err, new(*rule.PathError)) {
+			t.Fatalf("error %v, want a rule.PathError", err)
+		}
+	}
+	if n := l.Rejected()["path"]; n != 3 {
+		t.Errorf("%d requests were rejected, want 3", n)
+	}
+}
+
+// One Prepared serves many goroutines while the configuration changes, and counts exactly.
+func TestPreparedWhileConfigurationsChange(t *testing.T) {
+	t.Parallel()
+	text := "- {url: /jobs, rules: [{name: r, unit: day, rpu: 1000}]}\n- {url: /%s, rules: [{rpu: 1}]}"
+	l := limiter(t, fmt.Sprintf(text, "x"))
+	p := l.Prepare("", "/jobs")
+	var allowed [4]int
+	var wg sync.WaitGroup
+	for i := range allowed {
+		wg.Go(func() {
+			for range 500 {
+				d, err := p.Take(context.Background(), diana.Request{})
+				if err != nil {
+					t.Error(err)
+				}
+				if d.Allowed {
+					allowed[i]++
+				}
+				d.Done()
+			}
+		})
+	}
+	for i := range 20 {
+		update(t, l, fmt.Sprintf(text, fmt.Sprint("x", i)))
+	}
+	wg.Wait()
+	if n := allowed[0] + allowed[1] + allowed[2] + allowed[3]; n != 1000 {
+		t.Errorf("%d of 2000 requests were allowed, want 1000", n)
+	}
+}
+
+// A prepared request does not allocate under local rules.
+func TestPreparedDoesNotAllocate(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	l := limiter(t, "{url: '/a/{x}', rules: [{actor: account, rpu: 1000000}]}")
+	p, r := l.Prepare("GET", "/a/b"), diana.Request{Actors: map[string]string{"account": "ann"}}
+	if n := testing.AllocsPerRun(100, func() {
+		d, _ := p.Take(context.Background(), r)
+		d.Done()
+	}); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+// BenchmarkPrepared is a decision by one actor among the rules of a thousand URLs, prepared and not.
+func BenchmarkPrepared(b *testing.B) {
+	yaml := ""
+	for i := range 1000 {
+		yaml += fmt.Sprintf("- {url: /v%d/users/orders, rules: [{actor: account, rpu: 1000000000}]}\n", i)
+	}
+	l := limiter(b, yaml)
+	r := diana.Request{Method: "POST", Path: "/v500/users/orders", Actors: map[string]string{"account": "ann"}}
+	for name, take := range map[string]func(context.Context, diana.Request) (diana.Decision, error){
+		"found": l.Take, "prepared": l.Prepare(r.Method, r.Path).Take,
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				d, err := take(context.Background(), r)
+				if err != nil {
+					b.Fatal(err)
+				}
+				d.Done()
+			}
+		})
+	}
+}
+
+// native is a rule.Native over a request of net/http. It counts the copies.
+type native struct {
+	r      *http.Request
+	copies *int
+}
+
+func (n native) Context() context.Context   { return n.r.Context() }
+func (n native) Field(name string) []string { return n.r.Header[name] }
+func (n native) Host() string               { return n.r.Host }
+func (n native) Query() string              { return n.r.URL.RawQuery }
+func (n native) Peer() string               { return n.r.RemoteAddr }
+func (n native) HTTP() *http.Request {
+	*n.copies++
+	return n.r.Clone(n.r.Context())
+}
+
+// explained returns explanations as a text.
+func explained(list []diana.Explanation) (text string) {
+	for _, e := range list {
+		name, limit := e.Rule.Name, e.Rule.Limit
+		e.Rule = nil
+		text += fmt.Sprintf("%s %v %+v\n", name, limit, e)
+	}
+	return text
+}
+
+// Rules, identity, exceptions, classes, costs and decisions are the same for a request over HTTP and for a Native.
+func TestNative(t *testing.T) {
+	t.Parallel()
+	v := config.DefaultVocabulary()
+	v.Actors = append(v.Actors, rule.ActorKind{Kind: "scheme", Find: func(r *http.Request, _ string) string { return r.Proto }})
+	yaml := `
+identity: {account: ["header:X-Account-Id", "query:key"], device: ["cookie:device"], trusted_proxies: [10.0.0.0/8]}
+limits:
+- url: /
+  rules:
+  - {name: account, actor: account, unit: day, rpu: 5, except: [boss], overrides: {ann: {rpu: 2}}}
+  - {name: device, actor: device, unit: day, rpu: 7, class: "header:X-Plan", classes: {gold: {rpu: 9}}}
+  - {name: ip, actor: ip, unit: day, rpu: 30, cost: "header:X-Cost", except: [192.0.2.9]}
+  - {name: client, actor: [host, "header:Host"], unit: day, rpu: 50, cost: "client:X-Cost"}
+- {url: DELETE /x, rules: [{name: delete, unit: day, rpu: 3}]}
+`
+	parse := func(text string) *config.Config {
+		c, err := v.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	made := func(text string) *diana.Limiter {
+		l, err := diana.Options{Vocabulary: v}.New(parse(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	copied, asked := made(yaml), made(yaml)
+	request := func(peer, host, query string, header http.Header) *http.Request {
+		return &http.Request{Method: "GET", URL: &url.URL{Path: "/x", RawQuery: query}, Host: host, RemoteAddr: peer, Header: header, Proto: "p"}
+	}
+	requests := []*http.Request{
+		request("", "", "", nil),
+		request("192.0.2.1:80", "a.example:80", "", http.Header{"X-Account-Id": {"ann"}}),
+		request("192.0.2.1:80", "A.example", "key=bob&x=1", http.Header{"Cookie": {"a=b; device=d1", "c=d"}}),
+		request("192.0.2.1:80", "a", "key=a&key=b", http.Header{"X-Account-Id": {"boss"}, "Cookie": {"device=1; device=2"}}),
+		request("10.0.0.1:80", "a", "", http.Header{"X-Forwarded-For": {"192.0.2.9", "192.0.2.7, 10.2.3.4"}, "X-Plan": {"gold"}, "X-Cost": {"3"}}),
+		request("192.0.2.4:80", "a", "", http.Header{"X-Forwarded-For": {"192.0.2.9"}, "X-Plan": {"gold"}, "X-Cost": {"3"}}),
+		request("10.0.0.1:80", "a", "", http.Header{"X-Forwarded-For": {"192.0.2.9"}, "X-Plan": {"gold", "lead"}, "X-Cost": {"x"}}),
+		request("[2001:db8::1]:80", "a", "", http.Header{"X-Account-Id": {"ann", "bob"}, "X-Http-Method-Override": {"PUT, delete"}}),
+		diana.WithActor(diana.WithCost(request("192.0.2.1:80", "a", "", http.Header{"X-Account-Id": {"ann"}}), "X-Cost", 4), "account", "eve"),
+		diana.WithActor(request("192.0.2.1:80", "a", "", http.Header{"X-Account-Id": {"ann"}}), "account", ""),
+	}
+	copies := 0
+	for round := range 4 {
+		for i, r := range requests {
+			one, other := diana.Request{Method: "GET", Path: "/x", HTTP: r}, diana.Request{Method: "GET", Path: "/x", Native: native{r, &copies}}
+			account, device, ip := copied.Identify(one)
+			if a, d, p := asked.Identify(other); a != account || d != device || p != ip {
+				t.Errorf("request %d: %q, %q, %v, want %q, %q, %v", i, a, d, p, account, device, ip)
+			}
+			want, err := copied.Explain(one)
+			got, failed := asked.Explain(other)
+			if err != nil || failed != nil || explained(got) != explained(want) {
+				t.Errorf("request %d: %s, %v, want %s, %v", i, explained(got), failed, explained(want), err)
+			}
+			d, err := copied.Take(context.Background(), one)
+			take := asked.Take
+			if round%2 > 0 {
+				take = asked.Prepare("GET", "/x").Take
+			}
+			e, failed := take(context.Background(), other)
+			if err != nil || failed != nil || d.Allowed != e.Allowed || len(d.Verdicts) != len(e.Verdicts) {
+				t.Errorf("round %d, request %d: %v, %v, want %v, %v", round, i, e.Allowed, failed, d.Allowed, err)
+			}
+			for j := range min(len(d.Verdicts), len(e.Verdicts)) {
+				if d.Verdicts[j].Rule.Name != e.Verdicts[j].Rule.Name || d.Verdicts[j].Remaining != e.Verdicts[j].Remaining {
+					t.Errorf("round %d, request %d: %+v, want %+v", round, i, e.Verdicts[j], d.Verdicts[j])
+				}
+			}
+			d.Done()
+			e.Done()
+		}
+	}
+	if copies > 0 {
+		t.Errorf("%d copies were made, want none", copies)
+	}
+	own := made("{url: /, rules: [{name: r, actor: scheme, rpu: 1}, {name: s, actor: [scheme, ip], rpu: 1}]}")
+	list, err := own.Explain(diana.Request{Path: "/", Native: native{requests[1], &copies}})
+	if err != nil || len(list) != 2 || list[0].Key != "scheme=1:p;" || copies != 1 {
+		t.Errorf("%+v, %v and %d copies; want the key of a kind without Ask, by one copy", list, err, copies)
+	}
+}
+
+// A Native proves an identity as a request over HTTP does. A credential that is not valid, or dropped, is no way around it.
+func TestNativeCredentials(t *testing.T) {
+	t.Parallel()
+	k := withKeys(t, "required: any", "[{actor: account, unit: day, rpu: 1}]")
+	take := func(lines ...string) string {
+		r, _ := http.NewRequest(http.MethodGet, "/", nil)
+		for i := 0; i < len(lines); i += 2 {
+			r.Header.Add(lines[i], lines[i+1])
+		}
+		copies := 0
+		d, err := k.Take(t.Context(), diana.Request{Method: r.Method, Path: "/", Native: native{r, &copies}})
+		defer d.Done()
+		var failed *rule.CredentialError
+		if errors.As(err, &failed) {
+			return fmt.Sprint(failed.Status)
+		}
+		return fmt.Sprint(d.Allowed, err)
+	}
+	for i, tc := range []struct {
+		lines []string
+		want  string
+	}{
+		{nil, "401"},
+		{[]string{"X-Api-Key", "guessed"}, "401"},
+		{[]string{"X-Api-Key", k.keys["eve"]}, "401"},
+		{[]string{"X-Api-Key", k.keys["ann"]}, "true <nil>"},
+		{[]string{"X-Api-Key", k.keys["ann"]}, "false <nil>"},
+		{[]string{"X-Api-Key", k.keys["bob"]}, "true <nil>"},
+	} {
+		if got := take(tc.lines...); got != tc.want {
+			t.Errorf("request %d: %s, want %s", i, got, tc.want)
+		}
 	}
 }

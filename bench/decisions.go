@@ -100,13 +100,13 @@ func measureCheck(ctx context.Context, r *measure.Run, y *measure.Yard) error {
 	load := webLoad{measure.Wrk{Path: "/check", Fields: []string{ // by which a gateway names the request
 		"X-Forwarded-Method: GET", "X-Forwarded-Uri: " + rivals.PathAsked + "?page=2", "X-Forwarded-Host: shop.example",
 		"X-Forwarded-For: 192.0.2.7", "X-Device-Id: 0a1b2c3d",
-	}}, callRate, callTime, 1, 1}
+	}}, callRate, callTime}
 	return load.measure(ctx, r, y, []*webSystem{
-		{workload: allowedCheck, name: dianaCheck, kind: measure.Diana, quick: true, command: questionRules(1_000_000_000)},
-		{workload: allowedCheck, name: bare200, kind: measure.Floor, quick: true, command: measure.Own("200")},
-		{workload: refusedCheck, name: dianaCheck, kind: measure.Diana, quick: true, refuses: true, command: questionRules(1)},
+		{workload: allowedCheck, name: dianaCheck, kind: measure.Diana, command: questionRules(1_000_000_000)},
+		{workload: allowedCheck, name: bare200, kind: measure.Floor, command: measure.Own("200")},
+		{workload: refusedCheck, name: dianaCheck, kind: measure.Diana, refuses: true, command: questionRules(1)},
 		{workload: refusedCheck, name: bareCopy, kind: measure.Floor, refuses: true, command: copyOf(questionRules(1), "/check")},
-		{workload: refusedCheck, name: bare200, kind: measure.Floor, quick: true, command: measure.Own("200")},
+		{workload: refusedCheck, name: bare200, kind: measure.Floor, command: measure.Own("200")},
 	})
 }
 
@@ -155,10 +155,10 @@ func measureGRPC(ctx context.Context, r *measure.Run, y *measure.Yard) error {
 		err := r.Interleave(ctx, len(systems), func(round, i int) error {
 			s := systems[i]
 			if round == 0 {
-				s.drive(ctx, r, callers, 50*time.Millisecond) // warm up
+				s.drive(ctx, r, callers) // warm up
 			}
 			before := s.server.Time()
-			l := s.drive(ctx, r, callers, 300*time.Millisecond)
+			l := s.drive(ctx, r, callers)
 			if l.Err != nil {
 				return fmt.Errorf("%s: %w", s.name, l.Err)
 			}
@@ -194,8 +194,8 @@ func (s *grpcSystem) connect(ctx context.Context, y *measure.Yard) error {
 }
 
 // drive lets callers ask for a second.
-func (s *grpcSystem) drive(ctx context.Context, r *measure.Run, callers int, quick time.Duration) *measure.Load {
-	return r.Drive(callers, time.Second, quick, func(caller int) func() error {
+func (s *grpcSystem) drive(ctx context.Context, r *measure.Run, callers int) *measure.Load {
+	return r.Drive(callers, time.Second, func(caller int) func() error {
 		n := caller * grpcAddresses / callers
 		return func() error {
 			n++

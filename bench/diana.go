@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"time"
 	"unsafe"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/diana-limiter/diana/bench/measure"
 	"github.com/diana-limiter/diana/bench/rivals"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/limit"
 	"github.com/diana-limiter/diana/memstore"
@@ -31,12 +29,6 @@ const (
 	dianaMemory  = "Diana memstore"
 	dianaLimiter = "Diana Limiter"
 	dianaStore   = "Diana redisstore"
-)
-
-// maxSegments and maxPath are the longest path that Diana accepts.
-const (
-	maxSegments = paths.MaxSegments
-	maxPath     = paths.MaxLength
 )
 
 // openLimiter returns a Limiter that is ready.
@@ -71,15 +63,6 @@ func take(ctx context.Context, l *dianalib.Limiter, r dianalib.Request) (allowed
 		err = errors.New("decided without Redis")
 	}
 	return allowed, err
-}
-
-// openHandler returns a handler with a Limiter in front.
-func openHandler(ctx context.Context, text string, next http.Handler) (http.Handler, func(), error) {
-	l, err := openLimiter(ctx, text)
-	if err != nil {
-		return nil, nil, err
-	}
-	return l.Handler(next), func() { closeLimiter(l) }, nil
 }
 
 // countersOf returns a store's counters of one limit.
@@ -188,7 +171,7 @@ func openRedisstore(ctx context.Context, s *redistest.Server) (*rivals.Shared, e
 		charges = append(charges, limit.Charge{Counters: c, Cost: 1})
 	}
 	return &rivals.Shared{
-		Name: dianaStore, Kind: measure.Diana, Three: true, Close: store.Close,
+		Name: dianaStore, Kind: measure.Diana, Close: store.Close,
 		Asker: func() rivals.Ask {
 			ch := append([]limit.Charge(nil), charges...)
 			return func(ctx context.Context, rules int, account, device string) error {
@@ -221,7 +204,7 @@ func openGlobalLimiter(ctx context.Context, s *redistest.Server) (*rivals.Shared
 		return nil, err
 	}
 	return &rivals.Shared{
-		Name: dianaLimiter, Kind: measure.Diana, Three: true,
+		Name: dianaLimiter, Kind: measure.Diana,
 		Close: func() { closeLimiter(l) },
 		Asker: func() rivals.Ask {
 			paths, actors := [4]string{0: "/0", 1: "/1", 3: "/3"}, map[string]string{}

@@ -28,6 +28,7 @@ const (
 	coldPhase   = "1,000 a minute, a new key"
 	steadyPhase = "100 a second, steadily"
 	reloadPhase = "1,000 a minute, three reloads"
+	flushPhase  = "1,000 a minute, FLUSHALL after 700"
 	killPhase   = "1,000 a minute, Redis is killed and returns empty"
 	pausePhase  = "1,000 a minute, Redis is paused"
 
@@ -122,7 +123,7 @@ func (x *exactYard) measureExact(ctx context.Context, r *measure.Run) error {
 		return err
 	}
 	algorithms := exactAlgorithms()
-	return r.AtMost(r.Count(r.Rounds, 1)).Interleave(ctx, len(algorithms), func(round, i int) error {
+	return r.Interleave(ctx, len(algorithms), func(round, i int) error {
 		a := algorithms[i].Name()
 		day, took := time.Now().UTC().YearDay(), measure.Stopwatch()
 		counts, err := s.crowd(fmt.Sprintf("/%s/%d", a, round))
@@ -209,7 +210,7 @@ type exactYard struct {
 // measureSystems compares all systems with their promises. Systems without a program are left out.
 func (x *exactYard) measureSystems(ctx context.Context, r *measure.Run) error {
 	systems := slices.DeleteFunc(exactSystems(), func(s *exactSystem) bool {
-		return r.Quick && !r.Tiny && !s.quick || s.name == nginxExact && measure.Program("nginx") == "" || s.name == rivals.Envoy && !x.envoy.Built()
+		return s.name == rivals.Envoy && !x.envoy.Built()
 	})
 	rounds := r.AtMost(2) // because each takes a minute
 	return rounds.Interleave(ctx, len(systems), func(round, i int) error {
@@ -235,10 +236,11 @@ func (x *exactYard) measureSystems(ctx context.Context, r *measure.Run) error {
 
 // phases measures a system in all phases. The outages are in the first round only.
 func (x *exactYard) phases(ctx context.Context, r *measure.Run, s *exactSystem, round int) error {
-	part := r.Span(500*time.Millisecond, 100*time.Millisecond)
+	part := r.Span(500 * time.Millisecond)
 	reload := func() error { return s.reload(x, s) }
 	kill, restart := func() error { return measure.Caught(x.redis.Kill) }, func() error { return measure.Caught(x.redis.Restart) }
 	freeze, thaw := func() error { return measure.Caught(x.redis.Freeze) }, func() error { return measure.Caught(x.redis.Thaw) }
+	flush := func() error { _, err := x.redis.Do("FLUSHALL"); return err }
 	outages := s.redis && round == 0 // because they take the longest
 	for _, p := range []struct {
 		name, unit string
@@ -249,6 +251,7 @@ func (x *exactYard) phases(ctx context.Context, r *measure.Run, s *exactSystem, 
 		{coldPhase, "minute", true, 2, nil},
 		{steadyPhase, "second", true, 5, nil},
 		{reloadPhase, "minute", s.reload != nil, 4, []step{{part / 10, reload}, {part, reload}, {2 * part, reload}}},
+		{flushPhase, "minute", outages, 8, []step{{0, flush}}},
 		{killPhase, "minute", outages, 8, []step{{2 * part, kill}, {5 * part, restart}}},
 		{pausePhase, "minute", outages, 8, []step{{2 * part, freeze}, {5 * part, thaw}}},
 	} {
@@ -273,7 +276,11 @@ func (x *exactYard) phase(ctx context.Context, r *measure.Run, s *exactSystem, p
 	if err != nil {
 		return err
 	}
-	h, outage, err := s.history(ctx, unit, fmt.Sprintf("key%d", x.keys), d, steps...)
+	used := int64(0)
+	if phase == flushPhase {
+		used = 700
+	}
+	h, outage, err := s.history(ctx, unit, fmt.Sprintf("key%d", x.keys), used, d, steps...)
 	if err != nil {
 		return err
 	}
@@ -290,7 +297,11 @@ func (x *exactYard) phase(ctx context.Context, r *measure.Run, s *exactSystem, p
 	for i, n := range h.counts(0, d+time.Hour) {
 		m.Add([]measure.Figure{admitted, refused, failures, unanswered}[i], n)
 	}
-	if phase != killPhase && phase != pausePhase {
+	switch phase {
+	case flushPhase:
+		return nil
+	case killPhase, pausePhase:
+	default:
 		m.Add(short, h.short(s.promise, q))
 		return nil
 	}

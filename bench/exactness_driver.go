@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/diana-limiter/diana/bench/measure"
@@ -59,49 +58,37 @@ func (x *exactYard) start(s *exactSystem, command measure.Command) error {
 		}
 		s.processes = append(s.processes, p)
 	}
-	if !s.library || s.redis {
-		return nil // windows of others begin with the clock's or at a request, so their phase is 0
-	}
-	began, err := get("http://" + s.processes[0].Address + beganPath)
-	if err == nil {
-		s.phase, err = strconv.ParseInt(began, 10, 64)
-	}
-	return err
+	return nil
 }
 
 // stop ends the servers of a system.
 func (s *exactSystem) stop() {
-	_ = s.signal(syscall.SIGTERM) // nginx ends its workers; the others end in any case
 	for _, p := range s.processes {
-		testproc.Becomes(p.HasEnded)
-		_ = p.Kill() // it has ended
+		_ = p.Kill() // nothing is lost
 	}
 	s.processes = nil
 }
 
-func (s *exactSystem) signal(signal syscall.Signal) (err error) {
-	for _, server := range s.processes {
-		err = errors.Join(err, syscall.Kill(server.PID, signal))
-	}
-	return err
-}
-
-// clientsOf sends requests for one key to the processes of a system, until stop is called. Each client
-// asks one process, again as soon as it has an answer. A client that waited between requests would meet
-// fewer of the moments in which a system is wrong, such as the edges of windows.
-func clientsOf(ctx context.Context, s *exactSystem, unit, key string) (began time.Time, stop func() []answer) {
+// clientsOf sends requests for one key to the processes of a system, until stop is called, or most of them if that is
+// not 0. The times of the answers are since began. Each client asks one process, again as soon as it has an answer. A
+// client that waited between requests would meet fewer of the moments in which a system is wrong, such as the edges of
+// windows.
+func clientsOf(ctx context.Context, s *exactSystem, unit, key string, began time.Time, most int64) (stop func() []answer) {
 	transport := &http.Transport{MaxIdleConnsPerHost: exactClients, DisableCompression: true}
 	client := &http.Client{Transport: transport, Timeout: answerPatience}
 	var stopped atomic.Bool
+	var requests atomic.Int64
 	var mu sync.Mutex
 	var done sync.WaitGroup
 	var all []answer
-	began = time.Now()
 	for i := range exactClients {
 		address := s.processes[i%len(s.processes)].Address
 		done.Go(func() {
 			var own []answer
 			for asked := false; !asked || !stopped.Load(); asked = true { // at least once, however late it starts
+				if most > 0 && requests.Add(1) > most {
+					break
+				}
 				r, err := s.request(ctx, address, unit, key)
 				if err != nil || ctx.Err() != nil {
 					break // a mistake in this program: the phase has no answers
@@ -115,8 +102,8 @@ func clientsOf(ctx context.Context, s *exactSystem, unit, key string) (began tim
 			all = append(all, own...)
 		})
 	}
-	return began, func() []answer {
-		stopped.Store(true)
+	return func() []answer {
+		stopped.Store(most == 0)
 		done.Wait()
 		transport.CloseIdleConnections()
 		return all
@@ -130,9 +117,19 @@ type step struct {
 }
 
 // history lets clients ask a system for a while. It also returns the time between the first step's end and
-// the last step's begin. During a step nobody knows whether Redis still answers, or answers again.
-func (s *exactSystem) history(ctx context.Context, unit, key string, d time.Duration, steps ...step) (h *history, outage [2]time.Duration, err error) {
-	began, stop := clientsOf(ctx, s, unit, key)
+// the last step's begin. During a step nobody knows whether Redis still answers, or answers again. If used is not 0, the
+// first step comes after so many requests, and before the others.
+func (s *exactSystem) history(ctx context.Context, unit, key string, used int64, d time.Duration, steps ...step) (h *history, outage [2]time.Duration, err error) {
+	began := time.Now()
+	var first []answer
+	if used > 0 {
+		first = clientsOf(ctx, s, unit, key, began, used)()
+		if err := steps[0].do(); err != nil {
+			return nil, outage, err
+		}
+		steps = steps[1:]
+	}
+	stop := clientsOf(ctx, s, unit, key, began, 0)
 	for i, next := range steps {
 		time.Sleep(next.at - time.Since(began))
 		outage[1] = time.Since(began)
@@ -146,11 +143,11 @@ func (s *exactSystem) history(ctx context.Context, unit, key string, d time.Dura
 	if err == nil {
 		time.Sleep(d - time.Since(began))
 	}
-	answers := stop()
+	answers := append(first, stop()...)
 	if err == nil && len(answers) == 0 {
 		err = errors.New("no answer")
 	}
-	return newHistory(began, s.phase, answers), outage, err
+	return newHistory(began, answers), outage, err
 }
 
 // counts returns how many requests were sent and answered between two moments, by the kind of the answer.

@@ -13,8 +13,8 @@ import (
 
 // exactnessTable has a row for each system and a column for each phase. A cell has the worst round.
 func exactnessTable(r *measure.Report) string {
-	phases := []string{coldPhase, steadyPhase, reloadPhase, killPhase, pausePhase}
-	head := []string{"Exactness", "promise", "a new key", "steadily", "three reloads", "Redis dies and returns empty", "Redis hangs"}
+	phases := []string{coldPhase, steadyPhase, reloadPhase, flushPhase, killPhase, pausePhase}
+	head := []string{"Exactness", "promise", "a new key", "steadily", "three reloads", "FLUSHALL after 700", "Redis dies and returns empty", "Redis hangs"}
 	var lines [][]string
 	var missing []string
 	for _, s := range exactSystems() {

@@ -51,10 +51,12 @@ func supply(q rivals.Quota, d time.Duration) float64 {
 	return float64(q.N) * (1 + float64(d)/float64(q.Per))
 }
 
-// clockWindowPromise is that of windows that begin at multiples of the unit, after the history's phase.
+// clockWindowPromise is that of windows that begin at multiples of the unit.
 var clockWindowPromise = promise{
 	text: "n in each window of the clock",
-	most: mostOfWindows,
+	most: func(h *history, q rivals.Quota, from, to time.Duration) float64 {
+		return float64(q.N * (1 + h.window(q, to+clockGrain) - h.window(q, from-clockGrain)))
+	},
 	missing: func(h *history, q rivals.Quota, refused answer) float64 {
 		begin, known := h.refusing(q, refused)
 		if !known {
@@ -62,10 +64,6 @@ var clockWindowPromise = promise{
 		}
 		return float64(q.N) - h.possible(begin-clockGrain, refused.received)
 	},
-}
-
-func mostOfWindows(h *history, q rivals.Quota, from, to time.Duration) float64 {
-	return float64(q.N * (1 + h.window(q, to+clockGrain) - h.window(q, from-clockGrain)))
 }
 
 // firstWindowPromise is that of windows that begin with the first request after the window before. The driver does
@@ -97,27 +95,9 @@ var logPromise = promise{
 	},
 }
 
-// estimatePromise is that of two counters: this window's, and the one before by the share of it that the
-// last unit covers.
-var estimatePromise = promise{
-	text: "n in the last unit, estimated from two windows",
-	most: mostOfWindows,
-	missing: func(h *history, q rivals.Quota, refused answer) float64 {
-		begin, known := h.refusing(q, refused)
-		if !known {
-			return 0
-		}
-		before := h.possible(begin-q.Per-clockGrain, begin+clockGrain)
-		passed := float64(refused.sent-clockGrain-begin) / float64(q.Per)
-		// The system rounds the estimate.
-		return float64(q.N) - 0.5 - before*(1-max(passed, 0)) - h.possible(begin-clockGrain, refused.received)
-	},
-}
-
 // history is what the driver knows about one key of a system.
 type history struct {
 	began   time.Time // of the phase
-	phase   int64     // where windows of the clock begin, in nanoseconds since 1970
 	answers []answer  // by the time of sending
 
 	sent, received []time.Duration // of the allowed requests, each sorted
@@ -139,8 +119,8 @@ const (
 	answerLate   // none within answerPatience
 )
 
-func newHistory(began time.Time, phase int64, answers []answer) *history {
-	h := &history{began: began, phase: phase, answers: answers}
+func newHistory(began time.Time, answers []answer) *history {
+	h := &history{began: began, answers: answers}
 	slices.SortFunc(h.answers, func(a, b answer) int { return int(a.sent - b.sent) })
 	for _, a := range h.answers {
 		if a.kind == answerAllowed {
@@ -153,13 +133,13 @@ func newHistory(began time.Time, phase int64, answers []answer) *history {
 
 // window returns the number of a window of the clock.
 func (h *history) window(q rivals.Quota, d time.Duration) int64 {
-	return (h.began.UnixNano() + int64(d) - h.phase) / int64(q.Per)
+	return (h.began.UnixNano() + int64(d)) / int64(q.Per)
 }
 
 // refusing returns when the window of the clock began that refused a request, if only one can have.
 func (h *history) refusing(q rivals.Quota, refused answer) (begin time.Duration, known bool) {
 	w := h.window(q, refused.sent-clockGrain)
-	begin = time.Duration(w*int64(q.Per) + h.phase - h.began.UnixNano())
+	begin = time.Duration(w*int64(q.Per) - h.began.UnixNano())
 	return begin, w == h.window(q, refused.received+clockGrain)
 }
 

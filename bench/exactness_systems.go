@@ -6,14 +6,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"github.com/go-chi/httprate"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/diana-limiter/diana/bench/measure"
@@ -25,8 +22,6 @@ const (
 	dianaLocalTB  = "Diana, local TB"
 	dianaGlobalTB = "Diana, global TB"
 	dianaGlobalSL = "Diana, global SL"
-	httprateExact = "httprate"
-	nginxExact    = "nginx limit_req"
 )
 
 // exactSystem is a system and what it promises.
@@ -35,21 +30,19 @@ type exactSystem struct {
 	kind    measure.Kind
 	library bool // in servers of this program
 	redis   bool // the processes share counters in Redis
-	quick   bool // belongs to a quick run
 	promise promise
 	reload  func(x *exactYard, s *exactSystem) error // nil if the system has no configuration to reload
 	command func(x *exactYard) (measure.Command, error)
 	body    func(unit, key string) string // of a request; nil if the path says all
 
 	processes []*measure.Server
-	phase     int64 // see history
 }
 
 // exactSystems lists the systems in the order of the page, with the place where each makes its promise.
 func exactSystems() []*exactSystem {
 	library := func(name string, k measure.Kind, redis bool, p promise) *exactSystem {
 		s := &exactSystem{
-			name: name, kind: k, library: true, redis: redis, promise: p, quick: name == dianaGlobalTB || name == rivals.RedisRate,
+			name: name, kind: k, library: true, redis: redis, promise: p,
 			command: func(x *exactYard) (measure.Command, error) { return x.Own(name, x.redis.URL()), nil },
 		}
 		if k == measure.Diana {
@@ -74,13 +67,6 @@ func exactSystems() []*exactSystem {
 			body: func(unit, key string) string {
 				return fmt.Sprintf(`{"domain":%q,"descriptors":[{"entries":[{"key":%q,"value":%q}]}]}`, rivals.EnvoyDomain, unit, key)
 			},
-		},
-		library(httprateExact, measure.Rival, false, estimatePromise),       // README: "sliding window counter"; limiter.go: calculateRate
-		library(rivals.GoLimiter, measure.Rival, false, firstWindowPromise), // memorystore: Tokens in each Interval, from the first request
-		{
-			name: nginxExact, kind: measure.Rival, promise: bucketPromise, // ngx_http_limit_req_module: rate and burst
-			command: func(*exactYard) (measure.Command, error) { return rivals.NginxExact(), nil },
-			reload:  func(_ *exactYard, s *exactSystem) error { return s.signal(syscall.SIGHUP) },
 		},
 	}
 }
@@ -108,7 +94,6 @@ const (
 	probePath  = "/probe"  // answers 200 if the library decides as it does without faults
 	reloadPath = "/reload" // applies another configuration with the same limits
 	alonePath  = "/alone"  // how many requests the library has allowed without Redis
-	beganPath  = "/began"  // when the library was opened, in nanoseconds since 1970
 )
 
 // exactQuotas are the limits of the servers, by their paths. Only a bucket needs a second number, its
@@ -134,25 +119,6 @@ func openLibrary(ctx context.Context, name, url string) (*exactLibrary, error) {
 	case dianaGlobalSL:
 		return openExactLimiter(ctx, "SL", url)
 	}
-	deciders := map[string]func(key string) bool{}
-	for unit, q := range exactQuotas {
-		switch name {
-		case httprateExact: // what the middleware of httprate calls, with its lock
-			l := httprate.NewRateLimiter(int(q.N), q.Per)
-			deciders[unit] = func(key string) bool {
-				return !l.OnLimit(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), key)
-			}
-		case rivals.GoLimiter:
-			l, err := rivals.OpenGoLimiter(q, 1)
-			if err != nil {
-				return nil, err
-			}
-			deciders[unit] = l.Decider()
-		}
-	}
-	if len(deciders) > 0 {
-		return &exactLibrary{decide: func(_ context.Context, unit, key string) (bool, error) { return deciders[unit](key), nil }}, nil
-	}
 	open, ok := rivals.Libraries[name]
 	if !ok {
 		return nil, nil
@@ -168,7 +134,6 @@ func openLibrary(ctx context.Context, name, url string) (*exactLibrary, error) {
 }
 
 func (l *exactLibrary) handler() http.Handler {
-	began := time.Now()
 	mux := http.NewServeMux()
 	answer := func(w http.ResponseWriter, allowed bool, err error) {
 		switch {
@@ -197,10 +162,8 @@ func (l *exactLibrary) handler() http.Handler {
 		defer reloading.Unlock()
 		answer(w, true, l.reload())
 	})
-	number := func(path string, n func() int64) {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(strconv.AppendInt(nil, n(), 10)) })
-	}
-	number(alonePath, l.alone.Load)
-	number(beganPath, began.UnixNano)
+	mux.HandleFunc(alonePath, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(strconv.AppendInt(nil, l.alone.Load(), 10))
+	})
 	return mux
 }

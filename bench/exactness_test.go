@@ -25,7 +25,7 @@ func TestPromises(t *testing.T) {
 	allowed := func(n int, sent, received time.Duration) []answer { return answers(n, answerAllowed, sent, received) }
 	refused := func(sent, received time.Duration) []answer { return answers(1, answerRefused, sent, received) }
 	bucket, clock, first := bucketPromise, clockWindowPromise, firstWindowPromise
-	log, estimate := logPromise, estimatePromise
+	log := logPromise
 	for _, tc := range []struct {
 		name          string
 		p             promise
@@ -58,15 +58,12 @@ func TestPromises(t *testing.T) {
 		{"a log over two windows", log, [][]answer{allowed(10, 990*ms, 991*ms), allowed(1, 1900*ms, 1901*ms)}, 1, 0},
 		{"a log after a unit", log, [][]answer{allowed(10, 500*ms, 501*ms), allowed(10, 1600*ms, 1601*ms), refused(1700*ms, 1701*ms)}, 0, 0},
 		{"a log's needless refusal", log, [][]answer{allowed(10, 500*ms, 501*ms), refused(1600*ms, 1601*ms)}, 0, 10},
-
-		{"an estimate", estimate, [][]answer{allowed(10, 500*ms, 501*ms), allowed(5, 1500*ms, 1501*ms), refused(1502*ms, 1503*ms)}, 0, 0},
-		{"an estimate's needless refusal", estimate, [][]answer{allowed(10, 500*ms, 501*ms), refused(1502*ms, 1503*ms)}, 0, 4},
 	} {
 		var all []answer
 		for _, a := range tc.answers {
 			all = append(all, a...)
 		}
-		h := newHistory(began, 0, all)
+		h := newHistory(began, all)
 		if b, s := h.beyond(tc.p, q), h.short(tc.p, q); b != tc.beyond || s != tc.short {
 			t.Errorf("%s: %v beyond and %v short, want %v and %v", tc.name, b, s, tc.beyond, tc.short)
 		}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/diana-limiter/diana/bench/measure"
 	"github.com/diana-limiter/diana/bench/page"
@@ -55,55 +54,33 @@ type webSystem struct {
 	name     string
 	work     string // see measure.Row
 	kind     measure.Kind
-	quick    bool // belongs to a quick run
 	refuses  bool
 	command  measure.Command
-
-	page   func(context.Context) (io.ReadCloser, error) // opens a page that is open meanwhile; may be nil
-	server *measure.Server
-}
-
-// startAll starts the servers, in a quick run only some, and returns their systems.
-func startAll(r *measure.Run, y *measure.Yard, all []*webSystem) (systems []*webSystem, err error) {
-	for _, s := range all {
-		if r.Quick && !s.quick {
-			continue
-		}
-		if s.server, err = y.Start(s.command); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
-		}
-		systems = append(systems, s)
-	}
-	return systems, nil
+	server   *measure.Server
 }
 
 // webLoad is what wrk sends to systems, and the figures of it.
 type webLoad struct {
 	measure.Wrk
 	rate, cpu measure.Figure
-	warm      int // seconds for each system before
-	slots     int // seconds for each system in a round
 }
 
-// measure measures systems that a target compares next to each other.
-func (l *webLoad) measure(ctx context.Context, r *measure.Run, y *measure.Yard, all []*webSystem) error {
+// measure measures systems that a target compares next to each other. The first round warms up.
+func (l *webLoad) measure(ctx context.Context, r *measure.Run, y *measure.Yard, systems []*webSystem) (err error) {
 	if err := measure.Needs("wrk"); err != nil {
 		return err
 	}
 	r.Origin.Machine.Wrk = measure.VersionOf("wrk")
-	systems, err := startAll(r, y, all)
-	if err != nil {
-		return err
-	}
-	warm := *r
-	if warm.Rounds = l.warm; r.Quick {
-		warm.Rounds = 0
+	for _, s := range systems {
+		if s.server, err = y.Start(s.command); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
 	}
 	r.Note("  %s", systems[0].workload)
 	send := func(add bool) func(int, int) error {
 		return func(_, i int) error {
-			s := systems[i%len(systems)]
-			got, err := l.send(ctx, r, y, s)
+			s := systems[i]
+			got, err := l.Send(ctx, r, y, s.server, s.refuses)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
@@ -113,30 +90,19 @@ func (l *webLoad) measure(ctx context.Context, r *measure.Run, y *measure.Yard, 
 			return nil
 		}
 	}
-	if err := warm.Interleave(ctx, len(systems), send(false)); err != nil {
-		return err
-	}
-	return r.Interleave(ctx, len(systems)*r.Count(l.slots, 1), send(true))
-}
-
-// send sends requests for a second, while the page is open if the system has one.
-func (l *webLoad) send(ctx context.Context, r *measure.Run, y *measure.Yard, s *webSystem) (got measure.WrkResult, err error) {
-	if s.page != nil {
-		p, err := s.page(ctx)
-		if err != nil {
-			return got, err
+	if !r.Quick {
+		if err := r.AtMost(1).Interleave(ctx, len(systems), send(false)); err != nil {
+			return err
 		}
-		defer func() { _ = p.Close() }() // nothing is lost
-		go func() { _, _ = io.Copy(io.Discard, p) }()
 	}
-	return l.Send(ctx, r, y, s.server, s.refuses)
+	return r.Interleave(ctx, len(systems), send(true))
 }
 
-// dianaCommand is the gateway with a configuration, and further flags.
-func dianaCommand(config string, flags ...string) measure.Command {
+// dianaCommand is the gateway with a configuration.
+func dianaCommand(config string) measure.Command {
 	return func(y *measure.Yard, address string) ([]string, error) {
 		file, err := y.File("diana.yaml", config)
-		return append(dianaArguments(y, address, file), flags...), err
+		return dianaArguments(y, address, file), err
 	}
 }
 
@@ -160,20 +126,18 @@ func copyOf(other measure.Command, path string) measure.Command {
 const refusingRules = "limits: [{url: /, rules: [{rpu: 1000000000}, {actor: ip, rpu: 1000000000}, {actor: device, unit: day, rpu: 1}]}]\n"
 
 func measureGateway(ctx context.Context, r *measure.Run) error {
-	if !r.Quick {
-		r.Origin.Machine.Nginx = measure.VersionOf(measure.Program("nginx"))
-	}
+	r.Origin.Machine.Nginx = measure.VersionOf(measure.Program("nginx"))
 	return measure.InYard(ctx, r, "upstream", func(y *measure.Yard) error {
-		load := webLoad{measure.Wrk{Path: rivals.PathAsked, Fields: []string{"X-Device-Id: 0a1b2c3d"}}, requestRate, serverTime, 1, 1}
+		load := webLoad{measure.Wrk{Path: rivals.PathAsked, Fields: []string{"X-Device-Id: 0a1b2c3d"}}, requestRate, serverTime}
 		return load.measure(ctx, r, y, []*webSystem{
-			{workload: forwardWorkload, name: dianaServe, kind: measure.Diana, quick: true, command: dianaCommand(rulesOf(1000, plenty))},
-			{workload: forwardWorkload, name: plainProxy, kind: measure.Floor, quick: true, command: measure.Own("proxy")},
+			{workload: forwardWorkload, name: dianaServe, kind: measure.Diana, command: dianaCommand(rulesOf(1000, plenty))},
+			{workload: forwardWorkload, name: plainProxy, kind: measure.Floor, command: measure.Own("proxy")},
 			{workload: forwardWorkload, name: "diana serve, no rules", work: "no rules", kind: measure.Diana, command: dianaCommand("limits: []\n")},
 			{workload: forwardWorkload, name: nginxThree, kind: measure.Rival, command: rivals.Nginx(rivals.NginxForwards)},
 			{workload: forwardWorkload, name: "nginx without limit_req", kind: measure.Floor, command: rivals.Nginx(rivals.NginxPlain)},
 
-			{workload: refuseWorkload, name: dianaServe, kind: measure.Diana, quick: true, refuses: true, command: dianaCommand(refusingRules)},
-			{workload: refuseWorkload, name: bare503, kind: measure.Floor, quick: true, refuses: true, command: measure.Own("503")},
+			{workload: refuseWorkload, name: dianaServe, kind: measure.Diana, refuses: true, command: dianaCommand(refusingRules)},
+			{workload: refuseWorkload, name: bare503, kind: measure.Floor, refuses: true, command: measure.Own("503")},
 			{workload: refuseWorkload, name: dianaPlain, kind: measure.Diana, refuses: true, command: dianaCommand("response: {headers: false}\n" + refusingRules)},
 			{workload: refuseWorkload, name: bareCopy, kind: measure.Floor, refuses: true, command: copyOf(dianaCommand(refusingRules), rivals.PathAsked)},
 			{workload: refuseWorkload, name: nginxThree, kind: measure.Rival, refuses: true, command: rivals.Nginx(rivals.NginxRefuses)},

@@ -3,12 +3,16 @@ module github.com/diana-limiter/diana/bench
 go 1.26.0
 
 require (
+	connectrpc.com/connect v1.21.1
 	github.com/JGLTechnologies/gin-rate-limit v1.5.4
+	github.com/cloudwego/hertz v0.10.4
 	github.com/diana-limiter/diana v0.9.0-rc.1
+	github.com/diana-limiter/diana/adapters/connect v0.9.0-rc.1
 	github.com/diana-limiter/diana/adapters/echo v0.9.0-rc.1
 	github.com/diana-limiter/diana/adapters/fiber v0.9.0-rc.1
 	github.com/diana-limiter/diana/adapters/gin v0.9.0-rc.1
 	github.com/diana-limiter/diana/adapters/grpc v0.9.0-rc.1
+	github.com/diana-limiter/diana/adapters/hertz v0.9.0-rc.1
 	github.com/didip/tollbooth/v7 v7.0.2
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/gin-gonic/gin v1.12.0
@@ -17,7 +21,6 @@ require (
 	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.4
-	github.com/juju/ratelimit v1.0.2
 	github.com/labstack/echo/v5 v5.4.4
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
@@ -25,6 +28,7 @@ require (
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
 	github.com/valyala/fasthttp v1.69.0
+	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/sys v0.48.0
 	golang.org/x/time v0.16.0
 	google.golang.org/grpc v1.85.0
@@ -32,7 +36,13 @@ require (
 
 require (
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
+	github.com/cloudwego/gopkg v0.1.4 // indirect
+	github.com/cloudwego/netpoll v0.7.2 // indirect
+	github.com/fsnotify/fsnotify v1.5.4 // indirect
 	github.com/influxdata/tdigest v0.0.1 // indirect
+	github.com/tidwall/gjson v1.14.4 // indirect
+	github.com/tidwall/match v1.1.1 // indirect
+	github.com/tidwall/pretty v1.2.0 // indirect
 )
 
 require (
@@ -79,11 +89,10 @@ require (
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
-	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/arch v0.22.0 // indirect
 	golang.org/x/crypto v0.57.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
+	google.golang.org/protobuf v1.36.12
 )

@@ -2,18 +2,18 @@
 
 // Bench measures Diana, its rivals and the floors side by side, interleaved in one run.
 //
-//	bench [-run groups] [-quick] [-rounds n] [-json file]
-//	bench page [file]
+//	bench [-run groups] [-quick] [-rounds n] [-again]
+//	bench page
 //
-// It prints every figure and the targets that Diana meets or misses. After each group it writes
-// docs/performance.json, docs/performance.md and docs/performance.svg, so an interruption loses
-// only the group that it interrupts. Other groups keep their older figures, each with its date and
-// its machine. With -quick or fewer than 5 rounds it writes a file in results/ instead. The command
-// page makes the page and its picture from an existing file.
+// It prints every figure and the targets that Diana meets or misses. After each group it writes docs/performance.json and
+// docs/performance.md, so an interruption loses only the group that it interrupts. Other groups keep their older figures,
+// each with its date and its machine.
+//
+// With -again it writes only how many ratios differ by at most a tenth from those of the report. With -quick or fewer than
+// 5 rounds it writes a file in results/ instead. The command page makes the page from docs/performance.json.
 //
 // The program starts the Redis and the web servers that it needs. It exits with 0 whatever
-// the figures are, with 1 if it was interrupted or could not measure something, and with 2 if its
-// arguments are wrong.
+// the figures are.
 //
 // A group is one file that measures something and one line in allGroups. Files whose names
 // begin with the name of a group belong to it. diana.go holds the calls to Diana's API.
@@ -62,18 +62,14 @@ func thePage() *page.Page {
 func allGroups() []group {
 	return []group{
 		localGroup(),
-		hugeGroup(),
 		middlewareGroup(),
 		globalGroup(),
-		valkeyGroup(),
 		exactnessGroup(),
 		gatewayGroup(),
-		consoleGroup(),
-		bandwidthGroup(),
-		worstGroup(),
-		growthGroup(),
 		reloadGroup(),
 		overloadGroup(),
+		liveGroup(),
+		budgetsGroup(),
 		decisionsGroup(),
 	}
 }
@@ -83,13 +79,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := command(ctx, os.Args[1:])
 	stop()
-	var wrong usageError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.As(err, &wrong):
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(2)
-	default:
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -97,39 +87,27 @@ func main() {
 
 // command runs a subcommand, or a measurement if there is none.
 func command(ctx context.Context, args []string) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case measure.ServeCommand:
-			return serve(ctx, args[1:])
-		case "page": // and the picture, beside a report
-			if len(args) > 2 {
-				return usageError{errors.New("page: expected one file")}
-			}
-			return thePage().Write(append(args, page.PublishedReport)[1], os.Stdout)
-		}
+	switch {
+	case len(args) == 4 && args[0] == measure.ServeCommand:
+		return serve(ctx, args[1], args[2], args[3])
+	case len(args) == 1 && args[0] == "page":
+		return thePage().Write(page.PublishedReport)
 	}
-	return bench(ctx, args, os.Stdout, os.Stderr)
+	r, groups, file, err := newRun(args, os.Stderr)
+	if err != nil {
+		return err
+	}
+	return measureAll(ctx, r, groups, os.Stdout, file)
 }
 
-// The servers that only this package can make. The others are those of rivals.Handler, and libraries by their names.
-const (
-	handlerKind = "handler" // Diana's Handler before bytes; the argument is a configuration file
-	crowdKind   = "crowd"   // many callers of one limit; the argument is the URL of Redis
-)
+// crowdKind is a server that only this package can make: many callers of one limit. The argument is the URL of Redis.
+// The others are those of rivals.Handler, and libraries by their names.
+const crowdKind = "crowd"
 
-// serve is a server that a group starts: ADDRESS KIND ARGUMENT.
-func serve(ctx context.Context, args []string) (err error) {
-	if len(args) != 3 {
-		return usageError{fmt.Errorf("%s: expected an address, a kind of server, and its argument", measure.ServeCommand)}
-	}
-	address, kind, argument := args[0], args[1], args[2]
+// serve is a server that a group starts.
+func serve(ctx context.Context, address, kind, argument string) (err error) {
 	var h http.Handler
 	switch kind {
-	case handlerKind:
-		var text []byte
-		if text, err = os.ReadFile(argument); err == nil {
-			h, _, err = openHandler(ctx, string(text), http.HandlerFunc(rivals.SendBytes))
-		}
 	case crowdKind:
 		h, err = crowdHandler(ctx, argument)
 	default:
@@ -138,7 +116,7 @@ func serve(ctx context.Context, args []string) (err error) {
 			break
 		}
 		if library, err = openLibrary(ctx, kind, argument); library == nil {
-			return errors.Join(err, usageError{fmt.Errorf("%s: unknown %q", measure.ServeCommand, kind)})
+			return errors.Join(err, fmt.Errorf("%s: unknown %q", measure.ServeCommand, kind))
 		}
 		h = library.handler()
 	}
@@ -148,58 +126,43 @@ func serve(ctx context.Context, args []string) (err error) {
 	return rivals.Serve(ctx, address, h, slices.Contains([]string{"proxy", "200", "503", "copy", "grpc"}, kind))
 }
 
-// usageError is a mistake in the arguments.
-type usageError struct{ error }
-
-// bench measures what the arguments ask for.
-func bench(ctx context.Context, args []string, out, notes io.Writer) error {
-	r, groups, file, err := newRun(args, notes)
-	if err != nil {
-		return err
-	}
-	return measureAll(ctx, r, groups, out, file)
-}
-
 // newRun parses the arguments. It also returns the groups to measure, and the file for the figures.
 func newRun(args []string, notes io.Writer) (r *measure.Run, groups []group, file string, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(notes)
-	names := f.String("run", "all", "groups to measure, separated by commas: "+strings.Join(groupNames(), ", "))
-	quick := f.Bool("quick", false, "measure less, within a minute: to test the program, not to quote the figures")
-	rounds := f.Int("rounds", 0, "number of rounds; 0 means 5, or 1 with -quick")
-	f.StringVar(&file, "json", "", "`file` for the figures (default docs/performance.json, or results/TIME.json with -quick or less than 5 rounds)")
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
+	r = &measure.Run{Notes: notes}
+	names := f.String("run", "", "groups to measure, separated by commas, all but "+liveName+" if it is empty: "+strings.Join(groupNames(), ", "))
+	f.BoolVar(&r.Quick, "quick", false, "do each thing for a moment: to test the program, not to quote the figures")
+	f.BoolVar(&r.Again, "again", false, "write only by how much the ratios differ from those of docs/performance.json")
+	f.IntVar(&r.Rounds, "rounds", measure.FullRounds, "number of rounds; 1 with -quick")
+	if err := f.Parse(args); err != nil {
 		return nil, nil, "", err
-	case err != nil:
-		return nil, nil, "", usageError{err}
-	case f.NArg() > 0:
-		return nil, nil, "", usageError{fmt.Errorf("unexpected %q", f.Arg(0))}
-	case *rounds < 0:
-		return nil, nil, "", usageError{fmt.Errorf("-rounds is %d, expected 1 or more", *rounds)}
 	}
-	r = &measure.Run{Quick: *quick, Rounds: *rounds, Notes: notes}
-	if r.Rounds == 0 {
-		r.Rounds = measure.FullRounds
-		if r.Quick {
-			r.Rounds = 1
+	if f.NArg() > 0 || r.Rounds < 1 {
+		return nil, nil, "", fmt.Errorf("-rounds is %d, expected 1 or more, and no further arguments than %q", r.Rounds, f.Args())
+	}
+	if r.Quick {
+		r.Rounds = 1
+	}
+	groups = allGroups()
+	if *names == "" {
+		groups = slices.DeleteFunc(groups, func(g group) bool { return g.Name == liveName })
+	} else {
+		wanted := strings.Split(*names, ",")
+		groups = slices.DeleteFunc(groups, func(g group) bool { return !slices.Contains(wanted, g.Name) })
+		if len(groups) != len(wanted) {
+			return nil, nil, "", fmt.Errorf("-run is %q, expected some of %s", *names, strings.Join(groupNames(), ", "))
 		}
-	}
-	if groups, err = chooseGroups(*names); err != nil {
-		return nil, nil, "", usageError{err}
 	}
 	r.Origin = &measure.Origin{
 		At: time.Now(), Command: strings.Join(append([]string{"bench"}, args...), " "),
 		Revision: measure.Revision(), Machine: measure.ThisMachine(), Rounds: r.Rounds, Quick: r.Quick,
 	}
 	r.Report = &measure.Report{Origins: []*measure.Origin{r.Origin}}
-	if file == "" && r.Publishable() {
-		file = page.PublishedReport
+	if !r.Quick && r.Rounds >= measure.FullRounds {
+		return r, groups, page.PublishedReport, nil
 	}
-	if file == "" {
-		file = filepath.Join("results", r.Origin.At.UTC().Format("20060102-150405")+".json")
-	}
-	return r, groups, file, nil
+	return r, groups, filepath.Join("results", r.Origin.At.UTC().Format("20060102-150405")+".json"), nil
 }
 
 func groupNames() (names []string) {
@@ -207,20 +170,6 @@ func groupNames() (names []string) {
 		names = append(names, g.Name)
 	}
 	return names
-}
-
-func chooseGroups(names string) ([]group, error) {
-	groups := allGroups()
-	if names == "all" {
-		return groups, nil
-	}
-	wanted := strings.Split(names, ",")
-	for _, name := range wanted {
-		if !slices.Contains(groupNames(), name) {
-			return nil, fmt.Errorf("-run: unknown group %q, expected %s", name, strings.Join(groupNames(), ", "))
-		}
-	}
-	return slices.DeleteFunc(groups, func(g group) bool { return !slices.Contains(wanted, g.Name) }), nil
 }
 
 // measureAll measures all groups and prints the report. It saves the figures of a group as soon as it has
@@ -233,7 +182,7 @@ func measureAll(ctx context.Context, r *measure.Run, groups []group, out io.Writ
 	before := measure.MachineTime()
 	var failed []error
 	for _, g := range groups {
-		r.Group = g.Name
+		r.Group, r.Origin.Noise = g.Name, ""
 		r.Note("%s", g.Name)
 		rows, took := len(r.Report.Rows), measure.Stopwatch()
 		err := g.measure(ctx, r)
@@ -250,14 +199,18 @@ func measureAll(ctx context.Context, r *measure.Run, groups []group, out io.Writ
 			}
 			continue
 		}
-		r.Origin.Groups = append(r.Origin.Groups, measure.MeasuredGroup{Name: g.Name, Took: round(took())})
+		r.Origin.Groups = append(r.Origin.Groups, measure.MeasuredGroup{Name: g.Name, Took: round(took()), Noise: r.Origin.Noise})
 		r.Origin.Took = round(time.Since(r.Origin.At))
 		r.Origin.Machine.Others = measure.MachineTime().OthersSince(before)
-		if err := older.With(r.Report, groupNames()).Save(file); err != nil {
+		all := older.With(r.Report, groupNames())
+		if r.Again {
+			all, older.Again = older, thePage().Compare(older, r.Report)
+		}
+		if err := all.Save(file); err != nil {
 			return err
 		}
 		if file == page.PublishedReport {
-			if err := thePage().Write(file, io.Discard); err != nil {
+			if err := thePage().Write(file); err != nil {
 				return err
 			}
 		}

@@ -78,12 +78,20 @@ func middlewareGroup() group {
 	for _, name := range []string{"gin", "echo", "chi", "fiber"} {
 		lines = append(lines, page.Compare("the same in "+name, inFramework(name), nsOver, oneFields, page.BestRival))
 	}
+	plainRule, fiberPlain := dianaWith(rivals.PerAddress, false), rivals.FiberPlain+", "+string(rivals.PerAddress)
+	for i, name := range []string{"gin", "echo", "chi", "gRPC", "Connect"} {
+		most := []float64{1.1, 1.1, 1.1, 2, 2}[i]
+		lines = append(lines, page.Custom("1 rule by IP, no fields, in "+name+" beside net/http", beside(name, one, plainRule)).Must("M4", page.AtMost(timesOther, most)))
+	}
+	lines = append(lines,
+		page.Compare("1 rule by IP, no fields, in fiber", inFramework("fiber"), nsOver, plainRule, fiberPlain).Must("M4", page.RatioAtLeast(0.83)),
+		page.Custom("1 rule by IP, no fields, in hertz beside fiber's limiter", beside("hertz", inFramework("fiber"), fiberPlain)).Must("M4", page.AtMost(timesOther, 1.2)))
 	return group{measure: measureMiddleware, Chapter: page.Chapter{
 		Name: "middleware", Title: "As middleware",
 		Figures: []measure.Figure{nsOver, requestTime, allocsOver, bytesOver},
 		Lines: append(lines,
 			page.Compare("1 rule for all calls in gRPC, over the bare handler", inGRPC, nsOver, dianaWith(rivals.ForEvery, false), page.BestRival),
-			page.Compare("1 rule by IP in gRPC, over the bare handler", inGRPC, nsOver, dianaWith(rivals.PerAddress, false), rivals.GRPCRival+", "+string(rivals.ForEvery)),
+			page.Compare("1 rule by IP in gRPC, over the bare handler", inGRPC, nsOver, plainRule, rivals.GRPCRival+", "+string(rivals.ForEvery)),
 			page.Compare("3 rules, 1,000 URLs, over the bare handler", one, nsOver, plain).Must("M1", page.AtMost(nsOver, 560)),
 			page.Compare("the same: allocations", one, allocsOver, plain).Must("M1", page.AtMost(allocsOver, 0)),
 			page.Custom("3 rules, 1,000 URLs, fields, over a handler that sets two fields", measureFields).Must("M1", page.AtMost(nsOver, 600)),
@@ -108,6 +116,25 @@ func measureFields(r *measure.Report) (m page.Measured, ok bool) {
 	m.Value = measure.Median(over)
 	m.Diana = measure.NsText(m.Value)
 	return m, true
+}
+
+var timesOther = measure.Figure{Name: "times the other", Format: measure.RatioText}
+
+// beside compares what Diana costs in a framework with what a system costs in another one, round by round.
+func beside(name, workload, system string) func(*measure.Report) (page.Measured, bool) {
+	return func(r *measure.Report) (m page.Measured, ok bool) {
+		ours, theirs := r.Find(inFramework(name), dianaWith(rivals.PerAddress, false)).Series(nsOver), r.Find(workload, system).Series(nsOver)
+		if ours == nil || theirs == nil {
+			return m, false
+		}
+		var ratios []float64
+		for i, ns := range ours.Rounds {
+			ratios = append(ratios, ns/theirs.Rounds[i])
+		}
+		m.Value = measure.Median(ratios)
+		m.Diana = measure.RatioText(m.Value)
+		return m, true
+	}
 }
 
 // dianaIn returns Diana in a framework, with the configuration that text makes of a limit.
@@ -162,7 +189,7 @@ func middlewareOf(r *measure.Run, f rivals.Framework) (all []middleware) {
 	switch f.Name {
 	case "":
 		for _, urls := range []int{1000, 10, 10_000} {
-			entries := max(rivals.URLAsked+1, r.Count(urls, urls))
+			entries := max(rivals.URLAsked+1, r.Count(urls))
 			for _, fields := range []bool{false, true} {
 				all = append(all, dianaIn(f, dianaHandler(urls, fields), rivals.ThreeRules, fields, func(limit int) string { return rulesOf(entries, limit) }))
 			}
@@ -176,14 +203,14 @@ func middlewareOf(r *measure.Run, f rivals.Framework) (all []middleware) {
 			w.Header()["Ratelimit"] = []string{"left"}
 			rivals.NoContent(w, r)
 		})
-		all = append(all, one, floorIn(f, fieldsHandler, true, rivals.ToHTTP(setsFields)))
+		all = append(all, one, oneRule(f, rivals.PerAddress, false), floorIn(f, fieldsHandler, true, rivals.ToHTTP(setsFields)))
 	case "gRPC":
 		all = append(all, oneRule(f, rivals.ForEvery, false), oneRule(f, rivals.PerAddress, false), oneRule(f, rivals.PerAddress, true))
 	default:
-		all = append(all, oneRule(f, rivals.PerAddress, true))
+		all = append(all, oneRule(f, rivals.PerAddress, true), oneRule(f, rivals.PerAddress, false))
 	}
 	for _, m := range f.Rivals {
-		all = append(all, without(f, m.Name+", "+string(m.Scope), measure.Rival, m.Scope, f.Name != "gRPC", m.Open))
+		all = append(all, without(f, m.Name+", "+string(m.Scope), measure.Rival, m.Scope, !m.Plain, m.Open))
 	}
 	return append(all, floorIn(f, bareHandler, false, f.Bare))
 }

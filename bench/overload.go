@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
@@ -41,6 +42,8 @@ var (
 	goodput   = measure.Figure{Name: "goodput", Format: measure.PercentText, Better: measure.More}
 	firstP99  = measure.Figure{Name: "p99 of the highest priority", Format: measure.PlainText}
 	turnedOff = measure.Figure{Name: "refused", Format: measure.PercentText, Better: measure.Neither}
+
+	overloadFigures = []measure.Figure{goodput, firstP99, turnedOff}
 )
 
 // overload is a workload of the group.
@@ -50,6 +53,18 @@ type overload struct {
 
 	slower  float64 // from the middle of the run to three quarters, the upstream takes so many times as long; 0: it does not
 	stalled bool    // from the middle of the run, nothing ends for two seconds
+}
+
+// request returns the priority and the client of a request.
+func (w *overload) request(random *rand.Rand) (priority, client int) {
+	client = random.IntN(1000)
+	if highest := min(1./3, 0.5/w.load); random.Float64() > highest {
+		priority = 1 + random.IntN(2)
+	}
+	if random.IntN(2) == 0 {
+		client %= 6
+	}
+	return priority, client
 }
 
 func overloads() []overload {
@@ -80,23 +95,22 @@ func overloadGroup() group {
 	}
 	return group{measure: measureOverload, Chapter: page.Chapter{
 		Name: "overload", Title: "Overload of a simulated upstream, in its capacity",
-		Figures: []measure.Figure{goodput, firstP99, turnedOff},
+		Figures: overloadFigures,
 		Lines:   lines,
 	}}
 }
 
 // measureOverload runs TestOverload, because synctest is for tests.
 func measureOverload(ctx context.Context, r *measure.Run) error {
-	r = r.AtMost(1) // another round would simulate the same
 	file, err := os.CreateTemp("", "overload")
 	if err != nil {
 		return err
 	}
 	_ = file.Close()                              // it is empty
 	defer func() { _ = os.Remove(file.Name()) }() // it is temporary
-	r.Note("  %d seeds of each", r.Count(100, 4))
+	r.Note("  %d seeds of each", r.Count(100))
 	test := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=0", "-run=^TestOverload$", ".")
-	test.Env = append(os.Environ(), fmt.Sprintf("%s=%d", overloadSeeds, r.Count(100, 4)), overloadFile+"="+file.Name())
+	test.Env = append(os.Environ(), fmt.Sprintf("%s=%d", overloadSeeds, r.Count(100)), overloadFile+"="+file.Name())
 	if out, err := test.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}

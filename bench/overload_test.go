@@ -83,7 +83,6 @@ func guards(t *testing.T) []rivals.Guard {
 		}},
 		rivals.Slots("nothing", 0),
 		rivals.Slots("16 slots, the true capacity", upstreamServers),
-		rivals.Slots("32 slots, twice the true capacity", 2*upstreamServers),
 	}, others...)
 }
 
@@ -137,13 +136,7 @@ func (u *upstream) arrive() {
 	if u.slower > 0 && at > overloadSpan/2 && at < overloadSpan*3/4 {
 		slow = u.slower
 	}
-	priority, client := 0, u.rand.IntN(1000)
-	if highest := min(1./3, 0.5/u.load); u.rand.Float64() > highest {
-		priority = 1 + u.rand.IntN(2)
-	}
-	if u.rand.IntN(2) == 0 {
-		client %= 6
-	}
+	priority, client := u.request(u.rand)
 	service := time.Duration(u.rand.ExpFloat64() * slow * float64(serviceTime))
 	counted := at >= countedFrom
 	end, ok := u.guard.Enter(priority, client)

@@ -26,6 +26,9 @@ func readAdaptive(m mapping, made *rule.Rule) {
 	v, list := m.get("priority"), m.get("priorities")
 	if text, ok := v.text(); ok {
 		made.Priority = readNaming(v, text)
+		if p := made.Priority; p.Kind == "header" && !v.r.remote && len(v.r.config.Identity.TrustedProxies) == 0 {
+			v.r.warn(v.node, "priority: %s counts only from identity.trusted_proxies, and there are none; client:%s counts from every client", p, p.Name)
+		}
 	}
 	if list.len() > bounds.MaxPriorities {
 		list.fail("priorities: expected at most %d, found %d", bounds.MaxPriorities, list.len())
@@ -61,11 +64,10 @@ func readNaming(v value, text string) rule.Actor {
 
 // readPercent reads a percentage for limit.Limit, where 0 means the default and -1 none.
 func readPercent(v value) int64 {
-	text, ok := v.text()
-	if !ok {
+	if !v.given() {
 		return 0
 	}
-	digits, percent := strings.CutSuffix(text, "%")
+	digits, percent := strings.CutSuffix(v.node.Value, "%")
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if !percent || err != nil || n > bounds.MaxPercent || strconv.FormatUint(n, 10) != digits {
 		v.expected("a percentage of 0% to " + strconv.Itoa(bounds.MaxPercent) + "%, such as 10%")

@@ -66,13 +66,14 @@ func readEntry(v value) {
 	}
 	var places [][2]int
 	for item := range items.list() {
-		made := readRule(item)
+		at := len(e.Rules)
+		e.Rules = append(e.Rules, rule.Rule{})
+		readRule(item, &e.Rules[at])
 		if v.r.mistakes > 0 || tooMany || v.r.rules.beyond != nil { // nobody reads the rules
 			e.Rules = nil
 			continue
 		}
-		noteEnd(item, &made, [2]int{len(v.r.config.Limits), len(e.Rules)})
-		e.Rules = append(e.Rules, made)
+		noteEnd(item, &e.Rules[at], [2]int{len(v.r.config.Limits), at})
 		places = append(places, [2]int{item.node.Line, item.node.Column})
 	}
 	v.r.warnOfAlike(places, e.Rules)
@@ -188,18 +189,19 @@ func readQueue(v value) int64 {
 	return n
 }
 
-func readRule(v value) rule.Rule {
+// readRule reads a rule into made, which is zero.
+func readRule(v value, made *rule.Rule) {
 	if !v.r.rules.add(v.node, bounds.MaxRules) {
-		return rule.Rule{}
+		return
 	}
 	before := v.r.mistakes
 	m := v.mapping()
 	if m.fields == nil {
-		return rule.Rule{}
+		return
 	}
 	algo, ok := readAlgorithm(m)
 	unit, calendar := readUnit(m.get("unit"))
-	made := rule.Rule{
+	*made = rule.Rule{
 		Name:  readRuleName(m.get("name")),
 		Actor: readActor(m.get("actor")),
 		Limit: limit.Limit{
@@ -242,13 +244,13 @@ func readRule(v value) rule.Rule {
 	}
 	made.Algorithm = algo
 	if !ok {
-		readVariants(m, &made, false)
-		return made
+		readVariants(m, made, false)
+		return
 	}
 	refuseOtherKeys(m, algo)
-	checkCalendar(m, &made)
+	checkCalendar(m, made)
 	if algo.Uses("measure") {
-		readAdaptive(m, &made)
+		readAdaptive(m, made)
 	}
 	if made.Cost.Answer != "" && !algo.Uses("charge") {
 		m.failKey("cost", "cost: algo %s cannot change a charge when the answer is known; it is for algorithms with charge, such as TB and W", algo.Name())
@@ -257,23 +259,22 @@ func readRule(v value) rule.Rule {
 		made.Limit.Unit = 0
 	}
 	if v.r.mistakes > before {
-		readVariants(m, &made, false)
-		return made
+		readVariants(m, made, false)
+		return
 	}
 	meter, err := algo.New(made.Limit)
 	if err != nil {
 		v.fail("algo %s cannot keep this rule: %s", algo.Name(), strings.TrimPrefix(err.Error(), "limit: "))
 	}
-	readVariants(m, &made, err == nil)
+	readVariants(m, made, err == nil)
 	if v.r.mistakes > before {
-		return made
+		return
 	}
 	if n := made.Cost.N; n > 1 && made.Limit.N > 0 && !meter.Peek(limit.State{}, someTime, n).Allowed {
 		m.get("cost").fail("cost: a limit of %[2]d never allows a request of cost %[1]d, expected a lower cost or a larger limit",
 			n, cmp.Or(made.Limit.Burst, made.Limit.N))
 	}
-	advise(m, &made)
-	return made
+	advise(m, made)
 }
 
 // readScope reads the name of a scope.
@@ -387,18 +388,16 @@ func readOneActor(v value) (rule.Actor, bool) {
 	}
 	a, err := v.r.words.ParseActor(text)
 	if err != nil {
-		kinds := slices.Clone(actorKinds)
-		for _, k := range v.r.words.Actors {
-			kinds = append(kinds, k.Kind)
-		}
-		kind, _, _ := strings.Cut(text, ":")
-		v.fail("%v%s", err, yamltext.DidYouMean(kind, kinds))
+		v.fail("%v", err)
 		return a, false
 	}
 	for _, k := range v.r.words.Verifiers {
 		if k.Kind == a.Kind && !v.r.remote && !v.r.config.Credentials.has(k.Kind) {
 			v.r.warn(v.node, "%s: no credential can prove %s, because identity says nothing of %ss; the client's address counts", v.key, a, k.Kind)
 		}
+	}
+	if a.Kind == "header" && slices.ContainsFunc(keyFields, func(f string) bool { return strings.EqualFold(f, a.Name) }) {
+		v.r.warn(v.node, "%s: %s is a secret, and the log, /status and the console show actors; key:account counts by a key that identity verifies", v.key, a)
 	}
 	return a, true
 }

@@ -30,9 +30,14 @@ type override struct {
 	until  time.Time
 }
 
+var variantKeys = []string{"except", "overrides", "class", "classes"}
+
 // readVariants reads except, overrides, class and classes of a rule. The rule is complete but for these, unless keep
 // is false: it has a mistake, so there is nothing to keep.
 func readVariants(m mapping, made *rule.Rule, keep bool) {
+	if !slices.ContainsFunc(variantKeys, func(key string) bool { return m.get(key).given() }) { // most rules
+		return
+	}
 	x := &variants{rule: made, keep: keep}
 	x.readExceptions(m)
 	x.readClasses(m)

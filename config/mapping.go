@@ -60,8 +60,8 @@ func (m mapping) add(key, val *yaml.Node) {
 	case key.Tag == "!!merge":
 		m.r.fail(key, noMerging)
 	case i < 0:
-		m.r.fail(key, "unknown key %s of %s, expected %s%s", yamltext.Quote(key.Value), m.known.of,
-			yamltext.Join(m.known.names(), "or"), yamltext.DidYouMean(key.Value, m.known.names()))
+		m.r.fail(key, "unknown key %s of %s%s, expected %s", yamltext.Quote(key.Value), m.known.of,
+			yamltext.DidYouMean(key.Value, m.known.names()), yamltext.Join(m.known.names(), "or"))
 	case m.fields[i].key != nil:
 		m.r.fail(key, "key %s is given twice, first in line %d", yamltext.Quote(key.Value), m.fields[i].key.Line)
 	default:

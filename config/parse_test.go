@@ -274,8 +274,8 @@ func TestVocabulary(t *testing.T) {
 	_, err = v.Parse("x", []byte("url: /\nrules: [{rpu: 3, algo: H}, {rpu: 1, algo: H, unit: weak}, {rpu: 1, actor: tenat}]"))
 	want := `x:2:9: algo H cannot keep this rule: N is 3, expected an even number
 x:2:46: unit has no meaning for algo H; it is for TB, W, SW, SL and LB
-x:2:52: unit: expected second, minute, hour, day, week, month, year, total or a duration such as 10s, found "weak", did you mean week?
-x:2:75: unknown actor "tenat", expected all, account, device, ip, header:NAME, cookie:NAME, query:NAME, body:/POINTER, host, cert:NAME, key:NAME, jwt:NAME or tenant, did you mean tenant?`
+x:2:52: unit: found "weak" (did you mean week?), expected second, minute, hour, day, week, month, year, total or a duration such as 10s
+x:2:75: unknown actor "tenat" (did you mean tenant?), expected all, account, device, ip, header:NAME, cookie:NAME, query:NAME, body:/POINTER, host, cert:NAME, key:NAME, jwt:NAME or tenant`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

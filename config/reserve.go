@@ -304,12 +304,15 @@ func (r *reader) adviseTogether(places [][2]int, rules []rule.Rule) {
 	held := slices.ContainsFunc(rules, func(of rule.Rule) bool { return of.Algorithm.Held })
 	for i := range rules {
 		c := &rules[i].Cost
+		if c.Answer == "" {
+			continue
+		}
 		warn := func(format string, args ...any) { r.warnings.Add(r.place(places[i][0], places[i][1], format, args...)) }
-		if c.Answer != "" && c.Reservation == nil && c.Reserve == "" && c.N <= 1 && !held {
+		if c.Reservation == nil && c.Reserve == "" && c.N <= 1 && !held {
 			warn("cost: it reserves 1, so requests in flight can exceed the limit; expected a reserve, or a rule with algo C beside it")
 		}
 		if source, err := answer.ParseSource(c.Answer); err == nil && source.InBody() && len(rules[i].Charge) == 0 && !rules[i].ChargeAll {
-			warn("charge: a failed response that names no usage is free now; charge: all charges it as before")
+			warn("charge: it is not set, so a failed response that names no usage costs nothing; charge: all charges its reservation")
 		}
 	}
 }

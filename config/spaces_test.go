@@ -76,7 +76,7 @@ func TestMissingSpacesInErrors(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
 		{"Url:/\nrules:\n - rpu:x\n", "x:3:8: rpu: expected a whole number in digits, 0 to 1000000000, found \"x\""},
 		{"Url:/\nrules:\n - rpu:1 # é\n   name:\"é\" z\n", "x:4:13: expected the end of the line behind this value"},
-		{"url:/\nrules:\n - rpu:1\n   mod: shadow\n", "x:4:4: unknown key \"mod\" of a rule, expected name, actor, unit, rpu, algo, scope, burst, queue, slices, align, zone, warmup, on_error, mode, cost, charge, wait, min, measure, hold, keep, least, priority, priorities, except, overrides, class or classes, did you mean mode?"},
+		{"url:/\nrules:\n - rpu:1\n   mod: shadow\n", "x:4:4: unknown key \"mod\" of a rule (did you mean mode?), expected name, actor, unit, rpu, algo, scope, burst, queue, slices, align, zone, warmup, on_error, mode, cost, charge, wait, min, measure, hold, keep, least, priority, priorities, except, overrides, class or classes"},
 		// Only one of the readings takes the host for a key.
 		{"redis:\n  cluster:\n  - queue:6379\n  timeout: 1h\n", "x:4:12: timeout: expected 1ms to 10s, found \"1h\""},
 	} {

@@ -25,6 +25,9 @@ const (
 	pointerPattern = `(/([^/~]|~[01])*)+` // of JSON, not empty
 )
 
+// keyFields are the fields in which clients usually send their keys.
+var keyFields = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
+
 // The forms of values that are not mappings.
 var (
 	nameForm      = textForm{longest: longestName, pattern: `^[^\x00-\x1f\x7f]+$`}
@@ -54,7 +57,7 @@ var (
 	actorTogether  = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all"}}
 	actorSource    = actorForm{textForm: textForm{longest: longestActor}, not: []string{"all", "account", "device"}}
 	accountForm    = listForm{of: sources, item: actorSource, distinct: true, otherwise: []string{"header:X-Account-Id"}}
-	keyHeadersForm = listForm{of: "names of headers", item: textForm{longest: longestActor, pattern: `^[` + tokens + `]+$`}, nonempty: true, distinct: true, otherwise: []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}}
+	keyHeadersForm = listForm{of: "names of headers", item: textForm{longest: longestActor, pattern: `^[` + tokens + `]+$`}, nonempty: true, distinct: true, otherwise: keyFields}
 	staleForm      = durationForm{time.Minute, 744 * time.Hour, 24 * time.Hour}
 	algorithmsForm = listForm{of: "algorithms", item: wordForm{tokenAlgorithms}, nonempty: true, distinct: true, otherwise: []string{"RS256", "ES256"}}
 	issuersForm    = oneOrListForm{listForm{of: "issuers", item: issuerKeys, nonempty: true}}

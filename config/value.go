@@ -44,11 +44,13 @@ func (v value) fail(format string, args ...any) { v.r.fail(v.node, format, args.
 // expected reports that v has not the expected form. If v is near to one of the words, the message
 // asks for that word.
 func (v value) expected(what string, words ...string) {
-	question := ""
 	if v.scalar() {
-		question = yamltext.DidYouMean(v.node.Value, words)
+		if question := yamltext.DidYouMean(v.node.Value, words); question != "" {
+			v.fail("%s: found %s%s, expected %s", v.key, v.found(), question, what)
+			return
+		}
 	}
-	v.fail("%s: expected %s, found %s%s", v.key, what, v.found(), question)
+	v.fail("%s: expected %s, found %s", v.key, what, v.found())
 }
 
 // found describes v as it was written.

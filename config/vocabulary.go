@@ -91,12 +91,16 @@ func (v Vocabulary) ParseActor(text string) (rule.Actor, error) {
 		}
 		return rule.Actor{Kind: kind, Name: name}, nil
 	}
-	return rule.Actor{}, fmt.Errorf("unknown actor %q, expected %s", text, v.actorNames())
+	kinds := slices.Clone(actorKinds)
+	for _, k := range v.Actors {
+		kinds = append(kinds, k.Kind)
+	}
+	return rule.Actor{}, fmt.Errorf("unknown actor %q%s, expected %s", text, yamltext.DidYouMean(kind, kinds), v.actorNames())
 }
 
 // actorNames returns the forms of all actors as a list in words.
 func (v Vocabulary) actorNames() string {
-	names := []string{"all", "account", "device", "ip"}
+	names := slices.Clone(actorKinds)
 	for _, k := range v.Actors {
 		if isBody(k) {
 			names = append(names, "body:/POINTER")

@@ -17,7 +17,7 @@ func TestScopes(t *testing.T) {
 	for scope, want := range map[string]string{
 		"local":                     "",
 		"region":                    "",
-		"regional":                  "x:1:34: scope: expected local, global or region, found \"regional\", did you mean region?",
+		"regional":                  "x:1:34: scope: found \"regional\" (did you mean region?), expected local, global or region",
 		"region, on_error: open":    "",
 		"local, on_error: open":     "on_error has no meaning for scope local; it is for scope global, region",
 		"global, on_error: open":    "",

@@ -4,42 +4,39 @@ package envoy
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"maps"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
+	"sync/atomic"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	proc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	rpc "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/internal/httptext"
 	"github.com/diana-limiter/diana/internal/respond"
 	"github.com/diana-limiter/diana/rule"
 )
 
-// Authorization is the service envoy.service.auth.v3.Authorization: it decides about HTTP requests by the
-// rules of a Limiter. It is safe for concurrent use.
+// Authorization decides about HTTP requests by the rules of a Limiter. It is the service
+// envoy.service.auth.v3.Authorization, which sees the header of a request, and also the service
+// envoy.service.ext_proc.v3.ExternalProcessor, which sees the request and its response. It is safe for concurrent use.
 type Authorization struct {
 	auth.UnimplementedAuthorizationServer
+	proc.UnimplementedExternalProcessorServer
 
 	// OnInvalid is that of RateLimitOptions. Set it before the first question.
 	OnInvalid func(error)
 
 	limiter *diana.Limiter
+	streams atomic.Int64 // of Process
 }
 
 // NewAuthorization returns an Authorization that asks a Limiter.
@@ -47,14 +44,16 @@ func NewAuthorization(limiter *diana.Limiter) *Authorization { return &Authoriza
 
 // Check decides about a request. A refusal has the configured status if that is below 500, and 429
 // otherwise: Envoy takes a 5xx for a failure of the service. The error is InvalidArgument for a question
-// without a request.
+// without a request, and FailedPrecondition if a rule of the request needs to learn how the request ends, because
+// Process alone does.
 func (s *Authorization) Check(ctx context.Context, q *auth.CheckRequest) (*auth.CheckResponse, error) {
 	of := q.GetAttributes().GetRequest().GetHttp()
 	if of == nil {
 		return nil, told(s.OnInvalid, errNoRequest)
 	}
 	code := respond.BelowServerError(s.limiter.Config().Response.Status)
-	request := original(q.GetAttributes(), of)
+	request, query := to(of.GetMethod(), of.GetPath())
+	request.Native = &asked{q.GetAttributes(), of, request.Path, query}
 	d, err := s.limiter.Take(ctx, request)
 	defer d.Done()
 	w := answer{header: http.Header{}}
@@ -73,93 +72,57 @@ func (s *Authorization) Check(ctx context.Context, q *auth.CheckRequest) (*auth.
 		return nil, status.FromContextError(err).Err()
 	}
 	if d.Allowed {
+		for i := range d.Verdicts {
+			if of := d.Verdicts[i].Rule; of.Algorithm.Held || len(of.Charge) > 0 {
+				return nil, told(s.OnInvalid, status.Errorf(codes.FailedPrecondition, "rule %q needs to learn how a request ends, which ext_proc says and ext_authz does not", of.Name))
+			}
+		}
 		d.SetFields(w.header)
 		return &auth.CheckResponse{Status: &rpc.Status{}, HttpResponse: &auth.CheckResponse_OkResponse{
-			OkResponse: changes(&d, request.HTTP.Header, w.header),
+			OkResponse: changes(&d, w.header),
 		}}, nil
 	}
 	d.Refuse(&w, code)
 	return denied(code, w.header, w.body.String()), nil
 }
 
-// changes returns an answer that allows a request with the header h, and lets Envoy change that as
-// [diana.Decision.SetUpstream] says. response is what Envoy adds to the response.
-func changes(d *diana.Decision, h, response http.Header) *auth.OkHttpResponse {
+// changes returns an answer that allows a request, and lets Envoy change its header as [diana.Decision.SetUpstream]
+// says. response is what Envoy adds to the response.
+func changes(d *diana.Decision, response http.Header) *auth.OkHttpResponse {
 	ok := &auth.OkHttpResponse{ResponseHeadersToAdd: options(response)}
-	before := h.Clone()
-	d.SetUpstream(h)
-	set := http.Header{}
-	for name, lines := range h {
+	if r := d.Request().HTTP; r != nil { // the copy in which credentials were looked for
+		before := maps.Clone(r.Header)
+		d.SetUpstream(r.Header)
+		ok.Headers, ok.HeadersToRemove = difference(before, r.Header)
+	}
+	return ok
+}
+
+// difference returns how Envoy makes one header of another.
+func difference(before, after http.Header) (set []*core.HeaderValueOption, remove []string) {
+	changed := http.Header{}
+	for name, lines := range after {
 		if !slices.Equal(lines, before[name]) {
-			set[name] = lines
+			changed[name] = lines
 		}
 	}
 	for name := range before {
-		if _, kept := h[name]; !kept {
-			ok.HeadersToRemove = append(ok.HeadersToRemove, strings.ToLower(name))
+		if _, kept := after[name]; !kept {
+			remove = append(remove, strings.ToLower(name))
 		}
 	}
-	slices.Sort(ok.HeadersToRemove)
-	ok.Headers = options(set)
-	return ok
+	slices.Sort(remove)
+	return options(changed), remove
 }
 
 var errNoRequest = status.Error(codes.InvalidArgument, "attributes.request.http is missing, expected the HTTP request that Envoy asks about")
 
-// told calls f, which may be nil, with err if that is InvalidArgument. It returns err.
+// told calls f, which may be nil, with err if that is the fault of who asks. It returns err.
 func told(f func(error), err error) error {
-	if f != nil && status.Code(err) == codes.InvalidArgument {
+	if code := status.Code(err); f != nil && (code == codes.InvalidArgument || code == codes.FailedPrecondition) {
 		f(err)
 	}
 	return err
-}
-
-// original returns the request that Envoy asks about.
-func original(a *auth.AttributeContext, of *auth.AttributeContext_HttpRequest) diana.Request {
-	path, short, query := httptext.Target(of.GetPath())
-	r := &http.Request{
-		Method: of.GetMethod(), Host: of.GetHost(), Header: make(http.Header, len(of.GetHeaders())),
-		URL: &url.URL{Path: path, RawQuery: query}, Body: http.NoBody,
-	}
-	for name, value := range of.GetHeaders() {
-		if !strings.HasPrefix(name, ":") {
-			r.Header.Add(name, value)
-		}
-	}
-	r.Header = httptext.SplitLines(r.Header)
-	for _, h := range of.GetHeaderMap().GetHeaders() { // in place of the above, if Envoy is set to send it
-		if name := h.GetKey(); !strings.HasPrefix(name, ":") {
-			r.Header.Add(name, cmp.Or(h.GetValue(), string(h.GetRawValue())))
-		}
-	}
-	if at := a.GetSource().GetAddress().GetSocketAddress(); at != nil {
-		r.RemoteAddr = net.JoinHostPort(at.GetAddress(), strconv.FormatUint(uint64(at.GetPortValue()), 10))
-	}
-	r.TLS = shown(a.GetSource().GetCertificate())
-	request := diana.Request{Method: r.Method, Path: path, HTTP: r}
-	if short != path {
-		request.OtherPaths = []string{short}
-	}
-	return request
-}
-
-// shown returns the TLS connection of a client by the certificate that Envoy has verified, which is PEM in URL encoding,
-// or nil if Envoy has sent none.
-func shown(certificate string) *tls.ConnectionState {
-	text, err := url.QueryUnescape(strings.ReplaceAll(certificate, "+", "%2B"))
-	if err != nil {
-		return nil
-	}
-	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return nil
-	}
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil
-	}
-	chain := []*x509.Certificate{leaf}
-	return &tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}}
 }
 
 // denied returns the answer to a request that is refused.
@@ -172,14 +135,15 @@ func denied(code int, header http.Header, body string) *auth.CheckResponse {
 	}
 }
 
-// options returns a header as Envoy sets it in a response, in place of fields with the same names.
+// options returns a header as Envoy sets it, in place of fields with the same names.
 func options(h http.Header) (list []*core.HeaderValueOption) {
 	for _, name := range slices.Sorted(maps.Keys(h)) {
+		action := core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 		for _, value := range h[name] {
 			list = append(list, &core.HeaderValueOption{
-				Header:       &core.HeaderValue{Key: strings.ToLower(name), Value: value},
-				AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+				Header: &core.HeaderValue{Key: strings.ToLower(name), Value: value}, AppendAction: action,
 			})
+			action = core.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
 		}
 	}
 	return list

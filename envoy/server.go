@@ -8,6 +8,7 @@ import (
 	"time"
 
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	proc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,12 +33,14 @@ func NewServer(limits *RateLimit, authorization *Authorization, o ...grpc.Server
 	s := &Server{health: health.NewServer(), leaving: make(chan struct{})}
 	s.Server = grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(mostMessage), grpc.ForceServerCodecV2(newCodec()), grpc.NumStreamWorkers(streamWorkers), grpc.StreamInterceptor(s.untilLeaving),
+		grpc.WaitForHandlers(true), // because a request that is cut off is settled first
 	}, o...)...)
 	if limits != nil {
 		rls.RegisterRateLimitServiceServer(s, limits)
 	}
 	if authorization != nil {
 		auth.RegisterAuthorizationServer(s, authorization)
+		proc.RegisterExternalProcessorServer(s, authorization)
 	}
 	for name := range s.GetServiceInfo() {
 		s.health.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_SERVING)
@@ -66,8 +69,12 @@ func (s *Server) SetServing(name string, serving bool) {
 }
 
 // untilLeaving is an interceptor that ends a stream when the server stops. Streams watch the health of the
-// server, or ask for its services. They never end by themselves, and a server would wait for them.
-func (s *Server) untilLeaving(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+// server, or ask for its services. They never end by themselves, and a server would wait for them. A stream with an
+// HTTP request ends with that.
+func (s *Server) untilLeaving(service any, stream grpc.ServerStream, of *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if of.FullMethod == proc.ExternalProcessor_Process_FullMethodName {
+		return handle(service, stream)
+	}
 	done := make(chan error, 1)
 	go func() { done <- handle(service, stream) }()
 	select {

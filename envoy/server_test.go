@@ -6,10 +6,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +30,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/apikeys"
 )
 
 // serve serves both services, and returns a connection to them.
@@ -180,6 +186,62 @@ limits:
 	}
 	if _, err := client.Check(t.Context(), &auth.CheckRequest{}); status.Code(err) != codes.InvalidArgument {
 		t.Error(err)
+	}
+}
+
+// keyOfAnn returns an API key of the account ann, and the file of identity.keys that has it.
+func keyOfAnn(t *testing.T) (key, file string) {
+	t.Helper()
+	key, line, err := apikeys.New("ann", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return key, file
+}
+
+// Envoy removes the key that has proved an account, and sets the fields for the upstream, whatever the client has sent.
+func TestAuthorizationKeys(t *testing.T) {
+	t.Parallel()
+	key, file := keyOfAnn(t)
+	_, conn := serve(t, fmt.Sprintf(`
+identity: {keys: {file: %q}, account: [key:account], upstream_headers: {Authorization: Bearer of-provider, X-Tenant: a}}
+limits: [{url: /, rules: [{actor: account, unit: day, rpu: 10}]}]
+`, file))
+	for name, row := range map[string]struct {
+		headers map[string]string
+		status  codes.Code
+		removed []string
+		set     map[string]string
+	}{
+		"a key":           {map[string]string{"x-api-key": key, "x-tenant": "b", "accept": "*/*"}, codes.OK, []string{"x-api-key"}, map[string]string{"authorization": "Bearer of-provider", "x-tenant": "a"}},
+		"twice":           {map[string]string{"authorization": "Bearer " + key, "api-key": key}, codes.OK, []string{"api-key"}, map[string]string{"authorization": "Bearer of-provider", "x-tenant": "a"}},
+		"a guess":         {map[string]string{"x-api-key": "guess"}, codes.Unauthenticated, nil, nil},
+		"a key and guess": {map[string]string{"x-api-key": key, "api-key": "guess"}, codes.Unauthenticated, nil, nil},
+		"none":            {map[string]string{"x-tenant": "b"}, codes.OK, []string{"x-tenant"}, map[string]string{}},
+	} {
+		a, err := auth.NewAuthorizationClient(conn).Check(t.Context(), &auth.CheckRequest{Attributes: &auth.AttributeContext{
+			Request: &auth.AttributeContext_Request{Http: &auth.AttributeContext_HttpRequest{Method: "GET", Path: "/", Host: "a.example", Headers: row.headers}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.status != codes.OK {
+			if denied := a.GetDeniedResponse(); denied == nil || denied.GetStatus().GetCode() != 401 {
+				t.Errorf("%s: %v, expected 401", name, a)
+			}
+			continue
+		}
+		set := map[string]string{}
+		for _, o := range a.GetOkResponse().GetHeaders() {
+			set[o.GetHeader().GetKey()] = o.GetHeader().GetValue()
+		}
+		if removed := a.GetOkResponse().GetHeadersToRemove(); !slices.Equal(removed, row.removed) || !maps.Equal(set, row.set) {
+			t.Errorf("%s: removes %v and sets %v, expected %v and %v", name, removed, set, row.removed, row.set)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ import (
 // Within a priority, clients that cause much work are refused first; adaptivework.go describes that, and
 // adaptivewindow.go how the limit is found.
 //
-// State: the number of held slots in Head, and about 400 cells (3 KiB). Expiry: ten minutes after the last
+// State: the number of held slots in Head, and about 500 cells (4 KiB). Expiry: ten minutes after the last
 // change, if no slot is held. Time frees no slot. Cost: some additions a request, and a look at 96 counters a
 // window. Sources: Vegas and Gradient2 of Netflix' concurrency-limits, for latency as the sign of a queue;
 // Uber's Cinnamon, for comparing two loads; Little's law.
@@ -86,11 +86,13 @@ const (
 	cellBase            // latency without a queue; 0: not known
 	cellCalm            // the base when there was room left; 0: never yet
 	cellMid             // mean of the middles of the windows under about this limit
+	cellLast            // middle of the last window
 	cellSure            // their samples; 0: none yet
 	cellAwaited         // requests whose latency is not known yet
 	cellSince           // moment of the last completion, or of the first request after none was awaited
 	cellResumed         // moment at which a stall ended last
 	cellHalved          // moment at which a stall halved the limit last
+	cellBefore          // limit before the stall; 0: there is none
 	cellFirst           // of the requests that the first window left in flight, how many must end yet
 	cellOpened          // moment at which the window opened
 	cellCounted         // moment from which its completions count
@@ -99,24 +101,26 @@ const (
 	cellPeak            // most requests in flight in the window
 	cellRefused         // requests refused in the window
 	cellRejected        // requests that the upstream rejected in the window
-	cellMark            // limit to which the present one is compared
+	cellMark            // limit before the question
 	cellMarkMid         // latency under that limit
-	cellMarkLoad        // mean number of requests in flight under that limit
-	cellLoad            // mean number of requests in flight in those windows
-	cellArea            // requests in flight times time, since completions count
+	cellMarkLoad        // mean number of requests that wait for the upstream under that limit
+	cellLoad            // mean number of requests that wait for the upstream in those windows
+	cellArea            // requests that wait for the upstream times time, since completions count
 	cellMoved           // moment up to which that is the sum
-	cellAsked           // 1: the limit differs from the mark to learn from that
-	cellTurn            // probes so far
+	cellAsked           // 1: the limit is below the mark to learn from that
 	cellTrust           // 0 to trusted: how sure it is that the base was measured without a queue
 	cellGood            // windows in a row that used the limit without a queue
 	cellCeiling         // limit at which a queue was found last
-	cellProbe           // moment of the next probe
-	cellPause           // time between probes
+	cellProbe           // moment of the next question without a sign
+	cellPause           // time between those
 	cellPressed         // moment of the last refusal that was no heavy client's
 	cellFaded           // moment at which work was halved last
+	cellSpread          // how much latencies differ, in 1/1024 of their middle
 	cellHeld            // held slots by level
 	cellCame     = cellHeld + bounds.MaxPriorities
-	cellSamples  = cellCame + bounds.MaxPriorities // histogram of latencies
+	cellClients  = cellCame + bounds.MaxPriorities // columns with samples in the window
+	cellSeen     = cellClients + 1                 // samples of the window, by the column of the client
+	cellSamples  = cellSeen + workColumns          // histogram of latencies
 	cellWork     = cellSamples + samples
 	cells        = cellWork + workRows*workColumns
 )
@@ -164,7 +168,7 @@ func percent(p, otherwise int64) int64 {
 	return p
 }
 
-func (a *adaptive) StateVersion() string   { return "1" }
+func (a *adaptive) StateVersion() string   { return "2" }
 func (a *adaptive) Cells(State, int64) int { return cells }
 
 // limit returns the limit of a state, in 1/1024 of a slot.
@@ -218,7 +222,12 @@ func (a *adaptive) mayEnter(s State, now, n, l, level int64, client uint64) bool
 	if own := int64(s.Cells[cellHeld+level]); level > 0 && a.least > 0 && own+n <= max(l*a.least/100, 1) {
 		return true
 	}
-	return held+n <= most && (!a.pressed(s, now) || !heavy(s, client))
+	return held+n <= most && !a.leaves(s, now, client)
+}
+
+// leaves reports whether a client leaves the spare slots to others.
+func (a *adaptive) leaves(s State, now int64, client uint64) bool {
+	return crowds(s, client) || a.pressed(s, now) && heavy(s, client)
 }
 
 // spare returns how many of so many slots only clients with little work may use while requests are refused.
@@ -243,7 +252,7 @@ func (a *adaptive) Enter(s State, now, n int64, f *Flight) uint64 {
 	s.Cells[cellHeld+level] += uint64(n)
 	s.Cells[cellPeak] = max(s.Cells[cellPeak], held)
 	if f != nil {
-		addWork(s, now, f.Client, advance(s))
+		addWork(s, now, f.Client, advance(s), n)
 	}
 	return held
 }
@@ -265,7 +274,7 @@ func (a *adaptive) Refuse(s State, now int64, f *Flight) {
 	}
 	level := a.came(s, now, f)
 	s.Cells[cellRefused]++
-	if f == nil || !a.pressed(s, now) || !heavy(s, f.Client) || int64(s.Head)+1 > a.limit(s)/slot || level > 0 {
+	if f == nil || !a.leaves(s, now, f.Client) || int64(s.Head)+1 > a.limit(s)/slot || level > 0 {
 		s.Cells[cellPressed] = uint64(now)
 	}
 	a.roll(s, now)
@@ -301,13 +310,18 @@ func (a *adaptive) Leave(s State, now, n int64, f *Flight) uint64 {
 	}
 	head := a.release(s, n, min(max(f.Level, 0), bounds.MaxPriorities-1))
 	if !f.Measured {
+		addWork(s, now, f.Client, 0, -n)
 		return head
 	}
 	if a.quiet(s, now) {
 		s.Cells[cellResumed] = uint64(now)
 	}
+	if before := s.Cells[cellBefore]; before > 0 { // the stall has ended, and was no sign of a queue
+		a.set(s, max(int64(before), a.limit(s)))
+		s.Cells[cellBefore] = 0
+	}
 	a.learn(s, now, f)
-	addWork(s, now, f.Client, min(f.Latency, longestWork)-advance(s))
+	addWork(s, now, f.Client, min(f.Latency, longestWork)-advance(s), -n)
 	s.Cells[cellSince] = uint64(now)
 	a.roll(State{Head: head, Cells: s.Cells}, now)
 	return head

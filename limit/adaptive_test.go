@@ -45,7 +45,7 @@ func TestAdaptiveFindsCapacity(t *testing.T) {
 		for _, from := range []int64{1, 20, min(3*workers, 192)} {
 			for _, over := range []float64{2, 3, 10} {
 				u := newUpstream(Limit{N: 1000}, workers, uint64(workers))
-				u.service = constant(20_000)
+				u.service = constant
 				u.rate = 0.5 * float64(workers) * 50 // it learns what is usual
 				u.run(u.now + 1_000_000)
 				u.meter.set(u.state, from*slot)
@@ -64,7 +64,7 @@ func TestAdaptiveStartsOverloaded(t *testing.T) {
 	t.Parallel()
 	for _, workers := range []int64{4, 8, 64} {
 		u := newUpstream(Limit{N: 1000}, workers, 1)
-		u.service = constant(20_000)
+		u.service = constant
 		u.rate = 5 * float64(workers) * 50
 		u.windows(40)
 		if got := u.mean(40); !near(got, workers) {
@@ -111,9 +111,9 @@ func TestAdaptiveGoodput(t *testing.T) {
 			slices.Sort(good)
 			t.Logf("%d workers at %v times their capacity: goodput %.3f, 10th percentile %.3f", workers, load, good[seeds/2], good[seeds/10])
 			switch {
-			case load < 1 && worst > 0.02:
+			case load < 1 && worst > 0.005:
 				t.Errorf("%d workers: %.2f%% refused at half of the capacity", workers, 100*worst)
-			case load > 1 && good[seeds/10] < map[int64]float64{4: 0.4, 16: 0.85, 64: 0.9}[workers]:
+			case load > 1 && good[seeds/10] < map[int64]float64{4: 0.7, 16: 0.92, 64: 0.95}[workers]:
 				t.Errorf("%d workers at %v times their capacity: the 10th percentile of goodput is %.3f", workers, load, good[seeds/10])
 			}
 		}
@@ -194,6 +194,53 @@ func TestAdaptiveSlowAnswers(t *testing.T) {
 	}
 }
 
+// Answers begin after half a second and last 20 s, as those of a language model in a gateway. A worker is held to the
+// end, and latency is the time to the beginning.
+func TestAdaptiveStreams(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(Limit{N: 1000}, 40, 1)
+	type stream struct {
+		Flight
+		from, begins, ends int64
+	}
+	var streams []stream
+	workers := make([]int64, 40) // when each is free
+	for end := u.now + 3600_000_000; u.now < end; u.now += 10_000 {
+		streams = slices.DeleteFunc(streams, func(f stream) bool {
+			if u.now < f.ends {
+				return false
+			}
+			f.Reported = true
+			u.state.Head = u.meter.Leave(u.state, u.now, 1, &f.Flight)
+			return true
+		})
+		for i := range streams {
+			if f := &streams[i]; f.begins > 0 && u.now >= f.begins {
+				f.Measured, f.Latency, f.begins = true, u.now-f.from, 0
+				u.state.Head = u.meter.Leave(u.state, u.now, 0, &f.Flight)
+				f.Measured = false
+			}
+		}
+		f := stream{Flight: Flight{Client: mix(u.rand.Uint64N(100))}, from: u.now}
+		if u.rand.Float64() > 0.04 { // 4 a second, and 2 is the capacity
+			continue
+		}
+		if !u.meter.Admit(u.state, u.now, 1, &f.Flight).Allowed {
+			u.meter.Refuse(u.state, u.now, &f.Flight)
+			continue
+		}
+		u.state.Head = u.meter.Enter(u.state, u.now, 1, &f.Flight)
+		slices.Sort(workers)
+		begins := max(workers[0], u.now)
+		workers[0] = begins + 10_000_000 + u.rand.Int64N(20_000_000)
+		f.begins, f.ends = begins+300_000+u.rand.Int64N(400_000), workers[0]
+		streams = append(streams, f)
+	}
+	if got := u.slots(); got < 0.8*40 || got > 1.3*40 {
+		t.Errorf("a limit of %.1f after an hour, expected about 40", got)
+	}
+}
+
 // A quarter of the answers tells nothing of the upstream.
 func TestAdaptiveAttackedByLatency(t *testing.T) {
 	t.Parallel()
@@ -214,6 +261,75 @@ func TestAdaptiveAttackedByLatency(t *testing.T) {
 		if got := u.mean(40); got < 0.7*64 || got > 1.5*64 {
 			t.Errorf("a client whose answers are %s: a limit of %.1f, expected about 64", name, got)
 		}
+	}
+}
+
+// A client asks for a cached file three times as often as all others ask for anything, now and then.
+func TestAdaptiveAttackedByCachedFile(t *testing.T) {
+	t.Parallel()
+	for _, load := range []float64{0.5, 2} {
+		u := newUpstream(Limit{N: 1000}, 64, 1)
+		u.rate = load * 64 * 50
+		u.service = u.exponential(20_000)
+		u.level = func(r *rand.Rand) (int64, uint64) { return 0, mix(100 + r.Uint64N(1000)) }
+		attacks := false
+		u.onEnd = func(*Flight, int64) {
+			for range 3 {
+				if attacks {
+					f := Flight{Client: mix(7), Measured: true, Latency: 100}
+					u.state.Head = u.meter.Enter(u.state, u.now, 1, &f)
+					u.state.Head = u.meter.Leave(u.state, u.now, 1, &f)
+				}
+			}
+		}
+		for turn := range 8 {
+			attacks = turn%2 == 0
+			u.came, u.refuse = 0, 0
+			u.run(u.now + 5_000_000)
+			if part := float64(u.refuse) / float64(u.came); part > max(1-1/load, 0)+0.1 {
+				t.Errorf("at %v times the capacity, in turn %d, %.2f of the others' requests are refused at a limit of %.1f", load, turn, part, u.slots())
+			}
+		}
+	}
+}
+
+// The same before an overload, when nobody is refused and so nobody's work is counted.
+func TestAdaptiveOverloadAfterCachedFile(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(Limit{N: 1000}, 64, 1)
+	u.service = u.exponential(20_000)
+	u.rate = 0.5 * 64 * 50
+	u.onEnd = func(*Flight, int64) {
+		for range 3 {
+			f := Flight{Measured: true, Latency: 100}
+			u.state.Head = u.meter.Enter(u.state, u.now, 1, &f)
+			u.state.Head = u.meter.Leave(u.state, u.now, 1, &f)
+		}
+	}
+	u.run(u.now + 5_000_000)
+	u.onEnd = nil
+	u.rate *= 4
+	for turn := range 4 {
+		u.came, u.refuse = 0, 0
+		u.run(u.now + 5_000_000)
+		if part := float64(u.refuse) / float64(u.came); part > 0.6 {
+			t.Errorf("in turn %d, %.2f are refused at a limit of %.1f", turn, part, u.slots())
+		}
+	}
+}
+
+// The first requests are WebSockets, whose latency is never known.
+func TestAdaptiveStartsWithWebSockets(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(Limit{N: 1000}, 4, 1)
+	for range 5 {
+		u.state.Head = u.meter.Enter(u.state, u.now, 1, &Flight{})
+	}
+	u.service = constant
+	u.rate = 3 * 4 * 50
+	u.run(u.now + 20_000_000)
+	if got := u.slots(); got > 5+8 {
+		t.Errorf("a limit of %.1f with 5 WebSockets and 4 workers", got)
 	}
 }
 
@@ -388,7 +504,7 @@ func TestAdaptiveThresholds(t *testing.T) {
 func TestAdaptiveRejected(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(Limit{N: 1000}, 64, 1)
-	u.service = constant(20_000)
+	u.service = constant
 	u.rate = 64 * 50 / 2
 	u.run(u.now + 2_000_000)
 	before := u.slots()
@@ -401,6 +517,70 @@ func TestAdaptiveRejected(t *testing.T) {
 	}
 	if u.slots() > 0.95*before {
 		t.Errorf("a limit of %.1f, expected less than %.1f", u.slots(), before)
+	}
+}
+
+// A client opens answers that never end, such as streams. The others still find slots.
+func TestAdaptiveAttackedByEndlessAnswers(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(Limit{N: 1000}, 64, 1)
+	u.service = u.exponential(20_000)
+	u.rate = 0.5 * 64 * 50
+	u.level = func(r *rand.Rand) (int64, uint64) { return 0, mix(100 + r.Uint64N(1000)) }
+	u.run(u.now + 3_000_000)
+	turn := 0
+	u.onCome = func(*Flight, bool) {
+		f := Flight{Client: mix(7)}
+		if turn++; turn%10 != 0 {
+			return
+		}
+		if !u.meter.Admit(u.state, u.now, 1, &f).Allowed {
+			u.meter.Refuse(u.state, u.now, &f)
+			return
+		}
+		u.state.Head = u.meter.Enter(u.state, u.now, 1, &f)
+		f.Measured, f.Latency = true, 100
+		u.state.Head = u.meter.Leave(u.state, u.now, 0, &f) // its first byte
+	}
+	u.run(u.now + 20_000_000)
+	u.came, u.refuse = 0, 0
+	u.run(u.now + 20_000_000)
+	if part := float64(u.refuse) / float64(u.came); part > 0.05 {
+		t.Errorf("%.2f of the others' requests are refused at a limit of %.1f, of which %d slots are held", part, u.slots(), u.state.Head)
+	}
+}
+
+// The upstream rejects requests of a client that sends too many, and later those of all for a while.
+func TestAdaptiveRejectedForAWhile(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(Limit{N: 1000}, 64, 1)
+	u.service = u.exponential(20_000)
+	u.rate = 2 * 64 * 50
+	u.level = func(r *rand.Rand) (int64, uint64) { return 0, mix(100 + r.Uint64N(1000)) }
+	rejects := func(client func() uint64) func(*Flight, int64) {
+		return func(*Flight, int64) {
+			if u.rand.IntN(3) == 0 {
+				f := Flight{Client: client(), Measured: true, Broken: true, Rejected: true, Latency: 1000}
+				u.state.Head = u.meter.Enter(u.state, u.now, 1, &f)
+				u.state.Head = u.meter.Leave(u.state, u.now, 1, &f)
+			}
+		}
+	}
+	u.run(u.now + 5_000_000)
+	u.onEnd = rejects(func() uint64 { return mix(7) })
+	u.run(u.now + 5_000_000)
+	if got := u.mean(80); got < 0.7*64 {
+		t.Errorf("a limit of %.1f while one client is rejected, expected about 64", got)
+	}
+	u.onEnd = rejects(func() uint64 { return mix(100 + u.rand.Uint64N(1000)) })
+	u.run(u.now + 5_000_000)
+	if got := u.slots(); got > 8 {
+		t.Errorf("a limit of %.1f while a quarter is rejected", got)
+	}
+	u.onEnd = nil
+	u.windows(40)
+	if got := u.mean(40); got < 0.7*64 {
+		t.Errorf("a limit of %.1f after 40 windows without rejections, expected about 64", got)
 	}
 }
 

@@ -133,12 +133,12 @@ func (u *upstream) gateway(i int) *State {
 
 func (u *upstream) slots() float64 { return float64(u.meter.limit(u.state)) / slot }
 
-// exponential and constant are services of a mean time.
+// exponential returns a service of random times, and constant is one of 20 ms.
 func (u *upstream) exponential(mean float64) func(int64) int64 {
 	return func(int64) int64 { return int64(u.rand.ExpFloat64()*mean) + 1 }
 }
 
-func constant(mean int64) func(int64) int64 { return func(int64) int64 { return mean } }
+func constant(int64) int64 { return 20_000 }
 
 type idle []int64
 

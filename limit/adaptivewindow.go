@@ -12,49 +12,54 @@ import (
 // middle of a window is the mean of the half of its latencies that lies in the middle. A few slow or fast requests
 // do not move it, and unlike a median it shows small changes.
 //
-//   - base is the middle without a queue. It follows the middle of windows without refusals and with half of the
-//     limit unused, and falls when the middle stays a fifth below it.
+//   - base is the middle without a queue. It follows windows without refusals that leave a fifth of the limit unused, and
+//     falls when the middle stays a fifth below it.
 //
-//   - A window that did not use the limit changes nothing else.
+//   - slowest is the latency from which there is a queue: 1.1 x base, and more where latencies differ much, because these
+//     hide a short queue, and servers that are idle by chance cost more than it does.
 //
-//   - A window whose middle is at most 1.1 x base lets the limit grow by a sixteenth, and by more after some in a row.
+//   - A window up to slowest lets the limit grow by 1/32, by more after some in a row, and by a quarter if requests were
+//     refused far from the last queue. It does not grow while the latency is twice what it was with room left, because
+//     other gateways may cause that.
 //
-//   - Any other one multiplies the load by 1.1 x base / middle, at least a half, and adds the sixteenth. The load is
-//     the mean number in flight, and what a lower priority left free of it.
+//   - A window less than a quarter above it sets the limit to load x slowest / middle, and 1/32 more: by Little's law
+//     the throughput times the latency that is wanted. The load is the mean number in flight, and what a lower
+//     priority left free of it.
 //
-//   - A cut by a fifth is a question to the upstream: are there fewer requests in its queue now? If so, the latency has
-//     fallen with the limit, or at least half as far. Otherwise there was no queue, and the cut has only cost
-//     throughput: it is undone, and the latency becomes the base, but at most twice that of windows with room
-//     left, because other gateways may cause it. So a database that slows down does
-//     not reduce the limit, and an overload that lasts all day does not raise it.
+//   - Anything slower, once it rises no more, makes the gateway ask the upstream. It lowers the limit to four fifths of
+//     where the queue should begin, at least to three fifths, or to a half while the base is not sure, and measures more
+//     requests the more their latencies differ. If the latency falls with the load, there is a queue. Otherwise it is
+//     the new base: a database that slows down does not reduce the limit. Either way the limit becomes what the throughput before was worth.
 //
-//   - A probe is such a cut without a sign of a queue. It finds a base that was never seen, because the upstream was
-//     overloaded from the start. Probes follow each other while they find a queue, and otherwise become rare: one in 30 s.
+//   - While many are refused, the gateway also asks without a sign, now and then. So it finds a base that was never seen,
+//     because the upstream was overloaded from the start, and an overload that lasts all day does not raise the limit.
 //
-//   - While nothing ends for 4 x base and half of the limit is held, the limit halves once a second.
+//   - While nothing ends for 4 x base and half of the limit is held, the limit halves once a second. The next answer
+//     restores it, because a stall is no queue.
 //
 //   - A window in which the upstream rejected a sixteenth of the requests multiplies the limit by 0.9.
 //
-//     limit |        _/\_/\_            / probe that finds no queue
-//     |      _/       \_/\_/\_  _/\_/\_
-//     |    _/                 \/
-//     | __/  growth     around the corner
+//     limit |        _/\_   _/\_        / question
+//     |      _/    | |    | |  _/\_
+//     |    _/      |_|    |_|
+//     | __/  growth
 //     +---------------------------------> windows
 //
 // Rejected, because the simulator of the tests showed it: the latency of single requests, which a slow one ruins. A
 // baseline that never rises in an overload: the limit of a slower database falls to Min. A baseline that
-// is reset now and then: it becomes the overload's own latency.
+// is reset now and then: it becomes the overload's own latency. Cuts that are no question: with 50 random
+// latencies in a window, each is too deep by chance, and the limit falls below the capacity.
 const (
 	leastMeasured = 50        // completions of a window
 	longestWindow = 1_000_000 // of a second, if there are completions at all
-	mostMeasured  = 200       // completions of a window that answers a question
+	mostMeasured  = 800       // completions of the answer to a question
 	mostSure      = 400       // completions of the windows whose mean is taken
 	samples       = 96        // counters of the histogram: four for each doubling from 64 us
 
 	tolerance = 1126 // 1.1 in 1/1024
 
-	mostRise = 2 // times the base with room left, to which cuts can raise it
-	trusted  = 2 // probes without a queue that make sure of a base
+	mostRise = 2 // times the latency with room left, up to which a limit grows
+	trusted  = 2 // answers that make sure of a base
 
 	firstPause = 500_000
 	longPause  = 30_000_000
@@ -69,11 +74,16 @@ func (a *adaptive) learn(s State, now int64, f *Flight) {
 	}
 	switch {
 	case f.Rejected:
-		c[cellRejected]++
+		if f.Client == 0 || fair(c, f.Client, c[cellEnded], 0) {
+			c[cellRejected]++
+		}
 		return
 	case f.Broken && (c[cellMid] == 0 || f.Latency <= int64(c[cellMid])):
 		return
 	case now < int64(c[cellCounted]) || now-f.Latency < int64(c[cellResumed]):
+		return
+	}
+	if f.Client != 0 && !fair(c, f.Client, 2*c[cellMeasured], 2) {
 		return
 	}
 	c[cellMeasured]++
@@ -82,6 +92,22 @@ func (a *adaptive) learn(s State, now int64, f *Flight) {
 	if uint32(c[cellSamples+i]) < 1<<26 {
 		c[cellSamples+i] += parts<<32 | 1
 	}
+}
+
+// fair notes a request of a client that has ended, and reports whether it counts. A client with many requests says no
+// more of the upstream than two others, and of its rejections no more than one. So one that asks for a cached file does not make all
+// others look slow, and the upstream may reject a client for its own limit. All clients have so many; the client also
+// has an extra.
+func fair(c []uint64, client, all, extra uint64) bool {
+	seen := &c[cellSeen+column(client, 0)]
+	if *seen == 0 {
+		c[cellClients]++
+	}
+	if *seen > all/c[cellClients]+extra {
+		return false
+	}
+	*seen++
+	return true
 }
 
 // bucket returns the counter of a latency, and the range of latencies that it counts.
@@ -98,8 +124,9 @@ func bucket(latency int64) (i int, low, width int64) {
 	return i, (4 + sub) << (e - 2), 1 << (e - 2)
 }
 
-// middle returns the mean of the middle half of the samples, at least 1.
-func middle(counters []uint64) int64 {
+// middle returns the mean of the middle half of the samples, at least 1. The spread, in 1/1024 of it, is how far the
+// upper half of these is above the lower one.
+func middle(counters []uint64) (mid, spread int64) {
 	n := uint64(0)
 	for _, c := range counters {
 		n += uint64(uint32(c))
@@ -108,7 +135,8 @@ func middle(counters []uint64) int64 {
 	if n < 4 {
 		from, to = 0, n
 	}
-	var seen, sum uint64
+	half := from + (to-from)/2
+	var seen, sum, lower uint64
 	for i, c := range counters {
 		count := uint64(uint32(c))
 		if count == 0 {
@@ -126,8 +154,13 @@ func middle(counters []uint64) int64 {
 		}
 		mean := low + width*(2*(c>>32)+count)/(128*count) // a part counts as its middle
 		sum += mean * (end - begin)
+		if begin < half {
+			lower += mean * (min(end, half) - begin)
+		}
 	}
-	return max(int64(sum/max(to-from, 1)), 1)
+	mid = max(int64(sum/max(to-from, 1)), 1)
+	above, below := (sum-lower)/max(to-half, 1), lower/max(half-from, 1)
+	return mid, min(int64(above-min(below, above))*1024/mid, 1024)
 }
 
 // roll ends a window whose time has come, and changes the limit.
@@ -144,21 +177,17 @@ func (a *adaptive) roll(s State, now int64) {
 		a.open(s, now, now)
 		return
 	}
-	if c[cellFirst] > 0 {
+	elapsed, n, mid := now-int64(c[cellCounted]), int64(c[cellMeasured]), int64(c[cellMid])
+	if c[cellFirst] > 0 && elapsed < max(longestWindow, 8*mid) { // the latency of some may never be known
 		return
 	}
-	elapsed, n, mid := now-int64(c[cellCounted]), int64(c[cellMeasured]), int64(c[cellMid])
-	most := int64(leastMeasured)
+	c[cellFirst] = 0
 	if n < leastMeasured && elapsed < longestWindow {
 		return
 	}
-	asks := c[cellAsked] != 0 || a.asks(s)
-	if asks {
-		most = mostMeasured
-	}
-	switch {
+	switch most := a.enough(s); {
 	case n >= most && elapsed >= mid:
-	case elapsed >= max(longestWindow, 2*mid) && c[cellEnded] > 0 && !asks:
+	case elapsed >= max(longestWindow, 2*mid) && c[cellEnded] > 0 && c[cellAsked] == 0:
 	case elapsed >= max(10*longestWindow, 16*mid) && n >= leastMeasured:
 	case elapsed >= max(60*longestWindow, 60*mid) && c[cellEnded] > 0:
 	default:
@@ -176,19 +205,26 @@ func (a *adaptive) roll(s State, now int64) {
 	a.open(s, now, settle)
 }
 
-// pass adds the time that has passed to cellArea. It is called before the number of held slots changes.
+// pass adds the time that has passed to cellArea. It is called before the number of awaited requests changes.
 func pass(s State, now int64) {
 	c := s.Cells
 	if from := int64(max(c[cellMoved], c[cellCounted])); now > from {
-		c[cellArea] += uint64(now-from) * s.Head
+		c[cellArea] += uint64(now-from) * c[cellAwaited]
 	}
 	c[cellMoved] = max(c[cellMoved], uint64(now))
 }
 
-// asks reports whether the limit is a fifth below the one to which it is compared.
-func (a *adaptive) asks(s State) bool {
-	mark := int64(s.Cells[cellMark])
-	return mark > 0 && a.limit(s) <= mark-mark/5
+// enough returns how many samples end a window. An answer needs more of them the more latencies differ, and the less the
+// limit is below the mark.
+func (a *adaptive) enough(s State) int64 {
+	c := s.Cells
+	if c[cellAsked] == 0 {
+		return leastMeasured
+	}
+	mark := int64(c[cellMark])
+	lower := max((mark-a.limit(s))*1024/mark, 1)
+	ratio := min(int64(c[cellSpread])*1024/lower, 8*1024)
+	return min(max(43*ratio*ratio>>20, leastMeasured), mostMeasured)
 }
 
 // open begins a window whose samples count from a moment on.
@@ -196,7 +232,7 @@ func (a *adaptive) open(s State, now, counted int64) {
 	c := s.Cells
 	c[cellOpened], c[cellCounted], c[cellMoved], c[cellArea] = uint64(now), uint64(counted), uint64(now), 0
 	c[cellEnded], c[cellMeasured], c[cellPeak], c[cellRefused], c[cellRejected] = 0, 0, s.Head, 0, 0
-	clear(c[cellSamples : cellSamples+samples])
+	clear(c[cellClients:cellWork])
 }
 
 // quiet reports whether nothing has ended for so long that the upstream has stalled. One slow request of a few is no
@@ -214,9 +250,11 @@ func (a *adaptive) stalled(s State, now int64) bool {
 	if 2*int64(s.Head) < l/slot || !a.quiet(s, now) || now-int64(c[cellHalved]) < max(longestWindow, 4*int64(c[cellMid])) {
 		return false
 	}
+	if c[cellBefore] == 0 {
+		c[cellBefore] = uint64(l)
+	}
 	c[cellHalved] = uint64(now)
 	a.set(s, l/2)
-	a.compare(s, 0, 0)
 	c[cellGood], c[cellAsked] = 0, 0
 	a.open(s, now, now)
 	return true
@@ -225,146 +263,112 @@ func (a *adaptive) stalled(s State, now int64) bool {
 // set changes the limit.
 func (a *adaptive) set(s State, l int64) { s.Cells[cellLimit] = uint64(min(max(l, a.min), a.max)) }
 
-// compare sets the limit to which later ones are compared, and its latency.
-func (a *adaptive) compare(s State, l, mid int64) {
-	s.Cells[cellMark], s.Cells[cellMarkMid], s.Cells[cellMarkLoad] = uint64(l), uint64(mid), s.Cells[cellLoad]
-}
-
 // turn changes the limit by a window that has ended.
 func (a *adaptive) turn(s State, now, load int64) {
 	c, l := s.Cells, a.limit(s)
 	n := int64(c[cellMeasured])
 	if rejected := int64(c[cellRejected]); rejected > 0 && rejected*16 >= int64(c[cellEnded]) {
 		a.set(s, l-l/10)
-		a.compare(s, 0, 0)
-		c[cellGood], c[cellAsked], c[cellCeiling] = 0, 0, uint64(l)
+		if c[cellGood] > 0 || c[cellCeiling] == 0 { // the first of several
+			c[cellCeiling] = uint64(l)
+		}
+		c[cellGood], c[cellAsked] = 0, 0
 		return
 	}
 	if n == 0 {
 		return
 	}
-	mid := middle(c[cellSamples : cellSamples+samples])
-	old := int64(c[cellMid])
-	if old == 0 { // the first ones to end are the fast ones
+	mid, spread := middle(c[cellSamples : cellSamples+samples])
+	c[cellSpread] = uint64(int64(c[cellSpread]) + (spread-int64(c[cellSpread]))/4)
+	if c[cellMid] == 0 { // the first ones to end are the fast ones
 		c[cellMid], c[cellFirst] = uint64(mid), s.Head-s.Head/10
 		return
 	}
-	if c[cellBase] == 0 {
-		c[cellBase] = uint64(mid)
-	}
 	smooth := a.average(s, mid, load, n)
-	base := int64(c[cellBase])
-	peak := int64(c[cellPeak]) * slot
-	if c[cellRefused] == 0 && peak < l-l/5 {
-		if mark := int64(c[cellMark]); mark > 0 && (mark > l || c[cellAsked] != 0) { // the question has no answer
-			a.set(s, mark)
+	if c[cellBase] == 0 {
+		if c[cellSure] < 2*leastMeasured { // one window of random latencies is no base
+			return
 		}
-		a.compare(s, 0, 0)
+		c[cellBase] = uint64(smooth)
+	}
+	base, rises := int64(c[cellBase]), 5*mid > 6*int64(c[cellLast])
+	c[cellLast] = uint64(mid)
+	switch {
+	case c[cellRefused] == 0 && int64(c[cellPeak])*slot < l-l/5:
+		if c[cellAsked] != 0 { // the question has no answer
+			a.set(s, int64(c[cellMark]))
+		}
 		c[cellGood], c[cellAsked] = 0, 0
 		c[cellBase] = uint64(max(base+(mid-base)*n/(n+350), 1))
 		c[cellCalm], c[cellTrust] = c[cellBase], trusted
 		return
+	case c[cellAsked] != 0:
+		a.answer(s, now, mid, load, n)
+		return
+	case 5*smooth < 4*base && c[cellSure] == mostSure || 2*mid < base && n >= leastMeasured:
+		c[cellBase], c[cellTrust] = uint64(smooth), min(c[cellTrust], trusted-1)
 	}
-	if 5*smooth < 4*base && c[cellSure] == mostSure || 2*mid < base && n >= leastMeasured {
-		base = smooth
-		c[cellBase], c[cellTrust] = uint64(base), min(c[cellTrust], trusted-1)
-	}
-	if mark := int64(c[cellMark]); l < mark && 4*mid > 5*int64(c[cellMarkMid]) {
-		c[cellAsked] = 0 // the latency has grown under a lower limit, so the upstream has changed
-		a.compare(s, l, smooth)
-	}
-	if c[cellAsked] != 0 || a.asks(s) {
-		if a.answer(s, now, l, mid, load, n) {
-			return
-		}
-		base, smooth = int64(c[cellBase]), mid
-	}
-	a.use(s, now, l, smooth, base)
+	a.use(s, now, l, smooth, rises)
 }
 
-// answer learns from the latency under another limit than the mark. It reports whether the limit has its new value.
-func (a *adaptive) answer(s State, now, l, mid, load, n int64) (done bool) {
+// slowest returns the latency from which there is a queue.
+func (a *adaptive) slowest(s State) int64 {
+	varied := max(int64(s.Cells[cellSpread])-256, 0) // a queue alone spreads constant latencies by up to that
+	return int64(s.Cells[cellBase]) * (tolerance + 1536*slot/a.limit(s) + min(varied*2, 1024)) / 1024
+}
+
+// ask lowers the limit to learn whether the latency falls with the load.
+func (a *adaptive) ask(s State, now, l, mid int64) {
 	c := s.Cells
-	mark, markMid := int64(c[cellMark]), int64(c[cellMarkMid])
-	base, asked := int64(c[cellBase]), c[cellAsked]
+	c[cellMark], c[cellMarkMid], c[cellMarkLoad], c[cellAsked] = uint64(l), uint64(mid), c[cellLoad], 1
+	idle := begun(s)
+	below := (l + idle) / 2
+	if c[cellTrust] == trusted {
+		below = max((3*l+2*idle)/5, a.full(s, now, int64(c[cellLoad]))*int64(c[cellBase])/mid*4/5+idle)
+	}
+	a.set(s, min(below, l-slot))
+}
+
+// answer learns from the latency under a limit below the mark.
+func (a *adaptive) answer(s State, now, mid, load, n int64) {
+	c := s.Cells
+	mark, markMid, markLoad, base := int64(c[cellMark]), int64(c[cellMarkMid]), int64(c[cellMarkLoad]), int64(c[cellBase])
 	c[cellAsked] = 0
-	ratio := load * 1024 / int64(c[cellMarkLoad])
-	between := (1024 + ratio) / 2
-	switch sign := 10*markMid > 11*base || c[cellTrust] < trusted; { // the answer must be clearer that contradicts the latency
-	case l < mark && !sign:
-		between = (1024 + 3*ratio) / 4
-	case l > mark && sign:
-		between = (2*1024 + ratio) / 3
+	ratio := load * 1024 / markLoad
+	queue := mid*1024/markMid <= (1024+ratio)/2
+	switch {
+	case ratio > 950: // the load is about the same
+	case queue && mid > base: // it has not ended yet
+	case !queue && 4*mid > 5*base: // the upstream has changed, or the answer is wrong
+		c[cellBase], c[cellTrust], c[cellPause] = uint64(mid), trusted-1, 0
+	case c[cellTrust] < trusted:
+		c[cellBase] = uint64(mid)
+	default:
+		c[cellBase] = uint64(max(base+(mid-base)*n/(n+200), 1))
 	}
-	grown := mid*1024/markMid > between
-	known := l > mark && ratio > 1100 || l < mark && ratio < 950
-	queue := grown == (l > mark)
-	if known && !queue { // the latency is that of the upstream
-		c[cellTrust] = min(c[cellTrust]+1, trusted)
-		if 4*mid > 5*base && l < mark && mid*1024/markMid > (3*1024+ratio)/4 {
-			c[cellBase] = uint64(mid)
-		} else {
-			c[cellBase] = uint64(max(base+(mid-base)*n/(n+350), 1))
-		}
-		if calm := c[cellCalm]; calm > 0 {
-			c[cellBase] = min(c[cellBase], mostRise*calm)
-		}
+	if l := a.limit(s); queue && c[cellTrust] == 0 && l-slot >= a.min { // it begins further below
 		c[cellMid], c[cellLoad] = uint64(mid), uint64(load)
+		a.ask(s, now, l, mid)
+		return
 	}
-	if !known || queue == (l > mark) { // back
-		a.set(s, mark)
-		a.compare(s, 0, 0)
-		if asked != 0 {
-			a.wait(s, now)
-		}
-		return true
+	if 8*mid >= 7*base && 4*mid <= 5*base {
+		c[cellTrust] = min(c[cellTrust]+1, trusted)
 	}
-	if queue {
-		c[cellBase] = uint64(max(base+min(mid-base, 0)*n/(n+150), 1))
-		c[cellMid], c[cellLoad], c[cellCeiling] = uint64(mid), uint64(load), uint64(l)
+	if c[cellTrust] == trusted {
+		c[cellPause] = min(max(4*c[cellPause], firstPause, 4*c[cellMid]), max(longPause, 100*c[cellMid]))
 	}
-	a.compare(s, l, mid)
-	if asked == 0 {
-		return false
-	}
-	if l > mark || c[cellTrust] < trusted || 3*mid < 2*base { // the corner is further away
-		c[cellPause] = 0
-		a.ask(s, l, mid, l > mark)
-		return true
-	}
-	a.wait(s, now)
-	return true
-}
-
-// wait makes probes rarer.
-func (a *adaptive) wait(s State, now int64) {
-	c := s.Cells
-	mid := c[cellMid]
-	c[cellPause] = min(max(2*c[cellPause], firstPause, 4*mid), max(longPause, 100*mid))
 	c[cellProbe] = uint64(now) + c[cellPause]
-}
-
-// ask asks the upstream by another limit.
-func (a *adaptive) ask(s State, l, mid int64, up bool) {
-	a.compare(s, l, mid)
-	s.Cells[cellAsked] = 1
-	d := max(l/5, slot) // a part of a slot changes nothing
-	if s.Cells[cellTrust] < trusted {
-		d = max(l/3, slot)
+	if queue {
+		c[cellCeiling] = uint64(mark)
 	}
-	if !up {
-		d = -d
-	}
-	if a.set(s, l+d); a.limit(s) == l {
-		s.Cells[cellAsked] = 0
-	}
+	a.set(s, min(max(a.full(s, now, markLoad)*a.slowest(s)/markMid+begun(s), a.limit(s)), mark))
 }
 
 // average adds a window to the mean of those under about this limit, and returns their latency.
 func (a *adaptive) average(s State, mid, load, n int64) int64 {
 	c := s.Cells
 	old, oldLoad, sure := int64(c[cellMid]), int64(c[cellLoad]), int64(c[cellSure])
-	if sure == 0 || n >= 20 && (mid > 2*old || 2*mid < old) { // or the upstream has changed
+	if sure == 0 || n >= 20 && (8*mid > 11*old || 11*mid < 8*old) { // or the upstream has changed
 		old, oldLoad, sure = mid, load, 0
 	}
 	sure = min(sure+n, mostSure)
@@ -374,44 +378,50 @@ func (a *adaptive) average(s State, mid, load, n int64) int64 {
 	return int64(c[cellMid])
 }
 
-// use changes a limit that was used.
-func (a *adaptive) use(s State, now, l, mid, base int64) {
+// use changes a limit that was used. mid is the latency under it, and rises that it did in the last window.
+func (a *adaptive) use(s State, now, l, mid int64, rises bool) {
 	c := s.Cells
-	if l >= int64(c[cellMark]) {
-		a.compare(s, l, mid)
+	slowest, base, calm := a.slowest(s), int64(c[cellBase]), int64(c[cellCalm])
+	refused, sure := c[cellRefused], c[cellSure]
+	least := l-slot < a.min
+	if least {
+		c[cellTrust] = trusted // nothing can be asked
 	}
-	if l-slot < a.min {
-		c[cellTrust] = trusted // nothing to learn below
-	}
-	gradient := base * (tolerance + 1536*slot/l) / mid
+	due := now >= int64(c[cellProbe]) || c[cellTrust] < trusted
 	switch {
-	case c[cellSure] >= 3*leastMeasured && (now >= int64(c[cellProbe]) || c[cellTrust] < trusted) && 8*c[cellRefused] >= c[cellRefused]+c[cellEnded]:
-		c[cellTurn]++
-		c[cellProbe] = uint64(now) + c[cellPause]
-		a.ask(s, l, mid, gradient < 1024 && c[cellTurn]%2 == 0 && c[cellTrust] == trusted || l <= a.min)
-		return
-	case gradient < 1024:
-		c[cellGood] = 0
-		c[cellCeiling] = uint64(l)
-		a.set(s, max(min(a.full(s, now), l)*gradient/1024, l/2)+l/32)
-	default:
+	case !least && due && sure >= 3*leastMeasured && 8*refused >= refused+c[cellEnded]:
+		a.ask(s, now, l, mid)
+	case mid <= slowest && (calm == 0 || mid*base <= slowest*calm*mostRise):
 		c[cellGood]++
-		a.set(s, l+max(l/32, slot/8)*growth(l, int64(c[cellCeiling]), int64(c[cellGood])))
+		a.set(s, l+max(l/32, slot/8)*growth(l, int64(c[cellCeiling]), int64(c[cellGood]), refused > 0))
+		return
+	case mid <= slowest || refused == 0 && 2*int64(c[cellLoad]) <= l-begun(s):
+	case least: // what takes so long is no queue of this gateway
+		c[cellBase] = uint64(base + max((mid-base)/8, 1))
+	case 4*mid < 5*slowest:
+		c[cellCeiling] = uint64(l)
+		idle := min(begun(s), l)
+		if l -= idle; refused > 0 {
+			l = min(a.full(s, now, int64(c[cellLoad])), l)
+		}
+		a.set(s, l*slowest/mid+idle+a.limit(s)/32)
+	case !rises && (sure >= 2*leastMeasured || mid > 2*slowest):
+		a.ask(s, now, l, mid)
 	}
-	if after := a.limit(s); after >= int64(c[cellMark]) {
-		a.compare(s, after, mid)
-	}
+	c[cellGood] = 0
 }
 
+// begun returns how many slots are held by answers that have begun, which no longer wait for the upstream.
+func begun(s State) int64 { return max(int64(s.Head-s.Cells[cellAwaited]), 0) * slot }
+
 // full returns the load of a limit whose slots are all used. Lower priorities leave slots free for higher ones.
-func (a *adaptive) full(s State, now int64) int64 {
+func (a *adaptive) full(s State, now, load int64) int64 {
 	active := 0
 	for _, came := range s.Cells[cellCame : cellCame+bounds.MaxPriorities] {
 		if came > 0 && now-int64(came) < activeFor {
 			active++
 		}
 	}
-	load := int64(s.Cells[cellLoad])
 	if active > 1 {
 		load = load * 100 / (100 - a.keep)
 	}
@@ -419,9 +429,12 @@ func (a *adaptive) full(s State, now int64) int64 {
 }
 
 // growth returns by how many parts of 32 a limit grows after so many good windows in a row.
-func growth(l, ceiling, good int64) int64 {
-	if ceiling > 0 && l >= ceiling-ceiling/5 {
-		good = (good - min(8, l/slot/2)) / 2 // slowly past the place where there was a queue
+func growth(l, ceiling, good int64, refused bool) int64 {
+	switch near := ceiling > 0 && l >= ceiling-ceiling/5; {
+	case near: // slowly past the place where there was a queue
+		good = (good - min(8, l/slot/2)) / 2
+	case refused: // for nothing
+		good = max(good, 3)
 	}
 	return 1 << min(max(good, 0), 4)
 }

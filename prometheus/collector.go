@@ -45,7 +45,7 @@ var (
 		"The largest share of its limit that an actor has spent under a rule, 0 to 1, by the requests of this gateway. Only rules whose cost is known with the response.",
 		[]string{"rule"}, nil)
 	shedDesc = prometheus.NewDesc("diana_shed_total",
-		"Requests that a rule of adaptive concurrency refused, by priority. Without priorities that is empty.",
+		"Requests that a rule of adaptive concurrency refused, in shadow mode too, by priority. Without priorities that is empty.",
 		[]string{"rule", "priority"}, nil)
 	limitDesc = prometheus.NewDesc("diana_rule_limit",
 		"Requests that a rule allows in its unit, or at once if it limits concurrency. Under adaptive concurrency: at this moment.", []string{"rule"}, nil)

@@ -137,7 +137,7 @@ diana_rule_limit{rule="slots"} 4
 # TYPE diana_rule_unit_seconds gauge
 diana_rule_unit_seconds{rule="fine"} 0.25
 diana_rule_unit_seconds{rule="hourly"} 3600
-# HELP diana_shed_total Requests that a rule of adaptive concurrency refused, by priority. Without priorities that is empty.
+# HELP diana_shed_total Requests that a rule of adaptive concurrency refused, in shadow mode too, by priority. Without priorities that is empty.
 # TYPE diana_shed_total counter
 diana_shed_total{priority="high",rule="adaptive"} 0
 diana_shed_total{priority="low",rule="adaptive"} 0

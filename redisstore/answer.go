@@ -8,8 +8,8 @@ import "github.com/diana-limiter/diana/limit"
 const outcomeSize = 4
 
 // read finds the outcomes of each group in the script's answer.
-func (b *batch) read(reply []byte) error {
-	numbers, states, err := unpackNumbers(reply)
+func (b *batch) read(reply []byte, lone bool) error {
+	numbers, values, uses, err := b.unpackAnswer(reply, lone)
 	if err != nil {
 		return err
 	}
@@ -43,20 +43,33 @@ func (b *batch) read(reply []byte) error {
 		return errNoArray
 	}
 	b.reply = numbers
-	if len(states) == 0 {
-		b.batcher.store.memory.drop(b.restores)
+	if len(values) == 0 {
 		return nil
 	}
-	values, rest, err := unpackTexts(states)
-	if err != nil {
-		return err
-	}
-	uses, err := unpack(rest)
-	if err != nil || len(values) != len(b.keys) || len(uses) != 2*len(values) {
+	if len(values) != len(b.keys) || len(uses) != 3*len(values) {
 		return errNoArray
 	}
 	b.batcher.store.memory.note(b, values, uses)
 	return nil
+}
+
+// unpackAnswer returns the numbers of an answer, and the states that it brings with their uses, if any.
+func (b *batch) unpackAnswer(reply []byte, lone bool) (numbers []int64, values []string, uses []int64, err error) {
+	if lone {
+		numbers, state, uses, err := b.readLone(reply)
+		if len(uses) > 0 {
+			values = []string{state}
+		}
+		return numbers, values, uses, err
+	}
+	numbers, states, err := unpackNumbers(reply)
+	if err != nil || len(states) == 0 {
+		return numbers, nil, nil, err
+	}
+	if values, states, err = unpackTexts(states); err == nil {
+		uses, err = unpack(states)
+	}
+	return numbers, values, uses, err
 }
 
 // size is how many numbers the outcomes of a request have.

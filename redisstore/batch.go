@@ -25,7 +25,7 @@ type batch struct {
 	call  int64 // its number; 0: it was not sent
 	late  int64 // of its debits, the sum of those that were made without Redis
 	known int64 // the call that Redis must remember, see receipts.go
-	epoch int64 // that this gateway knows
+	epoch int64 // that this gateway knew when it added the restores
 
 	reminds int // counters that were added only to put them back
 

@@ -118,6 +118,7 @@ func (br *batcher) free() *batch {
 	br.alone = br.next.changes() // later requests are evaluated after the changes
 	br.store.calls.begin()
 	b := br.next
+	b.epoch = br.receipts.epoch.Load() // before the states are added that a newer one needs
 	if br.receipts.restoring() {
 		b.addRestores()
 	}
@@ -148,7 +149,6 @@ func (br *batcher) send(b *batch) *batch {
 	ok := br.store.Up() || b.urgent // otherwise it has waited for a call that failed, and must not wait for another
 	if ok {
 		b.call, b.known, ok = br.receipts.next()
-		b.epoch = br.receipts.epoch.Load()
 	}
 	if ok {
 		b.send()

@@ -24,15 +24,18 @@ func (b *batch) send() {
 	ctx, stop := newPatience(b.born, most)
 	defer stop()
 	b.names = append(b.names, s.keys.epoch(b.batcher.tag), s.keys.receipts(b.batcher.tag))
-	pack := b.pack
-	if b.isLone() {
-		pack = b.packLone
+	lone := b.isLone()
+	var args [][]byte
+	if lone {
+		args = b.packLone()
+	} else {
+		args = [][]byte{b.pack()}
 	}
 	begin := time.Now()
-	reply, err := s.link.call(ctx, s.scripts.script.Load(), b.names, pack())
+	reply, err := s.link.call(ctx, s.scripts.script.Load(), b.names, args...)
 	s.took.note(time.Since(begin), err)
 	if err == nil {
-		err = b.read(reply)
+		err = b.read(reply, lone)
 	}
 	if err == nil {
 		s.ahead.Store(b.reply[0] - time.Now().UnixMicro())
@@ -66,7 +69,8 @@ func (b *batch) pack() []byte {
 		p = appendNumber(p, n)
 		count++
 	}
-	for _, n := range b.head() {
+	h := b.head()
+	for _, n := range [...]int64{b.now, h.grace, h.gateway, h.lease, b.call, b.known, b.epoch, h.remembers} {
 		number(n)
 	}
 	b.packLimits(number)
@@ -74,6 +78,7 @@ func (b *batch) pack() []byte {
 	for _, r := range b.restores {
 		number(int64(r.key))
 		number(int64(r.limit))
+		number(r.memo.rank(b.epoch))
 		number(r.memo.at)
 		p = appendText(p, r.memo.value)
 		count++
@@ -147,17 +152,19 @@ func (b *batch) packLimits(number func(int64)) {
 	}
 }
 
-// head returns the first numbers of both forms of the argument.
-func (b *batch) head() [8]int64 {
+// head is numbers that both forms of the arguments have, as driver.lua explains them.
+type head struct{ grace, gateway, lease, remembers int64 }
+
+func (b *batch) head() head {
 	s := b.batcher.store
-	grace, lease, remembers := int64(0), int64(leaseTime), int64(0)
+	h := head{gateway: s.id, lease: leaseTime}
 	if s.options.CallerClock { // years may pass between two requests of a test
-		grace, lease = testGrace, 1<<52
+		h.grace, h.lease = testGrace, 1<<52
 	}
 	if s.memory.on() {
-		remembers = 1
+		h.remembers = 1
 	}
-	return [8]int64{b.now, grace, s.id, lease, b.call, b.known, b.epoch, remembers}
+	return h
 }
 
 // around returns the arguments of a limit that depend on the moment.

@@ -1,10 +1,6 @@
--- Decides a batch of requests, each all or nothing. Before this text are
---
---	local gateway, lease
---	local scripts = { function() ... end, ... }
---
--- with the source of each algorithm, see limit.Script. Redis keeps nothing from call to call, so a
--- call makes functions and tables only when it needs them.
+-- Decides a batch of requests, each all or nothing. Before this text are receipts.lua and lone.lua, with the source of
+-- each algorithm, see limit.Script. Redis keeps nothing from call to call, so a call makes functions and tables only when
+-- it needs them.
 --
 -- KEYS  the counters of the batch, the epoch, and the receipts, see receipts.lua. The base of a counter, see
 --       below, has the counter's key and a = behind it, so it is in the same slot of a Cluster.
@@ -19,7 +15,7 @@
 --   epoch     that this gateway knows
 --   remembers 1 if it remembers states, else 0
 --   limits    how many, and for each: its script, how many arguments, the arguments
---   restores  how many, and for each: the key, the limit, the moment of a state, the state
+--   restores  how many, and for each: the key, the limit, the moments of a state's base and of the state, the state
 --   renewals  how many, and for each: the key, the limit, how many slots this gateway holds
 --   debits    how many, and for each: the key, the limit, the cost
 --   refunds   how many, and for each: the key, the limit, the moment of the charge or, below
@@ -41,9 +37,9 @@
 --             outcomes before each of the others. If some are not allowed, or the request only
 --             peeks, the outcomes after the last allowed one follow. An outcome has for each
 --             charge: allowed (1 or 0), wait, remaining, reset
--- If something has changed and the gateway remembers states, two arrays follow. The first has for each counter
--- its state, or '' if there is none to remember. The second has for each how much is used, and the moment at which
--- its key expires, or 0 if it does not.
+-- If something has changed or states were put back, and the gateway remembers states, two arrays follow. The first has
+-- for each counter its state, or '' if there is none to remember. The second has three numbers for each. They are how
+-- much is used, when its key expires or 0, and the moment of its base or -1.
 
 local args, next_arg = cmsgpack.unpack(ARGV[1]), 0
 local function arg()
@@ -151,22 +147,40 @@ local function debit(key, n)
 end
 
 -- For restore_time after a loss, gateways put back the states that they remember: see remember.go. A state that was
--- put back is kept as the base of the counter, with its moment. A newer state replaces it, and all charges since are
+-- put back is kept as the base of the counter, with its moments. A newer state replaces it, and all charges since are
 -- charged again. A counter that is charged before anybody puts it back has the state that the
 -- loss has left as its base, at moment 0.
+--
+-- If Redis loses its memory again before all gateways have put back what they remember, a state lacks what others
+-- had remembered. So the state with the newer base wins, and among those with the same base the newer state.
+--
+-- An old copy can have bases of an earlier loss. So each has its epoch.
+--
+-- While a slot of a Cluster moves, a base can be at the other node. Then the call continues without it, because an error after
+-- the receipt is written would lose its charges.
 local restore_time = 10000000
-local bases
+local bases, newest -- newest is the epoch
 
-local function restore(key, l, moment, value)
+local function pack_base(rank, moment, value) return struct.pack('<ddd', newest, rank, moment) .. (value or '') end
+
+-- base_of returns the moments of the base of a key, and its value or false. Without a base it returns nil.
+local function base_of(key)
+  local base = redis.pcall('GET', KEYS[key] .. '=')
+  if type(base) ~= 'string' or #base < 24 then return nil end
+  local of, rank, moment = struct.unpack('<ddd', base)
+  if of ~= newest then return nil end
+  return rank, moment, #base > 24 and base:sub(25)
+end
+
+local function restore(key, l, rank, moment, value)
   local s, a = state(key, l), l.args
   local new = l.load(value, a)
   if not s or not new then return end
-  local base, since = call('GET', KEYS[key] .. '='), 0
-  if type(base) == 'string' and #base >= 8 then
-    local at = struct.unpack('<d', base)
-    local old = l.load(#base > 8 and base:sub(9), a) or l.load(false, a)
+  local since, r, at, old = 0, base_of(key)
+  if r then
+    old = l.load(old, a) or l.load(false, a)
     local before = l.script.used(old, now, a)
-    if moment < at or moment == at and l.script.used(new, now, a) <= before then return end
+    if rank < r or rank == r and (moment < at or moment == at and l.script.used(new, now, a) <= before) then return end
     since = floor(l.script.used(s, now, a) - before + 0.5)
   end
   states[key] = new
@@ -176,13 +190,16 @@ local function restore(key, l, moment, value)
   elseif since < 0 then
     l.script.refund(new, moment, -since, a)
   end
-  bases[key] = struct.pack('<d', moment) .. value
+  bases[key] = pack_base(rank, moment, value)
 end
 
 for i = 1, arg() do
-  if i == 1 and now < read_epoch(KEYS[#KEYS - 1]) + restore_time then bases = {} end
-  local key, l, moment, value = arg(), limits[arg()], arg(), arg()
-  if bases and l.script.used then restore(key, l, moment, value) end
+  if i == 1 then
+    newest = read_epoch(KEYS[#KEYS - 1])
+    if now < newest + restore_time then bases = {} end
+  end
+  local key, l, rank, moment, value = arg(), limits[arg()], arg(), arg(), arg()
+  if bases and l.script.used then restore(key, l, rank, moment, value) end
 end
 
 for _ = 1, arg() do
@@ -363,36 +380,40 @@ for _ = 1, arg() do
 end
 
 call = redis.call
-if changes == 0 then return cmsgpack.pack(result) end
+if changes == 0 and not bases then return cmsgpack.pack(result) end
 
-local refusal, newest = admit(number, known, epoch, now)
-if refusal then return refusal end
-result[2] = 1
+if changes > 0 then
+  local refusal
+  refusal, newest = admit(number, known, epoch, now)
+  if refusal then return refusal end
+  result[2] = 1
+end
+local restoring = now < newest + restore_time
 
 -- keep_base keeps what was put back, or what was there before the first change after a loss. A reset is newer than
 -- all that was remembered before it.
 local function keep_base(key)
   local name, base = KEYS[key] .. '=', bases and bases[key]
   if not base and read[key] == nil then
-    base = struct.pack('<d', now)
-  elseif not base and not call('GET', name) then
-    base = struct.pack('<d', 0) .. (read[key] or '')
+    base = pack_base(now, now)
+  elseif not base and not base_of(key) then
+    base = pack_base(0, 0, read[key])
   end
-  if base then call('SET', name, base, 'PX', restore_time / 1000) end
+  if base then redis.pcall('SET', name, base, 'PX', restore_time / 1000) end
 end
 
 local kept, ends = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 for i = 1, changes do
   local key = changed[i]
   local value, ttl = saved(key)
-  if now < newest + restore_time and of[key].script.used then keep_base(key) end
+  if restoring and of[key].script.used then keep_base(key) end
   kept[key], ends[key] = keep(KEYS[key], value, ttl, now)
 end
 if remembers == 0 then return cmsgpack.pack(result) end
 
 local uses = {nil, nil, nil, nil, nil, nil, nil, nil}
 for key = 1, #KEYS - 2 do
-  local s, l, used = states[key], of[key], 0
+  local s, l, used, rank = states[key], of[key], 0, -1
   if not s or not l.script.used then
     kept[key] = ''
   else
@@ -403,6 +424,9 @@ for key = 1, #KEYS - 2 do
       kept[key] = kept[key] or read[key] or ''
     end
   end
-  uses[2 * key - 1], uses[2 * key] = used, ends[key] or now
+  if restoring then
+    rank = base_of(key) or 0
+  end
+  uses[3 * key - 2], uses[3 * key - 1], uses[3 * key] = used, ends[key] or now, rank
 end
 return cmsgpack.pack(result, kept, uses)

@@ -424,6 +424,27 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
+// An answer that comes late says nothing about a call, because it can be that of a master that was replaced while it hung.
+func TestLateReceipts(t *testing.T) {
+	t.Parallel()
+	p := redistest.StartProxy(t, redistest.Start(t).Addr())
+	w := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: 50 * time.Millisecond})
+	lost := newBatch(w.batchers[0], nil)
+	lost.born = time.Now()
+	lost.call, _, _ = w.batchers[0].receipts.next()
+	p.SetLatency(300 * time.Millisecond)
+	w.link.fail(context.DeadlineExceeded)
+	lost.end(context.DeadlineExceeded)
+	testproc.Eventually(t, func() bool { return len(w.reasons()) > 0 }) // from now on, questions wait for a second
+	asked := w.calls.Load()
+	testproc.Eventually(t, func() bool { return w.calls.Load() > asked+1 })
+	if !lost.is(unknown) {
+		t.Error("a late answer has concluded a call")
+	}
+	p.SetLatency(0)
+	testproc.Eventually(t, func() bool { return lost.is(notCarriedOut) && w.Up() })
+}
+
 // A Redis that has lost its memory says so to the first call that changes something. The gateway then
 // renews the slots that it holds, and reports the loss once.
 func TestForgotten(t *testing.T) {
@@ -515,7 +536,7 @@ func TestLeasesOfTheDead(t *testing.T) {
 // A gateway with many slots keeps them by calls that are short, because each renews only a few.
 func TestManyLeases(t *testing.T) {
 	t.Parallel()
-	const held = 100_000
+	const held = 10 * renewAtOnce
 	w := watch(t, Options{URL: redistest.Start(t).URL(), Timeout: 10 * time.Second})
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3}).(*counters)
 	w.leases.mu.Lock()

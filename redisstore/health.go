@@ -127,6 +127,20 @@ func (w *watcher) heartbeat() {
 		gateways = max(gateways, w.health.Gateways)
 	}
 	w.report(Health{Up: true, Gateways: gateways})
+	for _, br := range s.batchers {
+		if !br.receipts.old() {
+			continue
+		}
+		_, forgot, err := w.resolve(ctx, br)
+		if w.forgot = w.forgot || forgot; forgot && err == nil {
+			err = errLost
+		}
+		if err != nil {
+			s.link.fail(err)
+			return
+		}
+		br.receipts.answered()
+	}
 	// A call that fails has reported it to s.link.
 	all := time.Since(w.renewed) > leaseTime*time.Microsecond/4
 	if all {
@@ -207,6 +221,9 @@ func (w *watcher) probeDown() {
 
 // ask asks all batchers' receipts as requests would, and how many gateways live. It writes, because a
 // server that cannot write is useless. took is in ticks.
+//
+// A late answer concludes no call. It can be that of a master that hung and has been replaced. Such a master carries out
+// what it has received before it answers. Then it becomes a replica and loses that.
 func (w *watcher) ask(most time.Duration) (took time.Duration, gateways int, err error) {
 	took, err = inTicks(most, func(ctx context.Context) (err error) {
 		var forgot bool
@@ -214,6 +231,12 @@ func (w *watcher) ask(most time.Duration) (took time.Duration, gateways int, err
 		w.forgot = w.forgot || forgot
 		return err
 	})
+	for _, br := range w.store.batchers {
+		if err == nil && took <= max(w.store.requestTimeout(), tick) {
+			br.receipts.answered()
+		}
+		br.receipts.answer = nil
+	}
 	return took, gateways, err
 }
 

@@ -63,6 +63,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 )
 
 // An event is one step of a model.
@@ -214,3 +215,17 @@ func reachable(now bool) event {
 }
 
 const mostGateways = 3
+
+// wantMost explores a model of a limit of n and so many gateways: it allows at most as many requests as the stated bound,
+// and reaches that.
+func wantMost[S comparable](t *testing.T, name string, n, gateways uint8, m model[S], bound int, allowed func(S) int) {
+	t.Helper()
+	most := 0
+	states, found := explore(m, func(s S) { most = max(most, allowed(s)) })
+	t.Logf("%-36s n=%d g=%d: %7d states, at most %d allowed", name, n, gateways, states, most)
+	if found != nil {
+		t.Errorf("%s: %v%s", name, found.err, found.trace)
+	} else if most != bound {
+		t.Errorf("%s: at most %d are allowed, the stated bound is %d", name, most, bound)
+	}
+}

@@ -47,14 +47,7 @@ func TestModelOfWindows(t *testing.T) {
 	} {
 		row.m.time = windows
 		row.m.bound = func(uint8) int { return row.most }
-		most := 0
-		states, found := explore(row.m, func(s countState) { most = max(most, int(s.total)) })
-		t.Logf("%-36s n=%d g=%d: %7d states, at most %d allowed", row.name, row.m.n, row.m.gateways, states, most)
-		if found != nil {
-			t.Errorf("%s: %v%s", row.name, found.err, found.trace)
-		} else if most != row.most {
-			t.Errorf("%s: at most %d are allowed, the stated bound is %d", row.name, most, row.most)
-		}
+		wantMost(t, row.name, row.m.n, row.m.gateways, row.m, row.most, func(s countState) int { return int(s.total) })
 	}
 }
 

@@ -40,7 +40,8 @@ import (
 // it confirmed. Each call that changes something compares the two, and so does the question.
 //
 // Cost: one GET and one SET for each call that changes something. Under load a call decides
-// many requests.
+// many requests. A batcher that changes nothing asks four times in the time that receipts live, because a loss
+// after that would not be noticed.
 const (
 	receiptsLive = time.Hour // as in receipts.lua
 	receiptsSeen = 32        // the number of calls that the receipts cover
@@ -70,8 +71,12 @@ type receipts struct {
 	debts *debts // get what Redis has not carried out
 
 	epoch   atomic.Int64 // the newest that this gateway knows; 0: none
-	learned atomic.Int64 // when it learned of that, in nanoseconds since 1970; 0: there was no loss since the start
-	asked   bool         // Redis has answered a question; only the watcher uses it
+	learned atomic.Int64 // when it learned of that, in nanoseconds since 1970
+
+	// Only the watcher uses these.
+	asked  bool    // Redis has answered a question
+	fence  int64   // of the answer
+	answer []int64 // as in receipts.lua; nil: there is none to conclude
 
 	mu        sync.Mutex // guards the rest
 	last      int64      // the number of the newest call
@@ -104,6 +109,13 @@ func (r *receipts) knownLocked() int64 {
 		return 0
 	}
 	return r.confirmed
+}
+
+// old reports whether the receipts need a question, so that Redis keeps them while the batcher has nothing to change.
+func (r *receipts) old() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Since(r.at) > receiptsLive/4
 }
 
 // confirm records that Redis has carried out a call that changed something.
@@ -147,9 +159,13 @@ func (r *receipts) question() (fence, known int64) {
 	return r.last, r.knownLocked()
 }
 
-// answered concludes the calls up to a fence by the receipts, see receipts.lua.
-func (r *receipts) answered(fence int64, receipts []int64) {
-	last, bits, moments := receipts[0], receipts[1], receipts[3:]
+// answered concludes the calls up to the fence of the answer.
+func (r *receipts) answered() {
+	if r.answer == nil {
+		return
+	}
+	fence, last, bits, moments := r.fence, r.answer[0], r.answer[1], r.answer[3:]
+	r.answer = nil
 	var open []*batch
 	r.mu.Lock()
 	r.confirmed, r.at = max(r.confirmed, fence), time.Now()
@@ -243,8 +259,8 @@ func (r *receipts) debitUnless(b *batch, o debt) bool {
 	return true
 }
 
-// resolve announces this gateway, asks Redis which calls of the batcher it has carried out, and
-// concludes those. forgot reports whether Redis has lost a call that it had confirmed.
+// resolve announces this gateway, and asks Redis which calls of the batcher it has carried out. The caller concludes
+// those. forgot reports whether Redis has lost a call that it had confirmed.
 func (w *watcher) resolve(ctx context.Context, br *batcher) (gateways int, forgot bool, err error) {
 	s := w.store
 	keys := []string{s.keys.gateways(br.tag), s.keys.receipts(br.tag), s.keys.epoch(br.tag)}
@@ -260,15 +276,13 @@ func (w *watcher) resolve(ctx context.Context, br *batcher) (gateways int, forgo
 			return 0, forgot, errNoArray
 		}
 		if n[2] > br.receipts.epoch.Load() {
+			br.receipts.learned.Store(time.Now().UnixNano()) // first: a call with the epoch needs restores
 			br.receipts.epoch.Store(n[2])
-			if br.receipts.asked {
-				forgot = true
-				br.receipts.learned.Store(time.Now().UnixNano())
-			}
+			forgot = forgot || br.receipts.asked
 		}
 		if n[1] == 1 {
 			br.receipts.asked = true
-			br.receipts.answered(fence, n[3:])
+			br.receipts.fence, br.receipts.answer = fence, n[3:]
 			return max(int(n[0]), 1), forgot, nil
 		}
 		forgot, br.receipts.asked = true, true

@@ -139,8 +139,8 @@ func (l *link) fail(reason error) {
 }
 
 // call runs a script on Redis whose answer is a string.
-func (l *link) call(ctx context.Context, script *script, keys []string, arg []byte) ([]byte, error) {
-	reply, err := l.run(ctx, script, keys, arg)
+func (l *link) call(ctx context.Context, script *script, keys []string, args ...[]byte) ([]byte, error) {
+	reply, err := l.run(ctx, script, keys, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -152,16 +152,20 @@ func (l *link) call(ctx context.Context, script *script, keys []string, arg []by
 }
 
 // run runs a script on Redis.
-func (l *link) run(ctx context.Context, script *script, keys []string, arg []byte) (reply rueidis.RedisResult, err error) {
+func (l *link) run(ctx context.Context, script *script, keys []string, args ...[]byte) (reply rueidis.RedisResult, err error) {
 	client, err := l.connect()
 	if err != nil {
 		return reply, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	begin := time.Now()
-	text := rueidis.BinaryString(arg)
-	reply = client.Do(ctx, client.B().Evalsha().Sha1(script.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
+	var room [2]string
+	texts := room[:0]
+	for _, arg := range args {
+		texts = append(texts, rueidis.BinaryString(arg))
+	}
+	reply = client.Do(ctx, client.B().Evalsha().Sha1(script.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(texts...).Build())
 	if e, ok := rueidis.IsRedisErr(reply.Error()); ok && e.IsNoScript() {
-		reply = client.Do(ctx, client.B().Eval().Script(script.text).Numkeys(int64(len(keys))).Key(keys...).Arg(text).Build())
+		reply = client.Do(ctx, client.B().Eval().Script(script.text).Numkeys(int64(len(keys))).Key(keys...).Arg(texts...).Build())
 	}
 	if l.observed != nil {
 		l.observed(time.Since(begin))

@@ -57,12 +57,22 @@ type rule struct {
 // memo is a state as Redis last confirmed it.
 type memo struct {
 	actor
-	value string
-	at    int64 // by Redis' clock
-	epoch int64 // in which Redis had it
+	value string // empty: only how much is used is known
+	at    int64  // by Redis' clock
+	base  int64  // the moment of its base; -1: it had none
+	epoch int64  // in which Redis had it
 	used  int64
 	end   int64 // until when it counts, by Redis' clock; 0: always
-	told  bool  // Left has told it
+	told  any   // whom Left has told it last
+}
+
+// rank is how new the state is to a later epoch, see driver.lua. If all gateways have had the time to put back what they
+// remembered, it lacks nothing.
+func (m *memo) rank(epoch int64) int64 {
+	if m.base < 0 || epoch-m.epoch > restoreTime.Microseconds() {
+		return m.at
+	}
+	return m.base
 }
 
 func (m *memo) size() int64 { return int64(memoSize + len(m.key) + len(m.value)) }
@@ -78,20 +88,21 @@ func newMemory(o Options) *memory {
 func (m *memory) on() bool { return m.most > 0 }
 
 // note remembers the states that a call has brought, one for each of its keys. uses has for each how much is used,
-// and until when it counts.
+// until when it counts, and the moment of its base.
 func (m *memory) note(b *batch, values []string, uses []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range values {
 		a := b.keys[i].actor
 		if e, ok := m.by[a]; ok {
-			if e.Value.(*memo).at > b.reply[0] && e.Value.(*memo).epoch == b.epoch {
+			if n := e.Value.(*memo); n.epoch > b.epoch || n.epoch == b.epoch && n.at > b.reply[0] {
 				continue // a later call was faster
 			}
 			m.removeLocked(e)
 		}
 		if values[i] != "" {
-			m.addLocked(&memo{a, values[i], b.reply[0], b.epoch, uses[2*i], uses[2*i+1], false})
+			u := uses[3*i:]
+			m.addLocked(&memo{actor: a, value: values[i], at: b.reply[0], epoch: b.epoch, used: u[0], end: u[1], base: u[2]})
 		}
 	}
 }
@@ -139,10 +150,25 @@ func (m *memory) forget(a actor, at int64) {
 	}
 }
 
-// Left returns what a limit leaves an actor by the state that Redis confirmed last. ok is false if that state is not
-// remembered, or counts no longer, or Left has told it before. So a caller that decides alone can reduce its own
-// counter once.
-func (s *Store) Left(h any, key []byte) (left int64, ok bool) {
+// refused remembers what Redis has left an actor that it refused at a moment. A refusal brings no state.
+func (m *memory) refused(b *batch, ch *limit.Charge) {
+	c := ch.Counters.(*counters)
+	now := b.reply[0]
+	used := c.meter.Peek(limit.State{}, now, 1).Remaining - ch.Outcome.Remaining
+	a := actor{c.name, string(ch.Key)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e, ok := m.by[a]; !ok {
+		m.addLocked(&memo{actor: a, at: now, base: -1, epoch: b.epoch, used: used, end: now + ch.Outcome.Reset})
+	} else if n := e.Value.(*memo); n.at <= now {
+		n.used, n.end, n.told = used, now+ch.Outcome.Reset, nil
+	}
+}
+
+// Left returns what a limit leaves an actor by what Redis confirmed last. ok is false if that is not remembered, or
+// counts no longer, or Left has told it before to the same counters. So a caller that decides alone can reduce its
+// own counter once.
+func (s *Store) Left(h any, key []byte, told any) (left int64, ok bool) {
 	c := h.(*counters)
 	now := s.now()
 	s.memory.mu.Lock()
@@ -152,29 +178,18 @@ func (s *Store) Left(h any, key []byte) (left int64, ok bool) {
 		return 0, false
 	}
 	n := e.Value.(*memo)
-	if n.told || n.end != 0 && n.end <= now {
+	if n.told == told || n.end != 0 && n.end <= now {
 		return 0, false
 	}
-	n.told = true
+	n.told = told
 	return max(c.meter.Peek(limit.State{}, now, 1).Remaining-n.used, 0), true
-}
-
-// drop forgets states that Redis has not taken back, because another gateway had newer ones.
-func (m *memory) drop(restores []restore) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range restores {
-		if e, ok := m.by[r.memo.actor]; ok && e.Value.(*memo) == r.memo {
-			m.removeLocked(e)
-		}
-	}
 }
 
 // lost returns the state of an actor if Redis had it in an earlier epoch only, or nil.
 func (m *memory) lost(a actor, epoch int64) *memo {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e, ok := m.by[a]; ok && e.Value.(*memo).epoch < epoch {
+	if e, ok := m.by[a]; ok && e.Value.(*memo).value != "" && e.Value.(*memo).epoch < epoch {
 		return e.Value.(*memo)
 	}
 	return nil
@@ -192,7 +207,7 @@ func (m *memory) allLost(epoch func(actor) int64) (all []actor) {
 	for len(next) > 0 {
 		rest := next[:0]
 		for _, e := range next {
-			if n := e.Value.(*memo); n.epoch < epoch(n.actor) {
+			if n := e.Value.(*memo); n.value != "" && n.epoch < epoch(n.actor) {
 				all = append(all, n.actor)
 			}
 			if e = e.Next(); e != nil {
@@ -215,7 +230,7 @@ func (b *batch) addRestores() {
 	m := b.batcher.store.memory
 	for i := range b.keys {
 		k := &b.keys[i]
-		if n := m.lost(k.actor, b.batcher.receipts.epoch.Load()); n != nil {
+		if n := m.lost(k.actor, b.epoch); n != nil {
 			b.restores = append(b.restores, restore{int32(i + 1), b.limit(k.c), n})
 		}
 	}

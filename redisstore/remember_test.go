@@ -102,6 +102,253 @@ func testLoss(t *testing.T, loss memoryLoss, algo limit.Algorithm, load []int) {
 	}
 }
 
+// fleetOf returns gateways that share a limit of n a day, and a request for each.
+func fleetOf(t *testing.T, r *redistest.Server, gateways int, n int64) (all []*Store, charges [][]limit.Charge) {
+	t.Helper()
+	for range gateways {
+		s := openBy(t, Options{URL: r.URL()})
+		c := s.at(t, limit.FixedWindow(), limit.Limit{N: n, Unit: 24 * time.Hour})
+		all, charges = append(all, s), append(charges, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
+	}
+	return all, charges
+}
+
+// A second loss soon after the first one brings back what was used before both, also if a gateway charges in between
+// that knows nothing of it.
+func TestLossAfterLoss(t *testing.T) {
+	t.Parallel()
+	for name, users := range map[string][]int{"all have used it": {0, 1, 2}, "one has not": {0, 1}} {
+		for _, mended := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, mended %v", name, mended), func(t *testing.T) {
+				t.Parallel()
+				r := redistest.Start(t)
+				const n, used, each = 1000, 700, 5
+				ctx := context.Background()
+				gateways, charges := fleetOf(t, r, 3, n)
+				take := func(g, times int) (allowed int) {
+					for range times {
+						testproc.Eventually(t, func() bool {
+							ok, err := gateways[g].Take(ctx, 0, charges[g])
+							if ok {
+								allowed++
+							}
+							return err == nil
+						})
+					}
+					return allowed
+				}
+				allowed := 0
+				for i := range used {
+					allowed += take(users[i%len(users)], 1)
+				}
+				for _, g := range []int{2, 1, 2, 0} {
+					r.Must("FLUSHALL")
+					allowed += take(g, each)
+					if mended {
+						awaitMended(t, gateways)
+					}
+				}
+				awaitMended(t, gateways)
+				if allowed += take(0, n); allowed < n || allowed > n+30 {
+					t.Errorf("%d were allowed, want %d", allowed, n)
+				}
+			})
+		}
+	}
+}
+
+// A copy of Redis from soon after a loss has the bases of that loss. After it has come back, they count no longer.
+func TestOldCopyAfterLoss(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	ctx := context.Background()
+	const n = 1000
+	gateways, charges := fleetOf(t, r, 2, n)
+	used := int64(0)
+	take := func(times int) {
+		for i := range times {
+			testproc.Eventually(t, func() bool {
+				ok, err := gateways[i%2].Take(ctx, 0, charges[i%2])
+				return ok && err == nil
+			})
+			used++
+		}
+	}
+	take(100)
+	r.Must("FLUSHALL")
+	take(2)
+	awaitMended(t, gateways)
+	take(50)
+	r.Must("SAVE")
+	take(10)
+	r.Kill()
+	r.Restart()
+	take(4)
+	awaitMended(t, gateways)
+	take(2)
+	wantUsed(t, gateways[0], charges[0], n, used)
+}
+
+// A call that was made before its gateway learned of a loss puts nothing back. So it must not be carried out after that.
+func TestCallFromBeforeLoss(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	ctx := context.Background()
+	const n, used = 1000, 10
+	gateways, charges := fleetOf(t, r, 2, n)
+	for i := range used { // the second gateway remembers nothing
+		if ok, err := gateways[0].Take(ctx, 0, charges[0]); !ok {
+			t.Fatal(i, err)
+		}
+	}
+	br := gateways[0].batchers[0]
+	br.mu.Lock()
+	br.begin()
+	br.next.join(charges[0], hashesOf(charges[0], nil), takes)
+	br.next.urgent = true // as if Redis had been in use when it was sent
+	early := br.free()
+	br.mu.Unlock()
+	r.Must("FLUSHALL")
+	testproc.Eventually(t, func() bool { ok, _ := gateways[1].Take(ctx, 0, charges[1]); return ok })
+	testproc.Eventually(t, func() bool { return br.receipts.epoch.Load() == gateways[1].batchers[0].receipts.epoch.Load() })
+	br.run(early, true)
+	if early.err == nil {
+		t.Error("the call is carried out")
+	}
+	awaitMended(t, gateways)
+	wantUsed(t, gateways[0], charges[0], n, used+1)
+}
+
+// While a slot moves, the base of a counter can be at the other node already. Redis carries out the call without it, or not
+// at all: a call that has left its receipt is not debited.
+func TestSlotMovesAfterLoss(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	s := openBy(t, Options{Addresses: cluster.Addrs()})
+	ctx := context.Background()
+	ch := []limit.Charge{{Counters: s.at(t, limit.FixedWindow(), limit.Limit{N: 1000, Unit: 24 * time.Hour}), Key: []byte("x"), Cost: 1}}
+	take := func() { testproc.Eventually(t, func() bool { ok, err := s.Take(ctx, 0, ch); return ok && err == nil }) }
+	take()
+	key := s.keys.counter(s.batchers.batcher(&ch[0]).tag, hashOf(&ch[0]))
+	from := cluster.Master(key)
+	from.Must("FLUSHALL")
+	take()
+	to := cluster.Masters()[0]
+	if to == from {
+		to = cluster.Masters()[1]
+	}
+	slot := fmt.Sprint(from.Must("CLUSTER", "KEYSLOT", key))
+	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", from.Must("CLUSTER", "MYID").(string))
+	from.Must("DEL", key+"=")
+	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", to.Must("CLUSTER", "MYID").(string))
+	ok, err := s.Take(ctx, 0, ch)
+	if err != nil { // the caller allows it alone
+		s.Debit(0, ch)
+	}
+	from.Must("CLUSTER", "SETSLOT", slot, "STABLE")
+	to.Must("CLUSTER", "SETSLOT", slot, "STABLE")
+	take()
+	if got := 1000 - ch[0].Outcome.Remaining; got != 4 {
+		t.Errorf("%d are used, want 4; when the base was away, the request was allowed %v, %v", got, ok, err)
+	}
+}
+
+// A gateway that has charged nothing for longer than receipts live notices a loss, too.
+func TestLossAfterSilence(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	ctx := context.Background()
+	const n, used = 1000, 10
+	gateways, charges := fleetOf(t, r, 1, n)
+	take := func() {
+		testproc.Eventually(t, func() bool { ok, err := gateways[0].Take(ctx, 0, charges[0]); return ok && err == nil })
+	}
+	for range used {
+		take()
+	}
+	receipts := &gateways[0].batchers[0].receipts
+	receipts.mu.Lock()
+	receipts.at = receipts.at.Add(-receiptsLive / 4)
+	receipts.mu.Unlock()
+	testproc.Eventually(t, func() bool { return !receipts.old() })
+	receipts.mu.Lock()
+	receipts.at = receipts.at.Add(-receiptsLive / 4) // together half of the time
+	receipts.mu.Unlock()
+	r.Must("FLUSHALL")
+	take()
+	wantUsed(t, gateways[0], charges[0], n, used+1)
+}
+
+// A gateway that starts soon after a loss charges a counter before another gateway puts it back.
+func TestStartAfterLoss(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	ctx := context.Background()
+	const n, used, more = 1000, 10, 3
+	gateways, charges := fleetOf(t, r, 1, n)
+	for i := range used {
+		if ok, err := gateways[0].Take(ctx, 0, charges[0]); !ok {
+			t.Fatal(i, err)
+		}
+	}
+	memory := gateways[0].memory
+	memory.mu.Lock()
+	kept := memory.by[actor{charges[0][0].Counters.(*counters).name, "x"}].Value.(*memo)
+	memory.mu.Unlock()
+	memory.forget(kept.actor, kept.at) // until later
+	r.Must("FLUSHALL")
+	other := []limit.Charge{{Counters: charges[0][0].Counters, Key: []byte("y"), Cost: 1}}
+	testproc.Eventually(t, func() bool { ok, _ := gateways[0].Take(ctx, 0, other); return ok }) // notices the loss
+	late, its := fleetOf(t, r, 1, n)
+	for i := range more {
+		if ok, err := late[0].Take(ctx, 0, its[0]); !ok {
+			t.Fatal(i, err)
+		}
+	}
+	memory.mu.Lock()
+	memory.addLocked(kept)
+	memory.mu.Unlock()
+	if ok, err := gateways[0].Take(ctx, 0, charges[0]); !ok {
+		t.Fatal(err)
+	}
+	if got := n - charges[0][0].Outcome.Remaining; got != used+more+1 {
+		t.Errorf("%d are used, want %d", got, used+more+1)
+	}
+}
+
+// A gateway whose request is refused remembers that nothing is left, although others have used most of the limit.
+func TestLeftAfterRefusal(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	ctx := context.Background()
+	gateways, charges := fleetOf(t, r, 3, 10)
+	for _, g := range []int{0, 1, 1, 1, 1, 1, 1, 1, 1, 1} {
+		if ok, err := gateways[g].Take(ctx, 0, charges[g]); !ok {
+			t.Fatal(err)
+		}
+	}
+	for g, want := range []int64{9, 0, -1} { // the last one has not used it
+		left := func(told string) int64 {
+			if n, ok := gateways[g].Left(charges[g][0].Counters, []byte("x"), told); ok {
+				return n
+			}
+			return -1
+		}
+		if got := left("first"); got != want {
+			t.Errorf("gateway %d remembers that %d are left, want %d", g, got, want)
+		}
+		if ok, err := gateways[g].Take(ctx, 0, charges[g]); ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if got := left("first"); got > 0 || g != 1 && got < 0 {
+			t.Errorf("refused gateway %d remembers that %d are left, want 0", g, got)
+		}
+		if got := left("second"); got != 0 {
+			t.Errorf("to other counters gateway %d tells %d, want 0", g, got)
+		}
+	}
+}
+
 // Charges, refunds, debits and losses in random order: what is used is the sum of them, whichever gateway put
 // what back.
 func TestRandomLosses(t *testing.T) {
@@ -147,7 +394,7 @@ func testRandomLosses(t *testing.T, algo limit.Algorithm, seed uint64) {
 		g := rnd.IntN(len(gateways))
 		cost := 1 + rnd.Int64N(5)
 		charge := []limit.Charge{{Counters: counters[g], Key: []byte("x"), Cost: cost}}
-		switch op := rnd.IntN(10); {
+		switch op := rnd.IntN(11); {
 		case op < 5:
 			for {
 				ok, err := gateways[g].Take(ctx, 0, charge)
@@ -172,6 +419,25 @@ func testRandomLosses(t *testing.T, algo limit.Algorithm, seed uint64) {
 			gateways[c.gateway].Refund(c.charge)
 			used -= c.charge[0].Cost
 			settled(c.gateway)
+		case op == 10 && (!lost || algo.Name() != "SL"):
+			if lost { // it could be put back after the reset
+				awaitMended(t, gateways)
+			}
+			if err := gateways[g].Reset(ctx, counters[g], []byte("x")); err != nil {
+				continue // it may not know of the loss yet
+			}
+			used, charges = 0, nil
+			testproc.Eventually(t, func() bool { // all have read the reset
+				for _, s := range gateways {
+					s.memory.mu.Lock()
+					n := len(s.memory.by)
+					s.memory.mu.Unlock()
+					if n > 0 {
+						return false
+					}
+				}
+				return true
+			})
 		case op == 9:
 			if lost { // a second loss before the first is mended can lose what was not back yet
 				awaitMended(t, gateways)
@@ -213,4 +479,15 @@ func awaitMended(t *testing.T, gateways []*Store) {
 		}
 		return true
 	})
+}
+
+// wantUsed asks a store how much of a limit of n is used.
+func wantUsed(t *testing.T, s *Store, charges []limit.Charge, n, want int64) {
+	t.Helper()
+	if err := s.Peek(context.Background(), 0, charges); err != nil {
+		t.Fatal(err)
+	}
+	if got := n - charges[0].Outcome.Remaining; got != want {
+		t.Errorf("%d are used, want %d", got, want)
+	}
 }

@@ -262,7 +262,7 @@ func (s *Store) Counters(name string, m limit.Meter) (any, error) {
 	_, reserver := m.(limit.Reserver)
 	c := &counters{
 		name: unique.Make(name), meter: m, sum: sha256.Sum256([]byte(name)),
-		script: s.scripts.number(source.Source), args: source.Args, around: source.Around, salt: s.refused.salt(name),
+		script: s.scripts.number(source.Source, source.Short), args: source.Args, around: source.Around, salt: s.refused.salt(name),
 		held: source.Leased, queue: queue, reserver: reserver, apart: source.Apart,
 	}
 	s.named.Store(name, c)

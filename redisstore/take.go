@@ -136,6 +136,11 @@ func (s *Store) conclude(p entry, now int64, charges []limit.Charge) (bool, erro
 		}
 	case !allowed && !s.options.CallerClock:
 		s.refused.remember(now, p.generation, charges)
+		for i := range charges {
+			if ch := &charges[i]; s.memory.on() && !ch.Outcome.Allowed && !ch.Counters.(*counters).fleeting() {
+				s.memory.refused(p.batch, ch)
+			}
+		}
 	}
 	return allowed, err
 }

@@ -6,10 +6,15 @@ package adaptertest
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,6 +139,25 @@ type session struct {
 	client *http.Client
 }
 
+// knownKey is the API key in the file KEYS.
+const knownKey = "a-key-of-ann"
+
+// keys returns the path of a file with knownKey, quoted.
+func keys(t *testing.T) string {
+	t.Helper()
+	return file(t, "", fmt.Sprintf("sha256:%x ann\n", sha256.Sum256([]byte(knownKey))))
+}
+
+// file returns the path of a file with a text, with a prefix and quoted.
+func file(t *testing.T, prefix, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return strconv.Quote(prefix + path)
+}
+
 // start starts a server with limits in YAML.
 func start(t *testing.T, f Framework, limits string, setup Setup) *session {
 	t.Helper()
@@ -144,6 +168,7 @@ func start(t *testing.T, f Framework, limits string, setup Setup) *session {
 		t.Cleanup(upstream.Close)
 		limits = strings.Replace(limits, "UPSTREAM", upstream.URL, 1)
 	}
+	limits = strings.Replace(limits, "KEYS", keys(t), 1)
 	limits = strings.Replace(limits, "PATTERN", f.Pattern, 1)
 	c, err := config.Parse("limits.yaml", []byte(limits))
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// testCase is a case of the table. limits are in YAML; in it UPSTREAM is the URL of another server, and
-// PATTERN is Framework.Pattern.
+// testCase is a case of the table. limits are in YAML; in it UPSTREAM is the URL of another server,
+// PATTERN is Framework.Pattern, and KEYS is a file with knownKey.
 type testCase struct {
 	name   string
 	limits string

@@ -44,6 +44,12 @@ func identityCases() []testCase {
 			s.want(503, "/hello", "X-HTTP-Method-Override", "POST")
 			s.want(200, "/hello")
 		}},
+		{"API key", "identity: {required: any, keys: {file: KEYS}}\nlimits: [{url: /, rules: [{actor: 'key:account', unit: hour, rpu: 1}]}]", Setup{}, func(s *session) {
+			s.want(401, "/hello")
+			s.want(401, "/hello", "X-Api-Key", "guessed")
+			s.want(200, "/hello", "X-Api-Key", knownKey)
+			s.want(503, "/hello", "X-Api-Key", knownKey)
+		}},
 		{"actor of the framework", byAccount, Setup{Actor: true}, func(s *session) {
 			s.want(200, "/hello", "X-User", "ann")
 			s.want(503, "/hello", "X-User", "ann", "X-Account-Id", "other")

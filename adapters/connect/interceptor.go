@@ -7,8 +7,6 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -17,7 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/calls"
+	"github.com/diana-limiter/diana/internal/native"
 )
 
 // Options are what a program decides about its interceptors. The zero value is ready to use.
@@ -28,7 +27,8 @@ type Options struct {
 	Actor func(ctx context.Context, procedure string) (kind, value string)
 
 	// PerMessage charges each message that a stream receives, in place of the stream. The first message
-	// that is refused ends the stream. A stream holds the slot of its latest message until the next one.
+	// that is refused ends the stream. A stream holds the slot of its latest message until the next one. The
+	// handler sees the credentials of the client until it has received a message.
 	PerMessage bool
 
 	// Refuse returns the error of a call that is refused. It must not keep the Decision. Nil means
@@ -59,28 +59,38 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		d, err := limits(req.HTTPMethod(), req.Spec()).Take(ctx, i.request(ctx, req.HTTPMethod(), req.Spec(), req.Peer(), req.Header()))
 		defer d.Done()
-		fields, err := i.answer(ctx, &d, err)
-		if info, ok := connect.CallInfoForHandlerContext(ctx); ok { // an error may be shared, so it does not get the fields
-			maps.Copy(info.ResponseHeader(), fields)
-			maps.Copy(info.ResponseTrailer(), fields)
+		fields := http.Header{} // on the stack
+		err = i.answer(ctx, &d, err, fields)
+		if len(fields) > 0 {
+			if info, ok := connect.CallInfoForHandlerContext(ctx); ok { // an error may be shared, so it does not get the fields
+				maps.Copy(info.ResponseHeader(), fields)
+				maps.Copy(info.ResponseTrailer(), fields)
+			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		response, err = next(ctx, req)
+		proved, changed := native.Upstream(ctx, &d)
+		replace(req.Header(), changed)
+		response, err = next(proved, req)
 		settle(ctx, &d, req.HTTPMethod(), err)
 		return response, err
 	}
 }
 
-// prepared returns a function that prepares the procedure of a handler at its first call. A handler has one
-// procedure. If its calls come by GET and POST, those of one method find their rules each time.
+// prepared returns a function that prepares the procedure of a handler at its first call, for both methods by which
+// its calls come. A handler has one procedure.
 func (i *interceptor) prepared() func(method string, spec connect.Spec) *diana.Prepared {
 	var once sync.Once
-	var limits *diana.Prepared
+	var get, post *diana.Prepared
 	return func(method string, spec connect.Spec) *diana.Prepared {
-		once.Do(func() { limits = i.limiter.Prepare(method, spec.Procedure) })
-		return limits
+		once.Do(func() {
+			get, post = i.limiter.Prepare(http.MethodGet, spec.Procedure), i.limiter.Prepare(http.MethodPost, spec.Procedure)
+		})
+		if method == http.MethodGet {
+			return get
+		}
+		return post
 	}
 }
 
@@ -99,70 +109,75 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 		}
 		d, err := limits.Take(ctx, i.request(ctx, http.MethodPost, conn.Spec(), conn.Peer(), conn.RequestHeader()))
 		defer d.Done()
-		fields, err := i.answer(ctx, &d, err)
+		fields := http.Header{}
+		err = i.answer(ctx, &d, err, fields)
 		maps.Copy(conn.ResponseHeader(), fields)
 		maps.Copy(conn.ResponseTrailer(), fields)
 		if err != nil {
 			return err
 		}
-		err = next(ctx, conn)
+		proved, changed := native.Upstream(ctx, &d)
+		replace(conn.RequestHeader(), changed)
+		err = next(proved, conn)
 		settle(ctx, &d, http.MethodPost, err)
 		return err
 	}
 }
 
-// request returns a call as the HTTP request that it is, with the procedure as its path.
-func (i *interceptor) request(ctx context.Context, method string, spec connect.Spec, peer connect.Peer, header http.Header) diana.Request {
-	r := &http.Request{
-		Method: method, Host: header.Get("Host"), Header: header, RemoteAddr: peer.Addr, Body: http.NoBody,
-		URL: &url.URL{Path: spec.Procedure, RawQuery: peer.Query.Encode()},
+// settle settles a call with the error of its handler.
+func settle(ctx context.Context, d *diana.Decision, method string, err error) {
+	if method == http.MethodGet && connect.IsNotModifiedError(err) && ctx.Err() == nil {
+		d.SetStatus(http.StatusNotModified)
+		return
 	}
-	r = r.WithContext(ctx) // which has the actors of diana.WithActor
-	if i.Actor != nil {
-		if kind, value := i.Actor(ctx, spec.Procedure); kind != "" {
-			r = diana.WithActor(r, kind, value)
-		}
-	}
-	return diana.Request{Method: method, Path: spec.Procedure, HTTP: r}
+	calls.Settle(ctx, d, uint32(codeOf(err)))
 }
 
-// answer returns the RateLimit fields of a decision and the error of a call that may not proceed. err is
+// codeOf returns the code that a handler sends for an error.
+func codeOf(err error) connect.Code {
+	if err == nil {
+		return 0
+	}
+	if coded, ok := errors.AsType[*connect.Error](err); ok {
+		return coded.Code()
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return connect.CodeCanceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return connect.CodeDeadlineExceeded
+	}
+	return connect.CodeUnknown
+}
+
+// answer sets the RateLimit fields of a decision, and returns the error of a call that may not proceed. err is
 // that of Take.
-func (i *interceptor) answer(ctx context.Context, d *diana.Decision, err error) (http.Header, error) {
-	if _, ok := errors.AsType[*rule.PathError](err); ok {
-		return nil, connect.NewError(connect.CodeInvalidArgument, err)
-	} else if credential, ok := errors.AsType[*rule.CredentialError](err); ok {
-		code := map[int]connect.Code{http.StatusUnauthorized: connect.CodeUnauthenticated, http.StatusTooManyRequests: connect.CodeResourceExhausted}[credential.Status]
-		if code == 0 {
-			code = connect.CodeUnavailable
-		}
-		return nil, connect.NewError(code, err)
+func (i *interceptor) answer(ctx context.Context, d *diana.Decision, err error, fields http.Header) error {
+	if code, _ := calls.Rejected(err); code != 0 {
+		return connect.NewError(connect.Code(code), err)
 	} else if err != nil {
-		return nil, connect.NewError(codeOf(err), err)
+		return connect.NewError(codeOf(err), err)
 	}
-	fields := http.Header{}
 	if d.SetFields(fields); d.Allowed {
-		return fields, nil
+		return nil
 	}
-	fields.Del("Cache-Control") // no trailer may have it, and nobody caches a refusal without it
+	delete(fields, "Cache-Control") // no trailer may have it, and nobody caches a refusal without it
 	if i.Refuse != nil {
-		if err := i.Refuse(ctx, d); err != nil {
-			return fields, err
+		refused := *d // a copy, so that only a call that gets here allocates
+		if err := i.Refuse(ctx, &refused); err != nil {
+			return err
 		}
 	}
-	return fields, refusal(d)
+	return refusal(d)
 }
 
 // refusal returns the error of a call that the limits refuse.
 func refusal(d *diana.Decision) error {
 	quota := &errdetails.QuotaFailure{}
-	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; v.Refused() {
-			name := strings.ToValidUTF8(v.Rule.Name, "\uFFFD")
-			quota.Violations = append(quota.Violations, &errdetails.QuotaFailure_Violation{
-				Subject: name, QuotaId: name, Description: "The call is more than this rule allows.",
-			})
-		}
+	for _, name := range calls.Refusing(d) {
+		quota.Violations = append(quota.Violations, &errdetails.QuotaFailure_Violation{
+			Subject: name, QuotaId: name, Description: "The call is more than this rule allows.",
+		})
 	}
 	text, details := "the limits never allow this call, repeating it does not help", []proto.Message{quota}
 	if d.RetryAfter > 0 {

@@ -6,85 +6,79 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"sync"
 	"sync/atomic"
 
 	"connectrpc.com/connect"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/calls"
+	"github.com/diana-limiter/diana/internal/native"
 )
 
 // messages is a stream that is charged for each message that it receives.
 type messages struct {
 	connect.StreamingHandlerConn
-	i      *interceptor
-	limits *diana.Prepared
-	ctx    context.Context // ends with the first message that is refused, and when the handler returns
-	cancel context.CancelCauseFunc
-
-	mu     sync.Mutex     // Receive can still run when the handler returns
-	latest diana.Decision // about the latest message
-	err    error          // of the message that has ended the stream
-
-	fields atomic.Pointer[http.Header] // of latest
+	charges calls.Messages
+	fields  atomic.Pointer[http.Header] // of the latest message
+	proved  atomic.Pointer[http.Header] // of the request without its credentials; nil until a message had valid ones
 }
 
 // servePerMessage calls the handler with a stream that is charged for each message.
-func (i *interceptor) servePerMessage(ctx context.Context, conn connect.StreamingHandlerConn, limits *diana.Prepared, next connect.StreamingHandlerFunc) (err error) {
-	s := &messages{StreamingHandlerConn: conn, i: i, limits: limits}
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	returned := false
-	defer func() {
-		s.cancel(context.Canceled) // a Receive that waits returns
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		defer s.latest.Done()
-		s.copyFields(conn.ResponseHeader()) // without effect if the header was sent
-		s.copyFields(conn.ResponseTrailer())
-		if s.err != nil {
-			err = s.err
-		} else if returned {
-			settle(ctx, &s.latest, http.MethodPost, err)
-		}
-	}()
-	err = next(s.ctx, s)
-	returned = true
-	return err
+func (i *interceptor) servePerMessage(ctx context.Context, conn connect.StreamingHandlerConn, limits *diana.Prepared, next connect.StreamingHandlerFunc) error {
+	s := &messages{StreamingHandlerConn: conn}
+	s.charges = calls.Messages{
+		Take: func(ctx context.Context) (diana.Decision, error) {
+			return limits.Take(ctx, i.request(ctx, http.MethodPost, conn.Spec(), conn.Peer(), conn.RequestHeader()))
+		},
+		Answer: func(ctx context.Context, d *diana.Decision, err error) error {
+			fields, decided := http.Header{}, err == nil
+			err = i.answer(ctx, d, err, fields)
+			if decided {
+				s.fields.Store(&fields)
+			}
+			if err == nil {
+				if _, changed := native.Upstream(ctx, d); len(changed) > 0 {
+					proved := conn.RequestHeader().Clone() // because the next message needs the credentials
+					replace(proved, changed)
+					s.proved.Store(&proved)
+				}
+			}
+			return err
+		},
+		Finish: func() {
+			s.copyFields(conn.ResponseHeader()) // without effect if the header was sent
+			s.copyFields(conn.ResponseTrailer())
+		},
+		Settle: func(d *diana.Decision, err error) { settle(ctx, d, http.MethodPost, err) },
+	}
+	s.charges.Begin(ctx)
+	return s.charges.Serve(func() error { return next(s.charges.Context, s) })
+}
+
+// RequestHeader returns the header that the handler may see.
+func (s *messages) RequestHeader() http.Header {
+	if proved := s.proved.Load(); proved != nil {
+		return *proved
+	}
+	return s.StreamingHandlerConn.RequestHeader()
 }
 
 // Send fails after a message was refused. It sets the fields of the header, because Receive can run at the
 // same time, when nothing but Send may change them.
 func (s *messages) Send(m any) error {
-	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
+	if err := s.charges.Err(); err != nil {
+		return err
 	}
 	s.copyFields(s.ResponseHeader()) // without effect if the header was sent
 	return s.StreamingHandlerConn.Send(m)
 }
 
-// Receive receives a message and charges it. It waits if the limits say so.
+// Receive receives a message and charges it.
 func (s *messages) Receive(m any) error {
 	if err := s.StreamingHandlerConn.Receive(m); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
-	}
-	s.latest.SetStatus(http.StatusOK) // because the stream continues
-	s.latest.Done()
-	d, err := s.limits.Take(s.ctx, s.i.request(s.ctx, http.MethodPost, s.Spec(), s.Peer(), s.RequestHeader()))
-	s.latest = d
-	fields, err := s.i.answer(s.ctx, &s.latest, err)
-	if fields != nil {
-		s.fields.Store(&fields)
-	}
-	if err != nil && s.ctx.Err() == nil {
-		s.err = err
-		s.cancel(err)
-	}
-	return err
+	return s.charges.Charge()
 }
 
 // copyFields copies the fields of the latest message.

@@ -52,7 +52,7 @@ func Middleware(limiter *diana.Limiter) echo.MiddlewareFunc { return Options{}.M
 // Middleware is like the function of that name, with these options.
 func (o Options) Middleware(limiter *diana.Limiter) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c *echo.Context) (err error) {
+		return func(c *echo.Context) error {
 			var q diana.Request
 			if o.Route {
 				q.Path = c.Path()
@@ -63,31 +63,41 @@ func (o Options) Middleware(limiter *diana.Limiter) echo.MiddlewareFunc {
 					r = diana.WithActor(r, kind, value)
 				}
 			}
+			l := &later{Context: c, next: next}
 			var refuse func(http.ResponseWriter, *http.Request, *diana.Decision)
 			if o.Refuse != nil {
-				refuse = func(_ http.ResponseWriter, _ *http.Request, d *diana.Decision) { err = o.Refuse(c, d) }
+				refuse = func(_ http.ResponseWriter, _ *http.Request, d *diana.Decision) { l.err = o.Refuse(c, d) }
 			}
-			limiter.Serve(c.Response(), r, q, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				c.SetRequest(r)
-				err = answer(c, w, next)
-			}), refuse)
-			return err
+			limiter.Serve(c.Response(), r, q, l, refuse)
+			return l.err
 		}
 	}
 }
 
-// answer has next answer the request through w.
-func answer(c *echo.Context, w http.ResponseWriter, next echo.HandlerFunc) error {
-	original := c.Response()
-	c.SetResponse(w)
-	defer c.SetResponse(original)
-	err := next(c)
-	if err != nil {
-		c.Echo().HTTPErrorHandler(c, err)
+// later is the next handler of a request, and the error that the middleware returns.
+type later struct {
+	*echo.Context
+	next echo.HandlerFunc
+	err  error
+}
+
+// ServeHTTP has the handler answer the request through w.
+func (l *later) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c, original := l.Context, l.Response()
+	c.SetRequest(r)
+	watched := w != original
+	if watched {
+		c.SetResponse(w)
+		defer c.SetResponse(original)
+	}
+	if l.err = l.next(c); l.err != nil {
+		c.Echo().HTTPErrorHandler(c, l.err)
+	}
+	if !watched {
+		return
 	}
 	// net/http sends 200 if nobody writes, but when Diana no longer watches. After an upgrade it is too late.
-	if r, _ := echo.UnwrapResponse(w); w != original && !r.Committed && c.Request().Header.Get("Upgrade") == "" {
+	if r, err := echo.UnwrapResponse(w); err == nil && !r.Committed && c.Request().Header.Get("Upgrade") == "" {
 		w.WriteHeader(http.StatusOK)
 	}
-	return err
 }

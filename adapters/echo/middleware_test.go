@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/adapters/adaptertest"
 	dianaecho "github.com/diana-limiter/diana/adapters/echo"
+	"github.com/diana-limiter/diana/config"
 )
 
 func TestMiddleware(t *testing.T) {
@@ -132,4 +134,35 @@ func routes(router *echo.Echo, app *adaptertest.App) {
 		_, err = io.Copy(conn, rw)
 		return err
 	})
+}
+
+// plain is a ResponseWriter of an earlier middleware that cannot be unwrapped.
+type plain struct{ http.ResponseWriter }
+
+// A rule counts the answers of a server whose ResponseWriter cannot be unwrapped, and the handler answers.
+func TestPlainWriter(t *testing.T) {
+	c, err := config.Parse("a.yaml", []byte("limits: [{url: /, rules: [{rpu: 1, unit: hour, charge: [404]}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := diana.Options{}.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close()
+	router := echo.New()
+	router.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			c.SetResponse(plain{c.Response()})
+			return next(c)
+		}
+	}, dianaecho.Middleware(limiter))
+	router.GET("/", func(c *echo.Context) error { return c.NoContent(http.StatusNotFound) })
+	for i, want := range []int{http.StatusNotFound, http.StatusServiceUnavailable} {
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		if w.Code != want {
+			t.Errorf("%d: status %d, want %d", i, w.Code, want)
+		}
+	}
 }

@@ -19,14 +19,13 @@ package dianafiber
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/valyala/fasthttp"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/pooled"
 )
 
 // Options are what a program decides about a middleware. The zero value is ready to use.
@@ -60,27 +59,30 @@ func Middleware(limiter *diana.Limiter) fiber.Handler { return Options{}.Middlew
 // Middleware is like the function of that name, with these options.
 func (o Options) Middleware(limiter *diana.Limiter) fiber.Handler {
 	return func(c fiber.Ctx) error {
-		d, err := limiter.Take(c.Context(), o.request(c))
-		if strange, ok := errors.AsType[*rule.PathError](err); ok {
-			return reject(c, strange)
-		}
+		of := exchange{c.RequestCtx()}
+		ctx := c.Context()
+		d, err := limiter.Take(ctx, o.request(ctx, c, of))
 		held := false
 		defer func() {
 			if !held {
 				d.Done()
 			}
 		}()
-		w := writer{c, http.Header{}}
-		d.SetFields(w.header)
-		w.WriteHeader(c.Response().StatusCode())
+		if pooled.Reject(of, err) {
+			return nil
+		}
+		pooled.SetFields(of, &d)
 		switch {
 		case d.Allowed:
 		case o.Refuse != nil:
 			refused := d // a copy, so that only a request that gets here allocates
 			return o.Refuse(c, &refused)
 		default:
-			d.Refuse(w, 0)
+			pooled.Refuse(of, &d)
 			return nil
+		}
+		if proved, ok := pooled.SetUpstream(ctx, of, &d); ok {
+			c.SetContext(proved)
 		}
 		if err := c.Next(); err != nil && c.App().ErrorHandler(c, err) != nil {
 			c.Status(http.StatusInternalServerError) // as fiber does
@@ -104,45 +106,36 @@ func (s *slots) Close() error {
 	return nil
 }
 
-// request returns the request to evaluate. Its method and path are copied, because fiber uses its memory again.
-func (o Options) request(c fiber.Ctx) diana.Request {
-	in := &c.RequestCtx().Request
-	q := diana.Request{Method: string(in.Header.Method()), Path: string(in.URI().PathOriginal())}
+// request returns the request to evaluate.
+func (o Options) request(ctx context.Context, c fiber.Ctx, of exchange) diana.Request {
+	var route, kind, value string
 	if o.Route && c.Matched() {
-		q.Path = c.FullPath()
+		route = c.FullPath()
 	}
-	n := &native{context.Background(), c.RequestCtx(), q.Method, q.Path}
 	if o.Actor != nil {
-		if kind, value := o.Actor(c); kind != "" {
-			n.ctx = diana.WithActor(&http.Request{}, kind, strings.Clone(value)).Context()
-		}
+		kind, value = o.Actor(c)
 	}
-	q.Native = n
-	return q
+	return pooled.Request(ctx, of, route, kind, value)
 }
 
-// reject answers a request with a path that cannot be evaluated.
-func reject(c fiber.Ctx, strange *rule.PathError) error {
-	c.Set("Cache-Control", "no-store")
-	return c.Status(strange.Status()).JSON(fiber.Map{
-		"type": "about:blank", "title": http.StatusText(strange.Status()), "status": strange.Status(),
-		"detail": "This request was refused because " + strange.Error() + ".",
-	}, "application/problem+json")
-}
+// exchange is a request with its response.
+type exchange struct{ *fasthttp.RequestCtx }
 
-// writer is fiber's response as an http.ResponseWriter.
-type writer struct {
-	c      fiber.Ctx
-	header http.Header
-}
+// Target returns the path as the client sent it, and the query.
+func (x exchange) Target() (path, query []byte) { return x.URI().PathOriginal(), x.URI().QueryString() }
 
-func (w writer) Header() http.Header { return w.header }
-
-func (w writer) WriteHeader(status int) {
-	w.c.Status(status)
-	for name, values := range w.header {
-		w.c.Set(name, values[0]) // Diana sets one value for each
+// VisitFields shows v the header.
+func (x exchange) VisitFields(v pooled.Visitor) {
+	for name, value := range x.Request.Header.All() {
+		v.Visit(name, value)
 	}
 }
 
-func (w writer) Write(b []byte) (int, error) { return w.c.Write(b) }
+// DelField deletes a field of the request, by its name as the client wrote it.
+func (x exchange) DelField(name string) { x.Request.Header.Del(name) }
+
+// PutField sets a field of the request.
+func (x exchange) PutField(name, value string) { x.Request.Header.Set(name, value) }
+
+// SetField sets a field of the response.
+func (x exchange) SetField(name, value string) { x.Response.Header.Set(name, value) }

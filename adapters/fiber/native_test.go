@@ -4,12 +4,14 @@ package dianafiber_test
 
 import (
 	"net"
+	"net/http"
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/adapters/adaptertest"
 	"github.com/diana-limiter/diana/adapters/fiber"
 	"github.com/diana-limiter/diana/config"
 )
@@ -17,7 +19,7 @@ import (
 // Fields are found by any spelling of their names, if fiber leaves the names as they are.
 func TestNamesAsWritten(t *testing.T) {
 	t.Parallel()
-	serve, request := serving(t, "header:X-Account-Id", "2")
+	serve, request := serving(t, "{url: /, rules: [{actor: 'header:X-Account-Id', unit: day, rpu: 2}]}")
 	for i, name := range []string{"X-Account-Id", "x-account-id", "X-ACCOUNT-ID"} {
 		request.Request.Header.Reset()
 		request.Request.Header.DisableNormalizing()
@@ -31,30 +33,35 @@ func TestNamesAsWritten(t *testing.T) {
 	}
 }
 
-// BenchmarkMiddleware is a request without a socket, under a rule by a field and by an address.
-func BenchmarkMiddleware(b *testing.B) {
-	for _, actor := range []string{"header:X-Account-Id", "ip"} {
-		b.Run(actor, func(b *testing.B) {
-			serve, request := serving(b, actor, "1000000000")
-			h := &request.Request.Header
-			h.Set("X-Account-Id", "ann")
-			h.Set("User-Agent", "bench")
-			h.Set("Accept", "*/*")
-			h.Set("Accept-Encoding", "gzip")
-			h.SetHost("localhost")
-			b.ReportAllocs()
-			for b.Loop() {
-				request.Response.Reset()
-				serve(request)
-			}
-		})
+// The handler does not see the key of a client, by any spelling of the field's name. Further limiters know who it is.
+func TestCredentialsAreRemoved(t *testing.T) {
+	t.Parallel()
+	app := fiber.New()
+	app.Use(dianafiber.Middleware(adaptertest.Keyed(t)), dianafiber.Middleware(adaptertest.Keyed(t)))
+	app.Get("/", func(c fiber.Ctx) error {
+		seen := http.Header{}
+		for name, value := range c.RequestCtx().Request.Header.All() {
+			seen.Add(string(name), string(value))
+		}
+		adaptertest.CheckUpstream(t, seen)
+		return c.SendStatus(fiber.StatusNoContent)
+	})
+	for _, name := range []string{adaptertest.Key, "x-api-key"} {
+		request := &fasthttp.RequestCtx{}
+		request.Request.Header.DisableNormalizing()
+		request.Request.SetRequestURI("/")
+		request.Request.Header.Set(name, adaptertest.KeyValue)
+		request.Request.Header.Set("x-upstream", "of the client")
+		if app.Handler()(request); request.Response.StatusCode() != http.StatusNoContent {
+			t.Errorf("%s: status %d", name, request.Response.StatusCode())
+		}
 	}
 }
 
 // serving returns the handler of an app with the middleware under one rule, and a request.
-func serving(t testing.TB, actor, rpu string) (fasthttp.RequestHandler, *fasthttp.RequestCtx) {
+func serving(t *testing.T, limits string) (fasthttp.RequestHandler, *fasthttp.RequestCtx) {
 	t.Helper()
-	c, err := config.Parse("limits.yaml", []byte("{url: /, rules: [{actor: '"+actor+"', unit: day, rpu: "+rpu+"}]}"))
+	c, err := config.Parse("limits.yaml", []byte(limits))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/diana-limiter/diana v0.9.0-rc.1
-	github.com/diana-limiter/diana/adapters/adaptertest v0.9.0-rc.1
 	github.com/gin-gonic/gin v1.12.0
 )
 

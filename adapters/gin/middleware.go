@@ -68,21 +68,24 @@ func (o Options) Middleware(limiter *diana.Limiter) gin.HandlerFunc {
 		if o.Refuse != nil {
 			refuse = func(_ http.ResponseWriter, _ *http.Request, d *diana.Decision) { o.Refuse(c, d) }
 		}
-		allowed := false
-		limiter.Serve(c.Writer, r, q, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			allowed = true
-			next(c, w, r)
-		}), refuse)
-		if !allowed {
+		l := &later{Context: c} // one allocation, where a closure and what it changes take two
+		if limiter.Serve(c.Writer, r, q, l, refuse); !l.called {
 			c.Abort()
 		}
 	}
 }
 
-// next runs the later handlers, which write their response through w.
-func next(c *gin.Context, w http.ResponseWriter, r *http.Request) {
+// later are the later handlers of a request.
+type later struct {
+	*gin.Context
+	called bool
+}
+
+// ServeHTTP runs the handlers, which write their response through w.
+func (l *later) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	l.called = true
+	c, original := l.Context, l.Writer
 	c.Request = r
-	original := c.Writer
 	if w == http.ResponseWriter(original) {
 		c.Next() // nothing watches the response
 		return

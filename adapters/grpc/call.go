@@ -4,6 +4,7 @@ package dianagrpc
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/diana-limiter/diana"
+	"github.com/diana-limiter/diana/internal/native"
 )
 
 // call is the rule.Native of a call: the HTTP request that it is.
@@ -24,9 +26,8 @@ type call struct {
 // request returns a call as the HTTP request that it is.
 func (o Options) request(ctx context.Context, method string) diana.Request {
 	if o.Actor != nil {
-		if kind, value := o.Actor(ctx, method); kind != "" {
-			ctx = diana.WithActor((&http.Request{}).WithContext(ctx), kind, value).Context()
-		}
+		kind, value := o.Actor(ctx, method)
+		ctx = native.WithActor(ctx, kind, value)
 	}
 	path, _, _ := strings.Cut(method, "?")
 	return diana.Request{Method: http.MethodPost, Path: path, Native: &call{ctx, method}}
@@ -59,10 +60,18 @@ func (c *call) Query() string {
 
 // Peer returns the address of the client.
 func (c *call) Peer() string {
-	if p, ok := peer.FromContext(c.ctx); ok && p.Addr != nil {
-		return p.Addr.String()
+	if a := c.PeerAddr(); a != nil {
+		return a.String()
 	}
 	return ""
+}
+
+// PeerAddr is Peer without a text.
+func (c *call) PeerAddr() net.Addr {
+	if p, ok := peer.FromContext(c.ctx); ok {
+		return p.Addr
+	}
+	return nil
 }
 
 // HTTP returns a copy of the call.
@@ -88,4 +97,23 @@ func (c *call) HTTP() *http.Request {
 		}
 	}
 	return r
+}
+
+// upstream returns the context of an allowed call for its handler, see [diana.Decision.SetUpstream]. It is nil if
+// the handler gets that of the call.
+func upstream(ctx context.Context, d *diana.Decision) context.Context {
+	ctx, fields := native.Upstream(ctx, d)
+	if len(fields) == 0 {
+		return nil
+	}
+	md, _ := metadata.FromIncomingContext(ctx) // a copy
+	if md == nil {
+		md = metadata.MD{}
+	}
+	for name, lines := range fields {
+		if md.Delete(name); lines != nil {
+			md.Set(name, lines...)
+		}
+	}
+	return metadata.NewIncomingContext(ctx, md)
 }

@@ -10,7 +10,6 @@ require (
 )
 
 require (
-	github.com/diana-limiter/diana/adapters/rpctest v0.9.0-rc.1
 	github.com/redis/rueidis v1.0.79 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/net v0.60.0 // indirect

@@ -4,7 +4,6 @@ package dianagrpc
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -17,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/calls"
 )
 
 // Options are what a program decides about its interceptors. The zero value is ready to use.
@@ -29,7 +28,8 @@ type Options struct {
 	Actor func(ctx context.Context, fullMethod string) (kind, value string)
 
 	// PerMessage charges each message that a stream receives, in place of the stream. The first message
-	// that is refused ends the stream. A stream holds the slot of its latest message until the next one.
+	// that is refused ends the stream. A stream holds the slot of its latest message until the next one. The
+	// handler sees the credentials of the client until it has received a message.
 	PerMessage bool
 
 	// Refuse returns the error of a call that is refused. It must not keep the Decision. Nil means
@@ -44,10 +44,14 @@ func UnaryServerInterceptor(limiter *diana.Limiter) grpc.UnaryServerInterceptor 
 
 // UnaryServerInterceptor is like the function of that name, with these options.
 func (o Options) UnaryServerInterceptor(limiter *diana.Limiter) grpc.UnaryServerInterceptor {
-	calls := &methods{limiter: limiter}
+	known := &methods{limiter: limiter}
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
-		err = o.serve(ctx, calls.of(info.FullMethod, info.Server), info.FullMethod, func() error {
-			reply, err = handler(ctx, req)
+		err = o.serve(ctx, known.of(info.FullMethod, info.Server), info.FullMethod, func(proved context.Context) error {
+			of := ctx
+			if proved != nil {
+				of = proved
+			}
+			reply, err = handler(of, req)
 			return err
 		})
 		return reply, err
@@ -61,18 +65,23 @@ func StreamServerInterceptor(limiter *diana.Limiter) grpc.StreamServerIntercepto
 
 // StreamServerInterceptor is like the function of that name, with these options.
 func (o Options) StreamServerInterceptor(limiter *diana.Limiter) grpc.StreamServerInterceptor {
-	calls := &methods{limiter: limiter}
+	known := &methods{limiter: limiter}
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		method := calls.of(info.FullMethod, service)
+		method := known.of(info.FullMethod, service)
 		if o.PerMessage {
 			return o.servePerMessage(service, stream, method, info.FullMethod, handler)
 		}
-		return o.serve(stream.Context(), method, info.FullMethod, func() error { return handler(service, stream) })
+		return o.serve(stream.Context(), method, info.FullMethod, func(proved context.Context) error {
+			if proved != nil {
+				stream = &provedStream{stream, proved}
+			}
+			return handler(service, stream)
+		})
 	}
 }
 
-// serve charges a call once, and calls next if it is allowed.
-func (o Options) serve(ctx context.Context, limits *diana.Prepared, method string, next func() error) error {
+// serve charges a call once, and calls next if it is allowed. next gets nil, or the context that replaces ctx.
+func (o Options) serve(ctx context.Context, limits *diana.Prepared, method string, next func(proved context.Context) error) error {
 	d, err := limits.Take(ctx, o.request(ctx, method))
 	defer d.Done()
 	fields, err := o.answer(ctx, &d, err)
@@ -81,27 +90,43 @@ func (o Options) serve(ctx context.Context, limits *diana.Prepared, method strin
 	if err != nil {
 		return err
 	}
-	err = next()
+	err = next(upstream(ctx, &d))
 	settle(ctx, &d, err)
 	return err
+}
+
+// provedStream is a stream whose handler does not see the credentials of the client.
+type provedStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context returns the context without them.
+func (s *provedStream) Context() context.Context { return s.ctx }
+
+// settle settles a call with the error of its handler.
+func settle(ctx context.Context, d *diana.Decision, err error) {
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err) // what grpc.Server makes of it
+	}
+	calls.Settle(ctx, d, uint32(s.Code()))
 }
 
 // answer returns the RateLimit fields of a decision and the error of a call that may not proceed. err is
 // that of Take.
 func (o Options) answer(ctx context.Context, d *diana.Decision, err error) (metadata.MD, error) {
-	if strange, ok := errors.AsType[*rule.PathError](err); ok {
-		return nil, status.Error(codes.InvalidArgument, "This call was refused because "+strange.Error()+".")
-	} else if credential, ok := errors.AsType[*rule.CredentialError](err); ok {
-		code := map[int]codes.Code{http.StatusUnauthorized: codes.Unauthenticated, http.StatusTooManyRequests: codes.ResourceExhausted}[credential.Status]
-		if code == codes.OK {
-			code = codes.Unavailable
-		}
-		return nil, status.Error(code, "This call was refused because "+credential.Reason+".")
+	if code, reason := calls.Rejected(err); code != 0 {
+		return nil, status.Error(codes.Code(code), "This call was refused because "+reason+".")
 	} else if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	header, fields := http.Header{}, metadata.MD{}
+	header := http.Header{} // on the stack
 	d.SetFields(header)
+	var fields metadata.MD
+	if len(header) > 0 {
+		fields = metadata.MD{}
+	}
 	for name, values := range header {
 		fields[strings.ToLower(name)] = values
 	}
@@ -120,13 +145,10 @@ func (o Options) answer(ctx context.Context, d *diana.Decision, err error) (meta
 // refusal returns the error of a call that the limits refuse.
 func refusal(d *diana.Decision) error {
 	quota := &errdetails.QuotaFailure{}
-	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; v.Refused() {
-			name := strings.ToValidUTF8(v.Rule.Name, "\uFFFD")
-			quota.Violations = append(quota.Violations, &errdetails.QuotaFailure_Violation{
-				Subject: name, QuotaId: name, Description: "The call is more than this rule allows.",
-			})
-		}
+	for _, name := range calls.Refusing(d) {
+		quota.Violations = append(quota.Violations, &errdetails.QuotaFailure_Violation{
+			Subject: name, QuotaId: name, Description: "The call is more than this rule allows.",
+		})
 	}
 	text, details := "The limits never allow this call. Repeating it does not help.", []protoadapt.MessageV1{quota}
 	if d.RetryAfter > 0 {

@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/cloudwego/hertz v0.10.4
 	github.com/diana-limiter/diana v0.9.0-rc.1
-	github.com/diana-limiter/diana/adapters/adaptertest v0.9.0-rc.1
 )
 
 require (

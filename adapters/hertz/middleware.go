@@ -18,15 +18,12 @@ package dianahertz
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/diana-limiter/diana"
-	"github.com/diana-limiter/diana/rule"
+	"github.com/diana-limiter/diana/internal/pooled"
 )
 
 // Options are what a program decides about a middleware. The zero value is ready to use.
@@ -58,37 +55,39 @@ func Middleware(limiter *diana.Limiter) app.HandlerFunc { return Options{}.Middl
 // Middleware is like the function of that name, with these options.
 func (o Options) Middleware(limiter *diana.Limiter) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
-		d, err := limiter.Take(ctx, o.request(ctx, c))
-		if strange, ok := errors.AsType[*rule.PathError](err); ok {
-			reject(c, strange)
-			return
-		}
+		of := exchange{c}
+		d, err := limiter.Take(ctx, o.request(ctx, of))
 		held := false
 		defer func() {
 			if !held {
 				d.Done()
 			}
 		}()
-		w := writer{c, http.Header{}}
-		d.SetFields(w.header)
-		w.WriteHeader(c.Response.StatusCode())
+		if pooled.Reject(of, err) {
+			c.Abort()
+			return
+		}
+		pooled.SetFields(of, &d)
 		if !d.Allowed {
 			c.Abort()
 			if o.Refuse != nil {
-				o.Refuse(ctx, c, &d)
+				refused := d // a copy, so that only a request that gets here allocates
+				o.Refuse(ctx, c, &refused)
 			} else {
-				d.Refuse(w, 0)
+				pooled.Refuse(of, &d)
 			}
 			return
 		}
+		ctx, _ = pooled.SetUpstream(ctx, of, &d)
 		c.Next(ctx)
 		if !pending(c) {
 			d.SetStatus(c.Response.StatusCode())
 		}
 		if held = (c.Response.IsBodyStream() || c.Hijacked()) && !c.IsExiled(); held {
+			stream := d // a copy, so that only a request that gets here allocates
 			go func(finished <-chan struct{}) {
 				<-finished
-				d.Done()
+				stream.Done()
 			}(c.Finished())
 		}
 	}
@@ -99,47 +98,32 @@ func pending(c *app.RequestContext) bool {
 	return len(c.Errors) > 0 && !c.Response.HasBodyBytes() && !c.Response.IsBodyStream() && c.Response.StatusCode() == http.StatusOK
 }
 
-// request returns the request to evaluate. Its method and path are copied, because hertz uses its memory again.
-func (o Options) request(ctx context.Context, c *app.RequestContext) diana.Request {
-	in := &c.Request
-	q := diana.Request{Method: string(in.Header.Method()), Path: string(in.URI().PathOriginal())}
-	if pattern := c.FullPath(); o.Route && pattern != "" {
-		q.Path = pattern
+// request returns the request to evaluate.
+func (o Options) request(ctx context.Context, of exchange) diana.Request {
+	var route, kind, value string
+	if o.Route {
+		route = of.FullPath()
 	}
-	n := &native{context.Background(), c, q.Method, q.Path}
 	if o.Actor != nil {
-		if kind, value := o.Actor(ctx, c); kind != "" {
-			n.ctx = diana.WithActor(&http.Request{}, kind, strings.Clone(value)).Context()
-		}
+		kind, value = o.Actor(ctx, of.RequestContext)
 	}
-	q.Native = n
-	return q
+	return pooled.Request(ctx, of, route, kind, value)
 }
 
-// reject answers a request with a path that cannot be evaluated.
-func reject(c *app.RequestContext, strange *rule.PathError) {
-	c.Abort()
-	c.Header("Cache-Control", "no-store")
-	text, _ := json.Marshal(map[string]any{ // which cannot fail
-		"type": "about:blank", "title": http.StatusText(strange.Status()), "status": strange.Status(),
-		"detail": "This request was refused because " + strange.Error() + ".",
-	})
-	c.Data(strange.Status(), "application/problem+json", text)
-}
+// exchange is a request with its response.
+type exchange struct{ *app.RequestContext }
 
-// writer is hertz's response as an http.ResponseWriter.
-type writer struct {
-	c      *app.RequestContext
-	header http.Header
-}
+// Target returns the path as the client sent it, and the query.
+func (x exchange) Target() (path, query []byte) { return x.URI().PathOriginal(), x.URI().QueryString() }
 
-func (w writer) Header() http.Header { return w.header }
+// VisitFields shows v the header.
+func (x exchange) VisitFields(v pooled.Visitor) { x.Request.Header.VisitAll(v.Visit) }
 
-func (w writer) WriteHeader(status int) {
-	w.c.SetStatusCode(status)
-	for name, values := range w.header {
-		w.c.Header(name, values[0]) // Diana sets one value for each
-	}
-}
+// DelField deletes a field of the request, by its name as the client wrote it.
+func (x exchange) DelField(name string) { x.Request.Header.Del(name) }
 
-func (w writer) Write(b []byte) (int, error) { return w.c.Write(b) }
+// PutField sets a field of the request.
+func (x exchange) PutField(name, value string) { x.Request.Header.Set(name, value) }
+
+// SetField sets a field of the response.
+func (x exchange) SetField(name, value string) { x.Header(name, value) }

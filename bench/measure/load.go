@@ -24,13 +24,13 @@ func (l *Load) Rate() float64 { return float64(l.Latencies.N) / l.Took.Seconds()
 //
 // The duration is fixed and not the number of requests, because one system may answer twenty
 // times as many as another.
-func (r *Run) Drive(callers int, full, quick time.Duration, caller func(i int) (ask func() error)) *Load {
+func (r *Run) Drive(callers int, span time.Duration, caller func(i int) (ask func() error)) *Load {
 	l := &Load{}
 	var mu sync.Mutex
 	var done sync.WaitGroup
 	var stop atomic.Bool
 	begin := make(chan struct{})
-	for i := range r.Count(callers, callers) {
+	for i := range r.Count(callers) {
 		ask := caller(i)
 		done.Go(func() {
 			var latencies Histogram
@@ -60,7 +60,7 @@ func (r *Run) Drive(callers int, full, quick time.Duration, caller func(i int) (
 	}
 	took := Stopwatch()
 	close(begin)
-	time.Sleep(r.Span(full, quick))
+	time.Sleep(r.Span(span))
 	stop.Store(true)
 	done.Wait()
 	l.Took = took()

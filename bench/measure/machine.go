@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Machine is what the figures depend on.
@@ -25,8 +26,6 @@ type Machine struct {
 	// Others is the share of the cores that programs outside the run used, in per cent.
 	// It is 0 if the system does not say.
 	Others float64 `json:"others,omitempty"`
-
-	Valkey string `json:"valkey,omitempty"`
 }
 
 // ThisMachine returns what it can find out about the machine.
@@ -71,6 +70,19 @@ func VersionOf(program string) string {
 func ProcessTime(pid int) float64 {
 	times := processTimes(strconv.Itoa(pid))
 	return times[0] + times[1]
+}
+
+// MainThreadTime returns the processor time of the main thread of a process, in nanoseconds instead of hundredths of a
+// second, or 0 if the system does not tell.
+func MainThreadTime(pid int) (t time.Duration) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	if err != nil {
+		return 0
+	}
+	if _, err := fmt.Sscan(string(stat), &t); err != nil {
+		return 0
+	}
+	return t
 }
 
 // processTimes returns the time of a process in its own code and in the kernel, and then the

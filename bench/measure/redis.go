@@ -13,24 +13,15 @@ import (
 // StartRedis starts a Redis server as a process of its own, on a free port of this machine. The
 // server ends by stop or with this program.
 func StartRedis(r *Run) (s *redistest.Server, stop func(), err error) {
-	if s, stop, err = StartServer(""); err != nil {
-		return nil, nil, err
-	}
-	err = Caught(func() { r.Origin.Machine.Redis = s.Info("server")["redis_version"] })
-	if err != nil {
-		stop()
-	}
-	return s, stop, err
-}
-
-// StartServer starts a server of a program like redis-server.
-func StartServer(program string) (s *redistest.Server, stop func(), err error) {
 	h := &Host{}
-	if err = Caught(func() { s = redistest.Options{Program: program}.Start(h) }); err != nil {
+	err = Caught(func() {
+		s = redistest.Options{}.Start(h)
+		r.Origin.Machine.Redis = s.Info("server")["redis_version"]
+	})
+	if err != nil {
 		h.Close()
-		return nil, nil, err
 	}
-	return s, h.Close, nil
+	return s, h.Close, err
 }
 
 // ScriptCalls returns the number of scripts that the server has run for clients during f.

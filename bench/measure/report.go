@@ -20,6 +20,16 @@ import (
 type Report struct {
 	Origins []*Origin `json:"runs"` // each group is in one of them
 	Rows    []*Row    `json:"rows"`
+	Again   *Again    `json:"again,omitempty"` // nil: no run has repeated these figures
+}
+
+// Again says how well a second run repeated the ratios of a report.
+type Again struct {
+	At     time.Time `json:"at"`
+	Ratios int       `json:"ratios"` // in both runs
+	Agreed int       `json:"agreed"` // differ by at most a tenth
+	Most   float64   `json:"most"`   // difference, as a part of the first run's ratio
+	What   string    `json:"what"`   // differs most
 }
 
 // Origin is a run of this program, with all that its figures depend on.
@@ -32,12 +42,15 @@ type Origin struct {
 	Rounds   int             `json:"rounds"` // of most groups; some have fewer
 	Quick    bool            `json:"quick"`
 	Groups   []MeasuredGroup `json:"groups"`
+	Noise    string          `json:"-"` // of the group that is measured
 }
 
 // MeasuredGroup is a group whose newest figures are of a run.
 type MeasuredGroup struct {
 	Name string  `json:"name"`
 	Took float64 `json:"took,omitempty"` // seconds
+
+	Noise string `json:"noise,omitempty"` // why its figures are less certain
 }
 
 // Kind says what a row is to Diana.

@@ -18,17 +18,14 @@ const FullRounds = 5
 type Run struct {
 	Group  string // the name of the group that is measured
 	Rounds int
-	Quick  bool
-	Tiny   bool // a test, which ignores the figures: rows keep their names, and the work behind them is small
+	Again  bool // only how well the ratios of the published report are repeated is saved
+	Quick  bool // nobody quotes the figures: rows keep their names, and the work behind them is small
 	Report *Report
 	Origin *Origin // of the report, which has no other
 	Notes  io.Writer
 
 	Diana string // the program to measure; "" builds one for each group that needs it
 }
-
-// Publishable reports whether the figures may be published.
-func (r *Run) Publishable() bool { return !r.Quick && r.Rounds >= FullRounds }
 
 // AtMost returns a run with at most n rounds, for slow workloads.
 func (r *Run) AtMost(n int) *Run {
@@ -43,23 +40,17 @@ func (r *Run) Note(format string, args ...any) {
 }
 
 // Span returns how long to measure.
-func (r *Run) Span(full, quick time.Duration) time.Duration {
-	switch {
-	case r.Tiny:
+func (r *Run) Span(full time.Duration) time.Duration {
+	if r.Quick {
 		return 2 * time.Millisecond
-	case r.Quick:
-		return quick
 	}
 	return full
 }
 
 // Count returns how many times to measure.
-func (r *Run) Count(full, quick int) int {
-	switch {
-	case r.Tiny:
-		return quick/500 + 1
-	case r.Quick:
-		return quick
+func (r *Run) Count(full int) int {
+	if r.Quick {
+		return full/5000 + 1
 	}
 	return full
 }

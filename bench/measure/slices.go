@@ -3,7 +3,7 @@
 package measure
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -27,16 +27,19 @@ type Worker func(thread int) (work func(n int))
 // not hinder each other a call takes half the time.
 type Expense struct{ Ns, Allocs, Bytes float64 }
 
-const leastSlices = 10 // fewer slices are no figure
+const (
+	leastSlices = 10 // a figure of fewer slices is marked
+	mostTries   = 10 // on a busy machine, the slices are done so many times
+)
 
-// Slices measures what one call of each worker costs on a number of threads. It returns an error if the
-// machine is too busy for as many threads.
+// Slices measures what one call of each worker costs on a number of threads. If the machine is too busy for as many
+// threads, it measures by fewer slices and marks the group, and without any slice it returns an error.
 func (r *Run) Slices(threads int, workers ...Worker) ([]Expense, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads)) // no core for free: the garbage collector takes time from the calls
 	p := &pairing{threads: threads, begin: time.Now(), work: make([][]func(int), len(workers)), calls: make([]int, len(workers))}
-	span, parts := r.Span(800*time.Microsecond, 200*time.Microsecond), r.Count(400, 100)
-	if r.Tiny {
-		span, parts = time.Microsecond, 2
+	span, parts := 800*time.Microsecond, 400
+	if r.Quick {
+		span, parts = time.Microsecond, leastSlices
 	}
 	for i, w := range workers {
 		for thread := range threads {
@@ -45,38 +48,50 @@ func (r *Run) Slices(threads int, workers ...Worker) ([]Expense, error) {
 		p.calls[i] = callsIn(p.work[i][0], span)
 	}
 	runtime.GC() // here, and not in a slice
-	taken := p.run(parts)
+	counted, err := r.undisturbed(threads, func() [][]float64 {
+		times := make([][]float64, len(workers))
+		for i, taken := range p.run(parts) {
+			for _, s := range taken {
+				if s.counts() || r.Quick { // a quick run shows that it works, and its figures are not quoted
+					times[i] = append(times[i], float64(s.took().Nanoseconds())/float64(p.calls[i]*threads))
+				}
+			}
+		}
+		return times
+	})
+	if err != nil {
+		return nil, err
+	}
 	all := make([]Expense, len(workers))
 	for i := range workers {
-		var times, counted []float64
-		for _, s := range taken[i] {
-			ns := float64(s.took().Nanoseconds()) / float64(p.calls[i]*threads)
-			if times = append(times, ns); s.counts() {
-				counted = append(counted, ns)
-			}
-		}
-		if len(counted) < leastSlices {
-			if !r.Quick {
-				return nil, fmt.Errorf("%d of %d slices on %d threads had no disturbance, expected %d", len(counted), parts, threads, leastSlices)
-			}
-			counted = times // a quick run shows that it works, and its figures are not quoted
-		}
-		slices.Sort(counted)
+		slices.Sort(counted[i])
 		all[i] = allocated(p.work[i][0], p.calls[i]) // after the slices, because reading memory stops the world
-		all[i].Ns = counted[len(counted)/10]
+		all[i].Ns = counted[i][len(counted[i])/10]
 	}
 	return all, nil
 }
 
-// Paired calls add with what a call of each worker costs on a number of threads, once a round.
-func (r *Run) Paired(ctx context.Context, threads int, add func(worker int, e Expense), workers ...Worker) error {
-	return r.Interleave(ctx, 1, func(int, int) error {
-		costs, err := r.Slices(threads, workers...)
-		for i, e := range costs {
-			add(i, e)
+// undisturbed adds the times of slices until each worker has enough. After mostTries it marks the group, and it returns
+// an error if a worker has no time.
+func (r *Run) undisturbed(threads int, more func() [][]float64) (all [][]float64, err error) {
+	least := 0
+	for try := 0; least < leastSlices && try < mostTries; try++ {
+		for i, times := range more() {
+			if try == 0 {
+				all = append(all, nil)
+			}
+			all[i] = append(all[i], times...)
 		}
-		return err
-	})
+		least = len(slices.MinFunc(all, func(a, b []float64) int { return len(a) - len(b) }))
+	}
+	if least < leastSlices {
+		noise := fmt.Sprintf("a figure of %d slices on %d threads, expected %d", least, threads, leastSlices)
+		if r.Note("  %s", noise); least == 0 {
+			return nil, errors.New(noise)
+		}
+		r.Origin.Noise = noise
+	}
+	return all, nil
 }
 
 // callsIn returns how many calls take about as long as span. It doubles the number until the clock measures it

@@ -4,6 +4,7 @@ package measure
 
 import (
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,4 +22,11 @@ func suspensions() int64 {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_THREAD, &u) // never fails
 	return u.Nivcsw
+}
+
+// OwnTime returns the processor time of this process.
+func OwnTime() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // never fails
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

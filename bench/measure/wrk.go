@@ -40,7 +40,7 @@ func (w *Wrk) Send(ctx context.Context, r *Run, y *Yard, s *Server, refused bool
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	text := wrkScript + w.Script
-	if r.Tiny { // wrk sends for at least a second, and a test needs few requests
+	if r.Quick { // wrk sends for at least a second
 		text += "function delay() return 50 end\n" // milliseconds, on each connection
 	}
 	script, err := y.File("wrk.lua", text)
@@ -65,8 +65,8 @@ func (w *Wrk) Send(ctx context.Context, r *Run, y *Yard, s *Server, refused bool
 	if refused {
 		wrong = got.requests - got.refused
 	}
-	// A limit of one request allows the first. A test may end before a busy machine has sent any.
-	if got.requests == 0 && !r.Tiny || wrong > max(1, got.requests/100) || got.broken > 0 {
+	// A limit of one request allows the first. A quick run may end before a busy machine has sent any.
+	if got.requests == 0 && !r.Quick || wrong > max(1, got.requests/100) || got.broken > 0 {
 		return got, fmt.Errorf("of %.0f requests %.0f had an error status and %.0f had no answer", got.requests, got.refused, got.broken)
 	}
 	return got, nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 
-// Package page makes the published page of the figures, its picture, and the text that a run prints.
+// Package page makes the published page of the figures, and the text that a run prints.
 package page
 
 import (

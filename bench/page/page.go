@@ -4,18 +4,18 @@ package page
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/diana-limiter/diana/bench/measure"
 )
 
 // The published page is docs/performance.md. This program makes its parts between the marks
-// "made" and "end" from the report beside it, and the picture. All other text is written by
+// "made" and "end" from the report beside it. All other text is written by
 // hand in the page. A test compares the page with its report.
 
 // PublishedReport is the report of the page in this repository.
@@ -47,41 +47,30 @@ func (p *Page) sameWork(ours, other *measure.Row) bool {
 	return alike(ours, other) && !p.Unlike(ours, other)
 }
 
-// Write makes the page and the picture beside a report.
-func (p *Page) Write(file string, out io.Writer) error {
-	files, err := p.Published(file)
+// Write makes the page beside a report.
+func (p *Page) Write(file string) error {
+	name, text, err := p.Published(file)
 	if err != nil {
 		return err
 	}
-	for name, text := range files {
-		if err := os.WriteFile(name, text, 0o644); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(out, name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return os.WriteFile(name, text, 0o644)
 }
 
-// Published returns the contents of the files beside a report.
-func (p *Page) Published(file string) (map[string][]byte, error) {
+// Published returns the page beside a report.
+func (p *Page) Published(file string) (name string, text []byte, err error) {
 	r, err := measure.ReadReport(file)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	base := strings.TrimSuffix(file, ".json")
-	page, err := os.ReadFile(base + ".md")
+	name = strings.TrimSuffix(file, ".json") + ".md"
+	if text, err = os.ReadFile(name); err != nil {
+		return "", nil, err
+	}
+	text, err = fillPage(text, map[string]string{"run": about(r), "tables": p.tablesBlock(r), "better": p.BetterBlock(r)})
 	if err != nil {
-		return nil, err
+		return "", nil, fmt.Errorf("%s: %w", name, err)
 	}
-	page, err = fillPage(page, map[string]string{
-		"run": about(r), "tables": p.tablesBlock(r), "better": p.BetterBlock(r),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s.md: %w", base, err)
-	}
-	return map[string][]byte{base + ".md": page, base + ".svg": p.picture(r)}, nil
+	return name, text, nil
 }
 
 const (
@@ -114,8 +103,17 @@ func fillPage(page []byte, blocks map[string]string) ([]byte, error) {
 // about says what was measured, when, on what, and how.
 func about(r *measure.Report) string {
 	var b strings.Builder
+	processor := ""
 	for _, o := range r.Origins {
-		b.WriteString(aboutOrigin(o))
+		text, before := fmt.Sprintf("%d cores, %s, %s", o.Machine.Cores, o.Machine.CPU, o.Machine.OS), processor
+		if processor = text; text == before {
+			text = "The same processor"
+		}
+		b.WriteString(aboutOrigin(o, text))
+	}
+	if a := r.Again; a != nil {
+		fmt.Fprintf(&b, "- A second run, %s: %d of %d ratios differ by at most 10 %%, and the most by %.0f %%: %s.\n",
+			a.At.UTC().Format(time.DateOnly), a.Agreed, a.Ratios, 100*a.Most, a.What)
 	}
 	return b.String() +
 		fmt.Sprintf("- The lowest and the highest round differ by at most %.0f %% of the median for half of the figures, %.0f %% for nine in ten.\n",
@@ -123,7 +121,7 @@ func about(r *measure.Report) string {
 }
 
 // aboutOrigin says the same of the groups of one run.
-func aboutOrigin(o *measure.Origin) string {
+func aboutOrigin(o *measure.Origin, processor string) string {
 	m := o.Machine
 	args := strings.TrimSpace(strings.TrimPrefix(o.Command, "bench"))
 	command := "make bench"
@@ -131,22 +129,45 @@ func aboutOrigin(o *measure.Origin) string {
 		command += " BENCH='" + args + "'"
 	}
 	var versions []string
-	for _, v := range [][2]string{{"", m.Go}, {"Redis ", m.Redis}, {"Valkey ", m.Valkey}, {"wrk ", m.Wrk}, {"", m.Nginx}} {
+	for _, v := range [][2]string{{"", m.Go}, {"Redis ", m.Redis}, {"wrk ", m.Wrk}, {"", m.Nginx}} {
 		if v[1] != "" {
 			versions = append(versions, v[0]+v[1])
 		}
 	}
 	var groups []string
 	for _, g := range o.Groups {
-		if g.Took > 0 {
-			g.Name += fmt.Sprintf(" %.0f s", g.Took)
+		text := g.Name
+		if g.Noise != "" {
+			text += " (" + g.Noise + ")"
 		}
-		groups = append(groups, g.Name)
+		groups = append(groups, text)
 	}
 	return fmt.Sprintf("- `%s`, %s, %.1f minutes, %d rounds: %s. ",
-		command, o.At.UTC().Format("2006-01-02 15:04 UTC"), o.Took/60, o.Rounds, strings.Join(groups, ", ")) +
-		fmt.Sprintf("%d cores, %s, %s. Diana %s, %s. ", m.Cores, m.CPU, m.OS, o.Revision, strings.Join(versions, ", ")) +
-		fmt.Sprintf("Load before: %s; others used %.0f %%.\n", m.Load, m.Others)
+		command, o.At.UTC().Format(time.DateOnly), o.Took/60, o.Rounds, strings.Join(groups, ", ")) +
+		fmt.Sprintf("%s. Diana %s, %s. Others used %.0f %%.\n", processor, o.Revision, strings.Join(versions, ", "), m.Others)
+}
+
+// Compare says how well a second run repeated the ratios of a first one.
+func (p *Page) Compare(first, second *measure.Report) *measure.Again {
+	a := &measure.Again{At: second.Origins[0].At}
+	for _, g := range p.Groups {
+		for _, l := range g.Lines {
+			was, _ := l.measure(first)
+			is, _ := l.measure(second)
+			if was.ratio == 0 || is.ratio == 0 {
+				continue
+			}
+			a.Ratios++
+			d := math.Abs(is.ratio/was.ratio - 1)
+			if d <= 0.1 {
+				a.Agreed++
+			}
+			if d >= a.Most {
+				a.Most, a.What = d, l.what
+			}
+		}
+	}
+	return a
 }
 
 // lineHead names the columns of a group's table, except the first.
@@ -157,15 +178,12 @@ func (p *Page) tablesBlock(r *measure.Report) string {
 	var b strings.Builder
 	verdicts := map[string]int{}
 	for _, g := range p.Groups {
-		if g.Title == "" {
+		if g.Title == "" || !slices.ContainsFunc(r.Rows, func(m *measure.Row) bool { return m.Group == g.Name }) {
 			continue
 		}
 		var lines [][]string
 		for _, l := range g.Lines {
 			verdicts[l.Verdict(r)]++
-		}
-		if !slices.ContainsFunc(g.Lines, func(l Line) bool { _, ok := l.measure(r); return ok || l.Target != "" }) {
-			continue
 		}
 		for _, l := range shown(r, g.Lines) {
 			cells := l.Cells(r)

@@ -6,43 +6,23 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/diana-limiter/diana/bench/measure"
 )
 
-// Print writes all rows, and the lines of each group, as text.
+// Print writes all rows, and the tables of the page.
 func (p *Page) Print(r *measure.Report, out io.Writer) error {
-	var b strings.Builder
-	b.WriteString(about(r))
+	text := about(r)
 	if slices.ContainsFunc(r.Origins, func(o *measure.Origin) bool { return o.Quick }) {
-		b.WriteString("- This was a quick run: do not quote its figures.\n")
+		text += "- This was a quick run: do not quote its figures.\n"
 	}
 	figures := p.figures()
 	for _, rows := range r.Workloads() {
-		b.WriteByte('\n')
-		for _, cells := range printedRows(rows, figures[rows[0].Group]) {
-			b.WriteString(strings.Join(cells, "\t") + "\n")
-		}
+		cells := printedRows(rows, figures[rows[0].Group])
+		text += "\n" + Table(cells[0], cells[1:])
 	}
-	for _, g := range p.Groups {
-		if g.Title == "" || !slices.ContainsFunc(r.Rows, func(m *measure.Row) bool { return m.Group == g.Name }) {
-			continue
-		}
-		if g.Table != nil {
-			b.WriteString("\n" + g.Table(r))
-		}
-		b.WriteString("\n" + g.Title + "\t" + strings.Join(lineHead, "\t") + "\n")
-		for _, l := range g.Lines {
-			b.WriteString(strings.Join(l.Cells(r), "\t") + "\n")
-		}
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
-	return w.Flush()
+	_, err := io.WriteString(out, text+"\n"+p.tablesBlock(r))
+	return err
 }
 
 // printedRows returns the cells of a workload: a row to a line, a figure to a column. The last
@@ -57,7 +37,7 @@ func printedRows(rows []*measure.Row, figures []measure.Figure) [][]string {
 	}
 	all := [][]string{head}
 	for _, m := range rows {
-		cells := []string{"  " + m.System}
+		cells := []string{m.System}
 		for i, f := range shown {
 			text, spread := "", ""
 			if s := m.Series(f); s != nil {

@@ -9,12 +9,19 @@ import (
 	"net/http"
 	"net/http/httptest"
 
+	"connectrpc.com/connect"
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/common/config"
+	"github.com/cloudwego/hertz/pkg/common/hlog"
+	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/hertz/pkg/route"
 	"github.com/valyala/fasthttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // Client makes a request from an address to a handler within this process.
@@ -85,10 +92,71 @@ func toFast(h fasthttp.RequestHandler) Client {
 	}
 }
 
+// toHertz returns a client of a route of hertz. Hertz has no limiter of its own that counts by a key.
+func toHertz(before ...app.HandlerFunc) Client {
+	hlog.SetLevel(hlog.LevelWarn) // else hertz prints the routes
+	router := route.NewEngine(config.NewOptions(nil))
+	router.Use(before...)
+	router.GET(routePattern, func(_ context.Context, c *app.RequestContext) { c.SetStatusCode(http.StatusNoContent) })
+	return func(address string) *Request {
+		c := router.NewContext()
+		c.SetConn(hertzConn{remote: tcpAddress(address)})
+		c.Request.SetRequestURI("http://example.com" + PathAsked)
+		c.Request.Header.Set(deviceAsked[0], deviceAsked[1])
+		return &Request{
+			Send: func() {
+				c.Response.Reset()
+				c.Params = c.Params[:0]
+				c.SetIndex(-1)
+				router.ServeHTTP(context.Background(), c)
+			},
+			Answer: func() (int, map[string][]string) {
+				fields := map[string][]string{}
+				c.Response.Header.VisitAll(func(name, value []byte) { fields[string(name)] = append(fields[string(name)], string(value)) })
+				return c.Response.StatusCode(), fields
+			},
+		}
+	}
+}
+
+// hertzConn is a connection that has only an address.
+type hertzConn struct {
+	network.Conn // nobody calls its other methods
+	remote       net.Addr
+}
+
+// RemoteAddr returns the address of the client.
+func (c hertzConn) RemoteAddr() net.Addr { return c.remote }
+
+// toConnect returns a client of a unary method of Connect, which answers an allowed call with 200.
+func toConnect(o ...connect.Interceptor) Client {
+	const procedure = "/orders.v5.Orders/List"
+	method := func(context.Context, *connect.Request[emptypb.Empty]) (*connect.Response[emptypb.Empty], error) {
+		return connect.NewResponse(&emptypb.Empty{}), nil
+	}
+	h := connect.NewUnaryHandler(procedure, method, connect.WithInterceptors(o...))
+	return func(address string) *Request {
+		r := httptest.NewRequest(http.MethodPost, procedure, http.NoBody)
+		r.Header.Set("Content-Type", "application/proto")
+		r.Header.Set(deviceAsked[0], deviceAsked[1])
+		r.RemoteAddr = net.JoinHostPort(address, "1234")
+		sent := Sending(h, r)
+		answer := sent.Answer
+		sent.Answer = func() (int, map[string][]string) {
+			status, fields := answer()
+			if status == http.StatusOK {
+				status = http.StatusNoContent
+			}
+			return status, fields
+		}
+		return sent
+	}
+}
+
 // toGRPC returns a client of a method with an interceptor, or of the bare method if it is nil.
 func toGRPC(interceptor grpc.UnaryServerInterceptor) Client {
 	method := func(context.Context, any) (any, error) { return nil, nil }
-	info := &grpc.UnaryServerInfo{FullMethod: "/orders.v5.Orders/List"}
+	info := &grpc.UnaryServerInfo{Server: method, FullMethod: "/orders.v5.Orders/List"} // of a registered service
 	return func(address string) *Request {
 		ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: tcpAddress(address)})
 		ctx = metadata.NewIncomingContext(ctx, metadata.Pairs(

@@ -6,19 +6,13 @@ package rivals
 
 import (
 	"context"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/didip/tollbooth/v7/limiter"
 	"github.com/go-chi/httprate"
-	"github.com/juju/ratelimit"
 	"github.com/sethvargo/go-limiter/memorystore"
 	"github.com/throttled/throttled/v2"
-	"github.com/throttled/throttled/v2/store/memstore"
-	ulule "github.com/ulule/limiter/v3"
-	"github.com/ulule/limiter/v3/drivers/store/memory"
 	"golang.org/x/time/rate"
 
 	"github.com/diana-limiter/diana/bench/measure"
@@ -62,9 +56,9 @@ const (
 	CASFloor  = "clock and compare-and-swap"
 )
 
-// LocalRivals lists the rivals. Of a package that has one limiter for each key, a sync.Map holds the limiters.
+// LocalRivals lists those rivals of which one was the best in some figure. x/time/rate has one limiter for each key, and a
+// sync.Map holds them.
 func LocalRivals() []Local {
-	ctx := context.Background()
 	rival := func(name string, open func(q Quota, keys int) (*Limiter, error)) Local {
 		return Local{Name: name, Kind: measure.Rival, Open: open}
 	}
@@ -73,29 +67,7 @@ func LocalRivals() []Local {
 			create := func() *rate.Limiter { return rate.NewLimiter(rate.Every(q.Step()), int(q.N)) }
 			return inSyncMap(create, (*rate.Limiter).Allow), nil
 		}),
-		rival("juju/ratelimit in a sync.Map", func(q Quota, _ int) (*Limiter, error) {
-			create := func() *ratelimit.Bucket { return ratelimit.NewBucket(q.Step(), q.N) }
-			return inSyncMap(create, func(b *ratelimit.Bucket) bool { return b.TakeAvailable(1) == 1 }), nil
-		}),
 		rival(GoLimiter, OpenGoLimiter),
-		rival(Throttled, func(q Quota, _ int) (*Limiter, error) {
-			l, err := newThrottled(memstore.NewCtx(0))(q) // without a bound on keys, for which it would keep an LRU list, which is slower
-			return decidedBy(func(key string) bool {
-				limited, _, err := l.RateLimitCtx(ctx, key, 1)
-				return !limited && err == nil
-			}), err
-		}),
-		rival(Ulule, func(q Quota, _ int) (*Limiter, error) {
-			l := ulule.New(memory.NewStore(), ulule.Rate{Period: q.Per, Limit: q.N})
-			return decidedBy(func(key string) bool {
-				got, err := l.Get(ctx, key)
-				return err == nil && !got.Reached
-			}), nil
-		}),
-		rival("tollbooth", func(q Quota, _ int) (*Limiter, error) { // the limiter itself, because the rest handles HTTP
-			l := limiter.New(nil).SetMax(float64(q.N) / q.Per.Seconds()).SetBurst(int(q.N))
-			return decidedBy(func(key string) bool { return !l.LimitReached(key) }), nil
-		}),
 		rival(HTTPRate, openHTTPRate),
 	}
 }
@@ -155,22 +127,6 @@ func openHTTPRate(q Quota, _ int) (*Limiter, error) {
 		}
 		return counter.IncrementBy(key, window, 1) == nil
 	}), nil
-}
-
-// Clock does what every limiter must do: hash the key and read the clock.
-func Clock() *Limiter {
-	start, seed := time.Now(), maphash.MakeSeed()
-	return decidedBy(func(key string) bool { return maphash.String(seed, key) != uint64(time.Since(start)) })
-}
-
-// Nothing does nothing for about the time of a decision. It shows how long the operating
-// system suspends a thread meanwhile.
-func Nothing() *Limiter {
-	return decidedBy(func(string) bool {
-		for took := measure.Stopwatch(); took() < 250*time.Nanosecond; {
-		}
-		return true
-	})
 }
 
 // CompareAndSwap is the least possible token bucket, one for all keys together: a clock

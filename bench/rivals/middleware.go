@@ -28,10 +28,12 @@ import (
 	"golang.org/x/time/rate"
 
 	dianalib "github.com/diana-limiter/diana"
+	dianaconnect "github.com/diana-limiter/diana/adapters/connect"
 	dianaecho "github.com/diana-limiter/diana/adapters/echo"
 	dianafiber "github.com/diana-limiter/diana/adapters/fiber"
 	dianagin "github.com/diana-limiter/diana/adapters/gin"
 	dianagrpc "github.com/diana-limiter/diana/adapters/grpc"
+	dianahertz "github.com/diana-limiter/diana/adapters/hertz"
 )
 
 // Scope says which requests share the limit of a middleware. It is part of a name.
@@ -57,11 +59,15 @@ type Framework struct {
 	Rivals []Middleware
 }
 
-// Middleware is a rival that allows limit requests a minute. All rivals but gRPC's set fields.
+// FiberPlain is the name of fiber's limiter without fields.
+const FiberPlain = "fiber's limiter without fields"
+
+// Middleware is a rival that allows limit requests a minute.
 type Middleware struct {
 	Name  string
 	Scope Scope
 	Open  func(limit int) (Client, error)
+	Plain bool // it sets no fields
 }
 
 // NoContent is the handler of net/http behind each middleware.
@@ -79,8 +85,8 @@ func Frameworks() []Framework {
 			Diana: func(l *dianalib.Limiter) Client { return ToHTTP(l.Handler(NoContent)) },
 			Bare:  ToHTTP(NoContent),
 			Rivals: []Middleware{
-				{"httprate", PerAddress, func(limit int) (Client, error) { return ToHTTP(httpRate(limit)(NoContent)), nil }},
-				{"throttled", PerAddress, func(limit int) (Client, error) {
+				{Name: "httprate", Scope: PerAddress, Open: func(limit int) (Client, error) { return ToHTTP(httpRate(limit)(NoContent)), nil }},
+				{Name: "throttled", Scope: PerAddress, Open: func(limit int) (Client, error) {
 					l, err := newThrottled(memstore.NewCtx(0))(Quota{int64(limit), time.Minute})
 					if err != nil {
 						return nil, err
@@ -88,7 +94,7 @@ func Frameworks() []Framework {
 					h := throttled.HTTPRateLimiterCtx{RateLimiter: l, VaryBy: &throttled.VaryBy{RemoteAddr: true}}
 					return ToHTTP(h.RateLimit(NoContent)), nil
 				}},
-				{"tollbooth", PerAddress, func(limit int) (Client, error) {
+				{Name: "tollbooth", Scope: PerAddress, Open: func(limit int) (Client, error) {
 					l := tollbooth.NewLimiter(perMinute(limit), nil).SetBurst(limit).SetIPLookups([]string{"RemoteAddr"})
 					return ToHTTP(tollbooth.LimitHandler(l, NoContent)), nil
 				}},
@@ -99,10 +105,10 @@ func Frameworks() []Framework {
 			Diana: func(l *dianalib.Limiter) Client { return ginClient(dianagin.Middleware(l)) },
 			Bare:  ginClient(),
 			Rivals: []Middleware{
-				{"ulule", PerAddress, func(limit int) (Client, error) {
+				{Name: "ulule", Scope: PerAddress, Open: func(limit int) (Client, error) {
 					return ginClient(ululegin.NewMiddleware(ulule.New(memory.NewStore(), ulule.Rate{Period: time.Minute, Limit: int64(limit)}))), nil
 				}},
-				{"gin-rate-limit", PerAddress, func(limit int) (Client, error) {
+				{Name: "gin-rate-limit", Scope: PerAddress, Open: func(limit int) (Client, error) {
 					store := ginratelimit.InMemoryStore(&ginratelimit.InMemoryOptions{Rate: time.Minute, Limit: uint(limit)})
 					refuse := func(c *gin.Context, _ ginratelimit.Info) { c.Status(http.StatusTooManyRequests) }
 					return ginClient(ginratelimit.RateLimiter(store, &ginratelimit.Options{ErrorHandler: refuse, KeyFunc: (*gin.Context).ClientIP})), nil
@@ -113,7 +119,7 @@ func Frameworks() []Framework {
 			Name:  "echo",
 			Diana: func(l *dianalib.Limiter) Client { return echoClient(dianaecho.Middleware(l)) },
 			Bare:  echoClient(),
-			Rivals: []Middleware{{"echo's RateLimiter", PerAddress, func(limit int) (Client, error) {
+			Rivals: []Middleware{{Name: "echo's RateLimiter", Scope: PerAddress, Open: func(limit int) (Client, error) {
 				store := echomiddleware.NewRateLimiterMemoryStoreWithConfig(echomiddleware.RateLimiterMemoryStoreConfig{Rate: perMinute(limit), Burst: limit})
 				return echoClient(echomiddleware.RateLimiter(store)), nil
 			}}},
@@ -122,7 +128,7 @@ func Frameworks() []Framework {
 			Name:  "chi",
 			Diana: func(l *dianalib.Limiter) Client { return chiClient(l.Handler) },
 			Bare:  chiClient(),
-			Rivals: []Middleware{{"httprate", PerAddress, func(limit int) (Client, error) {
+			Rivals: []Middleware{{Name: "httprate", Scope: PerAddress, Open: func(limit int) (Client, error) {
 				return chiClient(httpRate(limit)), nil
 			}}},
 		},
@@ -130,15 +136,26 @@ func Frameworks() []Framework {
 			Name:  "fiber",
 			Diana: func(l *dianalib.Limiter) Client { return fiberClient(dianafiber.Middleware(l)) },
 			Bare:  fiberClient(),
-			Rivals: []Middleware{{"fiber's limiter", PerAddress, func(limit int) (Client, error) {
-				return fiberClient(fiberlimiter.New(fiberlimiter.Config{Max: limit, Expiration: time.Minute})), nil
-			}}},
+			Rivals: []Middleware{
+				{Name: "fiber's limiter", Scope: PerAddress, Open: fiberLimiter(false)},
+				{Name: FiberPlain, Scope: PerAddress, Open: fiberLimiter(true), Plain: true},
+			},
+		},
+		{
+			Name:  "hertz",
+			Diana: func(l *dianalib.Limiter) Client { return toHertz(dianahertz.Middleware(l)) },
+			Bare:  toHertz(),
+		},
+		{
+			Name:  "Connect",
+			Diana: func(l *dianalib.Limiter) Client { return toConnect(dianaconnect.Interceptor(l)) },
+			Bare:  toConnect(),
 		},
 		{
 			Name:  "gRPC",
 			Diana: func(l *dianalib.Limiter) Client { return toGRPC(dianagrpc.UnaryServerInterceptor(l)) },
 			Bare:  toGRPC(nil),
-			Rivals: []Middleware{{GRPCRival, ForEvery, func(limit int) (Client, error) {
+			Rivals: []Middleware{{Name: GRPCRival, Scope: ForEvery, Plain: true, Open: func(limit int) (Client, error) {
 				return toGRPC(grpcratelimit.UnaryServerInterceptor(bucket{rate.NewLimiter(rate.Limit(perMinute(limit)), limit)})), nil
 			}}},
 		},
@@ -185,6 +202,12 @@ func fiberClient(before ...fiber.Handler) Client {
 		return nil
 	})
 	return toFast(app.Handler())
+}
+
+func fiberLimiter(plain bool) func(limit int) (Client, error) {
+	return func(limit int) (Client, error) {
+		return fiberClient(fiberlimiter.New(fiberlimiter.Config{Max: limit, Expiration: time.Minute, DisableHeaders: plain})), nil
+	}
 }
 
 // bucket is a Limiter of go-grpc-middleware. It is one for all calls.

@@ -26,7 +26,6 @@ const (
 	Ulule              = "ulule"
 	FixedWindows       = "ulule (fixed window)"
 	EvalshaRueidis     = "EVALSHA each, rueidis"
-	EmptyScript        = "EVALSHA of an empty script, rueidis"
 )
 
 // The limits of all systems in Redis.
@@ -48,7 +47,6 @@ type Shared struct {
 	Name  string
 	Kind  measure.Kind
 	Work  string     // see measure.Row
-	Three bool       // supports three rules
 	Asker func() Ask // for one caller
 	Close func()
 }
@@ -56,26 +54,15 @@ type Shared struct {
 // OpenShared opens a limiter with a client of its own.
 type OpenShared func(context.Context, *redistest.Server) (*Shared, error)
 
-// AllShared lists the rivals and the floors.
+// AllShared lists the rivals that answer under load, and the floor.
 func AllShared() []OpenShared {
 	return []OpenShared{
-		OpenRedisRate,
+		rivalOn(RedisRate, Libraries[RedisRate], false),
 		rivalOn(RedisRatePipelined, Libraries[RedisRate], true), // redis_rate is fastest with it
-		rivalOn(Throttled, Libraries[Throttled], false),
 		rivalOn(FixedWindows, Libraries[Ulule], false),
-		rueidisFloor(EvalshaRueidis, bareScript), // Diana uses the same client
-		goRedisFloor("EVALSHA each, go-redis", false),
-		goRedisFloor("EVALSHA each, go-redis AutoPipeline", true),
+		openBare, // Diana uses the same client
 	}
 }
-
-var (
-	// OpenRedisRate opens redis_rate as its documentation does.
-	OpenRedisRate = rivalOn(RedisRate, Libraries[RedisRate], false)
-
-	// OpenEmpty opens the floor of any script.
-	OpenEmpty = rueidisFloor(EmptyScript, emptyScript)
-)
 
 // charge is what one rule of a request counts.
 type charge struct {
@@ -172,7 +159,7 @@ func rivalOn(name string, library func(RedisClient, ...Quota) (Decide, error), p
 		}
 		decide, err := library(face, ForKey, ForAll)
 		return &Shared{
-			Name: name, Kind: measure.Rival, Three: true,
+			Name: name, Kind: measure.Rival,
 			Asker: func() Ask { return decide.ask },
 			Close: func() { _ = client.Close() }, // nothing is lost
 		}, err
@@ -224,9 +211,6 @@ redis.call('SET', KEYS[1], string.format('%.0f', at), 'PX', math.ceil((at - now)
 return 1
 `
 
-// emptyScript does nothing. It costs what any script costs.
-const emptyScript = `return 1`
-
 // bare returns the key and the argument of bareScript.
 func (c charge) bare() (key, step string) {
 	if c.Quota == ForAll {
@@ -235,61 +219,32 @@ func (c charge) bare() (key, step string) {
 	return "bare:" + c.key, "10000" // ForKey
 }
 
-// rueidisFloor is the floor of a client that pipelines concurrent commands by itself.
-func rueidisFloor(name, script string) OpenShared {
-	return func(ctx context.Context, s *redistest.Server) (*Shared, error) {
-		client, err := rueidis.NewClient(rueidis.ClientOption{
-			InitAddress: []string{s.Addr()}, DisableRetry: true, DisableCache: true, ConnWriteTimeout: Patience,
-		})
-		if err != nil {
-			return nil, err
-		}
-		sha, err := client.Do(ctx, client.B().ScriptLoad().Script(script).Build()).ToString()
-		return &Shared{Name: name, Kind: measure.Floor, Three: true, Close: client.Close, Asker: func() Ask {
-			return func(ctx context.Context, rules int, account, device string) error {
-				var commands rueidis.Commands
-				for _, c := range charges(rules, account, device) {
-					key, step := c.bare()
-					commands = append(commands, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(key).Arg(step).Build())
-				}
-				if len(commands) == 1 { // without the slice of replies
-					return client.Do(ctx, commands[0]).Error()
-				}
-				// Three commands in one pipeline are less than Diana does, because they are not all or nothing.
-				for _, reply := range client.DoMulti(ctx, commands...) {
-					if err := reply.Error(); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-		}}, err
+// openBare opens the floor of a client that pipelines concurrent commands by itself.
+func openBare(ctx context.Context, s *redistest.Server) (*Shared, error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{s.Addr()}, DisableRetry: true, DisableCache: true, ConnWriteTimeout: Patience,
+	})
+	if err != nil {
+		return nil, err
 	}
-}
-
-// goRedisFloor is the floor of go-redis, which sends each command separately, or of its AutoPipeline.
-func goRedisFloor(name string, pipelined bool) OpenShared {
-	return func(ctx context.Context, s *redistest.Server) (*Shared, error) {
-		client, face, err := newGoRedis(s, pipelined)
-		if err != nil {
-			return nil, err
-		}
-		sha, err := client.ScriptLoad(ctx, bareScript).Result()
-		return &Shared{Name: name, Kind: measure.Floor, Three: !pipelined, Close: func() { _ = client.Close() }, Asker: func() Ask {
-			return func(ctx context.Context, rules int, account, device string) error {
-				all := charges(rules, account, device)
-				if len(all) == 1 {
-					key, step := all[0].bare()
-					return face.EvalSha(ctx, sha, []string{key}, step).Err()
-				}
-				p := client.Pipeline() // see rueidisFloor
-				for _, c := range all {
-					key, step := c.bare()
-					p.EvalSha(ctx, sha, []string{key}, step)
-				}
-				_, err := p.Exec(ctx)
-				return err
+	sha, err := client.Do(ctx, client.B().ScriptLoad().Script(bareScript).Build()).ToString()
+	return &Shared{Name: EvalshaRueidis, Kind: measure.Floor, Close: client.Close, Asker: func() Ask {
+		return func(ctx context.Context, rules int, account, device string) error {
+			var commands rueidis.Commands
+			for _, c := range charges(rules, account, device) {
+				key, step := c.bare()
+				commands = append(commands, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(key).Arg(step).Build())
 			}
-		}}, err
-	}
+			if len(commands) == 1 { // without the slice of replies
+				return client.Do(ctx, commands[0]).Error()
+			}
+			// Three commands in one pipeline are less than Diana does, because they are not all or nothing.
+			for _, reply := range client.DoMulti(ctx, commands...) {
+				if err := reply.Error(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}}, err
 }

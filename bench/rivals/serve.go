@@ -3,7 +3,6 @@
 package rivals
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -58,8 +57,6 @@ func Handler(ctx context.Context, name, argument string) (http.Handler, error) {
 	case "upstream":
 		body := []byte("The upstream answers a few words.\n")
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }), nil
-	case "bytes":
-		return http.HandlerFunc(SendBytes), nil
 	case "200", "503":
 		status, err := strconv.Atoi(name)
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }), err
@@ -76,16 +73,6 @@ func Handler(ctx context.Context, name, argument string) (http.Handler, error) {
 	}
 	return nil, nil
 }
-
-// SendBytes sends the number of bytes that the query asks for, from shared memory.
-func SendBytes(w http.ResponseWriter, r *http.Request) {
-	n, _ := strconv.Atoi(r.URL.Query().Get("bytes")) // 0 without a number
-	n = min(n, len(megabyte))
-	w.Header().Set("Content-Length", strconv.Itoa(n))
-	_, _ = w.Write(megabyte[:n])
-}
-
-var megabyte = bytes.Repeat([]byte("0123456789"), 100_000)
 
 // copyRefusal returns a handler that sends another server's refusal.
 func copyRefusal(other string) (http.Handler, error) {

@@ -308,6 +308,7 @@ func TestDivertedBudget(t *testing.T) {
 		default:
 			t.Errorf("the upstream got the model %q", q.Model)
 		}
+		w.Header().Set("Diana-Diverted", "forged") // which no client gets
 		_, _ = io.WriteString(w, `{"usage":{"prompt_tokens":50,"completion_tokens":50}}`)
 	}))
 	defer upstream.Close()
@@ -337,7 +338,7 @@ limits:
 				}
 				stay(r.Body)
 				_ = r.Body.Close()
-				by := r.Header.Get("Diana-Diverted")
+				by := strings.Join(r.Header.Values("Diana-Diverted"), ", ")
 				switch {
 				case r.StatusCode == http.StatusTooManyRequests && by == "":
 					refused.Add(1)

@@ -150,7 +150,7 @@ func TestRollbackAfterRestarts(t *testing.T) {
 			if _, shown := g.call(t, "GET", "/api/v1/config", nil); shown["text"] != document("good") || shown["writable"] != true {
 				t.Errorf("found %v", shown)
 			}
-			if _, one := g.call(t, "GET", "/api/v1/versions/2", nil); one["text"] != document("bad") || one["active"] != false {
+			if _, one := g.call(t, "GET", "/api/v1/versions/2", nil); one["text"] != document("bad") || one["active"] != false || one["gzip"] != nil {
 				t.Errorf("found %v", one)
 			}
 
@@ -164,7 +164,7 @@ func TestRollbackAfterRestarts(t *testing.T) {
 					t.Errorf("rollback %s ended with %d and printed\n%s%s", wrong, status, out, errs)
 				}
 			}
-			if status, out, errs := runDiana(t, "rollback", "--config", g.file); status != command.StatusGood || !strings.Contains(out, "version "+pushed[1]) {
+			if status, out, errs := runDiana(t, "rollback", "--yes", "--config", g.file); status != command.StatusGood || !strings.Contains(out, "version "+pushed[1]) {
 				t.Errorf("rollback ended with %d and printed\n%s%s", status, out, errs)
 			}
 			g.awaits(t, pushed[1])

@@ -4,6 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"net"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/versions"
@@ -53,8 +56,11 @@ func (c *checkCommand) Run(ctx context.Context, o *command.Output) error {
 func (*checkCommand) checkFile(o *command.Output, s command.Settings) (*config.Config, error) {
 	loaded, err := s.Read()
 	if err != nil {
+		missing := errors.Is(err, fs.ErrNotExist)
 		err = o.Faults(s, err)
-		if s.File != command.Stdin && isDescriptors(s.File) {
+		if _, _, notAddress := net.SplitHostPort(s.File); missing && notAddress == nil {
+			o.Complainf("%s is an address, see diana serve --check\n", s)
+		} else if s.File != command.Stdin && isDescriptors(s.File) {
 			o.Complainf("%s is a file of envoyproxy/ratelimit, see diana check --descriptors\n", s)
 		}
 		return nil, err

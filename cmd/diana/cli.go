@@ -26,6 +26,7 @@ type cli struct {
 	Top       topCommand       `cmd:"" help:"Show the most refused actors and the busiest rules of a gateway, each second."`
 	Reset     resetCommand     `cmd:"" help:"Forget what a rule has counted of an actor."`
 	Key       keyCommand       `cmd:"" help:"Make API keys."`
+	Convert   convertCommand   `cmd:"" help:"Print rules for the limits of nginx or of envoyproxy/ratelimit."`
 	Schema    schemaCommand    `cmd:"" help:"Print a JSON Schema of configuration files, for editors."`
 	Push      pushCommand      `cmd:"" help:"Validate a file and write it to the configuration centre."`
 	Exempt    exemptCommand    `cmd:"" help:"Exempt an actor from a rule of the remote configuration for a while."`

@@ -27,7 +27,7 @@ func printed(t *testing.T, args ...string) string {
 func TestComplete(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ line, want string }{
-		{"", "serve init check diff explain replay test top reset key schema push exempt rollback ratelimit version completion"},
+		{"", "serve init check diff explain replay test top reset key convert schema push exempt rollback ratelimit version completion"},
 		{"se", "serve"},
 		{"serve --up", "--upstream-timeout --upstream-tls-timeout --upstream-idle-timeout --upstream --upgrade"},
 		{"serve --log-format ", "text json"},
@@ -37,6 +37,7 @@ func TestComplete(t *testing.T) {
 		{"serve --config check --adm", "--admin --admin-host --admin-token"},
 		{"explain --adm", "--admin --admin-token"},
 		{"completion ", "bash zsh fish"},
+		{"convert ", "nginx envoy"},
 		{"check ", ""}, // a file
 		{"nothing --", "--help"},
 	} {
@@ -100,6 +101,11 @@ func TestManualPages(t *testing.T) {
 		}
 		if hidden {
 			continue
+		}
+		for i := range f.Type.NumField() {
+			if _, command := f.Type.Field(i).Tag.Lookup("cmd"); command && !strings.Contains(string(text), "diana\\-"+strings.ToLower(f.Name+"\\-"+f.Type.Field(i).Name)) {
+				t.Errorf("%s does not name the command %s", name, f.Type.Field(i).Name)
+			}
 		}
 		for flag := range strings.FieldsSeq(printed(t, "complete", "--", strings.ToLower(f.Name), "--")) {
 			if !bytes.Contains(text, []byte(troff(flag))) {

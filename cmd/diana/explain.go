@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -23,15 +22,15 @@ import (
 
 // explainCommand shows how a request would be evaluated.
 type explainCommand struct {
-	Config     string      `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none. - is standard input."`
-	Method     string      `short:"X" default:"GET" placeholder:"METHOD" help:"Method of the request (${default})."`
-	Headers    []string    `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
-	Data       string      `short:"d" placeholder:"JSON" help:"Body of the request, for rules that read it."`
-	RemoteAddr netip.Addr  `default:"127.0.0.1" placeholder:"IP" help:"Address that the request comes from (${default})."`
-	Peek       bool        `help:"Also show what is left now of global rules, as Redis counts them; with --admin of all rules, as that gateway counts them."`
-	Admin      *url.URL    `placeholder:"URL" help:"With --peek: admin listener of a gateway."`
-	AdminToken admin.Token `placeholder:"file:PATH|env:NAME" help:"The secret of the admin listener, see diana serve."`
-	URL        string      `arg:"" name:"url" help:"URL of the request, or only its path; with --descriptors the domain."`
+	Config     string        `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none. - is standard input."`
+	Method     string        `short:"X" default:"GET" placeholder:"METHOD" help:"Method of the request (${default})."`
+	Headers    []string      `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
+	Data       string        `short:"d" placeholder:"JSON" help:"Body of the request, for rules that read it."`
+	RemoteAddr netip.Addr    `default:"127.0.0.1" placeholder:"IP" help:"Address that the request comes from (${default})."`
+	Peek       bool          `help:"Also show what is left now of global rules, as Redis counts them; with --admin of all rules, as that gateway counts them."`
+	Admin      admin.Address `placeholder:"URL" help:"With --peek: admin listener of a gateway."`
+	AdminToken admin.Token   `placeholder:"file:PATH|env:NAME" help:"The secret of the admin listener, see diana serve."`
+	URL        string        `arg:"" name:"url" help:"URL of the request, or only its path; with --descriptors the domain."`
 
 	Descriptors []string `sep:"none" placeholder:"PATH" help:"Explain descriptors by files of envoyproxy/ratelimit instead: a file, or a directory of *.yaml and *.yml. May be repeated."`
 	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain."`
@@ -40,7 +39,7 @@ type explainCommand struct {
 
 // Help is the end of what --help prints.
 func (explainCommand) Help() string {
-	return `Diana does not send the request, and counts it nowhere. --peek shows for each global rule how many more such requests it allows now (REMAINING), and after which time it allows more (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them. With --admin URL the gateway there shows what it has counted, also of local rules. It evaluates the request by its own configuration.`
+	return `Diana does not send the request, and counts it nowhere. --peek shows for each global rule how many more such requests it allows now (REMAINING), and after which time it allows more (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them. With --admin URL the gateway there shows what it has counted, also of local rules. The rules are those of --config, so name the file of that gateway.`
 }
 
 // Run prints the rules in the order in which they evaluate the request.
@@ -52,24 +51,22 @@ func (c *explainCommand) Run(ctx context.Context, o *command.Output) error {
 		return explainDescriptors(o, c.Descriptors, c.Merge, c.URL, c.Entries)
 	case len(c.Entries) > 0:
 		return command.Usagef("unexpected argument %s", c.Entries[0])
-	case c.Admin != nil && !c.Peek:
+	case c.Admin.URL != nil && !c.Peek:
 		return command.Usagef("--admin needs --peek")
-	case c.Admin == nil && c.AdminToken.IsSet():
+	case c.Admin.URL == nil && c.AdminToken.IsSet():
 		return command.Usagef("--admin-token needs --admin URL")
 	}
 	if !c.RemoteAddr.IsValid() {
 		return command.Usagef("--remote-addr: expected an address, found an empty one")
-	}
-	if c.Admin != nil {
-		if err := admin.ValidURL(c.Admin); err != nil {
-			return err
-		}
 	}
 	what, err := c.request()
 	if err != nil {
 		return err
 	}
 	s := command.Chosen(c.Config)
+	if c.Admin.URL != nil && s.BuiltIn() {
+		return command.Usagef("no %s here, expected --config with the configuration file of the gateway", command.UsualFile)
+	}
 	if !c.Peek {
 		loaded, err := s.Load(o)
 		if err != nil {
@@ -86,7 +83,7 @@ func (c *explainCommand) Run(ctx context.Context, o *command.Output) error {
 	}
 	defer func() { _ = limiter.Close() }() // it has counted nothing
 	return printExplanation(o, s, limiter.Config(), what, c.Data, func() (map[string]left, error) {
-		if c.Admin != nil {
+		if c.Admin.URL != nil {
 			return c.leftAtGateway(ctx, o, s, limiter.Config().Version, what)
 		}
 		decision, err := limiter.Peek(ctx, *what)
@@ -111,9 +108,10 @@ func printExplanation(o *command.Output, s command.Settings, loaded *config.Conf
 		return nil
 	}
 	var remaining map[string]left // nil: not printed
+	var unknown error
 	if peek != nil {
-		if remaining, err = peek(); err != nil {
-			return err
+		if remaining, unknown = peek(); remaining == nil {
+			return unknown
 		}
 	}
 	var applied, excepted []plan.Explanation
@@ -145,7 +143,7 @@ func printExplanation(o *command.Output, s command.Settings, loaded *config.Conf
 			o.Printf("\nA request that a rule of %s refuses is diverted: %s.\n", command.Legible(e.Rule.URL.String()), command.Legible(e.Rule.Divert.String()))
 		}
 	}
-	return nil
+	return unknown
 }
 
 // printShortNames says by which names clients know rules that have none of their own.

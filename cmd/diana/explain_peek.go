@@ -22,7 +22,7 @@ type left struct{ remaining, resets string }
 var unknownLeft = left{"-", "-"}
 
 // leftOfRules returns what is left of each global rule, by the rule's name. redis says whether
-// the configuration has one. d and err are what Peek has returned.
+// the configuration has one. d and err are what Peek has returned. With the error command.ErrReported nothing is known.
 func leftOfRules(o *command.Output, redis bool, d diana.Decision, err error) (map[string]left, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--peek: %w", err)
@@ -33,7 +33,7 @@ func leftOfRules(o *command.Output, redis bool, d diana.Decision, err error) (ma
 	}
 	if d.Degraded {
 		o.Complainf("diana: Redis is out of reach, so what is left of global rules is unknown\n")
-		return map[string]left{}, nil
+		return map[string]left{}, command.ErrReported
 	}
 	all := map[string]left{}
 	for i := range d.Verdicts {
@@ -59,11 +59,11 @@ func (c *explainCommand) leftAtGateway(ctx context.Context, o *command.Output, s
 		return nil, err
 	}
 	var answer admin.PeekAnswer
-	if err := admin.Post(ctx, c.Admin.JoinPath("api/v1/peek"), token, admin.PeekRequest{Request: text, Actors: r.Actors, From: c.RemoteAddr}, &answer); err != nil {
-		return nil, fmt.Errorf("--peek: %s: %w", c.Admin.Redacted(), err)
+	if err := admin.Post(ctx, c.Admin.URL.JoinPath("api/v1/peek"), token, admin.PeekRequest{Request: text, Actors: r.Actors, From: c.RemoteAddr}, &answer); err != nil {
+		return nil, fmt.Errorf("--peek: %s: %w", c.Admin.URL.Redacted(), err)
 	}
 	if answer.Rules == nil {
-		return nil, fmt.Errorf("--peek: %s: expected the admin listener of diana serve", c.Admin.Redacted())
+		return nil, fmt.Errorf("--peek: %s: expected the admin listener of diana serve", c.Admin.URL.Redacted())
 	}
 	if answer.Degraded {
 		o.Complainf("diana: the gateway has no Redis now, so it counts global rules by itself\n")

@@ -70,7 +70,7 @@ func TestExplainPeek(t *testing.T) {
 		out, errs, fails string
 	}{
 		{"reachable", true, diana.Decision{Allowed: true, Verdicts: verdicts}, nil, peeked, "", ""},
-		{"out of reach", true, diana.Decision{Allowed: true, Degraded: true, Verdicts: verdicts}, nil, unpeeked, "diana: Redis is out of reach, so what is left of global rules is unknown\n", ""},
+		{"out of reach", true, diana.Decision{Allowed: true, Degraded: true, Verdicts: verdicts}, nil, unpeeked, "diana: Redis is out of reach, so what is left of global rules is unknown\n", command.ErrReported.Error()},
 		{"no redis", false, diana.Decision{Allowed: true, Degraded: true, Verdicts: verdicts}, nil, unpeeked, "diana: the configuration has no redis, so each gateway counts for itself, and --peek shows nothing without --admin URL\n", ""},
 		{"an error", true, diana.Decision{}, errors.New("timeout"), "", "", "--peek: timeout"},
 	} {

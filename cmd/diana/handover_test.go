@@ -3,10 +3,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -85,6 +87,57 @@ func post(client *http.Client, url string, http2 bool) error {
 		return fmt.Errorf("%d %q %w", answer.StatusCode, text, err)
 	}
 	return nil
+}
+
+// A client whose request began before a hand-over does not know of it, so its connection stays open for the next one.
+func TestHandoverOfARequestInFlight(t *testing.T) {
+	t.Parallel()
+	held, came := make(chan struct{}), make(chan struct{}, 2)
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		came <- struct{}{}
+		<-held
+	}))
+	t.Cleanup(upstream.Close)
+	dir := t.TempDir()
+	c := &crew{t: t, file: filepath.Join(dir, "diana.yaml"), at: make([]string, 2)}
+	write(t, c.file, []byte("limits: []"))
+	c.flags = []string{"--upstream", upstream.URL, "--listen", "127.0.0.1:0", "--handover", filepath.Join(dir, "handover.sock")}
+	old := c.next()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.at[0], "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	read := bufio.NewReader(conn)
+	closes := func() bool { // reads an answer, which tells whether the connection stays open
+		t.Helper()
+		answer, err := http.ReadResponse(read, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		_, _ = io.Copy(io.Discard, answer.Body)
+		return answer.Close
+	}
+	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	_, _ = io.WriteString(conn, request)
+	<-came
+	next := c.next()
+	handedOver := time.Now()
+	time.Sleep(1500 * time.Millisecond) // most of the time for which the old process waits
+	close(held)
+	if closes() {
+		t.Skip("the machine is too slow: the old process drains already")
+	}
+	time.Sleep(time.Second)
+	_, _ = io.WriteString(conn, request)
+	if !closes() {
+		t.Errorf("%v after the hand-over, the connection stays open", time.Since(handedOver))
+	}
+	if err := old.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	next.stop(t)
 }
 
 func get(client *http.Client, url string) error {

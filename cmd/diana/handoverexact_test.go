@@ -192,7 +192,12 @@ func (c *exactCrew) run(handovers int) (wrong []string) {
 			c.t.Error(err)
 		}
 	}
-	for c.refused["G"].Load() < 20 {
+	// Shares apply too for two seconds after Redis is back, and refuse what it would allow.
+	for back := time.Now(); c.away && time.Since(back) < 3*time.Second; {
+		c.send(client, "G")
+		time.Sleep(10 * time.Millisecond)
+	}
+	for refused := c.refused["G"].Load() + 20; c.refused["G"].Load() < refused; {
 		c.send(client, "G")
 	}
 	for _, path := range []string{"W", "TB", "SW", "SL", "G"} {

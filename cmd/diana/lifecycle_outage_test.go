@@ -20,12 +20,13 @@ import (
 
 // room holds requests for /c until the test releases their slots.
 type room struct {
-	mu     sync.Mutex
-	guests []guest // the oldest first
-	most   int     // the most that were inside at once
-	limit  int     // if above 0: requests that find so many inside are counted in excess
-	excess int
-	closed bool // requests leave at once
+	mu      sync.Mutex
+	guests  []guest // the oldest first
+	entered int     // requests since the start
+	most    int     // the most that were inside at once
+	limit   int     // if above 0: requests that find so many inside are counted in excess
+	excess  int
+	closed  bool // requests leave at once
 }
 
 // guest is a request in the room.
@@ -49,6 +50,7 @@ func (r *room) hold(_ http.ResponseWriter, req *http.Request) {
 		r.excess++
 	}
 	r.guests = append(r.guests, g)
+	r.entered++
 	r.most = max(r.most, len(r.guests))
 	r.mu.Unlock()
 	select {
@@ -62,6 +64,13 @@ func (r *room) inside() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.guests)
+}
+
+// visits returns how many requests have entered the room.
+func (r *room) visits() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.entered
 }
 
 // expect sets how many requests may be in the room when one arrives, and resets what seen returns.
@@ -292,12 +301,12 @@ func (s *slotsFleet) leave() {
 // enter sends a request in the background, and returns when it is in the room or refused.
 func (s *slotsFleet) enter(gateway int) {
 	answered := make(chan struct{})
-	before := s.arrived.Load()
+	before := s.room.visits()
 	s.done.Go(func() {
 		defer close(answered)
 		s.ask(s.t, gateway, fmt.Sprintf("/c?gateway=%d", gateway))
 	})
-	for s.arrived.Load() == before {
+	for s.room.visits() == before {
 		select {
 		case <-answered:
 			return

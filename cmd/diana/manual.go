@@ -25,7 +25,10 @@ func (c manCommand) Run(ctx *kong.Context, o *command.Output) error {
 	info, _ := debug.ReadBuildInfo()
 	version, _, _ := command.Build(info)
 	root := ctx.Model.Node
-	for _, node := range append([]*kong.Node{root}, root.Children...) {
+	nodes := []*kong.Node{root}
+	for i := 0; i < len(nodes); i++ { // the commands of commands too
+		node := nodes[i]
+		nodes = append(nodes, node.Children...)
 		if node.Hidden {
 			continue
 		}
@@ -43,7 +46,7 @@ func pageName(node *kong.Node) string {
 	if node.Parent == nil {
 		return node.Name
 	}
-	return node.Parent.Name + "-" + node.Name
+	return pageName(node.Parent) + "-" + node.Name
 }
 
 // manualPage returns the manual page of the program or of a command, in the language of troff.
@@ -77,15 +80,16 @@ func manualPage(node, root *kong.Node, date, version string) string {
 			add(".TP\n\\fB%s\\fR\n%s", troff(f.String()), troff(f.Help))
 		}
 	}
-	if node.Parent == nil {
+	if len(node.Children) > 0 {
 		add(".SH COMMANDS")
 		for _, c := range node.Children {
 			if !c.Hidden {
 				add(".TP\n\\fB%s\\fR(1)\n%s", troff(pageName(c)), troff(c.Help))
 			}
 		}
-	} else {
-		add(".SH SEE ALSO\n\\fB%s\\fR(1)", troff(root.Name))
+	}
+	if node.Parent != nil {
+		add(".SH SEE ALSO\n\\fB%s\\fR(1)", troff(pageName(node.Parent)))
 	}
 	add(".SH EXIT STATUS\n0 on success, 1 after a failure or for an invalid file, 2 for a mistake on the command line.")
 	return page.String()

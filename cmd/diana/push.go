@@ -64,21 +64,29 @@ func (c *pushCommand) Run(ctx context.Context, o *command.Output) error {
 		p.before = p.next.WithRemote(against)
 	}
 	p.print(o)
-	if risks := p.risks(); len(risks) > 0 && !c.Yes {
-		if err := confirm(ctx, risks); err != nil {
-			return err
-		}
+	risks := p.risks()
+	if c.Yes {
+		risks = nil
+	}
+	if err := confirm(ctx, risks); errors.Is(err, command.ErrNoTerminal) {
+		return fmt.Errorf("nothing was written: %s. There is no terminal to ask on, expected --yes", strings.Join(risks, "; "))
+	} else if err != nil {
+		return err
 	}
 	return p.write(ctx, o)
 }
 
-// confirm asks on the terminal whether risks are wanted. Its error says that nothing was written.
+// confirm asks on the terminal whether risks are wanted, if there are some. Its error says that nothing was written, or is
+// command.ErrNoTerminal.
 func confirm(ctx context.Context, risks diff.Changes) error {
+	if len(risks) == 0 {
+		return nil
+	}
 	question := strings.Join(risks, "\n") + "\nWrite this? [y/N] "
 	answer, err := command.Ask(ctx, question)
 	switch {
 	case errors.Is(err, command.ErrNoTerminal):
-		return fmt.Errorf("nothing was written: %s. There is no terminal to ask on, expected --yes", strings.Join(risks, "; "))
+		return err
 	case err != nil:
 		return fmt.Errorf("nothing was written: %w", err)
 	case !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes"):

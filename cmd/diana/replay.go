@@ -5,19 +5,23 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // replayCommand evaluates the requests of access logs.
 type replayCommand struct {
 	Config  string   `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none."`
 	Against string   `placeholder:"FILE" help:"Another configuration. Print which actors only one of the two refuses."`
+	Servers int      `placeholder:"N" help:"Model the upstream of rules of adaptive concurrency as N servers behind one queue, which refused requests do not burden."`
 	JSON    bool     `name:"json" help:"Print the result as JSON."`
 	Files   []string `arg:"" name:"file" help:"Access logs; - is standard input."`
 }
@@ -48,8 +52,11 @@ func (c *replayCommand) Run(ctx context.Context, o *command.Output) error {
 		if err != nil {
 			return o.Faults(command.Settings{File: loaded.Source}, err)
 		}
+		if c.Servers > 0 {
+			count.Model(c.Servers)
+		}
 		counts = append(counts, count)
-		headers = append(headers, simulate.Headers(loaded)...)
+		headers = slices.AppendSeq(headers, maps.Keys(plan.Headers(loaded.Limits, &loaded.Identity)))
 	}
 	names := weblog.NewNames(headers)
 	p := newProgress(o.Err)
@@ -83,6 +90,10 @@ func (c *replayCommand) Run(ctx context.Context, o *command.Output) error {
 	p.clear()
 	if broken > mostBroken {
 		o.Complainf("and %d more lines that could not be read\n", broken-mostBroken)
+	}
+	if why := comparison.Unmeasured(); why != "" {
+		o.Complainf("diana: %s\n", why)
+		return command.ErrReported
 	}
 	return c.print(o, comparison.Report(logs.Files))
 }
@@ -127,7 +138,7 @@ func (c *replayCommand) print(o *command.Output, r *simulate.Report) (err error)
 		return command.ErrReported
 	}
 	if !c.JSON {
-		o.Printf("%s", reportText(r))
+		o.Printf("%s", r.Text())
 		return err
 	}
 	encoder := json.NewEncoder(o.Out)

@@ -6,10 +6,12 @@ import (
 	"bufio"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/simulate"
 	"github.com/diana-limiter/diana/cmd/diana/internal/weblog"
+	"github.com/diana-limiter/diana/internal/plan"
 )
 
 // liveRules have every algorithm, with limits that the requests reach.
@@ -123,7 +126,7 @@ func replayed(t *testing.T, yaml, log string) (outcomes []simulate.Outcome, repo
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := weblog.NewNames(simulate.Headers(loaded))
+	names := weblog.NewNames(slices.Collect(maps.Keys(plan.Headers(loaded.Limits, &loaded.Identity))))
 	logs, err := weblog.Open([]string{file}, nil, names, func(b weblog.Broken) { t.Error(b) })
 	if err != nil {
 		t.Fatal(err)

@@ -17,11 +17,11 @@ import (
 
 // resetCommand forgets what a rule has counted of an actor.
 type resetCommand struct {
-	Config     string      `placeholder:"FILE" help:"Configuration file of the gateways. Default: diana.yaml."`
-	Rule       string      `required:"" placeholder:"NAME" help:"Name of the rule."`
-	Actors     []string    `name:"actor" required:"" sep:"none" placeholder:"VALUE" help:"The actor, such as ann. May be repeated."`
-	Admins     []*url.URL  `name:"admin" sep:"none" placeholder:"URL" help:"Admin listener of a gateway. May be repeated."`
-	AdminToken admin.Token `placeholder:"file:PATH|env:NAME" help:"The secret of the admin listeners, see diana serve."`
+	Config     string          `placeholder:"FILE" help:"Configuration file of the gateways. Default: diana.yaml; with --admin none is needed."`
+	Rule       string          `required:"" placeholder:"NAME" help:"Name of the rule."`
+	Actors     []string        `name:"actor" required:"" sep:"none" placeholder:"VALUE" help:"The actor, such as ann. May be repeated."`
+	Admins     []admin.Address `name:"admin" sep:"none" placeholder:"URL" help:"Admin listener of a gateway. May be repeated."`
+	AdminToken admin.Token     `placeholder:"file:PATH|env:NAME" help:"The secret of the admin listeners, see diana serve."`
 }
 
 // Help is the end of what --help prints.
@@ -37,38 +37,21 @@ func (c *resetCommand) Run(ctx context.Context, o *command.Output) error {
 		return err
 	}
 	s := command.Chosen(c.Config)
-	if s.BuiltIn() {
-		return command.Usagef("no %s here, expected --config with the configuration file of the gateways", command.UsualFile)
+	if s.BuiltIn() && len(c.Admins) == 0 {
+		return command.Usagef("no %s here, expected --config with the configuration file of the gateways, or --admin URL of each", command.UsualFile)
 	}
 	token, err := c.AdminToken.Value()
 	if err != nil {
 		return err
 	}
-	limiter, err := s.Open(diana.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return o.Faults(s, err)
+	failed := false
+	if !s.BuiltIn() {
+		if failed, err = c.resetByFile(ctx, o, s); err != nil {
+			return err
+		}
 	}
-	defer func() { _ = limiter.Close() }() // it has counted nothing
-	active := limiter.Config()
-	set, err := command.Compile(active)
-	if err != nil {
-		return err
-	}
-	of, err := set.Named(c.Rule)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s, err)
-	}
-	keys, err := plan.ActorKeys(set, of, c.Actors)
-	if err != nil {
-		return err
-	}
-	inRedis := of.Scope == rule.Global && active.Redis != nil
-	if !inRedis && len(c.Admins) == 0 {
-		return command.Usagef("each gateway counts rule %q by itself, expected --admin URL of each gateway", of.Name)
-	}
-	failed := inRedis && !resetInRedis(ctx, o, of.Name, keys, limiter.Reset)
 	for _, gateway := range c.Admins {
-		failed = !resetByAdmin(ctx, o, gateway, token, admin.ResetRequest{Rule: c.Rule, Actor: c.Actors}) || failed
+		failed = !resetByAdmin(ctx, o, gateway.URL, token, admin.ResetRequest{Rule: c.Rule, Actor: c.Actors}) || failed
 	}
 	if failed {
 		return command.ErrReported
@@ -76,13 +59,36 @@ func (c *resetCommand) Run(ctx context.Context, o *command.Output) error {
 	return nil
 }
 
+// resetByFile resets in the Redis that a file names, if it counts the rule, and reports whether that failed. The error is
+// about the file or the flags.
+func (c *resetCommand) resetByFile(ctx context.Context, o *command.Output, s command.Settings) (failed bool, err error) {
+	limiter, err := s.Open(diana.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return false, o.Faults(s, err)
+	}
+	defer func() { _ = limiter.Close() }() // it has counted nothing
+	active := limiter.Config()
+	set, err := command.Compile(active)
+	if err != nil {
+		return false, err
+	}
+	of, err := set.Named(c.Rule)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", s, err)
+	}
+	keys, err := plan.ActorKeys(set, of, c.Actors)
+	if err != nil {
+		return false, err
+	}
+	inRedis := of.Scope == rule.Global && active.Redis != nil
+	if !inRedis && len(c.Admins) == 0 {
+		return false, command.Usagef("each gateway counts rule %q by itself, expected --admin URL of each gateway", of.Name)
+	}
+	return inRedis && !resetInRedis(ctx, o, of.Name, keys, limiter.Reset), nil
+}
+
 // valid returns an error if the flags do not fit together.
 func (c *resetCommand) valid() error {
-	for _, u := range c.Admins {
-		if err := admin.ValidURL(u); err != nil {
-			return err
-		}
-	}
 	switch {
 	case c.Rule == "":
 		return command.Usagef("--rule: expected the name of a rule, found an empty one")

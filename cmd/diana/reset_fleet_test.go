@@ -156,7 +156,7 @@ func TestResetWithoutRedis(t *testing.T) {
 	token := tokenIn(t, "s3cret-of-the-operators\n")
 	s := newSite(t, nil)
 	g := serve(t, fmt.Sprintf(`
-redis: {url: %q}
+redis: {url: %q, timeout: 1s} # diana reset has it too, and a busy machine is slow
 limits:
 - {url: /, rules: [{name: few, actor: "query:who", algo: W, unit: day, align: first, rpu: 3, scope: global, on_error: share}]}
 `, r.URL()), s.upstream.URL, "--admin-token", token)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -16,12 +17,15 @@ type rollbackCommand struct {
 	Config  string `placeholder:"FILE" help:"Configuration file that names the configuration centre. Default: diana.yaml."`
 	Comment string `placeholder:"TEXT" help:"Why, for the list of versions."`
 	List    bool   `help:"Print the versions and change nothing."`
+	Yes     bool   `help:"Do not ask before rules vanish, stop refusing, or allow ten times as much."`
 	Number  string `arg:"" optional:"" help:"Number of the version. Default: the one before the version in force."`
 }
 
 // Help is the end of what --help prints.
 func (rollbackCommand) Help() string {
-	return `The configuration centre keeps the last 20 versions under the key of the document and .versions. A rollback is a push of an old text, so it has a new number. Diana validates the text, and prints the differences.`
+	return `The configuration centre keeps the last 20 versions under the key of the document and .versions. A rollback is a push of an old text, so it has a new number. Diana validates the text, and prints the differences.
+
+Diana asks on the terminal as diana push does, see there. Without a terminal it does not ask, because a rollback may be urgent.`
 }
 
 // Run lists the versions, or pushes an old one.
@@ -53,8 +57,17 @@ func (c *rollbackCommand) Run(ctx context.Context, o *command.Output) error {
 	if c.Comment == "" {
 		c.Comment = "rollback to version " + number
 	}
-	name := "version " + number
-	return push(ctx, o, to, name, versions.Change{Text: text, Comment: c.Comment, By: operator()})
+	p, err := prepare(ctx, o, to, "version "+number, versions.Change{Text: text, Comment: c.Comment, By: operator()})
+	if err != nil {
+		return err
+	}
+	p.print(o)
+	if !c.Yes {
+		if err := confirm(ctx, p.risks()); err != nil && !errors.Is(err, command.ErrNoTerminal) {
+			return err
+		}
+	}
+	return p.write(ctx, o)
 }
 
 // number returns the number of the version that must be put in force.
@@ -67,7 +80,7 @@ func (c *rollbackCommand) number(list []versions.Version) (string, error) {
 			return strconv.Itoa(list[i+1].Number), nil
 		}
 	}
-	return "", command.Usagef("no version before the one in force is known, expected a number of --list")
+	return "", command.Usagef("no version before the one in force is known, expected a number of --list. Without a document, the limits of the file apply")
 }
 
 // listVersions prints versions, one in each line.

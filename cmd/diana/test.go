@@ -69,7 +69,7 @@ func (c *testCommand) play(o *command.Output, file string) error {
 		return openGateway(o, name)
 	})
 	if err == nil {
-		o.Printf("%s: ok, %s\n", command.NameOf(file), plural(int64(script.Rows()), "row"))
+		o.Printf("%s: ok, %s\n", command.NameOf(file), simulate.Plural(int64(script.Rows()), "row"))
 	}
 	return err
 }

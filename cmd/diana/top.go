@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -22,9 +21,9 @@ import (
 
 // topCommand shows what a gateway decides now.
 type topCommand struct {
-	Admin      *url.URL    `default:"http://127.0.0.1:9090" placeholder:"URL" help:"Admin listener of the gateway (${default})."`
-	AdminToken admin.Token `placeholder:"file:PATH|env:NAME" help:"The secret of the admin listener, see diana serve."`
-	Once       bool        `help:"Print the table once. This is the default if the output is no terminal."`
+	Admin      admin.Address `default:"http://127.0.0.1:9090" placeholder:"URL" help:"Admin listener of the gateway (${default})."`
+	AdminToken admin.Token   `placeholder:"file:PATH|env:NAME" help:"The secret of the admin listener, see diana serve."`
+	Once       bool          `help:"Print the table once. This is the default if the output is no terminal."`
 }
 
 // Help is the end of what --help prints.
@@ -34,9 +33,6 @@ func (topCommand) Help() string {
 
 // Run prints the table once, or each second until a signal or the end of ctx.
 func (c *topCommand) Run(ctx context.Context, o *command.Output) error {
-	if err := admin.ValidURL(c.Admin); err != nil {
-		return err
-	}
 	token := ""
 	if c.AdminToken.IsSet() {
 		var err error
@@ -70,7 +66,7 @@ func (c *topCommand) Run(ctx context.Context, o *command.Output) error {
 
 // ask asks the gateway for a snapshot with some of its rules.
 func (c *topCommand) ask(ctx context.Context, token string, rules int) (*live.Snapshot, error) {
-	to := c.Admin.JoinPath("api/v1/live")
+	to := c.Admin.URL.JoinPath("api/v1/live")
 	to.RawQuery = fmt.Sprintf("rules=%d", rules)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
 	if err != nil {
@@ -78,10 +74,10 @@ func (c *topCommand) ask(ctx context.Context, token string, rules int) (*live.Sn
 	}
 	answer, err := admin.Ask(r, token, mostSnapshot)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.Admin.Redacted(), err)
+		return nil, fmt.Errorf("%s: %w", c.Admin.URL.Redacted(), err)
 	}
 	if answer.Code != http.StatusOK {
-		err := fmt.Errorf("%s: %s, expected the admin listener of diana serve, and --admin-token if it needs one", c.Admin.Redacted(), answer.Status)
+		err := fmt.Errorf("%s: %s, expected the admin listener of diana serve, and --admin-token if it needs one", c.Admin.URL.Redacted(), answer.Status)
 		if answer.Code < http.StatusInternalServerError && answer.Code != http.StatusTooManyRequests {
 			err = lastAnswer{err}
 		}
@@ -89,7 +85,7 @@ func (c *topCommand) ask(ctx context.Context, token string, rules int) (*live.Sn
 	}
 	s := &live.Snapshot{}
 	if err := json.Unmarshal(answer.Body, s); err != nil {
-		return nil, lastAnswer{fmt.Errorf("%s: expected the admin listener of diana serve: %w", c.Admin.Redacted(), err)}
+		return nil, lastAnswer{fmt.Errorf("%s: expected the admin listener of diana serve, which prints its address when it starts", c.Admin.URL.Redacted())}
 	}
 	return s, nil
 }

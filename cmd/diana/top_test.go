@@ -139,6 +139,26 @@ func TestTopTable(t *testing.T) {
 	}
 }
 
+// Rules of adaptive concurrency have the latency and what they shed, if there are some.
+func TestTopOfAdaptiveRules(t *testing.T) {
+	t.Parallel()
+	s := &live.Snapshot{Rules: []live.Rule{{Name: "plain"}}}
+	if text := topTable(s, 0); strings.Contains(text, "SHED") {
+		t.Errorf("without such a rule:\n%s", text)
+	}
+	s.Rules = append(s.Rules, live.Rule{Name: "new", Shed: map[string]int64{"": 0}},
+		live.Rule{Name: "known", Limit: 17, Baseline: 0.0152345, Shed: map[string]int64{"normal": 3, "batch": 12}})
+	_, table, _ := strings.Cut(topTable(s, 0), "\n\n\n")
+	const want = `RULE   LIMIT  ALGO  ALLOWED/S  REFUSED/S  ALLOWED  REFUSED  LATENCY                SHED
+plain  0                  0.0        0.0        0        0
+new    0                  0.0        0.0        0        0        -                   0
+known  17                 0.0        0.0        0        0  15.23ms  batch 12, normal 3
+`
+	if table != want {
+		t.Errorf("got\n%swant\n%s", table, want)
+	}
+}
+
 // The table stays while the gateway is away. A gateway that was never there, and an
 // answer that will not change, end the command.
 func TestTopScreen(t *testing.T) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -47,6 +48,10 @@ func topTable(s *live.Snapshot, height int) string {
 	}
 	rules := [][]string{{"RULE", "LIMIT", "ALGO", "ALLOWED/S", "REFUSED/S", "ALLOWED", "REFUSED"}}
 	budgets := slices.ContainsFunc(s.Rules, func(r live.Rule) bool { return r.Answer != "" })
+	adaptive := slices.ContainsFunc(s.Rules, func(r live.Rule) bool { return r.Shed != nil })
+	if adaptive {
+		rules[0] = append(rules[0], "LATENCY", "SHED")
+	}
 	if budgets {
 		rules[0] = append(rules[0], "CHARGED", "RESERVED", "FULLEST")
 	}
@@ -56,20 +61,44 @@ func topTable(s *live.Snapshot, height int) string {
 		if r.UnitSeconds > 0 {
 			limit += "/" + shortDuration(time.Duration(r.UnitSeconds*float64(time.Second)))
 		}
-		rules = append(rules, []string{command.Legible(r.Name), limit, r.Algorithm, perSecond(r.AllowedPerSecond),
-			perSecond(r.RefusedPerSecond + r.ShadowPerSecond), fmt.Sprint(r.Allowed), fmt.Sprint(r.Refused)})
-		switch row := &rules[len(rules)-1]; {
+		row := []string{command.Legible(r.Name), limit, r.Algorithm, perSecond(r.AllowedPerSecond),
+			perSecond(r.RefusedPerSecond + r.ShadowPerSecond), fmt.Sprint(r.Allowed), fmt.Sprint(r.Refused)}
+		if adaptive {
+			row = append(row, latencyText(r), shedText(r))
+		}
+		switch {
 		case r.Answer != "":
 			fullest := "0 %"
 			if r.SpentRatio > 0 {
 				fullest = fmt.Sprintf("%.0f %% %s", r.SpentRatio*100, command.Legible(plan.ActorName(r.SpentBy)))
 			}
-			*row = append(*row, fmt.Sprint(r.Cost), fmt.Sprint(r.Reserved), fullest)
+			row = append(row, fmt.Sprint(r.Cost), fmt.Sprint(r.Reserved), fullest)
 		case budgets:
-			*row = append(*row, "", "", "")
+			row = append(row, "", "", "")
 		}
+		rules = append(rules, row)
 	}
 	return b.String() + command.Columns(actors, 2, 3) + "\n" + command.Columns(rules, 3, len(rules[0])-1)
+}
+
+// latencyText returns the latency that the unloaded upstream of an adaptive rule has.
+func latencyText(r *live.Rule) string {
+	switch {
+	case r.Shed == nil:
+		return ""
+	case r.Baseline == 0:
+		return "-"
+	}
+	return time.Duration(r.Baseline * float64(time.Second)).Round(10 * time.Microsecond).String()
+}
+
+// shedText returns what an adaptive rule has refused, in shadow mode too, by priority.
+func shedText(r *live.Rule) string {
+	var shed []string
+	for _, priority := range slices.Sorted(maps.Keys(r.Shed)) {
+		shed = append(shed, strings.TrimSpace(fmt.Sprintf("%s %d", command.Legible(priority), r.Shed[priority])))
+	}
+	return strings.Join(shed, ", ")
 }
 
 // shortDuration returns 1m for what time.Duration writes as 1m0s.

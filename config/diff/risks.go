@@ -4,18 +4,20 @@ package diff
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // raisedBy is how many times as high a limit must be to be a risk.
 const raisedBy = 10
 
 // Risks returns the changes from a to b that can leave a service without protection, in the order of a. These are rules
-// that are removed, renamed or put in shadow mode, and limits that are at least ten times as high.
+// that are removed, renamed or put in shadow mode, and limits, of a class too, that are at least ten times as high.
 func Risks(a, b *config.Config) (c Changes) {
 	before, after := differing(a.Limits, b.Limits)
 	old, now := rulesOf(before, a.Limits), rulesOf(after, b.Limits)
@@ -34,6 +36,22 @@ func Risks(a, b *config.Config) (c Changes) {
 		}
 		if raised(r.Limit, is.Limit) {
 			c = append(c, fmt.Sprintf("rule %q: limit %s → %s", r.name, amount(r.Limit), amount(is.Limit)))
+		}
+		c = append(c, raisedClasses(r.name, &r.Rule, &is.Rule)...)
+	}
+	return c
+}
+
+// raisedClasses returns the classes of a rule whose limits are so high that they are a risk.
+func raisedClasses(name string, was, is *rule.Rule) (c Changes) {
+	for _, class := range is.Classes {
+		i := slices.IndexFunc(was.Classes, func(o rule.Override) bool { return o.Who == class.Who })
+		if i < 0 {
+			continue
+		}
+		from, to := was.Limit, is.Limit
+		if from.N, to.N = was.Classes[i].N, class.N; raised(from, to) {
+			c = append(c, fmt.Sprintf("rule %q: limit of class %s %s → %s", name, class.Who.Value, amount(from), amount(to)))
 		}
 	}
 	return c

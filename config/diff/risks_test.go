@@ -10,6 +10,9 @@ import (
 func TestRisks(t *testing.T) {
 	t.Parallel()
 	const a = "{url: /, rules: [{name: a, rpu: 10}]}"
+	class := func(classes string) string {
+		return "{url: /, rules: [{name: a, rpu: 1, class: 'header:X-Plan', classes: {" + classes + "}}]}"
+	}
 	for _, row := range []struct{ old, now, want string }{
 		{a, a, ""},
 		{a, "limits: []", `rule "a" removed`},
@@ -37,6 +40,9 @@ func TestRisks(t *testing.T) {
 		{"{url: /, rules: [{name: a, algo: C, rpu: 2}]}", "{url: /, rules: [{name: a, rpu: 20000}]}", ""},
 		{"{url: /, rules: [{name: a, algo: W, unit: month, rpu: 10}]}", "{url: /, rules: [{name: a, algo: W, unit: day, rpu: 10}]}", `rule "a": limit 10 per month → 10 per day`},
 		{"{url: /, rules: [{name: a, algo: W, unit: total, rpu: 10}]}", "{url: /, rules: [{name: a, algo: W, unit: year, rpu: 10}]}", `rule "a": limit 10 per total → 10 per year`},
+
+		{class("pro: {rpu: 5}, free: {rpu: 1}"), class("free: {rpu: 9}, pro: {rpu: 50}"), `rule "a": limit of class pro 5 per second → 50 per second`},
+		{class("pro: {rpu: 5}"), class("free: {rpu: 500}"), ""}, // nobody had its limit
 
 		{"{url: /, rules: [{name: a, rpu: 1}, {name: b, rpu: 1}]}", "{url: /, rules: [{name: b, rpu: 10, mode: shadow}]}",
 			"rule \"a\" removed\nrule \"b\": mode enforce → shadow\nrule \"b\": limit 1 per second → 10 per second"},

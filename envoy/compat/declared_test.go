@@ -5,6 +5,7 @@ package compat
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,6 +177,8 @@ func (c *comparison) equalQuotas(p *pair) bool {
 	theirs, ours := p.theirs.GetDynamicMetadata().GetFields(), p.ours.GetDynamicMetadata().GetFields()
 	if !c.original {
 		c.declare(echo) // the domain and the descriptors
+	} else if slices.ContainsFunc(p.request.GetDescriptors(), multiplied) {
+		c.declare(multiplier) // their protobuf does not know the field, so it has another text in the descriptors
 	} else if steady(theirs["descriptors"]) != steady(ours["descriptors"]) || !proto.Equal(theirs["domain"], ours["domain"]) ||
 		!proto.Equal(theirs["hitsAddend"], ours["hitsAddend"]) || len(theirs) != len(ours) {
 		return false
@@ -192,6 +195,8 @@ func (c *comparison) equalQuotas(p *pair) bool {
 	}
 	return equal("quotaModeEnabled", structpb.NewBoolValue(false)) && equal("quotaModeViolations", nil)
 }
+
+func multiplied(d *common.RateLimitDescriptor) bool { return d.GetLimit().GetUnitMultiplier() != nil }
 
 // steady returns the text of a value without spaces, which package protobuf adds by chance.
 func steady(v *structpb.Value) string {

@@ -123,19 +123,34 @@ func TestLimits(t *testing.T) {
 func TestModelsAndPlans(t *testing.T) {
 	t.Parallel()
 	url := start(t, 0) + "/v1/chat/completions"
-	ask := func(account, plan, model string) answer {
+	ask := func(account, model string) answer {
 		body := `{"model": "` + model + `", "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]}`
-		return post(t.Context(), t, url, body, "Authorization", account, "X-Plan", plan)
+		return post(t.Context(), t, url, body, "Authorization", "Bearer of-"+account)
 	}
-	ask("ann", "", "m")
-	if got := left(t, ask("bob", "", "m"), "model-minute"); got != 200_000-6-500 {
+	ask("ann", "m")
+	if got := left(t, ask("bob", "m"), "model-minute"); got != 200_000-6-500 {
 		t.Errorf("the model has %d left for another account, want 199,494", got)
 	}
-	if got := left(t, ask("bob", "", "n"), "model-minute"); got != 200_000-500 {
+	if got := left(t, ask("bob", "n"), "model-minute"); got != 200_000-500 {
 		t.Errorf("another model has %d left, want 199,500", got)
 	}
-	if got := left(t, ask("carl", "pro", "m"), "chat-day"); got != 20_000_000-20 {
+	if got := left(t, ask("carl", "m"), "chat-day"); got != 20_000_000-20 {
 		t.Errorf("the plan has %d left, want 19,999,980", got)
+	}
+}
+
+// A request without a key of the file is refused, and an account is the name beside its key.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	url := start(t, 0) + "/v1/messages"
+	const body = `{"model": "m", "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]}`
+	if a := post(t.Context(), t, url, body, "Authorization", "Bearer of-nobody"); a.status != http.StatusUnauthorized {
+		t.Errorf("an unknown key gets %d, want 401", a.status)
+	}
+	first := post(t.Context(), t, url, body)
+	second := post(t.Context(), t, url, body, "Authorization", "", "X-Api-Key", "of-acme") // Anthropic's field
+	if got := left(t, first, "messages-day") - left(t, second, "messages-day"); got == 0 {
+		t.Error("the same key in another field is another account")
 	}
 }
 

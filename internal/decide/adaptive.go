@@ -36,8 +36,8 @@ type course struct {
 	flights []limit.Flight
 }
 
-// worksFor is how long after a refusal a rule counts the work of clients. It matters only to refusals, and takes
-// 50 ns.
+// worksFor is how long after a refusal, also one of the upstream, a rule knows the clients of its requests. That
+// matters only then, and takes 50 ns.
 const worksFor = 30_000_000
 
 // flightOf returns the Flight of a charge under an adaptive rule.
@@ -128,7 +128,7 @@ func (e *Evaluation) reach(until string) {
 			one[0].Cost = 0
 		}
 		if measured {
-			e.land(ch.Flight)
+			e.land(r, ch.Flight)
 		}
 		e.decider.local.Refund(one[:])
 		ch.Flight.Reported, ch.Flight.Measured, ch.Flight.Ended = ch.Flight.Reported || measured, false, 0
@@ -139,8 +139,8 @@ func (e *Evaluation) reach(until string) {
 	}
 }
 
-// land sets how the request has ended, and when.
-func (e *Evaluation) land(f *limit.Flight) {
+// land sets how the request has ended under a rule, and when.
+func (e *Evaluation) land(r *plan.Rule, f *limit.Flight) {
 	from := e.course.sent
 	if e.course.body != nil {
 		from = max(from, e.course.body.Load())
@@ -149,7 +149,9 @@ func (e *Evaluation) land(f *limit.Flight) {
 	f.Latency = max(f.Ended-from, 0)
 	status := e.course.status
 	f.Measured = true
-	f.Rejected = status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if f.Rejected = status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable; f.Rejected {
+		e.limits.bound[r.Index].record.shedAt.Store(f.Ended)
+	}
 	f.Broken = status >= http.StatusBadRequest || e.left()
 }
 
@@ -169,7 +171,7 @@ func (e *Evaluation) landAll() {
 	c := e.adaptive()
 	for i := range c.list {
 		if f := c.list[i].Flight; !f.Reported {
-			e.land(f)
+			e.land(c.of[i].rule, f)
 		}
 	}
 }
@@ -189,8 +191,8 @@ func (d *Decider) LimitOf(l *Limits, index int) (slots, base int64) {
 	return f.Limit, f.Base
 }
 
-// Shed returns how many requests an adaptive rule of l has refused, by the name of their priority, or nil for another
-// rule. Without priorities the name is empty.
+// Shed returns how many requests an adaptive rule of l has refused, in shadow mode too, by the name of their priority, or
+// nil for another rule. Without priorities the name is empty.
 func (d *Decider) Shed(l *Limits, index int) map[string]int64 {
 	b, r := &l.bound[index], l.Set.Rules[index]
 	if !b.adapts {

@@ -77,10 +77,21 @@ func (b *binder) bind(r *plan.Rule) (n bound, err error) {
 		return n, err
 	}
 	if index == b.limits.redis {
-		n.both = bothUntil(r, b.redis.ForgotAt)
+		n.both = bothUntil(r, b.redis)
 		n.lowers = r.OnError == rule.Share && !queues(r) && !r.Algorithm.Held && unitOf(r) > longestBoth
+		if n.lowers {
+			back := func(nth int64) (any, error) {
+				return b.decider.local.Counters(fmt.Sprintf("back %d %s", nth, warmName(r, n.meter)), n.meter)
+			}
+			if b.redis.BackAt != bounds.EndOfTime {
+				n.next = &nextShare{make: func() (any, error) { return back(b.redis.Returns + 1) }}
+			}
+			if n.both > 0 && !b.redis.WasDown {
+				n.fresh, err = back(b.redis.Returns)
+			}
+		}
 	}
-	return n, nil
+	return n, err
 }
 
 // recordOf returns the record of a rule, which its variants share.

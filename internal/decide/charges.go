@@ -58,11 +58,11 @@ func (c *charges) keepAllowed(evaluated *charges) {
 	c.list, c.of = list, of
 }
 
-// refused reports whether a charge of the rule with that index was refused.
+// refused reports whether the rule with that index has refused. Its first charge decides that.
 func (c *charges) refused(index int) bool {
 	for i, o := range c.of {
-		if o.index == index && !c.list[i].Outcome.Allowed {
-			return true
+		if o.index == index {
+			return !c.list[i].Outcome.Allowed
 		}
 	}
 	return false
@@ -99,6 +99,9 @@ func (c *charges) wait() time.Duration {
 
 // keepHeld drops the charges that stay when the request is finished, and returns the others.
 func (c *charges) keepHeld() []limit.Charge {
+	if !slices.ContainsFunc(c.of, func(o origin) bool { return !o.rule.Algorithm.Held }) {
+		return c.list // copying each to its own place would take 10 ns
+	}
 	list, of := c.list[:0], c.of[:0]
 	for i := range c.list {
 		if c.of[i].rule.Algorithm.Held {

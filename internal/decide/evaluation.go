@@ -98,7 +98,7 @@ func (e *Evaluation) find() error {
 func (e *Evaluation) Refusal() (form string, calls int) {
 	for _, r := range e.match.Rules {
 		if r.Refusal != "" {
-			return r.Refusal, r.Calls
+			return r.Refusal, r.CallStatus
 		}
 	}
 	return "", 0
@@ -250,11 +250,19 @@ func (e *Evaluation) chargeElsewhere(b *bound, key []byte, cost, now int64, o or
 	silent.silent = true
 	if b.store > 0 && !e.down.has(b.store) {
 		e.sets[b.store].add(b.remote, key, cost, shadow, o)
-		if now <= b.both {
-			local.add(b.local, key, cost, shadow, silent)
-		} else {
+		if now > b.both {
 			local.add(b.known, key, cost, true, silent)
+			return
 		}
+		share := b.local
+		if b.fresh != nil {
+			local.add(b.known, key, cost, true, silent)
+			share = b.fresh
+		}
+		if b.lowers {
+			e.limits.lowerShare(b, share, key, now)
+		}
+		local.add(share, key, cost, shadow, silent)
 		return
 	}
 	e.Degraded = true
@@ -262,9 +270,12 @@ func (e *Evaluation) chargeElsewhere(b *bound, key []byte, cost, now int64, o or
 	switch {
 	case b.local != nil:
 		if b.lowers {
-			e.limits.lowerShare(b, key, now)
+			e.limits.lowerShare(b, b.local, key, now)
 		}
 		local.add(b.local, key, cost, shadow, o)
+		if next := b.next.counters(); next != nil {
+			local.add(next, key, cost, true, silent)
+		}
 	case b.known != nil && held: // on_error is open: the store still learns of the slots
 		local.add(b.known, key, cost, true, silent)
 	}
@@ -407,8 +418,8 @@ func (e *Evaluation) peek(ctx context.Context, now int64) error {
 func (e *Evaluation) useOverflow(c *charges) {
 	local := &e.sets[0]
 	for i := range local.list {
-		if !local.list[i].Shared {
-			continue
+		if !local.list[i].Shared || i > 0 && local.of[i-1].index == local.of[i].index {
+			continue // the first charge of a rule tells
 		}
 		for k, o := range c.of {
 			if o.index == local.of[i].index {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
 )
@@ -44,7 +45,10 @@ func (f *fullest) decided(r *plan.Rule, ch *limit.Charge, reserved, now int64) (
 	if ch.Outcome.Remaining == limit.Unknown {
 		return 0, 0
 	}
-	spent, until = max(most(r)-ch.Outcome.Remaining-reserved, 0), now+max(ch.Outcome.Reset, 1)
+	spent, until = max(most(r)-ch.Outcome.Remaining-reserved, 0), now+ch.Outcome.Reset
+	if ch.Outcome.Reset == 0 { // no time renews a total
+		until = now + bounds.Forever
+	}
 	f.note(r, string(ch.Key), spent, until, now)
 	return spent, until
 }

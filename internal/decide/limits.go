@@ -63,6 +63,9 @@ type Redis struct {
 	Up       bool
 	Gateways int   // alive, this one included
 	ForgotAt int64 // when Redis was found to have lost its memory; 0: it has not
+	BackAt   int64 // when Redis came back, or was found to have lost its memory; 0: never; bounds.EndOfTime: it is down
+	WasDown  bool  // it was down before BackAt
+	Returns  int64 // how often BackAt has changed
 }
 
 // storeSet is a set of stores: a bit for each index of Limits.stores.
@@ -87,6 +90,8 @@ type bound struct {
 	known     any         // local ones that remember the actors of remote, see above; nil: there is no remote
 	wait      int64       // the longest wait of a request over the limit, in microseconds
 	both      int64       // the moment until which local and remote both decide; 0: they do not
+	fresh     any         // decide in place of local while both decide, see [Redis.WasDown]; nil: local does
+	next      *nextShare  // fresh of the next return; may be nil
 	lowers    bool        // without its store, an actor gets a share of what the store had left
 	record    *record
 }
@@ -155,6 +160,8 @@ func (d *Decider) retire(l *Limits) {
 	for _, b := range l.bound {
 		retire(d.local, b.local)
 		retire(d.local, b.known)
+		retire(d.local, b.fresh)
+		retire(d.local, b.next.end())
 		retire(l.stores[b.store], b.remote)
 	}
 }

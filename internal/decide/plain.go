@@ -53,7 +53,7 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 			e.RetryAfter = max(e.RetryAfter, time.Duration(max(v.Wait, 1))*time.Microsecond)
 		}
 		if !v.Allowed { // before the tally counts it, see refusals.Log.Note
-			e.noteRefusal(r, ch.Key, now)
+			e.noteRefusal(r, ch.Key, now, false)
 		}
 		e.count(r, v, now)
 	}

@@ -4,6 +4,7 @@ package decide
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/diana-limiter/diana/internal/bounds"
@@ -13,9 +14,12 @@ import (
 )
 
 // After Redis has lost its memory, both stores decide for a rule for one unit. Otherwise clients
-// could use the limit again that they had used before. Longer units are left out, because a
-// gateway with most of the traffic would lose more by its share than anyone would gain.
+// could use the limit again that they had used before. For longer units both decide until the other gateways are
+// back too, because these put back what they remember and debit what they have allowed alone.
 const longestBoth = 10 * time.Second
+
+// fleetBack is how long after one gateway the last one uses Redis again.
+const fleetBack = 2 * time.Second
 
 // detectionGap is how long after one gateway the last one detects that Redis has lost its memory.
 const detectionGap = time.Second
@@ -24,17 +28,24 @@ const detectionGap = time.Second
 // and have told Redis which slots they hold.
 const bothForSlots = 3 * time.Second
 
-// bothUntil returns the moment until which both stores decide for a rule, or 0. forgot is the
-// moment when Redis was found to have lost its memory, or 0.
-func bothUntil(r *plan.Rule, forgot int64) int64 {
+// bothUntil returns the moment until which both stores decide for a rule, or 0.
+func bothUntil(r *plan.Rule, redis Redis) int64 {
 	unit := unitOf(r)
 	if r.Algorithm.Held {
 		unit = bothForSlots - detectionGap
 	}
-	if r.OnError != rule.Share || queues(r) || unit > longestBoth || forgot == 0 {
+	switch {
+	case r.OnError != rule.Share || queues(r):
+		return 0
+	case unit > longestBoth:
+		if redis.BackAt == 0 {
+			return 0
+		}
+		return redis.BackAt + fleetBack.Microseconds()
+	case redis.ForgotAt == 0:
 		return 0
 	}
-	return forgot + (unit + detectionGap).Microseconds()
+	return redis.ForgotAt + (unit + detectionGap).Microseconds()
 }
 
 // unitOf returns the unit of a rule. For a unit of the calendar it returns one that is longer than any
@@ -66,14 +77,15 @@ func share(l limit.Limit, gateways int, cost int64) limit.Limit {
 }
 
 // lowerShare reduces the share of an actor to this gateway's part of what Redis had left, as far as the gateway
-// remembers that. So all gateways together allow what is left, and a limit that was used up stays used up.
-func (l *Limits) lowerShare(b *bound, key []byte, now int64) {
-	left, ok := l.counts.Store.Left(b.remote, key)
+// remembers that. So all gateways together allow what is left, and a limit that was used up stays used up. c is the
+// counters of the share.
+func (l *Limits) lowerShare(b *bound, c any, key []byte, now int64) {
+	left, ok := l.counts.Store.Left(b.remote, key, c)
 	if !ok {
 		return
 	}
 	local := l.stores[0]
-	share := []limit.Charge{{Counters: b.local, Key: key, Cost: 1}}
+	share := []limit.Charge{{Counters: c, Key: key, Cost: 1}}
 	if local.Peek(context.Background(), now, share) != nil {
 		return // the local store has no errors of its own
 	}
@@ -81,6 +93,40 @@ func (l *Limits) lowerShare(b *bound, key []byte, now int64) {
 		share[0].Cost = over
 		local.Debit(now, share)
 	}
+}
+
+// nextShare is the counters of the share that applies after the next loss without an outage. The requests that this gateway
+// allows alone before it knows of the loss count there, too. They take room, so they are made when they are needed.
+type nextShare struct {
+	make func() (any, error)
+
+	mu    sync.Mutex // guards the rest
+	made  any
+	ended bool
+}
+
+// counters returns nil if there are none.
+func (n *nextShare) counters() any {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.made == nil && !n.ended {
+		n.made, _ = n.make() // its meter is good, because the rule has it
+	}
+	return n.made
+}
+
+// end returns the counters to retire, or nil. Later requests have none.
+func (n *nextShare) end() any {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ended = true
+	return n.made
 }
 
 // queues reports whether the meter of a rule schedules requests.

@@ -17,7 +17,7 @@ import (
 type record struct {
 	tally    tally
 	refused  refusals.Rule
-	shed     [bounds.MaxPriorities]atomic.Int64 // refusals of an adaptive rule, by priority
+	shed     [bounds.MaxPriorities]atomic.Int64 // refusals of an adaptive rule, by priority; in shadow mode too
 	shedAt   atomic.Int64                       // moment of the last of them
 	cost     atomic.Int64                       // charged by what responses have cost
 	reserved atomic.Int64                       // by requests in flight

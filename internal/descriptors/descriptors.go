@@ -36,6 +36,7 @@ type Tree struct {
 	domains map[string]*node
 	limits  []*Limit
 	counted []*Limit // by Limit.Index
+	exempt  []*Limit
 }
 
 // None returns the descriptors of no file.
@@ -49,6 +50,9 @@ type Limit struct {
 	// FullName is the domain and the composite keys of the levels, such as "shop.path_/cart.user". Two
 	// limits can have one full name, because keys can contain dots and underscores.
 	FullName string
+
+	// Levels are the keys and values of the levels, as the file has them. An empty Value matches any.
+	Levels []Entry
 
 	Name      string   // for Replaces; empty means none
 	Replaces  []string // names of limits that do not count in a request that also matches this one
@@ -128,6 +132,11 @@ func parseUnit(name string) (Unit, bool) {
 
 // Limits returns the limits in the order of the files. The caller must not change them.
 func (t *Tree) Limits() []*Limit { return t.limits }
+
+// Exempt returns the descriptors that have a value and no rate_limit, as limits that are Unlimited. A request with such a
+// value has no limit, also if another descriptor limits all values. They are in the order of the files, and not among
+// Limits.
+func (t *Tree) Exempt() []*Limit { return t.exempt }
 
 // Domains returns how many domains there are.
 func (t *Tree) Domains() int { return len(t.domains) }

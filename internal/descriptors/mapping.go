@@ -107,7 +107,7 @@ func instead(key, of string, known []string) string {
 	case of == aDescriptor && slices.Contains(rateLimitKeys, key):
 		return ", expected it in rate_limit"
 	}
-	return ", expected " + yamltext.Join(known, "or") + yamltext.DidYouMean(key, known)
+	return yamltext.DidYouMean(key, known) + ", expected " + yamltext.Join(known, "or")
 }
 
 // get returns the value of a key.

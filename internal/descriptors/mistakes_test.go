@@ -39,7 +39,7 @@ a.yaml:2:18: descriptors[1]: expected a mapping (key, value, rate_limit, descrip
 		},
 		{"0.25: d\ndomain: d\n", "a.yaml:1:1: expected a text as key, found 0.25"},
 		{"[a]: d\ndomain: d\n", "a.yaml:1:1: expected a text as key, found a list"},
-		{"domain: d\ndescriptor: []\n", `a.yaml:2:1: unknown key "descriptor" of a file, expected domain or descriptors, did you mean descriptors?`},
+		{"domain: d\ndescriptor: []\n", `a.yaml:2:1: unknown key "descriptor" of a file (did you mean descriptors?), expected domain or descriptors`},
 		{"domain: d\ndescriptors:\n- value: v\n", "a.yaml:3:3: descriptors[0]: the key is empty, expected the key of an entry"},
 		{"domain: d\ndescriptors:\n- {key: '', value: v}\n", "a.yaml:3:9: descriptors[0]: the key is empty, expected the key of an entry"},
 		{
@@ -48,16 +48,16 @@ a.yaml:2:18: descriptors[1]: expected a mapping (key, value, rate_limit, descrip
 		},
 		{
 			"domain: d\ndescriptors:\n- key: k\n  ratelimit: {unit: day}\n",
-			`a.yaml:4:3: descriptors[0]: unknown key "ratelimit" of a descriptor, expected key, value, rate_limit, descriptors, shadow_mode, quota_mode, detailed_metric, value_to_metric or share_threshold, did you mean rate_limit?`,
+			`a.yaml:4:3: descriptors[0]: unknown key "ratelimit" of a descriptor (did you mean rate_limit?), expected key, value, rate_limit, descriptors, shadow_mode, quota_mode, detailed_metric, value_to_metric or share_threshold`,
 		},
 		{"domain: d\ndescriptors:\n- {key: k, unit: day}\n", `a.yaml:3:12: descriptors[0]: unknown key "unit" of a descriptor, expected it in rate_limit`},
 		{one("{unit: day, shadow_mode: true}"), `a.yaml:4:27: descriptors[0].rate_limit: unknown key "shadow_mode" of a rate_limit, expected it beside rate_limit`},
 		{
 			one("{unit: day, requestsperunit: 5}"),
-			`a.yaml:4:27: descriptors[0].rate_limit: unknown key "requestsperunit" of a rate_limit, expected unit, requests_per_unit, unlimited, name, replaces, algo, burst, slices, queue, on_error, scope or debit, did you mean requests_per_unit?`,
+			`a.yaml:4:27: descriptors[0].rate_limit: unknown key "requestsperunit" of a rate_limit (did you mean requests_per_unit?), expected unit, requests_per_unit, unlimited, name, replaces, algo, burst, slices, queue, on_error, scope or debit`,
 		},
 		{one("{unit: foo, requests_per_unit: 5}"), `a.yaml:4:22: descriptors[0].rate_limit.unit: expected ` + units + `, found "foo"`},
-		{one("{unit: minutes, requests_per_unit: 5}"), `a.yaml:4:22: descriptors[0].rate_limit.unit: expected ` + units + `, found "minutes", did you mean minute?`},
+		{one("{unit: minutes, requests_per_unit: 5}"), `a.yaml:4:22: descriptors[0].rate_limit.unit: found "minutes" (did you mean minute?), expected ` + units},
 		{one("{unit: unknown, requests_per_unit: 5}"), `a.yaml:4:22: descriptors[0].rate_limit.unit: expected ` + units + `, found "unknown"`},
 		{one("{requests_per_unit: 5}"), "a.yaml:4:15: descriptors[0].rate_limit: a rate_limit lacks unit, expected " + units},
 		{one("{unit: day, requests_per_unit: -1}"), "a.yaml:4:46: descriptors[0].rate_limit.requests_per_unit: expected 0 to 4294967295, found -1"},
@@ -80,7 +80,7 @@ a.yaml:2:18: descriptors[1]: expected a mapping (key, value, rate_limit, descrip
 		{one("{unit: day, requests_per_unit: 5, wait: 1s}"), `a.yaml:4:49: descriptors[0].rate_limit: unknown key "wait" of a rate_limit: only algo LB lets requests wait here, for as long as its queue says`},
 		{
 			one("{unit: day, requests_per_unit: 5, algo: windows}"),
-			`a.yaml:4:55: descriptors[0].rate_limit.algo: expected TB, token bucket, W, window, SW, sliding window, SL, sliding log, LB or leaky bucket, found "windows", did you mean window?`,
+			`a.yaml:4:55: descriptors[0].rate_limit.algo: found "windows" (did you mean window?), expected TB, token bucket, W, window, SW, sliding window, SL, sliding log, LB or leaky bucket`,
 		},
 		{one("{unit: day, requests_per_unit: 5, burst: 9}"), "a.yaml:4:49: descriptors[0].rate_limit.burst: it has no meaning for algo W; it is for TB"},
 		{one("{unit: day, requests_per_unit: 5, algo: tb, burst: 0}"), "a.yaml:4:66: descriptors[0].rate_limit.burst: expected 1 to 1000000000, found 0"},
@@ -155,7 +155,7 @@ descriptors:
 a.yaml:3:24: descriptors[0].shadow_mode: it means nothing without rate_limit
 a.yaml:5:3: descriptors[1].rate_limit: there is no requests_per_unit, so it is 0 and every request is refused
 a.yaml:7:33: descriptors[2].rate_limit.requests_per_unit: it means nothing beside unlimited
-a.yaml:7:89: descriptors[2].rate_limit.replaces[0].name: no rate_limit has the name "per_usr", so nothing is replaced, did you mean per_user?
+a.yaml:7:89: descriptors[2].rate_limit.replaces[0].name: no rate_limit has the name "per_usr", so nothing is replaced (did you mean per_user?)
 a.yaml:7:106: descriptors[2].rate_limit.replaces[1].name: no rate_limit has the name "other", so nothing is replaced`
 	if got := tree.Warnings.Error(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -119,6 +119,7 @@ func (r *reader) placeText(p place) string {
 type level struct {
 	*node
 	path     []string // the domain and the composite keys
+	entries  []Entry  // of Limit.Levels
 	fullName string
 }
 
@@ -182,7 +183,7 @@ func (r *reader) domain(v value) {
 		root = &node{at: root.at}
 	}
 	before := len(r.tree.limits)
-	r.descriptors(m.get("descriptors"), level{root, []string{name}, name})
+	r.descriptors(m.get("descriptors"), level{root, []string{name}, nil, name})
 	if len(r.tree.limits) == before {
 		v.warn(v.node, "there is no rate_limit, so this file limits nothing in the domain %s", quote(name))
 	}
@@ -201,7 +202,11 @@ func (r *reader) descriptor(v value, above level) {
 	if !ok {
 		return
 	}
-	composite, ok := readComposite(m)
+	entry, ok := readEntry(m)
+	composite := entry.Key
+	if entry.Value != "" {
+		composite += "_" + entry.Value
+	}
 	here := &node{at: r.place(v.node)} // also after a mistake, so that the mistakes below are found too
 	if ok {
 		if first := above.below[composite]; first != nil {
@@ -214,13 +219,16 @@ func (r *reader) descriptor(v value, above level) {
 	if here.share && ok && !strings.HasSuffix(composite, "*") {
 		m.failKey("share_threshold", "expected a value that ends in *, found %s", quote(composite))
 	}
-	next := level{here, append(slices.Clip(above.path), composite), above.fullName + "." + composite}
+	next := level{here, append(slices.Clip(above.path), composite), append(slices.Clip(above.entries), entry), above.fullName + "." + composite}
 	r.limit(m, next)
+	if here.limit == nil && entry.Value != "" {
+		r.tree.exempt = append(r.tree.exempt, &Limit{Index: -1, FullName: next.fullName, Levels: next.entries, Unlimited: true, File: r.file, Line: v.node.Line})
+	}
 	r.descriptors(m.get("descriptors"), next)
 }
 
-// readComposite reads the key and the value of a descriptor.
-func readComposite(m mapping) (composite string, ok bool) {
+// readEntry reads the key and the value of a descriptor.
+func readEntry(m mapping) (e Entry, ok bool) {
 	key, ok := m.get("key").text()
 	if ok && key == "" {
 		at := m.node
@@ -235,10 +243,7 @@ func readComposite(m mapping) (composite string, ok bool) {
 	if star := strings.IndexByte(text, '*'); star >= 0 && star < len(text)-1 {
 		given.warn(given.node, "%s matches itself alone, because * is a wildcard at the end only", quote(text))
 	}
-	if text != "" {
-		key += "_" + text
-	}
-	return key, ok && fine
+	return Entry{key, text}, ok && fine
 }
 
 // add adds a descriptor below n.

@@ -28,7 +28,7 @@ var modeKeys = []string{"shadow_mode", "quota_mode", "detailed_metric"}
 // limit reads the rate_limit of the descriptor m, if it has one.
 func (r *reader) limit(m mapping, at level) {
 	l := &Limit{
-		Index: -1, FullName: at.fullName, path: at.path, File: r.file,
+		Index: -1, FullName: at.fullName, path: at.path, Levels: at.entries, File: r.file,
 		Shadow: m.get("shadow_mode").truth(), Quota: m.get("quota_mode").truth(), Detailed: m.get("detailed_metric").truth(),
 	}
 	v := m.get("rate_limit")

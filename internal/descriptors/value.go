@@ -47,11 +47,13 @@ func (v value) message(n *yaml.Node, format string, args ...any) config.Error {
 // expected reports that v has another form. If v is near to one of the words, the message asks for that
 // word.
 func (v value) expected(what string, words ...string) {
-	question := ""
 	if v.node.Kind == yaml.ScalarNode {
-		question = yamltext.DidYouMean(v.node.Value, words)
+		if question := yamltext.DidYouMean(v.node.Value, words); question != "" {
+			v.fail("found %s%s, expected %s", found(v.node), question, what)
+			return
+		}
 	}
-	v.fail("expected %s, found %s%s", what, found(v.node), question)
+	v.fail("expected %s, found %s", what, found(v.node))
 }
 
 const quotes = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle

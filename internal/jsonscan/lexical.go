@@ -3,6 +3,7 @@
 package jsonscan
 
 import (
+	"encoding/binary"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -10,7 +11,7 @@ import (
 
 // scanString scans the plain text of a string and the byte behind it.
 func (s *Scanner) scanString(p []byte) int {
-	i := 0
+	i := plainWords(p)
 	for i < len(p) && p[i] != '"' && p[i] != '\\' && p[i] >= ' ' {
 		i++
 	}
@@ -32,6 +33,20 @@ func (s *Scanner) scanString(p []byte) int {
 		s.state = deepLevel
 	}
 	return i + 1
+}
+
+// plainWords returns the number of bytes at the beginning of p, a multiple of 8, that are plain text of a string. Most of
+// a document about language is such text.
+func plainWords(p []byte) (n int) {
+	const ones = 0x0101010101010101
+	for ; n+8 <= len(p); n += 8 {
+		w := binary.LittleEndian.Uint64(p[n:])
+		// A byte below 0x80 gets its high bit by the subtraction if it is below 0x20, or equal to the other ones.
+		if ((w-' '*ones)|((w^'"'*ones)-ones)|((w^'\\'*ones)-ones))&^w&(0x80*ones) != 0 {
+			break
+		}
+	}
+	return n
 }
 
 // scanEscape scans the byte after a backslash.

@@ -25,7 +25,7 @@ var layout = []struct {
 	imports string
 }{
 	// Programs.
-	{"cmd/diana", ". cmd/diana/internal/admin cmd/diana/internal/command cmd/diana/internal/gateway cmd/diana/internal/live cmd/diana/internal/ratelimit cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/weblog config config/diff internal/apikeys internal/descriptors internal/names internal/plan limit memstore replay rule"},
+	{"cmd/diana", ". cmd/diana/internal/admin cmd/diana/internal/command cmd/diana/internal/convert cmd/diana/internal/gateway cmd/diana/internal/live cmd/diana/internal/ratelimit cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/weblog config config/diff internal/apikeys internal/descriptors internal/names internal/plan limit memstore replay rule"},
 	{"cmd/diana/internal/gateway", ". cmd/diana/internal/actor cmd/diana/internal/admin cmd/diana/internal/certificate cmd/diana/internal/chain cmd/diana/internal/clientconn cmd/diana/internal/command cmd/diana/internal/decoders cmd/diana/internal/forwardauth cmd/diana/internal/handover cmd/diana/internal/history cmd/diana/internal/logs cmd/diana/internal/upstream cmd/diana/internal/versions cmd/diana/internal/whatif config envoy internal/paths internal/plan internal/respond prometheus"},
 	{"cmd/diana/internal/ratelimit", ". cmd/diana/internal/admin cmd/diana/internal/certificate cmd/diana/internal/logs config envoy prometheus"},
 	{"cmd/diana/internal/admin", ". cmd/diana/internal/adminapi cmd/diana/internal/command cmd/diana/internal/console cmd/diana/internal/history cmd/diana/internal/live config envoy internal/plan limit prometheus"},
@@ -40,7 +40,8 @@ var layout = []struct {
 	{"cmd/diana/internal/whatif", ". cmd/diana/internal/adminapi cmd/diana/internal/history cmd/diana/internal/simulate cmd/diana/internal/weblog config config/diff internal/plan rule"},
 	{"cmd/diana/internal/history", ". cmd/diana/internal/command cmd/diana/internal/logs cmd/diana/internal/weblog config internal/plan rule"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
-	{"cmd/diana/internal/simulate", ". cmd/diana/internal/weblog config internal/paths internal/plan internal/top limit rule"},
+	{"cmd/diana/internal/convert", "config internal/bounds internal/descriptors internal/yamltext rule"},
+	{"cmd/diana/internal/simulate", ". cmd/diana/internal/command cmd/diana/internal/weblog config internal/paths internal/plan internal/top limit rule"},
 	{"cmd/diana/internal/versions", "cmd/diana/internal/adminapi config internal/bounds internal/plan internal/track internal/yamltext limit rule source"},
 	{"cmd/diana/internal/weblog", "internal/httptext"},
 	{"cmd/diana/internal/adminapi", "config"},
@@ -52,10 +53,10 @@ var layout = []struct {
 	{"cmd/diana/consoletest", ""},
 	{"examples/extension", ". config limit rule source"},
 	{"examples/llm", ""},
-	{"bench", "bench/measure bench/page bench/rivals . config limit memstore redisstore rule internal/actors internal/paths internal/plan internal/redistest internal/testproc"},
+	{"bench", "bench/measure bench/page bench/rivals . config limit memstore redisstore internal/billtest internal/redistest internal/testproc"},
 
 	{"bench/page", "bench/measure"},
-	{"bench/rivals", "bench/measure . adapters/echo adapters/fiber adapters/gin adapters/grpc internal/redistest"},
+	{"bench/rivals", "bench/measure . adapters/connect adapters/echo adapters/fiber adapters/gin adapters/grpc adapters/hertz internal/redistest"},
 	{"bench/measure", "internal/redistest internal/testproc"},
 
 	// Uses of the limiter.
@@ -65,23 +66,27 @@ var layout = []struct {
 	{"prometheus", "."},
 	{"adapters/otel", "."},
 	{"adapters/caddy", "."},
-	{"adapters/grpc", ". rate rule"},
-	{"adapters/connect", ". rule"},
+	{"adapters/grpc", ". internal/calls internal/native rate"},
+	{"adapters/connect", ". internal/calls internal/native"},
+	{"internal/calls", ". rule"},
 	{"adapters/rpctest", ". config"}, // of their tests
 	{"adapters/adaptertest", ". config internal/testproc"},
 	{"adapters/gin", "."},
 	{"adapters/echo", "."},
-	{"adapters/fiber", ". rule"},
-	{"adapters/hertz", ". rule"},
+	{"adapters/fiber", ". internal/pooled"},
+	{"adapters/hertz", ". internal/pooled"},
+	{"internal/pooled", ". internal/established internal/native internal/respond"},
+	{"internal/native", ". internal/established"},
 	{"client", ". internal/actors internal/fields internal/waitqueue"},
 
 	// The limiter, and what it is made of.
 	{".", "config config/diff limit memstore redisstore rule source " +
-		"internal/answer internal/bounds internal/credentials internal/decide internal/fields internal/follow internal/takeover internal/minutes internal/plan internal/redisfault internal/refusals internal/requestbody internal/respond"},
+		"internal/answer internal/bounds internal/credentials internal/decide internal/established internal/fields internal/follow internal/takeover internal/minutes internal/plan internal/redisfault internal/refusals internal/requestbody internal/respond"},
 	{"internal/follow", "config source internal/bounds internal/track"},
 	{"internal/respond", "internal/answer internal/fields internal/httptext internal/paths internal/requestbody limit memstore rule"},
 	{"internal/decide", "internal/bounds internal/credentials internal/minutes internal/plan internal/refusals internal/requestbody internal/waitqueue limit memstore redisstore rule"},
 	{"internal/credentials", "internal/httptext rule"},
+	{"internal/established", "rule"},
 	{"internal/refusals", "internal/plan internal/top rule"},
 	{"internal/plan", "internal/answer internal/bounds internal/fields internal/httptext internal/names internal/paths internal/requestbody limit rule"},
 	{"internal/fields", "internal/bounds internal/httptext"},
@@ -126,10 +131,12 @@ var layout = []struct {
 	{"internal/yamltext", ""},
 
 	// Helpers of tests, and tools.
+	{"internal/billtest", ""},
 	{"internal/etcdtest", "internal/testproc"},
 	{"internal/redistest", "internal/testproc"},
 	{"internal/testproc", ""},
 	{"internal/race", ""},
+	{"tools/clients", ""},
 	{"tools/modules", ""},
 	{"tools/release", ""},
 	{"tools/vale", ""},
@@ -192,7 +199,7 @@ func TestLayoutInDesign(t *testing.T) {
 			continue
 		}
 		switch row.pkg {
-		case "cmd/diana/compat", "cmd/diana/internal/exchange", "envoy/compat", "examples/extension", "examples/llm", "tools/modules", "tools/release", "tools/vale",
+		case "cmd/diana/compat", "cmd/diana/internal/exchange", "envoy/compat", "examples/extension", "examples/llm", "tools/clients", "tools/modules", "tools/release", "tools/vale",
 			"bench", "bench/measure", "bench/page", "bench/rivals":
 			continue
 		}

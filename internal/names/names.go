@@ -13,12 +13,11 @@ import (
 
 // Units returns the units of time that have names.
 func Units() map[string]time.Duration {
-	return map[string]time.Duration{
-		"second": time.Second,
-		"minute": time.Minute,
-		"hour":   time.Hour,
-		"day":    24 * time.Hour,
+	units := map[string]time.Duration{}
+	for _, length := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		units[Unit(length)] = length
 	}
+	return units
 }
 
 // Calendars returns the units that are no length of time, see limit.Limit.Calendar.
@@ -34,10 +33,15 @@ func UnitOf(l limit.Limit) string {
 
 // Unit returns a unit of time in the words of a configuration: its name, or a duration.
 func Unit(length time.Duration) string {
-	for name, unit := range Units() {
-		if unit == length {
-			return name
-		}
+	switch length {
+	case time.Second:
+		return "second"
+	case time.Minute:
+		return "minute"
+	case time.Hour:
+		return "hour"
+	case 24 * time.Hour:
+		return "day"
 	}
 	return length.String()
 }

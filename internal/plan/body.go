@@ -36,14 +36,15 @@ func bodyNeedsOf(who []chain, r *Rule) *bodyNeeds {
 			}
 		}
 	}
-	if r != nil {
+	if r != nil && r.Cost.Answer != "" {
 		n.addCost(r)
 	}
 	n.anyBody = r != nil && r.Cost.AnyBody && len(n.actors) == 0 && n.reserve == "" && n.rule == nil
 	if len(n.actors)+len(n.costs) == 0 && n.reserve == "" && n.rule == nil {
 		return nil
 	}
-	return &n
+	found := n // so that only what is returned is allocated
+	return &found
 }
 
 // addCost adds what the cost of a rule reads.

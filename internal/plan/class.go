@@ -21,14 +21,14 @@ const (
 )
 
 // classOf returns the name of the class of a client, or "" if it has none.
-func (r *Rule) classOf(client *Client) string { return namedBy(&r.class, r.Class, classActor, client) }
+func (r *Rule) classOf(client *Client) string { return namedBy(r.class, r.Class, classActor, client) }
 
 // LevelOf returns the level of a request's priority under a rule; 0 is the highest.
 func (s *Set) LevelOf(r *Rule, client *Client) int64 {
 	if len(r.Priorities) == 0 {
 		return 0
 	}
-	name := namedBy(&r.priority, r.Priority, priorityActor, client)
+	name := namedBy(r.priority, r.Priority, priorityActor, client)
 	if level := slices.Index(r.Priorities, name); level >= 0 && name != "" {
 		return int64(level)
 	}
@@ -68,7 +68,7 @@ func namedBy(by *finder, header rule.Actor, actor string, client *Client) string
 	default:
 		return given
 	}
-	if by.text != "" {
+	if by != nil {
 		if name := by.valueIn(client.req); name != rule.Unclear {
 			return name
 		}
@@ -91,22 +91,22 @@ func namedBy(by *finder, header rule.Actor, actor string, client *Client) string
 	return class
 }
 
-// naming returns how a credential names a class or a priority, or the zero value if a header does. It completes
+// naming returns how a credential names a class or a priority, or nil if a header does. It completes
 // the name of the header.
-func (v *resolver) naming(key string, a *rule.Actor) (finder, error) {
+func (v *resolver) naming(key string, a *rule.Actor) (*finder, error) {
 	if k := a.Kind; k == "header" || k == "client" {
 		if !httptext.IsToken(a.Name) {
-			return finder{}, fmt.Errorf("%s is %q, expected header:NAME or client:NAME", key, *a)
+			return nil, fmt.Errorf("%s is %q, expected header:NAME or client:NAME", key, *a)
 		}
 		a.Name = http.CanonicalHeaderKey(a.Name)
-		return finder{}, nil
+		return nil, nil
 	}
 	f, ok := v.finder(*a)
 	proved := slices.ContainsFunc(v.kinds, func(k rule.ActorKind) bool { return k.Kind == a.Kind && k.Proved })
 	if !ok || !proved {
-		return finder{}, fmt.Errorf("%s is %q, expected header:NAME or client:NAME", key, *a)
+		return nil, fmt.Errorf("%s is %q, expected header:NAME or client:NAME", key, *a)
 	}
-	return f, nil
+	return &f, nil
 }
 
 // newClasses returns the variants of a rule for its classes, by name.

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"net"
 	"net/netip"
 	"strings"
 
@@ -42,15 +43,32 @@ func ClientIP(id *rule.Identity, req *rule.Request) netip.Addr {
 		ip, _ := parseIP(text)
 		return ip
 	}
-	peer := peerOf(req)
-	if peer == "" {
-		return netip.Addr{}
-	}
-	ip, ok := parseIP(peer)
+	ip, ok := peerOf(req)
 	if !ok || len(id.TrustedProxies) == 0 {
 		return ip
 	}
 	return walkForwards(id, ip, linesOf(req, "X-Forwarded-For"))
+}
+
+// peerOf returns the address of the TCP peer of a request. ok is false if the peer has none.
+func peerOf(req *rule.Request) (ip netip.Addr, ok bool) {
+	peer := ""
+	switch {
+	case req.HTTP != nil:
+		peer = req.HTTP.RemoteAddr
+	case req.Native != nil:
+		if n, ok := req.Native.(interface{ PeerAddr() net.Addr }); ok { // saves Diana's adapters a text
+			if tcp, ok := n.PeerAddr().(*net.TCPAddr); ok {
+				ip, ok = netip.AddrFromSlice(tcp.IP)
+				return ip.Unmap(), ok
+			}
+		}
+		peer = req.Native.Peer()
+	}
+	if peer == "" {
+		return ip, false
+	}
+	return parseIP(peer)
 }
 
 // Bounds for reading X-Forwarded-For. A client can send 7,000 entries, or one entry of 64 KiB.

@@ -44,7 +44,7 @@ func costOf(c rule.Cost, identity *rule.Identity, req *rule.Request) int64 {
 
 // trustsPeer reports whether the TCP peer of a request is a trusted proxy.
 func trustsPeer(id *rule.Identity, r *rule.Request) bool {
-	peer, ok := parseIP(peerOf(r))
+	peer, ok := peerOf(r)
 	return ok && trusts(id, peer)
 }
 

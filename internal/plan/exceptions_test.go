@@ -369,3 +369,18 @@ func BenchmarkExceptions(b *testing.B) {
 		}
 	}
 }
+
+// CountsAll says the same of a rule before and after it is compiled.
+func TestCountsAll(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		actor  string
+		except []string
+		want   bool
+	}{{"all", nil, true}, {"all", []string{"10.0.0.0/8"}, false}, {"ip", nil, false}, {"account", []string{"ann"}, false}} {
+		r := exceptional(t, row.actor, row.except, nil).Rules[0]
+		if r.CountsAll() != row.want || CountsAll(r.Rule) != row.want {
+			t.Errorf("%s except %v: %v, and %v before it is compiled, want %v", row.actor, row.except, r.CountsAll(), CountsAll(r.Rule), row.want)
+		}
+	}
+}

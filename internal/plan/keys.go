@@ -147,17 +147,6 @@ func linesOf(r *rule.Request, name string) []string {
 	return nil
 }
 
-// peerOf returns the address of the TCP peer of a request, or "".
-func peerOf(r *rule.Request) string {
-	switch {
-	case r.HTTP != nil:
-		return r.HTTP.RemoteAddr
-	case r.Native != nil:
-		return r.Native.Peer()
-	}
-	return ""
-}
-
 // maxIdentity is the longest value, in bytes, that a key holds unhashed.
 const maxIdentity = 256
 

@@ -19,13 +19,10 @@ import (
 // declaration is a copy with that limit and without exceptions.
 type Rule struct {
 	*rule.Rule
+	*rule.Entry // its URL, Divert, Refusal and CallStatus are those of the rule
 
 	Index    int           // in Set.Rules; a variant has the Index of its rule
 	Slot     int           // unique among rules and variants: Index, or a number behind all rules
-	URL      rule.Pattern  // of the entry
-	Divert   *rule.Divert  // of the entry
-	Refusal  string        // of the entry
-	Calls    int           // CallStatus of the entry
 	Short    string        // the name that clients read; unique
 	Meter    limit.Meter   // for Limit
 	Counters string        // name of the counters: equal in two Sets if the counts mean the same
@@ -37,8 +34,8 @@ type Rule struct {
 	exceptions *exceptions // nil: none
 	body       *bodyNeeds  // nil: none
 
-	class, priority finder // of a credential that names them
-	proved          bool   // the actor, the class or the priority needs a credential
+	class, priority *finder // of a credential that names them; nil: a header does
+	proved          bool    // the actor, the class or the priority needs a credential
 }
 
 // newRule returns the compiled form of a rule, except for its exceptions. The rule has its final
@@ -48,7 +45,7 @@ func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 		r.Scope = rule.Local
 	}
 	r.Cost.N = max(r.Cost.N, 1)
-	c := &Rule{Rule: &r, URL: e.URL, Divert: e.Divert, Refusal: e.Refusal, Calls: e.CallStatus, prices: newPrices(&r.Cost)}
+	c := &Rule{Rule: &r, Entry: e, prices: newPrices(&r.Cost)}
 	if r.Algorithm.New == nil {
 		return nil, fmt.Errorf("there is no algorithm")
 	}
@@ -86,7 +83,9 @@ func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 			return nil, err
 		}
 	}
-	c.proved = c.class.proof != "" || c.priority.proof != ""
+	for _, named := range []*finder{c.class, c.priority} {
+		c.proved = c.proved || named != nil && named.proof != ""
+	}
 	for _, who := range c.who {
 		c.proved = c.proved || slices.ContainsFunc(who, func(f finder) bool { return f.proof != "" })
 	}
@@ -112,6 +111,12 @@ func (r *Rule) variant(l limit.Limit) (*Rule, error) {
 
 // CountsAll reports whether the rule counts all clients together and has no exceptions.
 func (r *Rule) CountsAll() bool { return len(r.who) == 0 && r.exceptions == nil }
+
+// CountsAll reports the same of a rule that is not compiled.
+func CountsAll(r *rule.Rule) bool {
+	one := func(a rule.Actor) bool { return a != rule.All }
+	return !slices.ContainsFunc(r.Actor, one) && len(r.Except)+len(r.Overrides)+len(r.Classes) == 0
+}
 
 // AppendKey appends the key of the actor that the rule counts a client's request by. The key of all
 // clients together is empty. Different actors have different keys, because each part of a key names

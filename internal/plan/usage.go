@@ -97,9 +97,12 @@ type model struct {
 	price
 }
 
+// unweighted are the prices of most rules.
+var unweighted = &prices{other: price{weights: weights{millionths, millionths, millionths, millionths, millionths, 0}}}
+
 func newPrices(c *rule.Cost) *prices {
 	if c.Weights == nil {
-		return &prices{other: price{weights: weights{millionths, millionths, millionths, millionths, millionths, 0}}}
+		return unweighted
 	}
 	if c.Weights.By == "" {
 		return &prices{other: newPrice(c.Weights)}

@@ -110,6 +110,28 @@ func (c *Cluster) Master(key string) *Server {
 	return nil
 }
 
+// Masters returns the nodes that have slots according to the first node that is up.
+func (c *Cluster) Masters() (all []*Server) {
+	c.t.Helper()
+	for _, s := range c.Nodes {
+		if !s.up() {
+			continue
+		}
+		nodes, err := c.seenBy(s)
+		if err != nil {
+			c.t.Fatalf("redistest: %v", err)
+		}
+		for i, node := range nodes {
+			if len(node.slots) > 0 {
+				all = append(all, c.Nodes[i])
+			}
+		}
+		return all
+	}
+	c.t.Fatal("redistest: no node of the Cluster is up")
+	return nil
+}
+
 // Peer returns the other of two nodes that began as master and replica.
 func (c *Cluster) Peer(node *Server) *Server {
 	c.t.Helper()
@@ -128,24 +150,29 @@ func (c *Cluster) Move(key string) *Server {
 	c.t.Helper()
 	from := c.Master(key)
 	slot := strconv.FormatInt(from.Must("CLUSTER", "KEYSLOT", key).(int64), 10)
-	to := c.Nodes[0]
+	masters := c.Masters()
+	to := masters[0]
 	if to == from {
-		to = c.Nodes[1]
+		to = masters[1]
 	}
 	id := func(s *Server) string { return c.ids[slices.Index(c.Nodes, s)] }
-	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
-	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
+	do := func(s *Server, command ...string) (reply any) { // on a busy machine, the Cluster can be down for a moment
+		await(c.t, agreement, "move of a slot", func() (err error) { reply, err = s.Do(command...); return err })
+		return reply
+	}
+	do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
+	do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
 	for {
-		keys, _ := from.Must("CLUSTER", "GETKEYSINSLOT", slot, "1000").([]any)
+		keys, _ := do(from, "CLUSTER", "GETKEYSINSLOT", slot, "1000").([]any)
 		if len(keys) == 0 {
 			break
 		}
 		for _, k := range keys {
-			from.Must("MIGRATE", "127.0.0.1", strconv.Itoa(to.port), fmt.Sprint(k), "0", "5000")
+			do(from, "MIGRATE", "127.0.0.1", strconv.Itoa(to.port), fmt.Sprint(k), "0", "5000")
 		}
 	}
-	to.Must("CLUSTER", "SETSLOT", slot, "NODE", id(to))
-	from.Must("CLUSTER", "SETSLOT", slot, "NODE", id(to))
+	do(to, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
+	do(from, "CLUSTER", "SETSLOT", slot, "NODE", id(to))
 	return to
 }
 

@@ -23,13 +23,14 @@ import (
 // Refusal is a refusal, or several of one actor, that is worth a line in a log. See
 // diana.Refusal, which has the same fields.
 type Refusal struct {
-	Rule    string
-	Actor   string
-	Method  string
-	Path    string
-	Shadow  bool
-	Count   int64
-	LeftOut int64
+	Rule     string
+	Actor    string
+	Method   string
+	Path     string
+	Shadow   bool
+	Degraded bool
+	Count    int64
+	LeftOut  int64
 }
 
 // Top is an actor, how often a rule has refused it, and whether that count is exact.
@@ -96,7 +97,7 @@ func NewLog(report func(Refusal), now func() int64) *Log { return &Log{report: r
 // Note records that a rule has refused r of the actor with that key. rules is the number of all rules.
 // Note must be called before the tally of the rule counts the refusal. Then a reader of both never
 // finds more refusals in the tally than in the list, unless refusals are left out.
-func (l *Log) Note(now int64, of *Rule, rules int, key []byte, r *rule.Request, shadow bool) {
+func (l *Log) Note(now int64, of *Rule, rules int, key []byte, r *rule.Request, shadow, degraded bool) {
 	l.mu.Lock()
 	if of.list == nil {
 		of.list = top.New(min(max(maxActors/max(rules, 1), minActorsPerRule), maxActorsPerRule))
@@ -105,7 +106,7 @@ func (l *Log) Note(now int64, of *Rule, rules int, key []byte, r *rule.Request, 
 	of.noted++
 	var due Refusal
 	if l.report != nil {
-		due = l.recent.note(now, of, key, Refusal{Rule: of.Name, Method: r.Method, Path: r.Path, Shadow: shadow})
+		due = l.recent.note(now, of, key, Refusal{Rule: of.Name, Method: r.Method, Path: r.Path, Shadow: shadow, Degraded: degraded})
 		l.arm()
 	}
 	l.mu.Unlock()

@@ -40,7 +40,7 @@ func (o *reports) add(r Refusal) {
 
 // refuse records a refusal of an actor.
 func (o *reports) refuse(actor string) {
-	o.log.Note(time.Now().UnixMicro(), &o.rule, 1, []byte(actor), &rule.Request{Method: "GET", Path: "/"}, false)
+	o.log.Note(time.Now().UnixMicro(), &o.rule, 1, []byte(actor), &rule.Request{Method: "GET", Path: "/"}, false, false)
 	o.total.Add(1)
 }
 
@@ -131,7 +131,7 @@ func TestTopOfASample(t *testing.T) {
 		t.Errorf("no refusal: %+v", got)
 	}
 	for i := range 6 {
-		l.Note(int64(i), &r, 1, []byte{"aab"[i%3]}, &rule.Request{}, false)
+		l.Note(int64(i), &r, 1, []byte{"aab"[i%3]}, &rule.Request{}, false, false)
 	}
 	for _, row := range []struct {
 		total int64

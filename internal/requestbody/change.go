@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/diana-limiter/diana/internal/jsonscan"
 )
 
 // UsagePointers are the JSON pointers that IncludeUsage reads. A body that has one of them twice is a
@@ -24,9 +26,12 @@ var UsagePointers = []string{"/stream", "/stream_options", "/stream_options/incl
 //
 // The change is made in the text, because a decoded and encoded body would have other bytes.
 func IncludeUsage(body []byte) []byte {
+	if jsonscan.New(0).ScanAll(body) != nil { // an optional Query accepts what is no JSON
+		return body
+	}
 	root := members(body, 0)
 	stream, ok := root["stream"]
-	if text := stream.in(body); !ok || text == "false" || text == "null" || forResponses(root, body) {
+	if text := string(stream.in(body)); !ok || text == "false" || text == "null" || forResponses(root, body) {
 		return body
 	}
 	return put(body, 0, len(body), []string{"stream_options", "include_usage"}, "true")
@@ -114,7 +119,7 @@ func put(body []byte, from, to int, keys []string, text string) []byte {
 		text = member(keys, text)
 	case len(keys) > 1:
 		return put(body, at.from, at.to, keys[1:], text)
-	case at.in(body) == text:
+	case string(at.in(body)) == text:
 		return body
 	default:
 		return replace(body, at, text)
@@ -140,32 +145,6 @@ func forResponses(root map[string]span, body []byte) bool {
 	prompt, prompted := root["prompt"]
 	stored := prompted && prompt.in(body)[0] == '{'
 	return !messages && (stored || input && !prompted)
-}
-
-// span is a part of a text.
-type span struct{ from, to int }
-
-func (s span) in(text []byte) string { return string(text[s.from:s.to]) }
-
-// members returns where the values of an object are in a text, by their keys. at is added to each place. It
-// returns nil if the document in the text is no object.
-func members(document []byte, at int) map[string]span {
-	d := json.NewDecoder(bytes.NewReader(document))
-	if first, _ := d.Token(); first != json.Delim('{') {
-		return nil
-	}
-	found := map[string]span{}
-	for d.More() {
-		key, _ := d.Token()
-		var value json.RawMessage
-		if d.Decode(&value) != nil { // not JSON, or deeper than json allows
-			return nil
-		}
-		end := at + int(d.InputOffset())
-		name, _ := key.(string)
-		found[name] = span{end - len(value), end}
-	}
-	return found
 }
 
 func replace(body []byte, s span, text string) []byte {

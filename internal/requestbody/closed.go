@@ -3,7 +3,6 @@
 package requestbody
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -27,7 +26,10 @@ type api struct {
 	shape shape
 }
 
-const promptPointer = "/prompt"
+const (
+	promptPointer     = "/prompt"
+	candidatesPointer = "/generationConfig/candidateCount"
+)
 
 // formats are the formats of requests by the answer of a cost. Other answers have the first.
 var formats = map[string]*format{"openai": openAI, "anthropic": anthropic, "gemini": gemini}
@@ -49,7 +51,7 @@ var anthropic = &format{
 
 var gemini = &format{
 	names: []string{"/generationConfig/maxOutputTokens"},
-	times: []string{"/generationConfig/candidateCount"},
+	times: []string{candidatesPointer},
 	apis:  []api{{"contents", "/generationConfig/maxOutputTokens", []string{"/generationConfig/maxOutputTokens"}, geminiContents}},
 }
 
@@ -85,14 +87,13 @@ func (d *Demand) closed(body []byte) error {
 		if _, ok := root[a.has]; !ok {
 			continue
 		}
-		known := maps(a.shape)
+		known := copied(a.shape)
 		for _, name := range a.names {
 			if slices.Contains(d.Names, name) {
 				known.add(split(name), count)
 			}
 		}
-		w := walker{d: json.NewDecoder(bytes.NewReader(body))}
-		w.d.UseNumber()
+		w := walker{lexer: lexer{text: body}}
 		if w.walk(known, "") {
 			return nil
 		}
@@ -123,13 +124,13 @@ const (
 
 var any_ = anyText{}
 
-// maps returns a copy of the outer two levels of an object.
-func maps(of shape) object {
+// copied returns a copy of the outer two levels of an object.
+func copied(of shape) object {
 	from, _ := of.(object)
 	into := object{}
 	for key, s := range from {
 		if inner, ok := s.(object); ok {
-			s = maps(inner)
+			s = copied(inner)
 		}
 		into[key] = s
 	}
@@ -151,33 +152,20 @@ func (o object) add(keys []string, s shape) {
 
 // walker compares a text with a shape.
 type walker struct {
-	d     *json.Decoder
+	lexer
 	found string // the JSON pointer of what has another shape
 }
 
-// walk reads the next value, and reports whether it has a shape. The text is JSON.
+// walk reads the next value, and reports whether it has a shape. null has each.
 func (w *walker) walk(s shape, at string) bool {
-	if _, ok := s.(anyText); ok {
-		var all json.RawMessage
-		return w.d.Decode(&all) == nil
-	}
-	first, err := w.d.Token()
-	if err != nil {
-		w.found = at
-		return false
-	}
-	return w.value(s, at, first)
-}
-
-// value compares the value that begins with first.
-func (w *walker) value(s shape, at string, first json.Token) bool {
-	if first == nil {
+	if s == any_ || w.peek() == 'n' {
+		w.value()
 		return true
 	}
 	if all, ok := s.(either); ok {
 		s = nil
 		for _, one := range all {
-			if begins(one, first) {
+			if w.begins(one) {
 				s = one
 			}
 		}
@@ -185,23 +173,27 @@ func (w *walker) value(s shape, at string, first json.Token) bool {
 	ok := false
 	switch s := s.(type) {
 	case object:
-		return w.object(s, nil, at, first)
+		if ok = w.begins(s); ok {
+			return w.object(s, at)
+		}
 	case kinds:
-		return w.object(nil, s, at, first)
+		if ok = w.begins(s); ok {
+			return w.typed(s, at)
+		}
 	case list:
-		if ok = first == json.Delim('['); ok {
-			for i := 0; w.d.More(); i++ {
+		if ok = w.begins(s); ok {
+			w.at++
+			for i := 0; w.more(); i++ {
 				if !w.walk(s.of, fmt.Sprintf("%s/%d", at, i)) {
 					return false
 				}
 			}
-			_, _ = w.d.Token()
 		}
 	case words:
-		said, isText := first.(string)
-		ok = isText && slices.Contains(s, said)
+		ok = w.peek() == '"' && slices.Contains(s, w.string())
 	case scalar:
-		ok = begins(s, first)
+		ok = w.begins(s)
+		w.value()
 	}
 	if !ok {
 		w.found = at
@@ -209,85 +201,42 @@ func (w *walker) value(s shape, at string, first json.Token) bool {
 	return ok
 }
 
-// begins reports whether a value of a shape can begin with a token.
-func begins(s shape, first json.Token) bool {
-	switch s := s.(type) {
-	case object, kinds:
-		return first == json.Delim('{')
-	case list:
-		return first == json.Delim('[')
-	case scalar:
-		switch said := first.(type) {
-		case string:
-			return s == text
-		case bool:
-			return s == truth
-		case json.Number:
-			digits, negative, size := whole(string(said))
-			return s == number || s == count && !negative && size == ordinary && digits != "0"
-		}
-	}
-	return false
-}
-
-// object compares an object. With of, its "type" says which shape it has, and must come before all that is not in
-// each of them.
-func (w *walker) object(s object, of kinds, at string, first json.Token) bool {
-	if w.found = at; first != json.Delim('{') {
-		return false
-	}
-	if of != nil {
-		return w.typed(of, at)
-	}
+// object compares an object.
+func (w *walker) object(s object, at string) bool {
+	w.at++
 	seen := map[string]bool{}
-	for w.d.More() {
-		token, err := w.d.Token()
-		key, _ := token.(string)
-		if err != nil {
-			return false
-		}
+	for w.more() {
+		key := w.key()
 		place := at + "/" + strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 		member, known := s[key]
 		if seen[key] {
 			w.found = place + " twice"
 			return false
 		}
-		if seen[key] = true; !known {
-			if value, err := w.d.Token(); err == nil && value == nil { // null: it is not there
-				continue
+		seen[key] = true
+		switch {
+		case known:
+			if !w.walk(member, place) {
+				return false
 			}
+		case w.peek() == 'n': // null: it is not there
+			w.value()
+		default:
 			w.found = place
 			return false
 		}
-		if !w.walk(member, place) {
-			return false
-		}
 	}
-	_, _ = w.d.Token()
 	return true
 }
 
-// typed compares the rest of an object whose shape its "type" says.
+// typed compares an object whose shape its "type" says, which can be the last member.
 func (w *walker) typed(of kinds, at string) bool {
-	text := []byte("{")
+	all := w.lexer
+	object := all.value().in(w.text)
 	kind := ""
-	for w.d.More() { // the type can be the last member, so the object is read twice
-		var value json.RawMessage
-		token, err := w.d.Token()
-		key, _ := token.(string)
-		if err != nil || w.d.Decode(&value) != nil {
-			return false
-		}
-		if key == "type" {
-			_ = json.Unmarshal(value, &kind)
-		}
-		name, _ := json.Marshal(key)
-		if len(text) > 1 {
-			text = append(text, ',')
-		}
-		text = append(append(append(text, name...), ':'), value...)
+	if said, ok := members(object, 0)["type"]; ok {
+		_ = json.Unmarshal(said.in(object), &kind) // no text is no kind
 	}
-	_, _ = w.d.Token()
 	s, known := of[kind]
 	if !known {
 		if w.found = at; kind != "" {
@@ -295,9 +244,5 @@ func (w *walker) typed(of kinds, at string) bool {
 		}
 		return false
 	}
-	inner := walker{d: json.NewDecoder(bytes.NewReader(append(text, '}')))}
-	inner.d.UseNumber()
-	ok := inner.walk(s, at)
-	w.found = inner.found
-	return ok
+	return w.object(s, at)
 }

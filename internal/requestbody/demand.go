@@ -3,8 +3,6 @@
 package requestbody
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,18 +53,22 @@ func (d *Demand) check(body []byte, pointers []string, values []Value) error {
 			return Mistake(fmt.Sprintf("has something else than a whole number of 1 to %d at %s", d.Most, name))
 		}
 	}
+	if d.Set && d.Format == "gemini" && folded(body, split(candidatesPointer)) {
+		return Mistake("spells " + candidatesPointer + " in other letters")
+	}
 	if !d.Strict {
 		return nil
 	}
 	return d.closed(body)
 }
 
-// folded reports whether a body has one of some keys in other letters, even if it has nothing at the last.
+// folded reports whether a body has one of some keys in other letters, even if it has nothing at the last. Underscores do
+// not count, because Google's servers read max_output_tokens as maxOutputTokens.
 func folded(body []byte, keys []string) bool {
 	for i := range keys {
 		parent, _ := find(body, keys[:i])
 		for key := range members(body[parent.from:parent.to], parent.from) {
-			if key != keys[i] && strings.EqualFold(key, keys[i]) {
+			if key != keys[i] && strings.EqualFold(joined(key), joined(keys[i])) {
 				return true
 			}
 		}
@@ -76,6 +78,8 @@ func folded(body []byte, keys []string) bool {
 	}
 	return false
 }
+
+func joined(key string) string { return strings.ReplaceAll(key, "_", "") }
 
 // prompts returns the number of texts in the "prompt" of a completion. A list of numbers is one text, because it has
 // tokens.
@@ -87,18 +91,15 @@ func prompts(body []byte, q *Query) int64 {
 	if !ok {
 		return 1
 	}
-	d := json.NewDecoder(bytes.NewReader(body[prompt.from:prompt.to]))
-	if first, _ := d.Token(); first != json.Delim('[') {
+	x := lexer{text: prompt.in(body)}
+	if x.peek() != '[' {
 		return 1
 	}
+	x.at++
 	n, tokens := int64(0), true
-	for d.More() {
-		var text json.RawMessage
-		if d.Decode(&text) != nil {
-			break
-		}
+	for ; x.more(); x.value() {
 		n++
-		tokens = tokens && text[0] != '"' && text[0] != '['
+		tokens = tokens && x.peek() != '"' && x.peek() != '['
 	}
 	if tokens {
 		return 1

@@ -70,7 +70,9 @@ func TestClosed(t *testing.T) {
 		{"gemini", `{"contents":[],"cachedContent":"c"}`, `/cachedContent`}, {"gemini", `{"contents":[],"tools":[{"googleSearch":{}}]}`, `/tools/0/googleSearch`},
 		{"gemini", `{"contents":[],"GenerationConfig":{}}`, `/generationConfig/maxOutputTokens in other letters`},
 		{"gemini", `{"contents":[],"generationConfig":{"MaxOutputTokens":1}}`, `/generationConfig/maxOutputTokens in other letters`},
-		{"gemini", `{"contents":[],"generation_config":{"max_output_tokens":9}}`, `/generation_config`},
+		{"gemini", `{"contents":[],"generationConfig":{"max_output_tokens":1}}`, `/generationConfig/maxOutputTokens in other letters`},
+		{"gemini", `{"contents":[],"generationConfig":{"maxOutputTokens":1,"candidate_count":8}}`, `/generationConfig/candidateCount in other letters`},
+		{"gemini", `{"contents":[],"generation_config":{"max_output_tokens":9}}`, `/generationConfig/maxOutputTokens in other letters`},
 		{"gemini", `{"contents":[],"generationConfig":{"responseModalities":["IMAGE"]}}`, `/generationConfig/responseModalities/0`},
 	} {
 		q, d := strict(tc.format)

@@ -130,6 +130,14 @@ func IsHeld(of io.ReadCloser) bool {
 	return held
 }
 
+// Changed returns a body that Change has changed, as the next handler reads it. It returns nil for any other body.
+func Changed(held io.ReadCloser) []byte {
+	if body, ok := held.(*body); ok && body.changed {
+		return body.data
+	}
+	return nil
+}
+
 // of returns the body of a request that b has read, or nil.
 func (b *Bodies) of(r *http.Request) *body {
 	held, _ := r.Body.(*body)
@@ -166,10 +174,11 @@ type body struct {
 	rest    io.ReadCloser
 	mistake *BodyError
 
-	mu    sync.Mutex // because a transport may read on after the handler has returned
-	data  []byte     // not yet released
-	at    int        // the index in data of the next byte to read
-	ended error      // what follows data; nil: rest
+	mu      sync.Mutex // because a transport may read on after the handler has returned
+	data    []byte     // not yet released
+	changed bool       // data is not what the client has sent
+	at      int        // the index in data of the next byte to read
+	ended   error      // what follows data; nil: rest
 }
 
 // firstSize is how much memory is reserved for a body before it arrives.
@@ -276,6 +285,7 @@ func (b *body) grow(size int) bool {
 
 // replace replaces the data by a text that is hardly longer.
 func (b *body) replace(data []byte) {
+	b.changed = b.changed || !bytes.Equal(data, b.data)
 	b.of.held.Add(int64(cap(data) - cap(b.data)))
 	b.data = data
 }

@@ -18,6 +18,9 @@ import (
 	"github.com/diana-limiter/diana/rule"
 )
 
+// DivertedField names, in a response, the rule that has diverted the request to other values in its body.
+const DivertedField = "Diana-Diverted"
+
 // maxFile is the largest file that can be a response, in bytes.
 const maxFile = 1 << 20
 

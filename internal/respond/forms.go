@@ -5,6 +5,7 @@ package respond
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -54,19 +55,36 @@ func FormOf(form string, r *http.Request) string {
 	return ""
 }
 
+// Overloaded returns the status of a refusal in a form, or of a problem, because the upstream is overloaded.
+func Overloaded(form string) int {
+	if form == asAnthropic {
+		return 529 // its own
+	}
+	return http.StatusServiceUnavailable
+}
+
 func has(r *http.Request, field string) bool { return len(r.Header[field]) > 0 }
 
-// message says why a request is refused, and until when.
+// message says why a request is refused, and until when. People read it, so it names rules as the configuration does.
 func (f *Refusal) message() string {
 	why := "This request is more than the limits allow"
 	if len(f.Policies) > 0 {
-		why += " (" + strings.Join(f.Policies, ", ") + ")"
+		names, _ := url.PathUnescape(strings.Join(f.Policies, ", ")) // which cannot fail for names in fields
+		why += " (" + names + ")"
 	}
 	if f.Never {
 		return why + ", and they never allow it. Repeating it does not help."
 	}
-	at := time.Now().Add(f.RetryAfter).UTC().Format(time.RFC3339)
-	return fmt.Sprintf("%s. It may be repeated in %d s, at %s.", why, fields.Seconds(f.RetryAfter), at)
+	text := why + ". " + again(f.RetryAfter)
+	if f.Left > 0 {
+		text += fmt.Sprintf(" Until then a request may cost %d.", f.Left)
+	}
+	return text
+}
+
+// again says when a request may be repeated.
+func again(after time.Duration) string {
+	return fmt.Sprintf("It may be repeated in %d s, at %s.", fields.Seconds(after), time.Now().Add(after).UTC().Format(time.RFC3339))
 }
 
 // shortWait is how long clients of these APIs wait at most before they repeat a request. They would ignore a longer
@@ -74,10 +92,10 @@ func (f *Refusal) message() string {
 const shortWait = 8 * time.Second
 
 // setRetryFields sets the fields that clients of these APIs read beside Retry-After.
-func (f *Refusal) setRetryFields(h http.Header) {
-	h.Set("X-Should-Retry", strconv.FormatBool(!f.Never && f.RetryAfter <= shortWait))
-	if !f.Never {
-		ms := max((f.RetryAfter+time.Millisecond-1)/time.Millisecond, 1)
+func setRetryFields(h http.Header, after time.Duration, never bool) {
+	h.Set("X-Should-Retry", strconv.FormatBool(!never && after <= shortWait))
+	if !never {
+		ms := max((after+time.Millisecond-1)/time.Millisecond, 1)
 		h.Set("Retry-After-Ms", strconv.FormatInt(int64(ms), 10))
 	}
 }

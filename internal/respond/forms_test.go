@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/diana-limiter/diana/internal/fields"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // refused returns the response to a refused request in a form.
@@ -61,6 +62,18 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// A message names rules as the configuration does, because people read it.
+func TestMessageNames(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{asOpenAI, asAnthropic, asGemini, asJSONRPC} {
+		f := Refusal{Status: 429, RetryAfter: time.Second, Form: form, Policies: []string{"%E6%AF%8F%E6%97%A5", "100%25"}}
+		w := refused(&f, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"id":1,"method":"tools/call"}`)))
+		if !strings.Contains(w.Body.String(), `(每日, 100%)`) {
+			t.Errorf("%s: %s, expected the names of the configuration", form, w.Body)
+		}
+	}
+}
+
 // matches reports whether a text is what is wanted, where a word stands for a string of JSON. It returns that string.
 func matches(text, want, word string) (found string, ok bool) {
 	before, after, _ := strings.Cut(want, word)
@@ -70,31 +83,47 @@ func matches(text, want, word string) (found string, ok bool) {
 	return found, ok && rest && json.Unmarshal([]byte(found), &message) == nil
 }
 
-// A mistake of the client is answered in the form of the API, without the fields for repeating.
+// A mistake of the client is answered in the form of the API. Only what a wait mends has the fields for repeating.
 func TestRejectInForms(t *testing.T) {
 	t.Parallel()
+	failures := &rule.CredentialError{Status: 429, RetryAfter: time.Minute}
 	for _, tc := range []struct {
 		form string
 		err  error
 		want string
 	}{
 		{asOpenAI, errBroken, `400 {"error":{"message":MESSAGE,"type":"invalid_request_error","param":null,"code":null}}`},
+		{asOpenAI, failures, `429 {"error":{"message":MESSAGE,"type":"requests","param":null,"code":"rate_limit_exceeded"}}`},
+		{asAnthropic, failures, `429 {"type":"error","error":{"type":"rate_limit_error","message":MESSAGE},"request_id":null}`},
+		{asGemini, failures, `429 {"error":{"code":429,"message":MESSAGE,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"60s"}]}}`},
 		{asOpenAI, errBodySpace, `503 {"error":{"message":MESSAGE,"type":"server_error","param":null,"code":null}}`},
 		{asAnthropic, errBodySize, `413 {"type":"error","error":{"type":"request_too_large","message":MESSAGE},"request_id":null}`},
 		{asAnthropic, errBroken, `400 {"type":"error","error":{"type":"invalid_request_error","message":MESSAGE},"request_id":null}`},
 		{asGemini, errBroken, `400 {"error":{"code":400,"message":MESSAGE,"status":"INVALID_ARGUMENT"}}`},
-		{asGemini, errBodySpace, `503 {"error":{"code":503,"message":MESSAGE,"status":"UNAVAILABLE"}}`},
+		{asGemini, errBodySpace, `503 {"error":{"code":503,"message":MESSAGE,"status":"UNAVAILABLE","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"1s"}]}}`},
 		{asJSONRPC, errBroken, `400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":MESSAGE}}`},
 	} {
 		w := httptest.NewRecorder()
 		if !Reject(w, nil, tc.err, tc.form) {
 			t.Fatal(tc.err)
 		}
-		if _, ok := matches(fmt.Sprint(w.Code, " ", w.Body), tc.want, "MESSAGE"); !ok {
+		message, ok := matches(fmt.Sprint(w.Code, " ", w.Body), tc.want, "MESSAGE")
+		if !ok {
 			t.Errorf("%s: %d %s, want %s", tc.form, w.Code, w.Body, tc.want)
 		}
-		if h := w.Header(); h.Get("X-Should-Retry") != "" || h.Get("Retry-After-Ms") != "" || w.Code != 503 && h.Get("Retry-After") != "" {
-			t.Errorf("%s: %v", tc.form, h)
+		want := [3]string{} // Retry-After, Retry-After-Ms, X-Should-Retry
+		switch w.Code {
+		case 429:
+			want = [3]string{"60", "60000", "false"}
+		case 503:
+			want = [3]string{"1", "1000", "true"}
+		}
+		h := w.Header()
+		if got := [3]string{h.Get("Retry-After"), h.Get("Retry-After-Ms"), h.Get("X-Should-Retry")}; got != want {
+			t.Errorf("%s, %d: the fields for repeating are %q, want %q", tc.form, w.Code, got, want)
+		}
+		if want[0] != "" && !strings.Contains(message, want[0]+" s, at 20") {
+			t.Errorf("%s: the message is %s, want one with the moment", tc.form, message)
 		}
 	}
 }

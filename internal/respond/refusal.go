@@ -28,6 +28,7 @@ type Refusal struct {
 	Form       string        // see rule.Entry.Refusal; never "auto"
 	CallStatus int           // see rule.Entry.CallStatus
 	Tokens     bool          // one of the policies counts what the response costs
+	Left       int64         // what a smaller request may cost; 0: none is allowed
 	Bodies     *Bodies       // of the limiter; nil: the request's body cannot be read
 
 	body []byte
@@ -48,7 +49,7 @@ func (f *Refusal) SetFields(h http.Header, w *fields.Writer) {
 	}
 	h["Cache-Control"] = noStore
 	if f.Form != "" {
-		f.setRetryFields(h)
+		setRetryFields(h, f.RetryAfter, f.Never)
 	}
 }
 

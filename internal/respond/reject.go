@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/diana-limiter/diana/internal/fields"
 	"github.com/diana-limiter/diana/internal/paths"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -34,53 +35,66 @@ func Path(r *http.Request) (string, *rule.PathError) {
 // 400 or 414 if err is a *rule.PathError, that of a *BodyError or a *rule.CredentialError, and 408 if a body did not arrive in time. A mistake in
 // the body is answered in a form. With another error Reject writes nothing and returns false.
 func Reject(w http.ResponseWriter, r *http.Request, err error, form string) bool {
-	problem := func(status int, detail string) {
-		switch form := FormOf(form, r); form {
-		case "":
-			Problem(w, status, detail)
-		case asJSONRPC:
-			rejectJSONRPC(w, status, detail)
-		default:
-			e := apiError{status: status, message: detail}
-			e.write(w, form)
+	// after is how long until the request may be repeated; 0: a wait does not help.
+	problem := func(status int, detail string, after time.Duration) {
+		if after > 0 {
+			w.Header().Set("Retry-After", strconv.FormatInt(fields.Seconds(after), 10))
 		}
+		form := FormOf(form, r)
+		if form == "" {
+			Problem(w, status, detail)
+			return
+		}
+		if after > 0 {
+			setRetryFields(w.Header(), after, false)
+			detail += " " + again(after)
+		}
+		if form == asJSONRPC {
+			rejectJSONRPC(w, status, detail)
+			return
+		}
+		e := apiError{status: status, message: detail, after: after}
+		e.write(w, form)
 	}
 	var strange *rule.PathError
 	var body *BodyError
 	var credential *rule.CredentialError
 	switch {
 	case errors.As(err, &credential):
-		setCredentialFields(w.Header(), credential)
-		problem(credential.Status, "This request was refused because "+credential.Reason+".")
+		after := setCredentialFields(w.Header(), credential)
+		problem(credential.Status, "This request was refused because "+credential.Reason+".", after)
 	case errors.As(err, &strange):
 		RejectPath(w, strange, strange.Status())
 	case errors.As(err, &body):
+		after := time.Duration(0)
 		switch body {
 		case errBodySpace:
-			w.Header().Set("Retry-After", "1")
+			after = time.Second
 		case errBodyTime: // net/http would wait for the rest of the body before it answers
 			_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // not every server supports it
 		}
-		problem(body.Status, body.detail)
+		problem(body.Status, body.detail, after)
 	case errors.Is(err, os.ErrDeadlineExceeded): // of the connection; a context has another error
-		problem(http.StatusRequestTimeout, "The request's body did not arrive in time.")
+		problem(http.StatusRequestTimeout, "The request's body did not arrive in time.", 0)
 	default:
 		return false
 	}
 	return true
 }
 
-// setCredentialFields sets the fields of a response to a request that is rejected because of its credential.
-func setCredentialFields(h http.Header, e *rule.CredentialError) {
+// setCredentialFields sets the fields of a response to a request that is rejected because of its credential. It
+// returns how long until the request may be repeated; 0: a wait does not help.
+func setCredentialFields(h http.Header, e *rule.CredentialError) time.Duration {
 	h["Cache-Control"] = noStore
 	switch {
 	case e.Status != http.StatusUnauthorized:
-		h.Set("Retry-After", strconv.FormatInt(max(1, int64((e.RetryAfter+time.Second-1)/time.Second)), 10))
+		return max(e.RetryAfter, time.Millisecond)
 	case e.Missing:
 		h.Set("WWW-Authenticate", `Bearer realm="diana"`)
 	default:
 		h.Set("WWW-Authenticate", `Bearer realm="diana", error="invalid_token"`)
 	}
+	return 0
 }
 
 // RejectPath answers a request whose path cannot be evaluated.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"syscall"
 	"time"
 )
 
@@ -83,6 +84,9 @@ func (p *Process) Kill() error {
 		return errors.New("the process has not ended")
 	}
 }
+
+// Terminate asks the process to end, as systemd does.
+func (p *Process) Terminate() error { return p.os.Signal(syscall.SIGTERM) }
 
 // Stop freezes the process.
 func (p *Process) Stop() error { return stop(p.os) }

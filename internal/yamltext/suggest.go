@@ -11,7 +11,7 @@ import (
 // is near, or if word is one of them.
 func DidYouMean(word string, words []string) string {
 	if near := Nearest(word, words); near != "" && near != word {
-		return ", did you mean " + near + "?"
+		return " (did you mean " + near + "?)"
 	}
 	return ""
 }

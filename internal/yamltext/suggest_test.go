@@ -24,8 +24,8 @@ func TestDidYouMean(t *testing.T) {
 	t.Parallel()
 	keys := []string{"name", "actor", "unit", "rpu", "algo", "scope", "burst", "queue", "slices", "align", "warmup", "on_error", "mode", "cost", "charge", "wait", "except", "overrides"}
 	for word, want := range map[string]string{
-		"rpm": ", did you mean rpu?", "RPU": ", did you mean rpu?", "rup": ", did you mean rpu?",
-		"rpu": "", "": "", "x": "", "rate": "", "onerror": ", did you mean on_error?", "burts": ", did you mean burst?",
+		"rpm": " (did you mean rpu?)", "RPU": " (did you mean rpu?)", "rup": " (did you mean rpu?)",
+		"rpu": "", "": "", "x": "", "rate": "", "onerror": " (did you mean on_error?)", "burts": " (did you mean burst?)",
 	} {
 		if got := DidYouMean(word, keys); got != want {
 			t.Errorf("DidYouMean(%q) = %q, want %q", word, got, want)

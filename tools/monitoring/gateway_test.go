@@ -49,10 +49,13 @@ descriptors:
 
 var adminAddress = regexp.MustCompile(`(?m)^diana: admin on (http://\S+)$`)
 
-// scrape builds Diana, starts a gateway with all these features, and reads its metrics.
+// adaptive is for a gateway of its own, because --check rejects it.
+const adaptive = "{url: /, rules: [{name: upstream, algo: AC, rpu: 100}]}"
+
+// scrape builds Diana, starts a gateway with all these features and one that adapts, and reads their metrics.
 func scrape(t *testing.T) exposed {
 	t.Helper()
-	dir := t.TempDir()
+	dir, file := t.TempDir(), program(t)
 	centre := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, limits)
 	}))
@@ -64,9 +67,19 @@ func scrape(t *testing.T) exposed {
 	t.Cleanup(secure.Close)
 	cert, key := writePair(t, dir, secure.TLS.Certificates[0])
 
-	log := filepath.Join(dir, "log")
-	p, err := testproc.Start(log, program(t), "serve", "--config", config, "--listen", "127.0.0.1:0", "--upstream", centre.URL, "--upstream", secure.URL,
-		"--tls-cert", cert, "--tls-key", key, "--admin", "127.0.0.1:0", "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--descriptors", shop)
+	found := serve(t, file, "--config", config, "--upstream", centre.URL, "--upstream", secure.URL,
+		"--tls-cert", cert, "--tls-key", key, "--check", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--descriptors", shop)
+	for name, series := range serve(t, file, "--config", write(t, filepath.Join(dir, "adaptive.yaml"), adaptive), "--upstream", centre.URL) {
+		found[name] = append(found[name], series...)
+	}
+	return found
+}
+
+// serve starts a gateway, and reads its metrics.
+func serve(t *testing.T, file string, flags ...string) exposed {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "log")
+	p, err := testproc.Start(log, file, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, flags...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

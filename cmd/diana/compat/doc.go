@@ -8,7 +8,8 @@
 // paths that real APIs have. The gateway must refuse none of them.
 //
 // The tests of tokens run real SDKs of language models against the mock provider of examples/llm, and compare
-// what Diana charges with what the SDKs see.
+// what Diana charges with what the SDKs see. The tests of refusals compare what client libraries show, and how often
+// they call.
 //
 // The tests know the program only by its command line, its configuration and its answers.
 // Without flags they use net/http and nginx. "make compat" adds the other servers.

@@ -43,7 +43,14 @@ func testMain(m *testing.M) (status int) {
 }
 
 // gateway starts diana serve in front of an upstream, and returns its address.
-func gateway(t testing.TB, upstream, yaml string, flags ...string) string {
+func gateway(t testing.TB, upstream, yaml string) string {
+	t.Helper()
+	_, host := startGateway(t, *program, upstream, yaml)
+	return host
+}
+
+// startGateway is gateway for a version of the program.
+func startGateway(t testing.TB, version, upstream, yaml string, flags ...string) (p *testproc.Process, host string) {
 	t.Helper()
 	dir := t.TempDir()
 	file, log := filepath.Join(dir, "diana.yaml"), filepath.Join(dir, "log")
@@ -51,12 +58,11 @@ func gateway(t testing.TB, upstream, yaml string, flags ...string) string {
 		t.Fatal(err)
 	}
 	flags = append([]string{"serve", "--config", file, "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, flags...)
-	p, err := testproc.Start(log, *program, flags...)
+	p, err := testproc.Start(log, version, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Kill() })
-	var host string
 	err = testproc.Poll(testproc.Patience, func() error {
 		text, err := os.ReadFile(log)
 		if err != nil {
@@ -71,7 +77,7 @@ func gateway(t testing.TB, upstream, yaml string, flags ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return host
+	return p, host
 }
 
 var address = regexp.MustCompile(`diana: serving on http://(\S+)`)

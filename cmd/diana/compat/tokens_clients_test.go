@@ -56,7 +56,7 @@ func TestTokens(t *testing.T) {
 			chat := g.chatClients(t, requests/2)
 			g.check(t, "chat", chatPath, chat)
 			messages := tally{}
-			if _, err := os.Stat("testdata/anthropic/node_modules"); err == nil {
+			if _, err := os.Stat("testdata/clients/node_modules"); err == nil {
 				messages = g.messageClients(t, requests/2)
 				g.check(t, "messages", messagesPath, messages)
 			} else if *allServers {
@@ -203,7 +203,7 @@ func chatOnce(ctx context.Context, c openai.Client, rnd *rand.Rand, leave func()
 // messageClients sends requests with the SDK of Anthropic for Node.
 func (g *tokenGateway) messageClients(t *testing.T, requests int) (seen tally) {
 	t.Helper()
-	node := exec.Command("node", "testdata/anthropic/client.mjs", "http://"+g.host, strconv.Itoa(requests), strconv.Itoa(reserved), strconv.Itoa(quota))
+	node := exec.Command("node", "testdata/clients/tokens.mjs", "http://"+g.host, strconv.Itoa(requests), strconv.Itoa(reserved), strconv.Itoa(quota))
 	var stderr bytes.Buffer
 	node.Stderr = &stderr
 	out, err := node.Output()

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
@@ -139,6 +140,13 @@ func TestTokensOutage(t *testing.T) {
 			f.work(t)
 			r.Thaw()
 		},
+		"frozen for more than a minute": func(f *fleet, r *redistest.Server) {
+			r.Freeze()
+			for began := time.Now(); time.Since(began) < 65*time.Second; {
+				f.work(t)
+			}
+			r.Thaw()
+		},
 		"killed": func(f *fleet, r *redistest.Server) {
 			r.Kill()
 			f.work(t)
@@ -146,6 +154,9 @@ func TestTokensOutage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if strings.Contains(name, "minute") && !*allServers {
+				t.Skip("takes more than a minute, see make compat")
+			}
 			r := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always") // a restart keeps the memory
 			f := newFleet(t, globalRules(r.URL(), "300ms", 0))
 			f.run(t)

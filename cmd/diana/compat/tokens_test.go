@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/diana-limiter/diana/internal/testproc"
@@ -126,16 +125,12 @@ func serveTokens(t *testing.T, upstreamHost, yaml string, args ...string) *token
 // terminate asks the gateway to stop, as systemd does.
 func (g *tokenGateway) terminate(t *testing.T) {
 	t.Helper()
-	p, err := os.FindProcess(g.process.PID)
-	if err == nil {
-		err = p.Signal(syscall.SIGTERM)
-	}
-	if err != nil {
+	if err := g.process.Terminate(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// metric returns a counter of a rule.
+// metric returns a counter of a rule. A counter with another label is named as in name{label="value".
 func (g *tokenGateway) metric(t *testing.T, name, rule string) int {
 	t.Helper()
 	answer, err := http.Get("http://" + g.admin + "/metrics")
@@ -147,7 +142,7 @@ func (g *tokenGateway) metric(t *testing.T, name, rule string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(fmt.Sprintf(`(?m)^%s\{rule="%s"\} (\S+)$`, name, rule)).FindSubmatch(text)
+	found := regexp.MustCompile(fmt.Sprintf(`(?m)^%s[{,]rule="%s"\} (\S+)$`, regexp.QuoteMeta(name), rule)).FindSubmatch(text)
 	if found == nil {
 		t.Fatalf("no %s of %s in\n%s", name, rule, text)
 	}

@@ -63,24 +63,22 @@ func (v *View) show(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var rules []string
+	wrong := http.StatusNotFound
 	v.Limiter.EachRule(func(name string, _, _, _, _ int64) {
-		if only == "" || name == only {
-			rules = append(rules, name)
+		if rules = append(rules, name); name == only {
+			wrong = http.StatusBadRequest // it is about the names
 		}
 	})
+	if only != "" {
+		rules = []string{only}
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), longest)
 	defer cancel()
-	if only != "" { // an error without verdicts is about the names
-		switch _, verdicts, err := v.Limiter.PeekActor(ctx, only, names...); {
-		case err != nil && len(rules) == 0:
-			adminapi.Problem(w, http.StatusNotFound, err.Error())
-			return
-		case err != nil && len(verdicts) == 0:
-			adminapi.Problem(w, http.StatusBadRequest, err.Error())
-			return
-		}
+	list, refused, unknown := v.counters(ctx, rules, names)
+	if only != "" && refused != nil {
+		adminapi.Problem(w, wrong, refused.Error())
+		return
 	}
-	list, unknown := v.counters(ctx, rules, names)
 	answer := struct {
 		Rules   []Counter `json:"rules"`
 		Total   int       `json:"total"`
@@ -93,8 +91,8 @@ func (v *View) show(w http.ResponseWriter, r *http.Request) {
 }
 
 // counters asks the rules. Those that have counted the actor, or treat it in another way than others, come first.
-// The error is why some counters are unknown.
-func (v *View) counters(ctx context.Context, rules, names []string) (list []Counter, unknown error) {
+// refused is why a rule cannot count such an actor, and unknown why some counters are unknown.
+func (v *View) counters(ctx context.Context, rules, names []string) (list []Counter, refused, unknown error) {
 	found := make([][]Counter, len(rules))
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -104,11 +102,13 @@ func (v *View) counters(ctx context.Context, rules, names []string) (list []Coun
 			for i := range next {
 				explained, verdicts, err := v.Limiter.PeekActor(ctx, rules[i], names...)
 				found[i] = countersOf(explained, verdicts)
-				if err != nil && len(verdicts) > 0 { // without verdicts, the rule cannot count such an actor
-					mu.Lock()
+				mu.Lock()
+				if len(verdicts) == 0 {
+					refused = cmp.Or(refused, err)
+				} else {
 					unknown = cmp.Or(unknown, err)
-					mu.Unlock()
 				}
+				mu.Unlock()
 			}
 		})
 	}
@@ -119,7 +119,7 @@ func (v *View) counters(ctx context.Context, rules, names []string) (list []Coun
 	asking.Wait()
 	list = slices.Concat(found...)
 	slices.SortStableFunc(list, func(a, b Counter) int { return cmp.Compare(b.interest(), a.interest()) })
-	return append([]Counter{}, list...), unknown
+	return append([]Counter{}, list...), refused, unknown
 }
 
 // countersOf returns the counters of one rule. Of several keys under which it has counted nothing, the first is
@@ -138,6 +138,7 @@ func countersOf(explained []diana.Explanation, verdicts []diana.Verdict) (list [
 		if v.Remaining != limit.Unknown {
 			c.Remaining = &v.Remaining
 			if e.Rule.Cost.Answer != "" {
+				// Reservations of requests in flight do not remain either, but nobody has spent them.
 				spent := max(c.unused-v.Remaining-e.Reserved, 0)
 				c.Spent, c.Reserved = &spent, &e.Reserved
 			}

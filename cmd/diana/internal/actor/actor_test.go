@@ -34,6 +34,18 @@ func look(t *testing.T, l Limiter, query string) (status int, rules []Counter, t
 	return w.Code, answer.Rules, answer.Total
 }
 
+// counting counts how often rules are asked, one at a time.
+type counting struct {
+	Limiter
+
+	calls int
+}
+
+func (c *counting) PeekActor(ctx context.Context, rule string, actor ...string) ([]diana.Explanation, []diana.Verdict, error) {
+	c.calls++
+	return c.Limiter.PeekActor(ctx, rule, actor...)
+}
+
 // The rules that have counted an actor, or treat it in another way than others, come first. The answer has a bound.
 func TestManyRules(t *testing.T) {
 	t.Parallel()
@@ -68,6 +80,10 @@ func TestManyRules(t *testing.T) {
 		if first, second := list[0], list[1]; first.Rule != fmt.Sprint("r", rules-2) || !first.Excepted || first.Remaining != nil || second.Rule != fmt.Sprint("r", rules-1) || *second.Remaining != 4 {
 			t.Errorf("%s: first %+v, second %+v", actor, first, second)
 		}
+	}
+	asked := &counting{Limiter: l}
+	if _, list, _ := look(t, asked, "actor=ann&rule=r7"); len(list) != 1 || asked.calls != 1 {
+		t.Errorf("%d counters of one rule, by %d calls", len(list), asked.calls)
 	}
 	for query, want := range map[string]int{"": 400, "actor=": 400, "actor=ann&rule=none": 404, "actor=ann&rule=all1": 400, "actor=all&rule=all1": 200} {
 		if status, _, _ := look(t, l, query); status != want {

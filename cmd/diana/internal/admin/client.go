@@ -20,11 +20,23 @@ import (
 // adminTimeout is how long a command waits for an admin listener.
 const adminTimeout = 10 * time.Second
 
-// ValidURL returns an error if a URL is not that of an admin listener.
-func ValidURL(u *url.URL) error {
-	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-		return command.Usagef("--admin: %q, expected http://HOST:PORT of an admin listener", u.Redacted())
+// Address is the URL of an admin listener.
+type Address struct{ URL *url.URL }
+
+// UnmarshalText reads the value of --admin. HOST:PORT stands for http://HOST:PORT.
+func (a *Address) UnmarshalText(text []byte) error {
+	s := string(text)
+	if !strings.Contains(s, "/") {
+		s = "http://" + s
 	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return errors.New("expected http://HOST:PORT of an admin listener") // the URL may hold a password
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil:
+		return fmt.Errorf("%q, expected http://HOST:PORT of an admin listener", u.Redacted())
+	}
+	a.URL = u
 	return nil
 }
 

@@ -16,6 +16,9 @@ import (
 	"unicode/utf8"
 )
 
+// MostBody is the size of the largest body that a route reads, in bytes.
+const MostBody = 2 << 20
+
 // Read reads the JSON object in the body of a request into the struct that body points to. It accepts the keys of
 // that struct alone, each once and in its letter case, in UTF-8. Package encoding/json is not that strict, so an
 // operator could change another thing than intended. expected describes the object. If the body is not valid, or has

@@ -66,6 +66,18 @@ func (o *Output) Fault(e config.Error, kind string) {
 	o.Complainf("%s\n", e)
 }
 
+// Converted prints a configuration, and remarks about it. It returns ErrReported if there are some.
+func (o *Output) Converted(yaml string, remarks config.Errors) error {
+	o.Printf("%s", yaml)
+	for _, e := range remarks {
+		o.Fault(e, "")
+	}
+	if len(remarks) > 0 {
+		return ErrReported
+	}
+	return nil
+}
+
 // Misused prints the error of a command line and returns the exit status. A command line with --help
 // has none.
 func (o *Output) Misused(ctx *kong.Context, err error) int {
@@ -74,7 +86,7 @@ func (o *Output) Misused(ctx *kong.Context, err error) int {
 	}
 	name := "diana"
 	if ctx != nil && ctx.Selected() != nil {
-		name += " " + ctx.Selected().Name
+		name = ctx.Selected().FullPath()
 	}
 	o.Complainf("%s: %v\nTry '%s --help'.\n", name, err, name)
 	return StatusUsage

@@ -90,13 +90,18 @@ func OpenFile(name string) (io.ReadCloser, error) {
 
 // ReadText returns the text of a configuration in a file, or in standard input. Of one that is too large it returns enough
 // for the parser to see that.
-func ReadText(name string) ([]byte, error) {
+func ReadText(name string) ([]byte, error) { return readUpTo(name, bounds.MaxConfig) }
+
+// ReadLong is ReadText for the text of another program, which is larger than a remote configuration.
+func ReadLong(name string) ([]byte, error) { return readUpTo(name, bounds.MaxFile) }
+
+func readUpTo(name string, most int64) ([]byte, error) {
 	f, err := OpenFile(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	return io.ReadAll(io.LimitReader(f, bounds.MaxConfig+1))
+	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
 // BuiltIn reports whether the configuration is part of this program.

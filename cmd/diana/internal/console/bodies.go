@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	mostBody    = 2 << 20  // bytes of a request's body
+	mostBody    = adminapi.MostBody
 	mostSession = 4 << 10  // of a request that begins a session
 	ofTrusted   = 16 << 20 // of all bodies at one time that have the token, or are from this machine
 	ofStrangers = 4 << 20  // of all others

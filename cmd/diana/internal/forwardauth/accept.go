@@ -39,9 +39,9 @@ func Accept(c *config.Config) error {
 func needsEnd(r *rule.Rule) string {
 	switch {
 	case r.Algorithm.Held:
-		return "algorithm " + r.Algorithm.Name() + " cannot be used with --check or --grpc, because slots are released when a request ends"
+		return "algorithm " + r.Algorithm.Name() + " cannot be used with --check, because slots are released when a request ends"
 	case len(r.Charge) > 0:
-		return "charge cannot be used with --check or --grpc, because the status of the response stays unknown"
+		return "charge cannot be used with --check, because the status of the response stays unknown"
 	}
 	return ""
 }

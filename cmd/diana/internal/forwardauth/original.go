@@ -4,6 +4,7 @@ package forwardauth
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,14 +31,15 @@ var errValues = &rule.PathError{Reason: "the fields that name it have too many v
 
 // original returns the request that a gateway asks about. behind is the path behind that of the Handler.
 func original(r *http.Request, behind string, identity *rule.Identity) (diana.Request, *rule.PathError) {
-	methods, uris := values(r.Header, methodFields), values(r.Header, uriFields)
+	q := &question{r: r, joined: behind != ""}
+	methods, uris := values(q.room[0:0:1], r.Header, methodFields), values(q.room[1:1:2], r.Header, uriFields)
 	if behind != "" { // the gateway has kept the method and the host too
 		methods = appendNew(methods, r.Method)
 	}
 	if len(methods) == 0 {
 		methods = append(methods, r.Method)
 	}
-	t := target{hosts: values(r.Header, hostFields)}
+	t := target{q.room[2:2:3], q.room[3:3:4], values(q.room[4:4:5], r.Header, hostFields)}
 	for _, uri := range uris {
 		t.add(uri)
 	}
@@ -50,12 +52,7 @@ func original(r *http.Request, behind string, identity *rule.Identity) (diana.Re
 	if behind != "" || len(t.hosts) == 0 {
 		t.hosts = appendNew(t.hosts, r.Host)
 	}
-	of := r.WithContext(r.Context()) // a copy, in which rules look for actors and costs
-	if behind != "" {
-		of.Header = httptext.SplitLines(r.Header)
-	}
-	of.Method, of.Host, of.Body, of.TLS = methods[0], t.hosts[0], http.NoBody, nil // the certificate is the gateway's
-	of.URL = &url.URL{Path: t.paths[0], RawQuery: t.query()}
+	q.method, q.host, q.path, q.query = methods[0], t.hosts[0], t.paths[0], t.query()
 	actors := map[string]string{}
 	if ip := plan.ClientIP(identity, &rule.Request{HTTP: r}); ip.IsValid() {
 		actors["ip"] = ip.String()
@@ -65,8 +62,48 @@ func original(r *http.Request, behind string, identity *rule.Identity) (diana.Re
 	}
 	return diana.Request{
 		Method: methods[0], OtherMethods: methods[1:], Path: t.paths[0], OtherPaths: t.paths[1:],
-		Actors: actors, HTTP: of,
+		Actors: actors, Native: q,
 	}, nil
+}
+
+// question is the rule.Native of an original request.
+type question struct {
+	r      *http.Request // of the gateway
+	joined bool          // the gateway joins the lines of a field
+
+	method, host, path, query string
+
+	room [5]string // memory for the lists of original, which mostly have one member
+}
+
+// Context is that of the gateway's request.
+func (q *question) Context() context.Context { return q.r.Context() }
+
+// Field returns the lines of a field.
+func (q *question) Field(name string) (lines []string) {
+	if lines = q.r.Header[name]; !q.joined {
+		return lines
+	}
+	var split []string
+	for _, line := range lines {
+		split = httptext.AppendLines(split, name, line)
+	}
+	return split
+}
+
+func (q *question) Host() string  { return q.host }
+func (q *question) Query() string { return q.query }
+func (q *question) Peer() string  { return q.r.RemoteAddr }
+
+// HTTP returns a copy of the request.
+func (q *question) HTTP() *http.Request {
+	r := q.r.WithContext(q.r.Context())
+	if q.joined {
+		r.Header = httptext.SplitLines(r.Header)
+	}
+	r.Method, r.Host, r.Body, r.TLS = q.method, q.host, http.NoBody, nil // the certificate is the gateway's
+	r.URL = &url.URL{Path: q.path, RawQuery: q.query}
+	return r
 }
 
 // target is what the fields of a question say about the target of the original request.
@@ -107,9 +144,9 @@ func (t *target) addPath(path, query string) {
 // no actor from a query with a semicolon.
 func (t *target) query() string { return strings.Join(t.queries, ";") }
 
-// values returns the different values of some fields, as many as it takes to see that there are too many.
-// An empty value is none.
-func values(h http.Header, fields []string) (list []string) {
+// values appends the different values of some fields to an empty list, as many as it takes to see that there are too
+// many. An empty value is none.
+func values(list []string, h http.Header, fields []string) []string {
 	for _, field := range fields {
 		for _, value := range h[field] {
 			if value == "" {

@@ -47,7 +47,7 @@ func newAgreeing(t *testing.T, f history.Flags, rules string) *agreeing {
 	if c.limiter, err = o.New(parsed); err != nil {
 		t.Fatal(err)
 	}
-	c.what = whatIf(c.limiter, c.ring, nil, nil)
+	c.what = whatIf(c.limiter, c.ring, &Flags{})
 	c.handler = c.ring.Filter(c.limiter.Handler(http.HandlerFunc(c.answer)))
 	return c
 }

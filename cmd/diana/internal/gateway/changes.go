@@ -4,7 +4,6 @@ package gateway
 
 import (
 	"log/slog"
-	"net/http"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
@@ -31,10 +30,9 @@ func changes(s command.Settings, limiter *diana.Limiter, accept func(*config.Con
 }
 
 // whatIf returns what evaluates proposed configurations for a limiter on the requests that the ring remembers.
-// stranger is that of whatif.Options.
-func whatIf(limiter *diana.Limiter, ring *history.Ring, accept func(*config.Config) error, stranger func(*http.Request) bool) *whatif.WhatIf {
+func whatIf(limiter *diana.Limiter, ring *history.Ring, f *Flags) *whatif.WhatIf {
 	return whatif.New(whatif.Options{
 		Ring: ring, Vocabulary: command.Vocabulary(), Config: limiter.Config, Status: limiter.Status,
-		Rejected: limiter.Rejected, Accept: accept, Stranger: stranger,
+		Rejected: limiter.Rejected, Accept: f.Decisions.accept, Stranger: f.Access.Stranger,
 	})
 }

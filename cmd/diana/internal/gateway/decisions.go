@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -32,7 +33,7 @@ import (
 // DecisionFlags are the flags of a gateway that decides for other gateways.
 type DecisionFlags struct {
 	Check       string   `placeholder:"ADDR" help:"Address at which other gateways ask over HTTP whether a request may pass, at /check and /json. Default: none."`
-	GRPC        string   `name:"grpc" placeholder:"ADDR" help:"Address at which Envoy asks over gRPC: its rate limit service and its external authorization. Default: none."`
+	GRPC        string   `name:"grpc" placeholder:"ADDR" help:"Address at which Envoy asks over gRPC: its rate limit service, its external authorization and its external processing. Default: none."`
 	Descriptors []string `sep:"none" placeholder:"PATH" help:"File of envoyproxy/ratelimit, or directory of such files, with the limits of the rate limit service. Repeatable. Or xds://HOST:PORT/NODE, a control plane that sends them; xdss:// over TLS."`
 	Charge      string   `name:"descriptors-charge" enum:"none,all" default:"none" placeholder:"none|all" help:"What a request is charged to that one of its descriptors refuses: none of them, or all, as envoyproxy/ratelimit does (${default})."`
 	Merge       bool     `name:"descriptors-merge" help:"Join files of --descriptors that have the same domain, as MERGE_DOMAIN_CONFIG does in envoyproxy/ratelimit."`
@@ -82,9 +83,10 @@ func isXDS(text string) bool {
 	return strings.HasPrefix(text, "xds://") || strings.HasPrefix(text, "xdss://")
 }
 
-// accept returns an error for a configuration with rules that cannot be kept for other gateways.
+// accept returns an error for a configuration with rules that cannot be kept for gateways that ask over HTTP. Over gRPC
+// Envoy can say how a request ends.
 func (f *DecisionFlags) accept(c *config.Config) error {
-	if !f.asked() {
+	if f.Check == "" {
 		return nil
 	}
 	return forwardauth.Accept(c)
@@ -124,12 +126,17 @@ func checkHandler(limiter *diana.Limiter, limits *envoy.RateLimit, rejected *rej
 	})
 }
 
+// deadAfter is how long a connection of an Envoy may be silent before Diana asks whether the Envoy is still there.
+const deadAfter = time.Minute
+
 // grpcServer answers Envoys that ask over gRPC. limits and pair may be nil. It has goroutines until it is stopped.
 func grpcServer(limiter *diana.Limiter, limits *envoy.RateLimit, rejected *rejections, t Timeouts, pair *certificate.Pair) server {
 	authorization := envoy.NewAuthorization(limiter)
 	authorization.OnInvalid = func(err error) { rejected.invalid(status.Convert(err).Message()) }
 	o := []grpc.ServerOption{
-		grpc.ConnectionTimeout(t.Header), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: t.Idle}),
+		grpc.ConnectionTimeout(t.Header), grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: t.Idle, Time: deadAfter, // an Envoy that is gone holds no slots
+		}),
 	}
 	if pair != nil {
 		o = append(o, grpc.Creds(credentials.NewTLS(pair.Config("h2"))))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -46,8 +47,9 @@ type Gateway struct {
 
 	inFlight inFlight
 	draining atomic.Bool
-	leaving  atomic.Bool        // another process has taken over
-	cut      context.CancelFunc // cancels every request
+	leaving  atomic.Bool               // another process has taken over
+	untold   atomic.Pointer[time.Time] // when the last answer ended that began before that, and so says nothing of it
+	cut      context.CancelFunc        // cancels every request
 
 	open     []listening        // set by listen
 	handover *handover.Handover // set by listen; nil: no other process takes over
@@ -122,8 +124,11 @@ func build(ctx context.Context, f *Flags, o *command.Output, logger *slog.Logger
 	if err != nil {
 		return nil, errors.Join(o.DescriptorFaults(err), limiter.Close())
 	}
-	status := limiter.Status()
-	logger.Info("configuration", "source", status.Config.Source, "version", status.Config.Version, "rules", len(status.Rules))
+	c, rules := limiter.Config(), 0
+	for i := range c.Limits {
+		rules += len(c.Limits[i].Rules)
+	}
+	logger.Info("configuration", "source", c.Source, "version", c.Version, "rules", rules)
 
 	registry := admin.NewRegistry(limiter, redis)
 	decoders.Register(registry)
@@ -152,7 +157,7 @@ func build(ctx context.Context, f *Flags, o *command.Output, logger *slog.Logger
 		api: []func(*http.ServeMux){
 			view.Register,
 			(&actor.View{Limiter: limiter}).Register,
-			whatIf(limiter, ring, f.Decisions.accept, f.Access.Stranger).Register,
+			whatIf(limiter, ring, f).Register,
 			admin.RegisterPeek(limiter),
 			changes(s, limiter, f.Decisions.accept, logger).Register,
 		},

@@ -65,7 +65,7 @@ func remember(t *testing.T, f history.Flags, text string, behind http.HandlerFun
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.limiter.Close() })
-	r.what = whatIf(r.limiter, r.ring, nil, nil)
+	r.what = whatIf(r.limiter, r.ring, &Flags{})
 	last, _ := (&upstream.Flags{URLs: []*url.URL{target}}).Proxy(usualTimeouts.Timeouts, r.limiter.Config, upstream.NewUpgrades(nil, logger), logger)
 	g := assembled(r.limiter, last, usualTimeouts, logger, r.what.Register)
 	g.server.Handler = r.ring.Filter(g.server.Handler)
@@ -157,20 +157,20 @@ identity: {trusted_proxies: [127.0.0.0/8]}
 limits:
 - url: /
   rules:
-  - {name: account, actor: account, unit: 10s, rpu: 700, algo: SW, except: [eve], overrides: {bob: {rpu: 90}}}
+  - {name: account, actor: account, unit: 10s, rpu: 700, algo: SW, except: [eve], overrides: {bob: {rpu: 40}}}
   - {name: address, actor: ip, unit: 10s, rpu: 200, algo: SL, except: [10.1.0.0/16], overrides: {10.2.0.3: {rpu: 25}}}
 - url: /b
   rules: [{name: everyone, unit: minute, rpu: 200, burst: 50}]
 - url: /a
   rules:
-  - {name: session, actor: "cookie:sid", unit: 10s, rpu: 40, algo: W}
+  - {name: session, actor: "cookie:sid", unit: minute, rpu: 60, algo: W}
   - {name: dear, actor: [account, ip], unit: minute, rpu: 20, cost: 3, mode: shadow}
 - url: /a/{any}
   rules: [{name: key, actor: "query:key", unit: minute, rpu: 30, algo: TB}]
 - url: /slots
   rules: [{name: slots, actor: account, rpu: 1, algo: C}, {name: evenly, rpu: 900, algo: LB, queue: 0}]
 - url: /login
-  rules: [{name: failed, actor: ip, rpu: 8, unit: 5s, algo: SW, charge: [401]}]
+  rules: [{name: failed, actor: ip, rpu: 8, unit: minute, algo: SW, charge: [401]}]
 `
 
 // compare replays the requests under the configuration in force, and returns how many of the gateway's

@@ -188,10 +188,15 @@ func (g *Gateway) close() {
 // closed connections that look idle, it would lose the requests that are on their way.
 func (g *Gateway) leaveConnections(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if g.leaving.Load() && r.Header.Get("Upgrade") == "" {
+		told := g.leaving.Load()
+		if told && r.Header.Get("Upgrade") == "" {
 			w.Header().Set("Connection", "close") // net/http sends GOAWAY over HTTP/2
 		}
 		next.ServeHTTP(w, r)
+		if !told && g.leaving.Load() {
+			now := time.Now()
+			g.untold.Store(&now)
+		}
 	})
 }
 
@@ -217,8 +222,24 @@ func (g *Gateway) takesOver(ctx context.Context, signals <-chan os.Signal) bool 
 	}
 }
 
-// linger is how long a process that has handed over waits for the next request of each connection.
-const linger = 2 * time.Second
+// lingering is how long a process that has handed over waits for the next request of each connection.
+const lingering = 2 * time.Second
+
+// linger waits until each client has had time to learn that the process has handed over, at most the drain timeout, or
+// for a signal.
+func (g *Gateway) linger(signals <-chan os.Signal) {
+	began := time.Now()
+	for left := lingering; left > 0; {
+		select {
+		case <-time.After(left):
+		case <-signals: // SIGHUP too, because there is nothing to reload any more
+			return
+		}
+		if left = 0; g.untold.Load() != nil {
+			left = min(lingering-time.Since(*g.untold.Load()), g.timeouts.Drain-time.Since(began))
+		}
+	}
+}
 
 // leave ends the process after it has handed over. The other process accepts all connections from now on, also
 // those of administrators.
@@ -228,9 +249,6 @@ func (g *Gateway) leave(signals <-chan os.Signal) {
 	for _, l := range g.open {
 		_ = l.Close()
 	}
-	select {
-	case <-time.After(linger):
-	case <-signals: // SIGHUP too, because there is nothing to reload any more
-	}
+	g.linger(signals)
 	g.drain(signals)
 }

@@ -112,6 +112,9 @@ func (g *Gateway) listen(at listenAt) error {
 		l, err := at.handover.Listen(s.address)
 		if err != nil {
 			err = fmt.Errorf("%s: %w", s.flag, err)
+			if at.handover == nil && errors.Is(err, syscall.EADDRINUSE) {
+				err = fmt.Errorf("%w, expected a free one: %s HOST:PORT", err, s.flag)
+			}
 			for _, l := range g.open {
 				err = errors.Join(err, l.Close())
 			}

@@ -352,6 +352,10 @@ func TestSlowClientsThatLive(t *testing.T) {
 	t.Run("slow reader", func(t *testing.T) {
 		t.Parallel()
 		inBubble(t, exchange.FewSlots, func(w http.ResponseWriter, _ *http.Request) {
+			// The proxy flushes the header in a goroutine. In a bubble, no time passes while that waits for the lock of a
+			// write that a slow reader holds up.
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Second)
 			_, _ = io.WriteString(w, strings.Repeat("x", 400_000))
 		}, func(b *bubble) {
 			c := b.connect("GET / HTTP/1.0\r\n\r\n")

@@ -44,15 +44,15 @@ func (r *Ring) Observe(o *diana.Options) {
 		return
 	}
 	o.OnDecision = func(d *diana.Decision) {
-		ticket := r.Decided(d)
+		at := r.decided(d)
 		if v, ok := d.Writer().(*visit); ok {
-			v.ticket = ticket
+			v.place = at
 		}
 	}
 	o.InOrder = r.Whole // a share of the clients cannot be played back exactly anyway
 	o.OnDone = func(d *diana.Decision) {
 		if v, ok := d.Writer().(*visit); ok {
-			r.Ended(v.ticket, d, v.Status, v.Bytes)
+			r.complete(v.place, d, v.Status, v.Bytes)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (r *Ring) Resetter(reset func(ctx context.Context, rule string, actor ...st
 // visit is the ResponseWriter of one request, with its place in the ring.
 type visit struct {
 	logs.Recorder
-	ticket Ticket
+	place place
 }
 
 // Filter is the filter in front of the limiter.

@@ -40,10 +40,10 @@ func newGateway(t *testing.T, o Options, yaml string) *gateway {
 	g.ring = New(o)
 	tickets := sync.Map{}
 	g.limiter, err = diana.Options{
-		OnDecision: func(d *diana.Decision) { tickets.Store(d.Writer(), g.ring.Decided(d)) },
+		OnDecision: func(d *diana.Decision) { tickets.Store(d.Writer(), g.ring.decided(d)) },
 		OnDone: func(d *diana.Decision) {
 			ticket, _ := tickets.LoadAndDelete(d.Writer())
-			g.ring.Ended(ticket.(Ticket), d, d.Writer().(*httptest.ResponseRecorder).Code, 7)
+			g.ring.complete(ticket.(place), d, d.Writer().(*httptest.ResponseRecorder).Code, 7)
 		},
 		Now: func() time.Time { return g.now },
 	}.New(c)
@@ -229,7 +229,7 @@ func TestShare(t *testing.T) {
 	}
 	send(50_000, time.Millisecond) // 4 s without sampling
 	s := g.ring.Snapshot()
-	if first, _ := s.Moment(0); s.Since <= first || s.Since > s.taken {
+	if first, _ := s.First(); s.Since <= first || s.Since > s.taken {
 		t.Errorf("the share holds since %d, of requests since %d", s.Since, first)
 	}
 	if s.Share > 1.0/8 || s.Share < 1.0/64 || s.Client != "account" || s.Whole {
@@ -320,7 +320,7 @@ func taking(t *testing.T, requests int) (l *diana.Limiter, ring *Ring) {
 	}
 	ring = New(Options{Requests: requests, Vocabulary: config.DefaultVocabulary(), Config: func() *config.Config { return l.Config() }})
 	l, err = diana.Options{
-		OnDecision: func(d *diana.Decision) { ring.Ended(ring.Decided(d), d, 200, 1) }, OnDone: func(*diana.Decision) {},
+		OnDecision: func(d *diana.Decision) { ring.complete(ring.decided(d), d, 200, 1) }, OnDone: func(*diana.Decision) {},
 		Logger: slog.New(slog.DiscardHandler),
 	}.New(c)
 	if err != nil {

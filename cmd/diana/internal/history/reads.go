@@ -17,10 +17,10 @@ import (
 type reads struct {
 	id      uint64
 	config  *config.Config
-	set     *plan.Set
+	set     *plan.Set     // of the entries that the ring needs
 	sources []actorSource // of actors
 	costs   []costSource
-	headers []string // that name no client: classes, and methods
+	headers []string // of classes, priorities and methods
 
 	client   *plan.Rule      // by whose actors shares of the clients are chosen; nil: by address
 	named    map[string]bool // values that the configuration shows
@@ -42,33 +42,42 @@ type costSource struct {
 
 func newReads(c *config.Config, v config.Vocabulary) *reads {
 	r := &reads{config: c, named: map[string]bool{}}
-	var err error
-	if r.set, err = plan.Compile(c.Limits, c.Identity, c.Paths, v.Actors); err != nil {
-		panic(err) // the configuration is in force
-	}
 	actors := slices.Concat([]rule.Actor{{Kind: "account"}, {Kind: "device"}}, c.Identity.Account, c.Identity.Device)
+	known := map[rule.Actor]bool{}
 	uses := map[string]int{}
-	for _, p := range r.set.Rules {
-		actors = append(actors, p.Actor...)
-		if !p.CountsAll() {
+	client, chosen := "", [2]int{-1} // whose actors choose: their text, and the entry and the number of the first such rule
+	for i := range c.Limits {
+		for j := range c.Limits[i].Rules {
+			p := &c.Limits[i].Rules[j]
+			for _, a := range p.Actor {
+				if !known[a] {
+					known[a] = true
+					actors = append(actors, a)
+				}
+			}
+			r.addNames(p, v)
+			if plan.CountsAll(p) {
+				continue
+			}
+			// The replay of a rule is exact if its actor chooses the share, because the ring then has all requests
+			// of a client or none. So the actor of most rules chooses.
 			text := p.ActorText()
-			if uses[text]++; r.client == nil || uses[text] > uses[r.client.ActorText()] ||
-				uses[text] == uses[r.client.ActorText()] && r.client.ActorText() == "ip" { // many clients can share an address
-				r.client = p
+			if uses[text]++; chosen[0] < 0 || uses[text] > uses[client] || uses[text] == uses[client] && client == "ip" { // many clients can share an address
+				client, chosen = text, [2]int{i, j}
 			}
 		}
+	}
+	r.compile(chosen, v)
+	for _, p := range r.set.Rules {
 		r.addCost(p, p.Cost.Header)
 		r.addCost(p, p.Cost.Reserve)
 		if p.Cost.Reservation != nil {
 			r.addCost(p, p.ReservationKey())
 		}
-		r.addHeader(p.Class.Name)
-		r.addHeader(p.Priority.Name)
-		r.addNames(p, v)
-		if p.URL.Method != "" {
-			for _, name := range plan.MethodOverrides {
-				r.addHeader(name)
-			}
+	}
+	for name, chooses := range plan.Headers(c.Limits, &c.Identity) {
+		if chooses {
+			r.headers = append(r.headers, name)
 		}
 	}
 	for _, a := range actors {
@@ -79,6 +88,41 @@ func newReads(c *config.Config, v config.Vocabulary) *reads {
 	}
 	slices.SortFunc(r.networks, func(a, b netip.Prefix) int { return b.Bits() - a.Bits() })
 	return r
+}
+
+// compile compiles the entries that the ring needs: those whose costs requests name, and the one with the rule that
+// chooses shares. A request waits for it, and the ring keeps it, so it must be small where the configuration is large.
+func (r *reads) compile(chosen [2]int, v config.Vocabulary) {
+	var needed []rule.Entry
+	client := -1
+	n := 0 // rules of needed
+	for i, e := range r.config.Limits {
+		if i == chosen[0] {
+			client = n + chosen[1]
+		} else if !slices.ContainsFunc(e.Rules, namesCost) {
+			continue
+		}
+		needed = append(needed, e)
+		n += len(e.Rules)
+	}
+	r.set = mustCompile(needed, r.config, v)
+	if client >= 0 {
+		r.client = r.set.Rules[client]
+	}
+}
+
+// mustCompile compiles some or all entries of a configuration that is or was in force, so there is no error.
+func mustCompile(entries []rule.Entry, c *config.Config, v config.Vocabulary) *plan.Set {
+	set, err := plan.Compile(entries, c.Identity, c.Paths, v.Actors)
+	if err != nil {
+		panic(err)
+	}
+	return set
+}
+
+// namesCost reports whether requests name the cost of a rule.
+func namesCost(r rule.Rule) bool {
+	return r.Cost.Header != "" || r.Cost.Reserve != "" || r.Cost.Reservation != nil
 }
 
 func (r *reads) addSource(a rule.Actor, v config.Vocabulary) {
@@ -103,14 +147,8 @@ func (r *reads) addCost(p *plan.Rule, name string) {
 	}
 }
 
-func (r *reads) addHeader(name string) {
-	if name != "" && !slices.Contains(r.headers, name) {
-		r.headers = append(r.headers, name)
-	}
-}
-
 // addNames adds the clients that a rule names.
-func (r *reads) addNames(p *plan.Rule, v config.Vocabulary) {
+func (r *reads) addNames(p *rule.Rule, v config.Vocabulary) {
 	names := slices.Clone(p.Except)
 	for _, o := range p.Overrides {
 		names = append(names, o.Who)

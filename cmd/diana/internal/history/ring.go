@@ -103,26 +103,26 @@ func New(o Options) *Ring {
 	return r
 }
 
-// Ticket finds a request in the ring again. The zero value finds none.
-type Ticket struct {
+// place is where a request is in the ring. The zero value is nowhere.
+type place struct {
 	chunk  *chunk
 	use    uint32
 	offset uint32
 }
 
-// Decided remembers a decision, which has not ended. It is for diana.Options.OnDecision.
-func (r *Ring) Decided(d *diana.Decision) Ticket {
+// decided remembers a decision, which has not ended.
+func (r *Ring) decided(d *diana.Decision) place {
 	if r == nil || d.Request() == nil {
-		return Ticket{}
+		return place{}
 	}
 	of := r.inForce()
 	if key, ok := of.keyOf(d); ok && r.outside(maphash.Bytes(r.seed, key), d) { // without any memory
-		return Ticket{}
+		return place{}
 	}
 	e := r.scratch.Get().(*encoder)
 	defer r.scratch.Put(e)
 	if !e.encode(d, of) {
-		return Ticket{}
+		return place{}
 	}
 	return r.add(e)
 }
@@ -147,8 +147,8 @@ func (r *Ring) moment(d *diana.Decision) int64 {
 	return r.options.Now().UnixMicro()
 }
 
-// Ended completes what the ring has of a request. It is for diana.Options.OnDone.
-func (r *Ring) Ended(t Ticket, d *diana.Decision, status int, bytes int64) {
+// complete completes what the ring has of a request that has ended.
+func (r *Ring) complete(t place, d *diana.Decision, status int, bytes int64) {
 	if t.chunk == nil {
 		return
 	}
@@ -236,12 +236,12 @@ func (r *Ring) inForce() *reads {
 }
 
 // add copies an encoded request into the ring.
-func (r *Ring) add(e *encoder) Ticket {
+func (r *Ring) add(e *encoder) place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(e.text) > mostSize {
 		r.oversized++
-		return Ticket{}
+		return place{}
 	}
 	c := r.room(len(e.text), record(e.text).at())
 	r.latest.Store(record(e.text).at())
@@ -251,7 +251,7 @@ func (r *Ring) add(e *encoder) Ticket {
 	if r.count++; r.count > r.options.Requests {
 		r.drop()
 	}
-	return Ticket{c, c.use, uint32(offset)}
+	return place{c, c.use, uint32(offset)}
 }
 
 // room returns a chunk with room for a request.
@@ -260,6 +260,7 @@ func (r *Ring) room(size int, at int64) *chunk {
 	if n > 0 {
 		last := r.chunks[n-1]
 		quiet := r.halved.Load() > 0 && at-last.first > tooQuiet
+		// The ring drops whole chunks, so a chunk has an eighth of its requests at most.
 		if !quiet && len(last.data)+size <= chunkSize && last.n <= r.options.Requests/8 {
 			return last
 		}
@@ -315,7 +316,7 @@ func (r *Ring) passed(at int64) {
 // fit changes the share of the clients when a chunk is full, so that the ring covers the time it should.
 func (r *Ring) fit(at int64) {
 	r.steady++
-	n := min(r.steady, 8, len(r.chunks))
+	n := min(r.steady, 8, len(r.chunks)) // one alone could be a burst, and older ones say nothing about now
 	recent := r.chunks[len(r.chunks)-n:]
 	requests := 0
 	for _, c := range recent {
@@ -330,7 +331,7 @@ func (r *Ring) fit(at int64) {
 	switch {
 	case covers < covered && halved < mostHalved:
 		halved++
-	case covers > 4*covered && halved > 0:
+	case covers > 4*covered && halved > 0: // twice the share then covers half of that, and does not become less at once
 		halved--
 	default:
 		return

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -61,6 +60,8 @@ type Snapshot struct {
 
 	records []record
 	known   map[uint64]*reads
+	sets    map[*reads]*plan.Set // made by Set
+	words   config.Vocabulary
 	names   *weblog.Names
 	labels  map[string]string // of hidden values that a configuration names
 	taken   int64
@@ -77,7 +78,7 @@ func (r *Ring) Snapshot() *Snapshot {
 	for i, c := range chunks {
 		uses[i] = c.use
 	}
-	s := &Snapshot{Hashed: r.veil != nil, Started: r.started, known: map[uint64]*reads{}}
+	s := &Snapshot{Hashed: r.veil != nil, Started: r.started, known: map[uint64]*reads{}, sets: map[*reads]*plan.Set{}, words: r.options.Vocabulary}
 	r.mu.Unlock()
 	halved := uint8(0)
 	for i, c := range chunks {
@@ -141,7 +142,13 @@ func (s *Snapshot) Label(r *Ring, c *config.Config) {
 	if r.veil == nil {
 		return
 	}
-	for value := range newReads(c, r.options.Vocabulary).named {
+	of := &reads{named: map[string]bool{}}
+	for _, e := range c.Limits {
+		for i := range e.Rules {
+			of.addNames(&e.Rules[i], r.options.Vocabulary)
+		}
+	}
+	for value := range of.named {
 		s.labels[string(r.veil.appendValue(nil, value))] = value
 	}
 }
@@ -155,8 +162,15 @@ func (s *Snapshot) Len() int { return len(s.records) }
 // Config returns the configuration that the request with that number was decided by.
 func (s *Snapshot) Config(i int) *config.Config { return s.known[s.records[i].reads()].config }
 
-// Set returns the plan that the request with that number was decided by.
-func (s *Snapshot) Set(i int) *plan.Set { return s.known[s.records[i].reads()].set }
+// Set returns the plan that the request with that number was decided by. It compiles the plan of each configuration
+// once, so the ring needs none.
+func (s *Snapshot) Set(i int) *plan.Set {
+	of := s.known[s.records[i].reads()]
+	if s.sets[of] == nil {
+		s.sets[of] = mustCompile(of.config.Limits, of.config, s.words)
+	}
+	return s.sets[of]
+}
 
 // Entry returns the request with that number. It is valid until the next call.
 func (s *Snapshot) Entry(i int) *weblog.Entry {
@@ -193,7 +207,7 @@ func (s *Snapshot) Entry(i int) *weblog.Entry {
 		}
 	}
 	for _, name := range of.headers {
-		headers[slices.Index(s.names.Headers, http.CanonicalHeaderKey(name))] = text.next()
+		headers[slices.Index(s.names.Headers, name)] = text.next()
 	}
 	if !one.has(degraded) { // otherwise the request met the limit of a gateway that is alone
 		for e.Met = met; len(text) > 0; {
@@ -203,6 +217,8 @@ func (s *Snapshot) Entry(i int) *weblog.Entry {
 	}
 	if one.has(allowed) {
 		s.response(one)
+	} else {
+		e.StatusAfter = weblog.Unknown // nobody knows the latency of the upstream
 	}
 	return e
 }
@@ -251,17 +267,17 @@ func (t *texts) number() int64 {
 	return int64(n) //nolint:gosec // it was an int64
 }
 
-// Moment returns when the request with that number was decided. Without one it returns false.
-func (s *Snapshot) Moment(i int) (at int64, ok bool) {
-	if i < 0 || i >= len(s.records) {
+// First returns when the first request was decided. Without one it returns false.
+func (s *Snapshot) First() (at int64, some bool) {
+	if len(s.records) == 0 {
 		return math.MinInt64, false
 	}
-	return s.records[i].at(), true
+	return s.records[0].at(), true
 }
 
 // Happened returns how often an event of that kind has happened since the first request, and when at last.
 func (s *Snapshot) Happened(kind string) (n int, latest int64) {
-	from, _ := s.Moment(0)
+	from, _ := s.First()
 	for _, e := range s.events {
 		if e.kind == kind && e.at >= from {
 			n, latest = n+1, e.at

@@ -7,15 +7,19 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"hash/maphash"
 	"net/netip"
 )
 
-// veil hides who a client is. Equal clients stay equal, and different ones different. Its key is random and
-// never leaves the process. A nil veil hides nothing.
-type veil struct{ key [32]byte }
+// veil hides who a client is. Equal clients stay equal, and different ones different. Its key and its seed are random
+// and never leave the process. A nil veil hides nothing.
+type veil struct {
+	key  [32]byte
+	seed maphash.Seed // for addresses, whose rounds need a fast hash
+}
 
 func newVeil() *veil {
-	v := &veil{}
+	v := &veil{seed: maphash.MakeSeed()}
 	_, _ = rand.Read(v.key[:]) // never fails
 	return v
 }
@@ -71,8 +75,8 @@ func (v *veil) permute(ip netip.Addr, prefix int) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// mix permutes the last bits of n, by a network of Feistel whose halves take turns. tweak chooses one of
-// many permutations.
+// mix permutes the last bits of n, by a network of Feistel whose halves take turns. tweak chooses one of many
+// permutations: one for IPv4, one for the networks of IPv6, and one for each /64.
 func (v *veil) mix(n uint64, bits int, tweak uint64) uint64 {
 	if bits == 0 {
 		return n
@@ -84,26 +88,13 @@ func (v *veil) mix(n uint64, bits int, tweak uint64) uint64 {
 	l, r := n>>low, n&(1<<low-1)
 	for round := range uint64(rounds) {
 		if round%2 == 0 {
-			l ^= v.round(round, tweak, kept, r) & (1<<high - 1)
+			l ^= maphash.Comparable(v.seed, [...]uint64{round, tweak, kept, r}) & (1<<high - 1)
 		} else {
-			r ^= v.round(round, tweak, kept, l) & (1<<low - 1)
+			r ^= maphash.Comparable(v.seed, [...]uint64{round, tweak, kept, l}) & (1<<low - 1)
 		}
 	}
 	return kept | l<<low | r
 }
 
+// rounds is twice the four that make a permutation look random (Luby and Rackoff, 1988), because halves can be small.
 const rounds = 8
-
-// round is the function of the rounds of mix.
-func (v *veil) round(round, tweak, kept, half uint64) uint64 {
-	x := half ^ binary.LittleEndian.Uint64(v.key[:]) + round*0x9E3779B97F4A7C15
-	for i, part := range [...]uint64{tweak, kept, round} {
-		x ^= part ^ binary.LittleEndian.Uint64(v.key[8+8*i:])
-		x ^= x >> 30
-		x *= 0xBF58476D1CE4E5B9
-		x ^= x >> 27
-		x *= 0x94D049BB133111EB
-		x ^= x >> 31
-	}
-	return x
-}

@@ -106,7 +106,7 @@ func (l *Live) ownMinutes() []Minute {
 	defer l.mu.Unlock()
 	list := []Minute{}
 	l.history.byMinute.Each(l.history.now, func(at time.Time, c counts) {
-		list = append(list, Minute{at, c.Allowed, c.Refused, c.Delayed, c.ShadowRefused, 1})
+		list = append(list, Minute{At: at, Allowed: c.Allowed, Refused: c.Refused, Delayed: c.Delayed, Shadow: c.ShadowRefused, Gateways: 1})
 	})
 	return list
 }

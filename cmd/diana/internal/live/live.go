@@ -4,7 +4,7 @@
 //
 // A [Live] reads the counts of all rules once a second:
 //
-//	history.go   seconds, minutes, and ten minutes of each rule that refuses
+//	rates.go     seconds, minutes, and ten minutes of each rule that refuses
 //	events.go    the time line: changes of the configuration, of Redis and of the remote configuration
 //	refused.go   the most refused actors of all rules
 //	tightest.go  what is left for the actor of a rule that has least
@@ -39,7 +39,7 @@ type Limiter interface {
 type Options struct {
 	Limiter Limiter
 	Version string       // of the program
-	Memory  func() int64 // bytes of the process; nil: unknown
+	Memory  func() int64 // bytes of the process
 	Recent  func() any   // of the requests that the gateway remembers, as JSON; nil: none
 }
 

@@ -88,6 +88,10 @@ type Rule struct {
 	SpentRatio float64 `json:"spent_ratio,omitempty"`
 	SpentBy    string  `json:"spent_by,omitempty"`
 
+	// Of adaptive concurrency, as in diana.RuleStatus.
+	Baseline float64          `json:"baseline_seconds,omitempty"`
+	Shed     map[string]int64 `json:"shed,omitempty"`
+
 	Remaining      *int64 `json:"remaining"`       // of the tightest actor, see tightest; nil: unknown
 	RemainingActor string `json:"remaining_actor"` // its key; "" if the rule counts all clients together
 }
@@ -165,10 +169,7 @@ func (l *Live) gateway() Gateway {
 	g := Gateway{
 		Version: l.options.Version, Source: st.Config.Source, ConfigVersion: st.Config.Version, Since: st.Config.Since, Reason: st.Config.Reason,
 		Degraded: st.Degraded, DegradedSince: st.DegradedSince,
-		Gateways: st.Gateways, Keys: st.Keys, MaxKeys: st.MaxKeys, Evictions: st.Evictions,
-	}
-	if l.options.Memory != nil {
-		g.Memory = l.options.Memory()
+		Gateways: st.Gateways, Keys: st.Keys, MaxKeys: st.MaxKeys, Evictions: st.Evictions, Memory: l.options.Memory(),
 	}
 	if l.options.Recent != nil {
 		g.Recent = l.options.Recent()
@@ -193,6 +194,7 @@ func (h *history) rule(r *ruleHistory, s *diana.RuleStatus) Rule {
 		DelayedPerSecond: h.perSecond(r.latest.Delayed), ShadowPerSecond: h.perSecond(r.latest.ShadowRefused),
 		Allowed: r.total.Allowed, Refused: r.total.Refused, History: h.byTen(r), Top: s.TopRefused,
 		Answer: s.Answer, Cost: s.Cost, Reserved: s.Reserved, SpentRatio: s.SpentRatio, SpentBy: s.SpentBy,
+		Baseline: s.Baseline, Shed: s.Shed,
 	}
 }
 
@@ -213,9 +215,7 @@ func (l *Live) Register(mux *http.ServeMux) {
 			adminapi.Problem(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(l.encoded(q)) // a client that has disconnected needs no answer
+		adminapi.Answer(w, l.snapshot(q))
 	})
 	mux.HandleFunc("GET /api/v1/live/stream", l.stream)
 	mux.HandleFunc("GET /api/v1/fleet", l.answerFleet)

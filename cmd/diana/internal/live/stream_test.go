@@ -16,10 +16,10 @@ import (
 	"github.com/diana-limiter/diana/config"
 )
 
-// newTestLive returns a Live of a limiter without traffic.
-func newTestLive(t *testing.T) *Live {
+// newTestLive returns a Live of a limiter with one rule.
+func newTestLive(t *testing.T, rule string) (*Live, *diana.Limiter) {
 	t.Helper()
-	c, err := config.Parse("test.yaml", []byte("{url: /, rules: [{name: r, rpu: 1}]}"))
+	c, err := config.Parse("test.yaml", []byte("{url: /, rules: [{name: r, "+rule+"}]}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,13 +28,13 @@ func newTestLive(t *testing.T) *Live {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = limiter.Close() })
-	return New(Options{Limiter: limiter})
+	return New(Options{Limiter: limiter, Memory: func() int64 { return 0 }}), limiter
 }
 
 // So many clients can follow, and one more gets 503 until another one has gone.
 func TestMostReaders(t *testing.T) {
 	t.Parallel()
-	l := newTestLive(t)
+	l, _ := newTestLive(t, "rpu: 1")
 	mux := http.NewServeMux()
 	l.Register(mux)
 	s := httptest.NewServer(mux)
@@ -102,5 +102,21 @@ func TestSlowReader(t *testing.T) {
 	s.close()
 	if _, open := <-quick.next; open || s.add(query{}) != nil {
 		t.Error("a stream goes on after the end")
+	}
+}
+
+// A snapshot says what adaptive concurrency has shed.
+func TestSnapshotOfOverload(t *testing.T) {
+	t.Parallel()
+	l, limiter := newTestLive(t, "algo: AC, rpu: 1, priority: 'client:P', priorities: [high, low]")
+	for range 3 {
+		if _, err := limiter.Take(t.Context(), diana.Request{Path: "/", Actors: map[string]string{"priority": "low"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.sample(time.Now())
+	s := l.snapshot(query{rules: 1})
+	if len(s.Rules) != 1 || s.Rules[0].Shed["low"] != 2 || s.Rules[0].Limit != 1 {
+		t.Errorf("%+v, expected two shed of the priority low", s.Rules)
 	}
 }

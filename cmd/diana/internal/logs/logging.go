@@ -103,8 +103,11 @@ func Refusals(logger *slog.Logger) func(diana.Refusal) {
 		if r.Shadow {
 			decision = "shadow_refused"
 		}
-		logger.Info("refusal", "rule", r.Rule, "actor", r.Actor, "value", valueOf(r.Actor), "method", r.Method, "path", r.Path,
-			"decision", decision, "count", r.Count)
+		attrs := []any{"rule", r.Rule, "actor", r.Actor, "value", valueOf(r.Actor), "method", r.Method, "path", r.Path, "decision", decision, "count", r.Count}
+		if r.Degraded {
+			attrs = append(attrs, "degraded", true)
+		}
+		logger.Info("refusal", attrs...)
 	}
 }
 

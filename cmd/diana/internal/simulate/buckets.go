@@ -138,7 +138,7 @@ func (d *dripping) add(_ int64, of *plan.Rule, n int64) { d.used += float64(n) *
 
 func (d *dripping) finish() correction {
 	full := d.start.high
-	if math.IsInf(full, 1) {
+	if math.IsInf(full, 1) { // refusals under wait say only after which moment
 		full = d.start.low + 1
 	}
 	if full <= 0 || math.IsInf(full, 0) {

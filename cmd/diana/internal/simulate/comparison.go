@@ -3,6 +3,7 @@
 package simulate
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/diana-limiter/diana"
@@ -61,9 +62,26 @@ func (c *Comparison) Play(e *weblog.Entry) (outcomes [2]Outcome, err error) {
 		if len(c.counts) == 2 && !d[i].Allowed && d[1-i].Allowed {
 			count.onlyRefuses(&d[i], e, &r)
 		}
-		count.simulation.Leave(&d[i], e.Response)
+		count.leave(&d[i], e.Start, e.Response)
 	}
 	return outcomes, nil
+}
+
+// Unmeasured returns why a rule of adaptive concurrency cannot be evaluated on the log, or "".
+func (c *Comparison) Unmeasured() string {
+	for _, count := range c.counts {
+		for _, r := range count.set.Rules {
+			begin := measuresBegin(r.Rule) || count.model != nil
+			switch {
+			case !r.Algorithm.Uses("measure") || c.seen.n == 0:
+			case begin && c.seen.unmeasured == c.seen.n:
+				return fmt.Sprintf("%q cannot be evaluated: no request has the time of the upstream alone, expected upstream_header_time of nginx, or response_duration with Envoy's %%RESPONSE_DURATION%%. A total time has that of slow clients in it.", r.Name)
+			case !begin && c.seen.unending == c.seen.n:
+				return fmt.Sprintf("%q cannot be evaluated: no request has a duration, expected one such as request_time", r.Name)
+			}
+		}
+	}
+	return ""
 }
 
 // correct corrects the counters before an entry.

@@ -23,7 +23,7 @@ func (c *Count) correct(of correction) error {
 		_, err := s.charge(of.at, r, of.key, of.n)
 		return err
 	}
-	now, err := s.charge(of.at, r, of.key, 0)
+	now, err := s.charge(of.at, r, of.key, 0) // only reads
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,9 @@ func (c *Count) correct(of correction) error {
 			return err
 		}
 	}
-	_, err = s.charge(max(next, of.at), r, of.key, 0) // a bucket that is full at that moment is what this request finds
+	// The state of a bucket is the moment from which on it is as if unused. A charge of 0 at a later moment makes that
+	// one the state.
+	_, err = s.charge(max(next, of.at), r, of.key, 0)
 	return err
 }
 

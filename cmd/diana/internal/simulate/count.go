@@ -28,6 +28,16 @@ type Count struct {
 	byRule                              []*refusals // by rule.Index; in shadow mode too. nil: none
 	only                                int64       // refused requests that the other Count of a Comparison allows
 	onlyByRule                          []*refusals // of these
+
+	learned map[*plan.Rule]Learned // of the rules of adaptive concurrency that have one limit
+	looked  int64                  // the second of the log in which they were looked at
+	model   *servers               // of the upstream; nil: what the log says
+}
+
+// Learned are the limits that a rule of adaptive concurrency has had.
+type Learned struct {
+	Least int64 `json:"least"`
+	Most  int64 `json:"most"`
 }
 
 // refusals are the requests that a rule refuses.
@@ -54,10 +64,13 @@ func NewCount(c *config.Config, v config.Vocabulary) (*Count, error) {
 	n := len(set.Rules)
 	count := &Count{
 		simulation: s, config: c, set: set, byCounters: map[string]*plan.Rule{}, actors: map[string]string{},
-		timeline: newTimeline(), byRule: make([]*refusals, n), onlyByRule: make([]*refusals, n),
+		timeline: newTimeline(), learned: map[*plan.Rule]Learned{}, byRule: make([]*refusals, n), onlyByRule: make([]*refusals, n),
 	}
 	for _, r := range set.Rules {
 		count.byCounters[r.Counters] = r
+		if r.Algorithm.Uses("measure") && r.Actor[0] == rule.All {
+			count.learned[r] = Learned{}
+		}
 	}
 	return count, nil
 }
@@ -69,6 +82,7 @@ func (c *Count) evaluate(e *weblog.Entry, r *diana.Request) (diana.Decision, err
 	if err != nil {
 		return d, err
 	}
+	c.learn(e.Start)
 	span := c.timeline.span(e.Start)
 	c.requests++
 	span.Requests++
@@ -90,6 +104,32 @@ func (c *Count) evaluate(e *weblog.Entry, r *diana.Request) (diana.Decision, err
 		}
 	}
 	return d, nil
+}
+
+// learn looks at what adaptive rules have learned, once in each second of the log.
+func (c *Count) learn(at int64) {
+	if at/micros == c.looked {
+		return
+	}
+	c.looked = at / micros
+	for r, seen := range c.learned {
+		s, _ := c.simulation.limiter.RuleStatus(r.Name) // it is one of this configuration
+		if seen.Most == 0 {
+			seen.Least = s.Limit
+		}
+		c.learned[r] = Learned{min(seen.Least, s.Limit), max(seen.Most, s.Limit)}
+	}
+}
+
+// Model has the upstream be a model of so many servers, which refused requests do not burden.
+func (c *Count) Model(n int) { c.model = newServers(n) }
+
+// leave ends a request that came at a moment, in microseconds since the Unix epoch.
+func (c *Count) leave(d *diana.Decision, came int64, r weblog.Response) {
+	if c.model != nil {
+		r = c.model.respond(came+d.Delayed.Microseconds(), d.Allowed, r)
+	}
+	c.simulation.Leave(d, r)
 }
 
 // onlyRefuses counts a refused request that the other Count of a Comparison allows.

@@ -50,6 +50,8 @@ func (c *counted) meet(m *meeting) (found correction) {
 	change := max(rest, 0) - c.earlier
 	switch {
 	case change < 0:
+		// A request that has left the window came before the first entry, and still counted at the latest one. If no
+		// moment is both, the use has fallen for another reason.
 		if moment := c.leaving(m.at); moment < c.first && c.counts(moment, c.last) {
 			found = correction{entry: c.entry, at: moment, n: -change}
 			c.rest += change
@@ -60,7 +62,7 @@ func (c *counted) meet(m *meeting) (found correction) {
 			found = correction{entry: m.entry, at: m.at, n: change}
 		}
 		c.earlier += change
-	case change > 0 && (m.charged || m.Remaining > 0 || c.earlier+c.used < m.of.Limit.N): // a response has cost more
+	case change > 0: // a response has cost more
 		found = correction{entry: m.entry, at: m.at, n: change}
 		c.earlier += change
 	}

@@ -4,6 +4,7 @@ package simulate
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,7 @@ type seen struct {
 	endless  int64 // with a duration of over a day
 	homeless int64 // without an address
 
+	unmeasured int64 // without the time of the upstream alone
 	unanswered int64 // without a status
 	sizeless   int64 // without the size of the answer
 	costless   int64 // without a cost of the answer
@@ -72,6 +74,7 @@ func (s *seen) look(names *weblog.Names, e *weblog.Entry, r *diana.Request) {
 	count(&s.whole, e.Whole)
 	count(&s.unending, e.Duration == weblog.Unknown)
 	count(&s.endless, e.Duration > day*micros)
+	count(&s.unmeasured, e.StatusAfter == weblog.Unknown)
 	count(&s.unanswered, e.Status == 0)
 	count(&s.sizeless, e.Bytes == weblog.Unknown)
 	count(&s.costless, e.Cost == weblog.Unknown)
@@ -87,29 +90,6 @@ func Rules(c *config.Config) (all []rule.Rule) {
 	return all
 }
 
-// Headers returns the headers that a configuration reads.
-func Headers(c *config.Config) (names []string) {
-	actors := append(slices.Clone(c.Identity.Account), c.Identity.Device...)
-	for _, r := range Rules(c) {
-		actors = append(actors, r.Actor...)
-		if r.Cost.Header != "" {
-			names = append(names, r.Cost.Header)
-		}
-	}
-	for _, a := range actors {
-		switch a.Kind {
-		case "header":
-			names = append(names, a.Name)
-		case "cookie":
-			names = append(names, "Cookie")
-		}
-	}
-	if len(c.Identity.TrustedProxies) > 0 {
-		names = append(names, "X-Forwarded-For")
-	}
-	return names
-}
-
 // has reports whether any request of the logs had what an actor is found by.
 func (s *seen) has(a rule.Actor) bool {
 	if s.found[a.String()] {
@@ -123,9 +103,9 @@ func (s *seen) has(a rule.Actor) bool {
 	case "host":
 		return s.found["Host"]
 	case "header":
-		return s.found[a.Name]
+		return s.found[http.CanonicalHeaderKey(a.Name)]
 	}
-	return true
+	return a == rule.All // no log has a body or a credential
 }
 
 // missing returns what an actor is found by, if the logs have none of it.
@@ -153,7 +133,13 @@ func (s *seen) notes(of *Count) Notes {
 	notes, rules := Notes{}, Rules(of.config)
 	for i, status := range of.simulation.limiter.Status().Rules {
 		notes.When(rules[i].Wait > 0, "%q is evaluated without its wait: it refuses every request over the limit.", status.Name)
-		notes.When(rules[i].Algorithm.Uses("measure"), "%q learns from the durations in the log, whoever caused them: requests that it refuses have no effect on the others.", status.Name)
+		adapts := rules[i].Algorithm.Uses("measure")
+		notes.When(adapts && of.model == nil, "%q learns from the latencies in the log, whoever caused them: requests that it refuses have no effect on the others.", status.Name)
+		n, what := s.unmeasured, "time of the upstream alone"
+		if !measuresBegin(&rules[i]) {
+			n, what = s.unending, "duration"
+		}
+		notes.When(adapts && n > 0, "%q learns nothing from %d of %d requests, which have no %s.", status.Name, n, s.n, what)
 		for _, a := range rules[i].Actor {
 			missing := s.missing(a, &of.config.Identity)
 			notes.When(len(missing) > 0, "%q counts by %s: no line has %s, so it counts by address.", status.Name, a, strings.Join(missing, " or "))

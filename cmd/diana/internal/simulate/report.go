@@ -35,12 +35,14 @@ type Result struct {
 	NoRule   int64    `json:"no_rule"` // evaluated by no rule
 	Rules    []Rule   `json:"rules"`
 	Timeline Timeline `json:"timeline"`
+	Model    *Model   `json:"model,omitempty"` // of the upstream
 	Notes    Notes    `json:"notes"`
 }
 
 // Rule is what one rule decides on the requests.
 type Rule struct {
-	diana.RuleStatus // with the configured scope
+	diana.RuleStatus          // with the configured scope
+	Learned          *Learned `json:"learned,omitempty"`
 	Refusals
 }
 
@@ -105,12 +107,16 @@ func (c *Comparison) result(of *Count, files []weblog.File) *Result {
 	r := &Result{
 		Source: status.Config.Source, Version: status.Config.Version,
 		Allowed: of.requests - of.refused, Refused: of.refused, Delayed: of.delayed, NoRule: of.unruled,
-		Rules: []Rule{}, Timeline: of.timeline, Notes: c.seen.notes(of),
+		Rules: []Rule{}, Timeline: of.timeline, Model: of.model.fit(), Notes: c.seen.notes(of),
 	}
 	for i, configured := range Rules(of.config) {
 		s := status.Rules[i]
 		s.Scope = configured.Scope.String()
-		r.Rules = append(r.Rules, Rule{s, of.byRule[i].report(files)})
+		rule := Rule{RuleStatus: s, Refusals: of.byRule[i].report(files)}
+		if learned := of.learned[of.set.Rules[i]]; learned.Most > 0 {
+			rule.Learned = &learned
+		}
+		r.Rules = append(r.Rules, rule)
 	}
 	return r
 }

@@ -98,6 +98,9 @@ const mostInside = 1 << 16
 // Leave ends a request with a response, in up to three steps: its status, its cost, and its end. Each changes the
 // counters at its own moment, because requests in between find them otherwise.
 func (s *Simulation) Leave(d *diana.Decision, r weblog.Response) {
+	if unmeasured(d, &r) {
+		d.SetStatus(notMeasured)
+	}
 	began := s.now.UnixMicro() + d.Delayed.Microseconds()
 	end := began + max(r.Duration, 0)
 	if end <= s.now.UnixMicro() || !holds(d) {
@@ -122,6 +125,28 @@ func (s *Simulation) Leave(d *diana.Decision, r weblog.Response) {
 		s.later.add(at, func() { settle(&of, &r) })
 	}
 }
+
+// notMeasured is the status of a request from whose latency nothing is learned, because it fails at once.
+const notMeasured = 599
+
+// unmeasured reports whether rules learn from the latency of an allowed request, and none of them knows it.
+func unmeasured(d *diana.Decision, r *weblog.Response) bool {
+	adapts := false
+	for i := range d.Verdicts {
+		switch of := d.Verdicts[i].Rule; {
+		case !of.Algorithm.Uses("measure"):
+		case measuresBegin(of) && r.StatusAfter != weblog.Unknown, !measuresBegin(of) && r.Duration != weblog.Unknown:
+			return false
+		default:
+			adapts = true
+		}
+	}
+	return adapts && d.Allowed
+}
+
+// measuresBegin reports whether a rule that learns from latencies needs the time of the upstream alone. Others need the
+// whole time.
+func measuresBegin(r *rule.Rule) bool { return r.Measure == "" || r.Measure == "begin" }
 
 // finish ends a request. Telling the status or the cost a second time does nothing.
 func finish(d *diana.Decision, r *weblog.Response) {

@@ -10,7 +10,6 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/logs"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/plan"
-	"github.com/diana-limiter/diana/rule"
 )
 
 // believed is the set of fields that the limiter or the upstream believes. They identify the client,
@@ -66,42 +65,12 @@ func dashed(field string) string {
 // newBelievedOf returns the fields by which a configuration finds actors, costs and classes, and those that can
 // change the method.
 func newBelievedOf(c *config.Config) *believedOf {
-	of := &believedOf{c, map[string]bool{}, map[string]bool{}}
-	field := func(name string) {
-		name = http.CanonicalHeaderKey(name)
-		of.fields[name], of.dashed[dashed(name)] = true, true
-	}
-	actors := func(actors []rule.Actor) {
-		for _, a := range actors {
-			switch a.Kind {
-			case "header":
-				field(a.Name)
-			case "cookie":
-				field("Cookie")
-			}
-		}
-	}
+	of := &believedOf{c, plan.Headers(c.Limits, &c.Identity), map[string]bool{}}
 	for _, name := range plan.MethodOverrides {
-		field(name)
+		of.fields[name] = true
 	}
-	actors(c.Identity.Account)
-	actors(c.Identity.Device)
-	for _, entry := range c.Limits {
-		if entry.Bandwidth != nil {
-			actors(entry.Bandwidth.Actor)
-		}
-		for i := range entry.Rules {
-			actors(entry.Rules[i].Actor)
-			if name := entry.Rules[i].Cost.Header; name != "" {
-				field(name)
-			}
-			if class := entry.Rules[i].Class; class.Name != "" {
-				field(class.Name)
-			}
-			if priority := entry.Rules[i].Priority; priority.Name != "" {
-				field(priority.Name)
-			}
-		}
+	for name := range of.fields {
+		of.fields[name], of.dashed[dashed(name)] = true, true
 	}
 	return of
 }

@@ -67,6 +67,7 @@ func NewProxy(upstream *url.URL, keepHost bool, transport http.RoundTripper, tim
 			if len(r.Header[logs.RequestIDField]) > 0 {
 				logs.PreferID(r)
 			}
+			delete(r.Header, respond.DivertedField) // only Diana says so
 			return nil
 		},
 	}

@@ -42,7 +42,6 @@ func (a *API) Register(mux *http.ServeMux) {
 }
 
 const (
-	mostBody    = 2 << 20
 	mostComment = 1000 // bytes of a comment
 	mostBy      = 200  // bytes of a name
 )
@@ -115,17 +114,21 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	}
 	a.with(w, func(remote *Remote) error {
 		list, err := remote.List(r.Context())
-		if err == nil {
-			adminapi.Answer(w, map[string]any{"versions": list})
+		if err != nil {
+			return err
 		}
-		return err
+		for i := range list {
+			list[i].Gzip = nil
+		}
+		adminapi.Answer(w, map[string]any{"versions": list})
+		return nil
 	})
 }
 
 func (a *API) show(w http.ResponseWriter, r *http.Request) {
 	a.with(w, func(remote *Remote) error {
 		v, text, err := remote.Find(r.Context(), r.PathValue("number"))
-		if err == nil {
+		if v.Gzip = nil; err == nil {
 			adminapi.Answer(w, struct {
 				Version
 				Text string `json:"text"`
@@ -140,7 +143,7 @@ func (a *API) push(w http.ResponseWriter, r *http.Request) {
 		Text *string `json:"text"`
 		who
 	}
-	if !adminapi.Read(w, r, `{"text": "...", "expect": "VERSION"}`, mostBody, &body) {
+	if !adminapi.Read(w, r, `{"text": "...", "expect": "VERSION"}`, adminapi.MostBody, &body) {
 		return
 	}
 	err := body.valid()
@@ -161,7 +164,7 @@ func (a *API) rollback(w http.ResponseWriter, r *http.Request) {
 		Number int `json:"number"`
 		who
 	}
-	if !adminapi.Read(w, r, `{"number": 1, "expect": "VERSION"}`, mostBody, &body) {
+	if !adminapi.Read(w, r, `{"number": 1, "expect": "VERSION"}`, adminapi.MostBody, &body) {
 		return
 	}
 	if err := body.valid(); err != nil {

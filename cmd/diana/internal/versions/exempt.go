@@ -29,16 +29,8 @@ type Exemption struct {
 	Until time.Time
 }
 
-// Impossible is the error of an exemption that a document cannot have.
-type Impossible struct{ error }
-
-func (i Impossible) Unwrap() error { return i.error }
-
-// unknown is the error of a rule that a document does not have.
-type unknown struct{ error }
-
 // Exempt returns a text of the remote configuration with an exemption, and how its override names the actor. All
-// else in the text stays as it is. The error is [Impossible] if the text cannot have it.
+// else in the text stays as it is. The error is a refusal if the text cannot have it.
 func (r *Remote) Exempt(text []byte, e Exemption) ([]byte, rule.Who, error) {
 	before, err := r.Compose("remote", text)
 	if err != nil {
@@ -50,26 +42,26 @@ func (r *Remote) Exempt(text []byte, e Exemption) ([]byte, rule.Who, error) {
 	}
 	of, err := set.Named(e.Rule)
 	if err != nil {
-		return nil, rule.Who{}, unknown{err}
+		return nil, rule.Who{}, refusal{http.StatusNotFound, err}
 	}
 	who, err := plan.WhoIs(set, of, e.Actor)
 	if err != nil {
-		return nil, who, Impossible{err}
+		return nil, who, refusal{http.StatusUnprocessableEntity, err}
 	}
 	if slices.ContainsFunc(of.Except, func(w rule.Who) bool { return w.Canonical() == who.Canonical() }) {
-		return nil, who, Impossible{fmt.Errorf("the rule excepts %s already, without an end", who)}
+		return nil, who, impossible("the rule excepts %s already, without an end", who)
 	}
 	until := e.Until.UTC().Truncate(time.Second)
 	next, err := withExemption(text, of.Index, who, until)
 	if err != nil {
-		return nil, who, Impossible{fmt.Errorf("rule %q: %w", of.Name, err)}
+		return nil, who, impossible("rule %q: %w", of.Name, err)
 	}
 	after, err := r.Compose("remote", next)
 	if err != nil {
-		return nil, who, Impossible{fmt.Errorf("rule %q: %w", of.Name, err)}
+		return nil, who, impossible("rule %q: %w", of.Name, err)
 	}
 	if !addsOnly(before, after, of.Index, rule.Override{Who: who.Canonical(), Exempt: true, Until: until}) {
-		return nil, who, Impossible{fmt.Errorf("rule %q: %w", of.Name, errLayout)}
+		return nil, who, impossible("rule %q: %w", of.Name, errLayout)
 	}
 	return next, who, nil
 }
@@ -135,7 +127,7 @@ func (a *API) exempt(w http.ResponseWriter, r *http.Request) {
 		Seconds *int64         `json:"seconds"`
 		who
 	}
-	if !adminapi.Read(w, r, `{"rule": "NAME", "actor": "VALUE", "seconds": 3600, "expect": "VERSION"}`, mostBody, &body) {
+	if !adminapi.Read(w, r, `{"rule": "NAME", "actor": "VALUE", "seconds": 3600, "expect": "VERSION"}`, adminapi.MostBody, &body) {
 		return
 	}
 	err := body.valid()

@@ -118,7 +118,7 @@ func TestExemptHostileActors(t *testing.T) {
 		until := time.Now().Add(time.Hour)
 		next, who, err := r.Exempt([]byte(text), Exemption{"r", []string{actor}, until})
 		if err != nil {
-			if !errors.As(err, new(Impossible)) || next != nil {
+			if !errors.As(err, new(refusal)) || next != nil {
 				t.Errorf("%.50q: %v", actor, err)
 			}
 			continue

@@ -4,7 +4,6 @@ package versions
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,9 +94,9 @@ func (d *document) prolong(override *yaml.Node, who rule.Who, until string) erro
 	exempt, end := valueOf(override, "exempt"), valueOf(override, "until")
 	switch {
 	case exempt == nil || exempt.Value != "true":
-		return Impossible{fmt.Errorf("the rule has an override of %s already, expected a push of a text without it", who)}
+		return impossible("the rule has an override of %s already, expected a push of a text without it", who)
 	case end == nil:
-		return Impossible{fmt.Errorf("the rule exempts %s already, without an end", who)}
+		return impossible("the rule exempts %s already, without an end", who)
 	}
 	line, at, err := d.place(end)
 	if err != nil {
@@ -147,6 +146,8 @@ func (d *document) addKey(of *yaml.Node, text string) error {
 	if err != nil {
 		return err
 	}
+	// The next line begins another key if the value is a text that ends in this line. A block of text does not, nor does
+	// a text of several lines: the line does not contain its value.
 	alone := value.Kind == yaml.ScalarNode && value.Line == key.Line && strings.HasSuffix(d.lines[line], "\n") &&
 		value.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 && strings.Contains(d.lines[line][at:], value.Value)
 	indent := strings.Repeat(" ", key.Column-1)

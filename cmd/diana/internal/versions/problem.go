@@ -16,30 +16,32 @@ type invalid struct{ error }
 
 func (i invalid) Unwrap() error { return i.error }
 
-// missing is the error of a version that is not kept.
-type missing string
+// refusal is an error that has a status.
+type refusal struct {
+	status int
+	error
+}
 
-func (m missing) Error() string {
-	return fmt.Sprintf("there is no version %q, expected one of diana rollback --list", string(m))
+func (r refusal) Unwrap() error { return r.error }
+
+// impossible returns the error of an exemption that a document cannot have.
+func impossible(format string, args ...any) error {
+	return refusal{http.StatusUnprocessableEntity, fmt.Errorf(format, args...)}
 }
 
 // Refuse answers with the problem that an error is.
 func Refuse(w http.ResponseWriter, err error) {
 	var conflict Conflict
-	var none missing
 	var bad invalid
+	var other refusal
 	switch {
-	case errors.As(err, new(unknown)):
-		adminapi.Problem(w, http.StatusNotFound, err.Error())
-	case errors.As(err, new(Impossible)):
-		adminapi.Problem(w, http.StatusUnprocessableEntity, err.Error())
 	case errors.As(err, &conflict):
 		adminapi.ProblemWith(w, http.StatusConflict, err.Error(), map[string]any{"found": conflict.Found})
 	case errors.As(err, &bad):
 		adminapi.ProblemWith(w, http.StatusUnprocessableEntity, "The text is not valid: "+firstLine(bad.error), map[string]any{"errors": adminapi.Mistakes(bad.error)})
-	case errors.As(err, &none):
-		adminapi.Problem(w, http.StatusNotFound, err.Error())
-	case errors.Is(err, ErrNone), errors.Is(err, errors.ErrUnsupported):
+	case errors.As(err, &other):
+		adminapi.Problem(w, other.status, err.Error())
+	case errors.Is(err, errors.ErrUnsupported):
 		adminapi.Problem(w, http.StatusConflict, err.Error())
 	default:
 		adminapi.Problem(w, http.StatusServiceUnavailable, err.Error())

@@ -6,7 +6,7 @@
 // The files:
 //
 //	versions.go  the remote configuration: read, push, list
-//	history.go   the document with the last versions
+//	kept.go      the document with the last versions
 //	exempt.go    a change that exempts an actor for a while
 //	override.go  the edit of the text that does it
 //	audit.go     who changed what
@@ -21,6 +21,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -34,9 +36,6 @@ const Suffix = ".versions"
 
 // timeout is how long one call of a source may take.
 const timeout = 10 * time.Second
-
-// ErrNone is the error of a configuration that names no remote configuration.
-var ErrNone = errors.New("no configuration centre is named, expected the key remote with a url")
 
 // Conflict is the error of a push when the remote configuration is not the expected one.
 type Conflict struct {
@@ -72,7 +71,7 @@ type Remote struct {
 // Open returns the remote configuration that local names. It does no network I/O.
 func Open(words config.Vocabulary, local *config.Config) (*Remote, error) {
 	if local.Remote == nil {
-		return nil, ErrNone
+		return nil, refusal{http.StatusConflict, errors.New("no configuration centre is named, expected the key remote with a url")}
 	}
 	o, err := local.Remote.Options()
 	if err != nil {
@@ -220,8 +219,7 @@ func (r *Remote) List(ctx context.Context) ([]Version, error) {
 		return nil, err
 	}
 	list, found := []Version{}, false
-	for i := len(h.Versions) - 1; i >= 0; i-- {
-		v := h.Versions[i]
+	for _, v := range slices.Backward(h.Versions) {
 		v.Active = !found && v.Version == VersionOf(d)
 		found = found || v.Active
 		list = append(list, v)
@@ -241,5 +239,5 @@ func (r *Remote) Find(ctx context.Context, number string) (Version, []byte, erro
 			return v, text, err
 		}
 	}
-	return Version{}, nil, missing(number)
+	return Version{}, nil, refusal{http.StatusNotFound, fmt.Errorf("there is no version %q, expected one of diana rollback --list", number)}
 }

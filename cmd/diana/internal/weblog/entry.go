@@ -65,7 +65,7 @@ type Response struct {
 
 	// The gateway remembers these too. Times are in microseconds since the end of the wait.
 	Milliseconds int64 // that a rule was charged for the duration; 0: what Duration says
-	StatusAfter  int64 // when the status was known; 0: at the end
+	StatusAfter  int64 // when the status was known; 0: at the end; Unknown: the line does not say it
 	SettledAfter int64 // when the cost was known; 0: at the end
 }
 

@@ -136,6 +136,16 @@ func (f *fields) details(e *Entry) {
 	case f.has(millisField):
 		e.Duration = durationOf(f.values[millisField], time.Millisecond)
 	}
+	switch {
+	case f.has(upstreamField): // nginx writes a time for each upstream that it has tried
+		tried := f.values[upstreamField]
+		e.StatusAfter = durationOf(tried[strings.LastIndexAny(tried, " ")+1:], time.Second)
+	case f.has(envoyField):
+		e.StatusAfter = durationOf(f.values[envoyField], time.Millisecond)
+	}
+	if e.StatusAfter == 0 {
+		e.StatusAfter = 1 // 0 means the end
+	}
 }
 
 // number returns a whole number, or Unknown.

@@ -18,6 +18,8 @@ const (
 	statusField
 	durationField // in seconds, or text with a unit
 	millisField   // a duration in milliseconds
+	upstreamField // until the upstream's header, in seconds
+	envoyField    // the same in milliseconds
 	bytesField
 	costField
 	messageField
@@ -46,6 +48,8 @@ var Keys = []struct {
 	{"status", []string{"status", "status_code"}, statusField},
 	{"duration", []string{"request_time", "duration", "latency"}, durationField},
 	{"duration", []string{"duration_ms", "latency_ms"}, millisField},
+	{"upstream", []string{"upstream_header_time"}, upstreamField},
+	{"upstream", []string{"response_duration"}, envoyField},
 	{"bytes", []string{"body_bytes_sent", "bytes_sent", "bytes", "size"}, bytesField},
 	{"cost", []string{"cost", "tokens", "total_tokens"}, costField},
 	{"message", []string{"msg"}, messageField},

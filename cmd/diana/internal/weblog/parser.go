@@ -27,7 +27,7 @@ type parser struct {
 // parse reads a line into e. why says what is wrong with a broken line.
 func (p *parser) parse(line string, e *Entry) (k kind, why string) {
 	clear(e.Headers)
-	*e = Entry{Response: Response{Duration: Unknown, Bytes: Unknown, Cost: Unknown}, Headers: e.Headers, File: e.File, Line: e.Line, read: e.read}
+	*e = Entry{Response: Response{Duration: Unknown, Bytes: Unknown, Cost: Unknown, StatusAfter: Unknown}, Headers: e.Headers, File: e.File, Line: e.Line, read: e.read}
 	line = strings.TrimLeft(line, " \t")
 	switch {
 	case line == "":

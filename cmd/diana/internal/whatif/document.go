@@ -13,10 +13,8 @@ import (
 	"github.com/diana-limiter/diana/internal/plan"
 )
 
-const (
-	mostBody = 2 << 20
-	proposed = "proposed" // the name of a proposed document
-)
+// proposed is the name of a proposed document.
+const proposed = "proposed"
 
 // Validity is what POST /api/v1/validate answers.
 type Validity struct {
@@ -40,7 +38,7 @@ func (w *WhatIf) proposed(out http.ResponseWriter, r *http.Request) (c *config.C
 	var body struct {
 		Text *string `json:"text"`
 	}
-	if !adminapi.Read(out, r, expected, mostBody, &body) {
+	if !adminapi.Read(out, r, expected, adminapi.MostBody, &body) {
 		return nil, 0, false, nil
 	}
 	if body.Text == nil {
@@ -87,7 +85,7 @@ func (w *WhatIf) whatIf(out http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	result, err := w.Compute(r.Context(), c, w.waits(r))
+	result, err := w.Compute(r.Context(), c, !w.options.Stranger(r))
 	var late unfinished
 	switch {
 	case err == nil:
@@ -103,15 +101,11 @@ func (w *WhatIf) whatIf(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// waits reports whether a request may wait for the end of another one.
-func (w *WhatIf) waits(r *http.Request) bool {
-	return w.options.Stranger == nil || !w.options.Stranger(r)
-}
-
 // parse returns the configuration that a text would put in force, and its number of rules. The text is a whole
-// configuration or, if the gateway follows a remote configuration, a document of that.
+// configuration. If the gateway follows a remote configuration, the text can be a document of that too, and is read
+// as one first.
 func (w *WhatIf) parse(r *http.Request, text string) (c *config.Config, rules int, err error) {
-	if !w.parsing.enter(r.Context(), w.waits(r)) {
+	if !w.parsing.enter(r.Context(), !w.options.Stranger(r)) {
 		return nil, 0, errBusy
 	}
 	defer w.parsing.leave()
@@ -125,13 +119,11 @@ func (w *WhatIf) parse(r *http.Request, text string) (c *config.Config, rules in
 			c.Limits = now.Limits // which the remote configuration has
 		}
 	}
+	if err == nil {
+		err = w.options.Accept(c)
+	}
 	if err != nil {
 		return nil, 0, err
-	}
-	if w.options.Accept != nil {
-		if err := w.options.Accept(c); err != nil {
-			return nil, 0, err
-		}
 	}
 	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, v.Actors)
 	if err != nil {

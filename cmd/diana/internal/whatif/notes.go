@@ -15,7 +15,7 @@ import (
 // notes returns what the report cannot know.
 func (w *WhatIf) notes(r *replay, now, proposed *config.Config) (notes simulate.Notes) {
 	s, status := r.requests, w.options.Status()
-	from, some := s.Moment(0)
+	from, some := s.First()
 	notes.When(r.compared > 0, "Under the configuration in force the replay makes %d of the gateway's %d decisions (%.2f %%).",
 		r.same, r.compared, float64(r.same)/float64(r.compared)*100)
 	notes.When(s.Whole, "The gateway remembers every request since its start at %s, so the counters are those of the gateway.", clock(s.Started))

@@ -5,7 +5,6 @@
 package whatif
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,24 +27,23 @@ type Options struct {
 	Config     func() *config.Config // in force
 	Status     func() diana.Status
 	Rejected   func() map[string]int64    // of the limiter
-	Accept     func(*config.Config) error // of the limiter; may be nil
-	Longest    time.Duration              // of a replay; 0: 10 s
+	Accept     func(*config.Config) error // of the limiter
 
-	// Stranger reports whether nothing shows that the sender of a request is an operator. Nil: nobody is a stranger.
+	// Stranger reports whether nothing shows that the sender of a request is an operator.
 	Stranger func(*http.Request) bool
 }
 
 // WhatIf evaluates proposed configurations. It is safe for concurrent use, and evaluates one at a time.
 type WhatIf struct {
 	options Options
-	running gate // closed during a replay
-	parsing gate // closed while a text is parsed
+	running gate          // closed during a replay
+	parsing gate          // closed while a text is parsed
+	longest time.Duration // of a replay
 }
 
 // New returns a WhatIf.
 func New(o Options) *WhatIf {
-	o.Longest = cmp.Or(o.Longest, longest)
-	return &WhatIf{options: o, running: make(gate, 1), parsing: make(gate, 1)}
+	return &WhatIf{options: o, running: make(gate, 1), parsing: make(gate, 1), longest: longest}
 }
 
 // Register adds the routes of the API to mux.
@@ -96,7 +94,7 @@ func (w *WhatIf) Compute(ctx context.Context, proposed *config.Config, wait bool
 		return nil, errBusy
 	}
 	defer w.running.leave()
-	ctx, cancel := context.WithTimeout(ctx, w.options.Longest)
+	ctx, cancel := context.WithTimeout(ctx, w.longest)
 	defer cancel()
 	now := w.options.Config()
 	r, err := w.newReplay(now, proposed)
@@ -166,7 +164,8 @@ func (r *replay) run(ctx context.Context) error {
 	return nil
 }
 
-// pause pauses now and then, because requests of now go first.
+// pause pauses now and then, because requests of now go first. It looks at the clock and at ctx for one request of 64,
+// which costs little. The first of these is the first of all, so a replay without time does nothing.
 func (r *replay) pause(ctx context.Context) error {
 	if r.done++; r.done%64 != 1 || r.done > 1 && time.Since(r.began) <= work {
 		return nil

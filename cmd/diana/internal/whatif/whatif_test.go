@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,7 +21,7 @@ import (
 )
 
 // newWhatIf returns a WhatIf after so many requests to a limiter.
-func newWhatIf(t *testing.T, yaml string, requests int, longest time.Duration) (*WhatIf, *diana.Limiter) {
+func newWhatIf(t *testing.T, yaml string, requests int) (*WhatIf, *diana.Limiter) {
 	t.Helper()
 	c, err := config.Parse("test.yaml", []byte(yaml))
 	if err != nil {
@@ -27,15 +29,14 @@ func newWhatIf(t *testing.T, yaml string, requests int, longest time.Duration) (
 	}
 	var l *diana.Limiter
 	o := Options{
-		Vocabulary: config.DefaultVocabulary(), Config: func() *config.Config { return l.Config() }, Longest: longest,
+		Vocabulary: config.DefaultVocabulary(), Config: func() *config.Config { return l.Config() },
 		Status: func() diana.Status { return l.Status() }, Rejected: func() map[string]int64 { return l.Rejected() },
+		Accept: accept, Stranger: func(r *http.Request) bool { return r.RemoteAddr != operator },
 	}
 	o.Ring = history.New(history.Options{Requests: 500, Vocabulary: o.Vocabulary, Config: o.Config})
-	l, err = diana.Options{
-		OnDecision: func(d *diana.Decision) { o.Ring.Ended(o.Ring.Decided(d), d, 200, 1) }, OnDone: func(*diana.Decision) {},
-		Logger: slog.New(slog.DiscardHandler),
-	}.New(c)
-	if err != nil {
+	of := diana.Options{Logger: slog.New(slog.DiscardHandler)}
+	o.Ring.Observe(&of)
+	if l, err = of.New(c); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
@@ -48,6 +49,8 @@ func newWhatIf(t *testing.T, yaml string, requests int, longest time.Duration) (
 	}
 	return New(o), l
 }
+
+func accept(*config.Config) error { return nil }
 
 func post(w *WhatIf, path, body string) *httptest.ResponseRecorder {
 	return postFrom(w, operator, path, body)
@@ -75,22 +78,42 @@ const (
 // A replay is bounded in time.
 func TestBounded(t *testing.T) {
 	t.Parallel()
-	w, _ := newWhatIf(t, fmt.Sprintf(limits, 5), 300, 0)
+	w, _ := newWhatIf(t, fmt.Sprintf(limits, 5), 300)
 	if got := post(w, "/api/v1/whatif", change); got.Code != 200 {
 		t.Errorf("%d %s", got.Code, got.Body)
 	}
-	w, _ = newWhatIf(t, fmt.Sprintf(limits, 5), 300, time.Nanosecond)
+	w.longest = time.Nanosecond
 	if got := post(w, "/api/v1/whatif", change); got.Code != 503 || !strings.Contains(got.Body.String(), "request 0 of 300") {
 		t.Errorf("without time: %d %s", got.Code, got.Body)
 	}
+}
+
+// Under another limit the gateway would have allowed requests that it has refused. Nobody knows their latency, so adaptive
+// concurrency learns nothing of them.
+func TestLatencyOfRefusedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rules = "limits: [{url: /, rules: [{name: slow, algo: AC, rpu: %d}]}]"
+		w, l := newWhatIf(t, fmt.Sprintf(rules, 5), 0)
+		h := w.options.Ring.Filter(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(100 * time.Millisecond) })))
+		for range 500 {
+			time.Sleep(10 * time.Millisecond)
+			go h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		}
+		time.Sleep(time.Second)
+		out := post(w, "/api/v1/whatif", fmt.Sprintf(`{"text": %q}`, fmt.Sprintf(rules, 20)))
+		for _, n := range regexp.MustCompile(`"baseline_seconds":([0-9.e-]+)`).FindAllStringSubmatch(out.Body.String(), -1) {
+			if baseline, err := strconv.ParseFloat(n[1], 64); err != nil || baseline < 0.05 {
+				t.Errorf("a latency of %s s without a queue, want at least 0.05: %s", n[1], out.Body)
+			}
+		}
+	})
 }
 
 // While a text of a stranger is read or replayed, an operator waits for it, and then goes before other strangers.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const somebody = "192.0.2.1:1"
-		w, _ := newWhatIf(t, fmt.Sprintf(limits, 5), 10, 0)
-		w.options.Stranger = func(r *http.Request) bool { return r.RemoteAddr != operator }
+		w, _ := newWhatIf(t, fmt.Sprintf(limits, 5), 10)
 		begin := func(from, path string) chan *httptest.ResponseRecorder {
 			ended := make(chan *httptest.ResponseRecorder, 1)
 			go func() { ended <- postFrom(w, from, path, change) }()
@@ -118,7 +141,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 				}
 			}
 		}
-		w.options.Accept = nil
+		w.options.Accept = accept
 		w.running.enter(t.Context(), false) // a replay
 		busy("beside a replay", "/api/v1/whatif")
 		waiting := begin(operator, "/api/v1/whatif")
@@ -132,14 +155,14 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 // Behind a remote configuration a document has limits alone, or is a whole configuration.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	w, _ := newWhatIf(t, remote+fmt.Sprintf(limits, 5), 10, 0)
+	w, _ := newWhatIf(t, remote+fmt.Sprintf(limits, 5), 10)
 	if got := post(w, "/api/v1/whatif", change); got.Code != 200 || !strings.Contains(got.Body.String(), `"diff":["rule \"each\": rpu 5 → 1"]`) {
 		t.Errorf("a document: %d %.200s", got.Code, got.Body)
 	}
 	if got := post(w, "/api/v1/whatif", metrics); got.Code != 200 || !strings.Contains(got.Body.String(), `"diff":["max_keys 1000000 → 5"]`) {
 		t.Errorf("a whole configuration: %d %.200s", got.Code, got.Body)
 	}
-	w, _ = newWhatIf(t, fmt.Sprintf(limits, 5), 10, 0)
+	w, _ = newWhatIf(t, fmt.Sprintf(limits, 5), 10)
 	w.options.Accept = func(*config.Config) error { return config.Errors{{Line: 3, Column: 4, Message: "no"}} }
 	if got := post(w, "/api/v1/validate", change); !strings.Contains(got.Body.String(), `{"valid":false,"errors":[{"line":3,"column":4,"message":"no"}]`) {
 		t.Errorf("%d %s", got.Code, got.Body)
@@ -149,7 +172,7 @@ func TestDocuments(t *testing.T) {
 // The notes say what the replay cannot know.
 func TestNotes(t *testing.T) {
 	t.Parallel()
-	w, l := newWhatIf(t, fmt.Sprintf(limits, 5), 501, 0)
+	w, l := newWhatIf(t, fmt.Sprintf(limits, 5), 501)
 	w.options.Ring.Note(history.Reset)
 	next, err := config.Parse("next.yaml", []byte(strings.Replace(fmt.Sprintf(limits, 9), "name: each", "name: each, scope: global, on_error: local", 1)))
 	if err != nil {

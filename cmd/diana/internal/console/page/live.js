@@ -84,7 +84,8 @@ function ruleRow() {
       setText(cells.refused, rate(rule.refused_per_second || rule.shadow_per_second || 0));
       setText(cells.delayed, rate(rule.delayed_per_second));
       setText(cells.tightest, (rule.remaining === null ? '' : t('tightest_note', { actor: nameOf(rule.remaining_actor) || t('all_actors'), n: whole(rule.remaining) }))
-        + (rule.answer ? ` ${t('spent_note', { cost: whole(rule.cost || 0), reserved: whole(rule.reserved || 0), actor: rule.spent_ratio ? nameOf(rule.spent_by || '') || t('all_actors') : '', percent: whole(Math.round((rule.spent_ratio || 0) * 100)) })}` : ''));
+        + (rule.answer ? ` ${t('spent_note', { cost: whole(rule.cost || 0), reserved: whole(rule.reserved || 0), actor: rule.spent_ratio ? nameOf(rule.spent_by || '') || t('all_actors') : '', percent: whole(Math.round((rule.spent_ratio || 0) * 100)) })}` : '')
+        + (rule.shed ? ` ${t('shed_note', { latency: rule.baseline_seconds ? `${whole(1000 * rule.baseline_seconds)} ms` : '…', shed: Object.entries(rule.shed).map(([priority, n]) => `${priority} ${whole(n)}`.trim()).join(', ') })}` : ''));
       picture.update(rule.history, `${t('history')}: ${whole(sum(rule.history || []))}`);
     },
   };
