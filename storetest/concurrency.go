@@ -94,7 +94,7 @@ func refundsUnderConcurrency(s *subject) {
 
 const (
 	callers = 64
-	offered = 20 // by each caller
+	offered = 14 // by each caller, an even number
 )
 
 // The callers use one of two handles, as they do while a configuration is reloaded.

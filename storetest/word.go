@@ -16,7 +16,7 @@ func decidesInOneStep(s *subject) {
 	for _, a := range s.algorithms {
 		for _, l := range []limit.Limit{
 			{N: 0, Unit: time.Second}, {N: 1, Unit: time.Second}, {N: 3, Unit: time.Second}, {N: 7, Unit: time.Minute},
-			{N: 60, Unit: time.Minute}, {N: 2000, Unit: day},
+			{N: 60, Unit: time.Minute}, {N: 1000, Unit: day},
 		} {
 			if w, ok := s.meter(a, l).(limit.Word); ok && w.Cells(limit.State{}, 1) == 0 {
 				s.decides(rnd, w, a.Name(), l)

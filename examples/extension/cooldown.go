@@ -27,9 +27,9 @@ import (
 // too, even if it never makes more than N requests in a Unit. Refused requests do not make the pause
 // longer.
 //
-// State: one word. 52 bits are the moment of the last request, in microseconds since 1970. They last
-// until 2112. 11 bits are the number of requests since the last pause, so N is at most 2,047. The
-// state expires when the pause is over.
+// State: one word, of whose 64 bits the store keeps one. 53 bits are the moment of the last request, in
+// microseconds since 1970. They last until 2255. 10 bits are the number of requests since the last
+// pause, so N is at most 1,023. The state expires when the pause is over.
 //
 // Refund reduces the count if the request was made within the Unit before the last request. The state
 // does not say whether an actor paused after an earlier request, so Refund ignores that one. The
@@ -44,7 +44,7 @@ func coolDown() limit.Algorithm {
 }
 
 const (
-	countBits = 11
+	countBits = 10
 	most      = 1<<countBits - 1
 )
 
@@ -61,7 +61,7 @@ func newPauses(l limit.Limit) (limit.Meter, error) {
 	return &pauses{n: l.N, unit: l.Unit.Microseconds()}, nil
 }
 
-func (p *pauses) StateVersion() string         { return "1" }
+func (p *pauses) StateVersion() string         { return "2" }
 func (p *pauses) Cells(limit.State, int64) int { return 0 }
 
 // load returns the moment of the last request and how many there are since the last pause.
