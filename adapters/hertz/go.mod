@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cloudwego/hertz v0.10.4
+	github.com/cloudwego/netpoll v0.7.2
 	github.com/diana-limiter/diana v0.9.0-rc.1
 )
 
@@ -13,7 +14,6 @@ require (
 	github.com/bytedance/sonic/loader v0.5.0 // indirect
 	github.com/cloudwego/base64x v0.1.6 // indirect
 	github.com/cloudwego/gopkg v0.1.4 // indirect
-	github.com/cloudwego/netpoll v0.7.2 // indirect
 	github.com/fsnotify/fsnotify v1.5.4 // indirect
 	github.com/klauspost/cpuid/v2 v2.2.9 // indirect
 	github.com/redis/rueidis v1.0.79 // indirect

@@ -17,6 +17,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/netpoll"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/adapters/adaptertest"
@@ -51,10 +52,15 @@ func start(t *testing.T, a *adaptertest.App) string {
 	users := []app.HandlerFunc{limit}
 	answers := []app.HandlerFunc{recovery.Recovery(), renderErrors}
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	converted, err := netpoll.ConvertListener(tcp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := closedOnce{converted, tcp}
 	h := server.New(server.WithListener(listener), server.WithSenseClientDisconnection(true), server.WithExitWaitTime(0))
 	h.Use(func(_ context.Context, c *app.RequestContext) { c.Set("user", string(c.GetHeader("X-User"))) })
 	switch {
@@ -81,6 +87,16 @@ func start(t *testing.T, a *adaptertest.App) string {
 	})
 	return "http://" + listener.Addr().String()
 }
+
+// closedOnce is a listener of netpoll that closes each descriptor once. netpoll's own Close closes its copy of the
+// descriptor twice. The second time it can close a connection of another test that has the same number by then.
+// The garbage collector closes the copy here.
+type closedOnce struct {
+	netpoll.Listener
+	tcp net.Listener
+}
+
+func (l closedOnce) Close() error { return l.tcp.Close() }
 
 // renderErrors answers errors that handlers have recorded.
 func renderErrors(ctx context.Context, c *app.RequestContext) {
