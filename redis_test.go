@@ -518,6 +518,29 @@ func TestOutageAllowsWhatWasLeft(t *testing.T) {
 	}
 }
 
+// A limit that was used up stays used up without Redis, also if many requests ask for it at once at first.
+func TestOutageMeetsACrowd(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	const actors, n = 1000, 10
+	all := gateways(t, 1, r.URL(), "5s", fmt.Sprintf("- url: /\n  rules: [{actor: account, unit: day, rpu: %d, scope: global}]\n", n))
+	of := func(actor int) diana.Request {
+		return diana.Request{Path: "/", Actors: map[string]string{"account": fmt.Sprint(actor)}}
+	}
+	for i := range actors {
+		if got := sum(crowd(t, all, n+1, 1, of(i))); got != n {
+			t.Fatalf("%d of %d passed with Redis", got, n)
+		}
+	}
+	r.Kill()
+	testproc.Eventually(t, func() bool { return all[0].Status().Degraded })
+	for i := range actors {
+		if got := sum(crowd(t, all, 8, 2, of(i))); got != 0 {
+			t.Errorf("account %d: %d more passed without Redis", i, got)
+		}
+	}
+}
+
 // TestShareRefusesForAWhile sends a request that is too much for the share of a gateway, but not for
 // the limit. Without Redis it is refused only for a while.
 func TestShareRefusesForAWhile(t *testing.T) {

@@ -165,24 +165,24 @@ func (m *memory) refused(b *batch, ch *limit.Charge) {
 	}
 }
 
-// Left returns what a limit leaves an actor by what Redis confirmed last. ok is false if that is not remembered, or
-// counts no longer, or Left has told it before to the same counters. So a caller that decides alone can reduce its
-// own counter once.
-func (s *Store) Left(h any, key []byte, told any) (left int64, ok bool) {
+// Left tells what a limit leaves an actor by what Redis confirmed last, unless that is not remembered, or counts no
+// longer, or Left has told it before to the same counters. So a caller that decides alone reduces its own counter once.
+// Calls for one counter wait until tell has returned, so that none uses its counter before.
+func (s *Store) Left(h any, key []byte, told any, tell func(left int64)) {
 	c := h.(*counters)
 	now := s.now()
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
 	e, ok := s.memory.by[actor{c.name, string(key)}]
 	if !ok {
-		return 0, false
+		return
 	}
 	n := e.Value.(*memo)
 	if n.told == told || n.end != 0 && n.end <= now {
-		return 0, false
+		return
 	}
 	n.told = told
-	return max(c.meter.Peek(limit.State{}, now, 1).Remaining-n.used, 0), true
+	tell(max(c.meter.Peek(limit.State{}, now, 1).Remaining-n.used, 0))
 }
 
 // lost returns the state of an actor if Redis had it in an earlier epoch only, or nil.

@@ -329,10 +329,9 @@ func TestLeftAfterRefusal(t *testing.T) {
 	}
 	for g, want := range []int64{9, 0, -1} { // the last one has not used it
 		left := func(told string) int64 {
-			if n, ok := gateways[g].Left(charges[g][0].Counters, []byte("x"), told); ok {
-				return n
-			}
-			return -1
+			n := int64(-1)
+			gateways[g].Left(charges[g][0].Counters, []byte("x"), told, func(left int64) { n = left })
+			return n
 		}
 		if got := left("first"); got != want {
 			t.Errorf("gateway %d remembers that %d are left, want %d", g, got, want)

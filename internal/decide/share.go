@@ -80,19 +80,17 @@ func share(l limit.Limit, gateways int, cost int64) limit.Limit {
 // remembers that. So all gateways together allow what is left, and a limit that was used up stays used up. c is the
 // counters of the share.
 func (l *Limits) lowerShare(b *bound, c any, key []byte, now int64) {
-	left, ok := l.counts.Store.Left(b.remote, key, c)
-	if !ok {
-		return
-	}
-	local := l.stores[0]
-	share := []limit.Charge{{Counters: c, Key: key, Cost: 1}}
-	if local.Peek(context.Background(), now, share) != nil {
-		return // the local store has no errors of its own
-	}
-	if over := share[0].Outcome.Remaining - left/int64(max(l.counts.Gateways, 1)); over > 0 {
-		share[0].Cost = over
-		local.Debit(now, share)
-	}
+	l.counts.Store.Left(b.remote, key, c, func(left int64) {
+		local := l.stores[0]
+		share := []limit.Charge{{Counters: c, Key: key, Cost: 1}}
+		if local.Peek(context.Background(), now, share) != nil {
+			return // the local store has no errors of its own
+		}
+		if over := share[0].Outcome.Remaining - left/int64(max(l.counts.Gateways, 1)); over > 0 {
+			share[0].Cost = over
+			local.Debit(now, share)
+		}
+	})
 }
 
 // nextShare is the counters of the share that applies after the next loss without an outage. The requests that this gateway
