@@ -150,19 +150,30 @@ func (m *memory) forget(a actor, at int64) {
 	}
 }
 
-// refused remembers what Redis has left an actor that it refused at a moment. A refusal brings no state.
+// refused remembers what Redis has left an actor that it refused at a moment. A refusal brings no state, and tells only
+// when the next request becomes available. So what is used counts as if all of it was used at that moment.
 func (m *memory) refused(b *batch, ch *limit.Charge) {
 	c := ch.Counters.(*counters)
 	now := b.reply[0]
 	used := c.meter.Peek(limit.State{}, now, 1).Remaining - ch.Outcome.Remaining
-	a := actor{c.name, string(ch.Key)}
+	a, until := actor{c.name, string(ch.Key)}, now+ch.Outcome.Reset
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e, ok := m.by[a]; !ok {
-		m.addLocked(&memo{actor: a, at: now, base: -1, epoch: b.epoch, used: used, end: now + ch.Outcome.Reset})
-	} else if n := e.Value.(*memo); n.at <= now {
-		n.used, n.end, n.told = used, now+ch.Outcome.Reset, nil
+	e, ok := m.by[a]
+	if ok && e.Value.(*memo).at > now {
+		return
 	}
+	if !ok || e.Value.(*memo).end != until { // equal: a window, of which all ends then
+		all := account{c: c}
+		all.debit(now, used)
+		until = c.meter.Expiry(all.state)
+	}
+	if !ok {
+		m.addLocked(&memo{actor: a, at: now, base: -1, epoch: b.epoch, used: used, end: until})
+		return
+	}
+	n := e.Value.(*memo)
+	n.used, n.end, n.told = used, until, nil
 }
 
 // Left tells what a limit leaves an actor by what Redis confirmed last, unless that is not remembered, or counts no

@@ -490,3 +490,35 @@ func wantUsed(t *testing.T, s *Store, charges []limit.Charge, n, want int64) {
 		t.Errorf("%d are used, want %d", got, want)
 	}
 }
+
+// What a refused actor has used is remembered until none of it counts, and not only until the next request is available.
+func TestRefusedIsRemembered(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	ctx := context.Background()
+	const n = 1000
+	for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.SlidingWindow(), limit.SlidingLog()} {
+		s := openBy(t, Options{URL: r.URL()})
+		late := openBy(t, Options{URL: r.URL()}) // which is only refused
+		c, its := s.at(t, a, limit.Limit{N: n, Unit: time.Hour}), late.at(t, a, limit.Limit{N: n, Unit: time.Hour})
+		for _, cost := range []int64{n / 2, n / 2} {
+			if ok, err := s.Take(ctx, 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: cost}}); !ok {
+				t.Fatal(a.Name(), err)
+			}
+		}
+		for _, g := range []struct {
+			*Store
+			c any
+		}{{s, c}, {late, its}} {
+			if ok, err := g.Take(ctx, 0, []limit.Charge{{Counters: g.c, Key: []byte("x"), Cost: n}}); ok || err != nil {
+				t.Fatal(a.Name(), ok, err)
+			}
+			g.memory.mu.Lock()
+			kept := g.memory.by[actor{g.c.(*counters).name, "x"}].Value.(*memo)
+			g.memory.mu.Unlock()
+			if lasts := time.Duration(kept.end-kept.at) * time.Microsecond; lasts < time.Hour*9/10 {
+				t.Errorf("%s: what is used is remembered for %v, want about an hour", a.Name(), lasts)
+			}
+		}
+	}
+}
