@@ -541,6 +541,29 @@ func TestOutageMeetsACrowd(t *testing.T) {
 	}
 }
 
+// Requests that wait for Redis when it fails get no more than what it had left either.
+func TestOutageMeetsCallsInFlight(t *testing.T) {
+	t.Parallel()
+	for _, algo := range []string{"W", "TB", "SW", "SL"} {
+		t.Run(algo, func(t *testing.T) {
+			t.Parallel()
+			r := redistest.Start(t)
+			all := gateways(t, 2, r.URL(), "1s", fmt.Sprintf("- url: /\n  rules: [{unit: day, rpu: 61, algo: %s, scope: global, cost: header:X-Cost}]\n", algo))
+			of := func(cost int64) diana.Request {
+				return diana.Request{Path: "/", Costs: map[string]int64{"X-Cost": cost}}
+			}
+			if !ask(t, all[0], of(58)).Allowed || !ask(t, all[1], of(2)).Allowed || ask(t, all[1], of(2)).Allowed {
+				t.Fatal("want 60 of 61 used")
+			}
+			r.Freeze()
+			if got := sum(crowd(t, all[1:], 20, 1, of(1))); got != 0 {
+				t.Errorf("%d more passed, want 0: half of what was left", got)
+			}
+			r.Thaw()
+		})
+	}
+}
+
 // TestShareRefusesForAWhile sends a request that is too much for the share of a gateway, but not for
 // the limit. Without Redis it is refused only for a while.
 func TestShareRefusesForAWhile(t *testing.T) {

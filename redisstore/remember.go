@@ -64,6 +64,7 @@ type memo struct {
 	used  int64
 	end   int64 // until when it counts, by Redis' clock; 0: always
 	told  any   // whom Left has told it last
+	cut   int64 // when the counters of such a one were last reduced, by its clock; 0: never
 }
 
 // rank is how new the state is to a later epoch, see driver.lua. If all gateways have had the time to put back what they
@@ -93,16 +94,18 @@ func (m *memory) note(b *batch, values []string, uses []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range values {
-		a := b.keys[i].actor
+		a, cut := b.keys[i].actor, int64(0)
 		if e, ok := m.by[a]; ok {
-			if n := e.Value.(*memo); n.epoch > b.epoch || n.epoch == b.epoch && n.at > b.reply[0] {
+			n := e.Value.(*memo)
+			if n.epoch > b.epoch || n.epoch == b.epoch && n.at > b.reply[0] {
 				continue // a later call was faster
 			}
+			cut = n.cut
 			m.removeLocked(e)
 		}
 		if values[i] != "" {
 			u := uses[3*i:]
-			m.addLocked(&memo{actor: a, value: values[i], at: b.reply[0], epoch: b.epoch, used: u[0], end: u[1], base: u[2]})
+			m.addLocked(&memo{actor: a, value: values[i], at: b.reply[0], epoch: b.epoch, used: u[0], end: u[1], base: u[2], cut: cut})
 		}
 	}
 }
@@ -178,8 +181,9 @@ func (m *memory) refused(b *batch, ch *limit.Charge) {
 
 // Left tells what a limit leaves an actor by what Redis confirmed last, unless that is not remembered, or counts no
 // longer, or Left has told it before to the same counters. So a caller that decides alone reduces its own counter once.
-// Calls for one counter wait until tell has returned, so that none uses its counter before.
-func (s *Store) Left(h any, key []byte, told any, tell func(left int64)) {
+// Calls for one counter wait until reduce has returned, so that none uses its counter before. reduce returns when it has
+// reduced the counter, or 0 if it need not.
+func (s *Store) Left(h any, key []byte, told any, reduce func(left int64) (at int64)) {
 	c := h.(*counters)
 	now := s.now()
 	s.memory.mu.Lock()
@@ -193,7 +197,19 @@ func (s *Store) Left(h any, key []byte, told any, tell func(left int64)) {
 		return
 	}
 	n.told = told
-	tell(max(c.meter.Peek(limit.State{}, now, 1).Remaining-n.used, 0))
+	if at := reduce(max(c.meter.Peek(limit.State{}, now, 1).Remaining-n.used, 0)); at != 0 {
+		n.cut = at
+	}
+}
+
+// Reduced returns when Left has last let a caller reduce its counter of an actor; 0: never, or not remembered.
+func (s *Store) Reduced(h any, key []byte) (at int64) {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	if e, ok := s.memory.by[actor{h.(*counters).name, string(key)}]; ok {
+		at = e.Value.(*memo).cut
+	}
+	return at
 }
 
 // lost returns the state of an actor if Redis had it in an earlier epoch only, or nil.

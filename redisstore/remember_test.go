@@ -330,7 +330,7 @@ func TestLeftAfterRefusal(t *testing.T) {
 	for g, want := range []int64{9, 0, -1} { // the last one has not used it
 		left := func(told string) int64 {
 			n := int64(-1)
-			gateways[g].Left(charges[g][0].Counters, []byte("x"), told, func(left int64) { n = left })
+			gateways[g].Left(charges[g][0].Counters, []byte("x"), told, func(left int64) int64 { n = left; return 0 })
 			return n
 		}
 		if got := left("first"); got != want {

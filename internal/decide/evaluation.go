@@ -260,7 +260,7 @@ func (e *Evaluation) chargeElsewhere(b *bound, key []byte, cost, now int64, o or
 			share = b.fresh
 		}
 		if b.lowers {
-			e.limits.lowerShare(b, share, key, now)
+			e.limits.lowerShare(e.decider.local, b, share, key, now)
 		}
 		local.add(share, key, cost, shadow, silent)
 		return
@@ -270,7 +270,7 @@ func (e *Evaluation) chargeElsewhere(b *bound, key []byte, cost, now int64, o or
 	switch {
 	case b.local != nil:
 		if b.lowers {
-			e.limits.lowerShare(b, b.local, key, now)
+			e.limits.lowerShare(e.decider.local, b, b.local, key, now)
 		}
 		local.add(b.local, key, cost, shadow, o)
 		if next := b.next.counters(); next != nil {
@@ -299,9 +299,7 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 		if e.Allowed, err = e.takeFrom(ctx, s, now); err == nil && e.Allowed {
 			continue
 		}
-		for before := range e.sets[:s] {
-			e.limits.stores[before].Refund(e.sets[before].list)
-		}
+		e.refundBefore(s, now)
 		if err == nil || s == 0 || !unavailable(ctx, err) {
 			e.refuseAt(s)
 			return cause(ctx, err)
@@ -312,6 +310,18 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 	}
 	e.debit(now)
 	return nil
+}
+
+// refundBefore refunds the charges to the stores before the one that has not allowed the request.
+func (e *Evaluation) refundBefore(s int, now int64) {
+	for before := range e.sets[:s] {
+		c := &e.sets[before]
+		for i := range c.list {
+			if before > 0 || !e.limits.lowered(c.of[i], c.list[i].Key, now) {
+				e.limits.stores[before].Refund(c.list[i : i+1])
+			}
+		}
+	}
 }
 
 // takeFrom makes the charges to one store.

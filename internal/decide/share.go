@@ -10,6 +10,7 @@ import (
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/limit"
+	"github.com/diana-limiter/diana/memstore"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -79,18 +80,27 @@ func share(l limit.Limit, gateways int, cost int64) limit.Limit {
 // lowerShare reduces the share of an actor to this gateway's part of what Redis had left, as far as the gateway
 // remembers that. So all gateways together allow what is left, and a limit that was used up stays used up. c is the
 // counters of the share.
-func (l *Limits) lowerShare(b *bound, c any, key []byte, now int64) {
-	l.counts.Store.Left(b.remote, key, c, func(left int64) {
-		local := l.stores[0]
+func (l *Limits) lowerShare(local *memstore.Store, b *bound, c any, key []byte, now int64) {
+	l.counts.Store.Left(b.remote, key, c, func(left int64) (at int64) {
 		share := []limit.Charge{{Counters: c, Key: key, Cost: 1}}
 		if local.Peek(context.Background(), now, share) != nil {
-			return // the local store has no errors of its own
+			return 0 // the local store has no errors of its own
 		}
-		if over := share[0].Outcome.Remaining - left/int64(max(l.counts.Gateways, 1)); over > 0 {
-			share[0].Cost = over
-			local.Debit(now, share)
+		over := share[0].Outcome.Remaining - left/int64(max(l.counts.Gateways, 1))
+		if over <= 0 {
+			return 0
 		}
+		share[0].Cost = over
+		local.Debit(now, share)
+		return local.Now()
 	})
+}
+
+// lowered reports whether the share that a local charge reduces was lowered after the request had begun, at now. The share
+// had been reduced by the charge then, so a refund would raise it above this gateway's part.
+func (l *Limits) lowered(o origin, key []byte, now int64) bool {
+	b := &l.bound[o.rule.Slot]
+	return b.lowers && l.counts.Store.Reduced(b.remote, key) >= now
 }
 
 // nextShare is the counters of the share that applies after the next loss without an outage. The requests that this gateway
