@@ -38,7 +38,7 @@ var layout = []struct {
 	{"cmd/diana/internal/live", ". cmd/diana/internal/adminapi config config/diff internal/minutes limit rule"},
 	{"cmd/diana/internal/actor", ". cmd/diana/internal/adminapi internal/plan limit rule"},
 	{"cmd/diana/internal/whatif", ". cmd/diana/internal/adminapi cmd/diana/internal/history cmd/diana/internal/simulate cmd/diana/internal/weblog config config/diff internal/plan rule"},
-	{"cmd/diana/internal/history", ". cmd/diana/internal/command cmd/diana/internal/logs cmd/diana/internal/weblog config internal/plan rule"},
+	{"cmd/diana/internal/history", ". cmd/diana/internal/command cmd/diana/internal/logs cmd/diana/internal/weblog config internal/names internal/plan rule"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
 	{"cmd/diana/internal/convert", "config internal/bounds internal/descriptors internal/yamltext rule"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/command cmd/diana/internal/weblog config internal/paths internal/plan internal/top limit rule"},
