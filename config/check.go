@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/diana-limiter/diana/internal/bytesize"
 	"github.com/diana-limiter/diana/rule"
@@ -53,9 +54,13 @@ func checkRedis(r *Redis) error {
 	return errors.Join(errs...)
 }
 
+// encoded has the characters of a clean path as a url of a configuration has them.
+var encoded = strings.NewReplacer(" ", "%20", "?", "%3F", "#", "%23")
+
 func checkEntry(e *rule.Entry) error {
 	var same rule.Pattern
-	if err := same.UnmarshalText([]byte(e.URL.String())); err != nil {
+	url := rule.Pattern{Method: e.URL.Method, Path: encoded.Replace(e.URL.Path)}
+	if err := same.UnmarshalText([]byte(url.String())); err != nil {
 		return err
 	}
 	var errs []error

@@ -45,3 +45,17 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// Check accepts the urls that Parse has decoded.
+func TestCheckDecodedURL(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"/a%20b", "POST /a%20", "/a%3Fb%23c", "/a%2Fb", "/a%2520b"} {
+		c, err := Parse("test.yaml", []byte(`{url: "`+url+`", rules: [{rpu: 1}]}`))
+		if err == nil {
+			err = c.Check()
+		}
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}

@@ -155,6 +155,9 @@ func readPattern(v value) rule.Pattern {
 			v.r.warn(v.node, "url %s and url %s in line %d differ in letter case alone, so both evaluate the same requests, unless paths.case is exact", yamltext.Quote(text), yamltext.Quote(other.text), other.line)
 		}
 	}
+	if p.Method == "ANY" || p.Method == "ALL" { // the words of other programs
+		v.r.warn(v.node, "url: the method %s stands for itself alone; a url without a method covers all", p.Method)
+	}
 	for segment := range strings.SplitSeq(p.Path, "/") {
 		if strings.Contains(segment, "*") || len(segment) > 1 && segment[0] == ':' { // the syntax of other programs
 			v.r.warn(v.node, "url: %s stands for itself alone; a url covers all below it, and {name} is any one segment", yamltext.Quote(segment))

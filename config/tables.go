@@ -16,11 +16,8 @@ import (
 
 // The tables of keys define what a configuration can say. The reader and the schema use them.
 
-// capitals are the characters of methods, and tokens those of header names, for a class of a regular
-// expression.
 const (
-	capitals = "!#$%&'*+.^_`|~0-9A-Z\\-"
-	tokens   = "a-z" + capitals
+	tokens = "a-z!#$%&'*+.^_`|~0-9A-Z\\-" // characters of header names, for a class of a regular expression
 
 	pointerPattern = `(/([^/~]|~[01])*)+` // of JSON, not empty
 )
@@ -31,7 +28,7 @@ var keyFields = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Ke
 // The forms of values that are not mappings.
 var (
 	nameForm      = textForm{longest: longestName, pattern: `^[^\x00-\x1f\x7f]+$`}
-	patternForm   = textForm{longest: longestURL, pattern: `^((/([^ /?#{}]*|\{[^ /?#{}]+\}))+|[` + capitals + `]+ +(/([^/?#{}]*|\{[^/?#{}]+\}))+)$`}
+	patternForm   = textForm{longest: longestURL, pattern: `^([A-Z][A-Z0-9_\-]* +)?(/([^ /?#{}]*|\{[^ /?#{}]+\}))+$`}
 	hostForm      = textForm{longest: longestAddress, pattern: `^(\[[^\] /@]+\]|[^\[\]: /@]+):[0-9]+$`}
 	redisURLForm  = textForm{longest: longestAddress, pattern: `^[Rr][Ee][Dd][Ii][Ss][Ss]?://([^/?#]*@)?(\[[^/?#@]*\]|[^/?#@:\[\]]+)(:(0*[1-9][0-9]*)?)?(/*|/(0|[1-9][0-9]*))$`}
 	upstreamForm  = textForm{longest: longestAddress, pattern: `^[Hh][Tt][Tt][Pp][Ss]?://(\[[^\[\]/?#@]+\]|[^/?#@:\[\]]+)(:[0-9]*)?(/[^?#]*)?$`}

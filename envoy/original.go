@@ -27,8 +27,9 @@ type Original struct {
 	Shadow   bool // the overall code is always OK
 	Quota    bool // treat each limit as one with quota_mode
 
-	// OnShadow is called for each request that Shadow allows. Several goroutines call it. Nil means none.
-	OnShadow func()
+	// OnShadow is called for each request that Shadow allows, and OnError for each that gets an error in place of a
+	// decision. Several goroutines call them. Nil means none.
+	OnShadow, OnError func()
 }
 
 // tell completes the response to a request. d is nil if no limit has a charge.

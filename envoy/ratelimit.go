@@ -243,6 +243,15 @@ func (s *RateLimit) Close() error {
 // ShouldRateLimit decides about a request. The error is InvalidArgument for a request without a domain or
 // descriptors, or with too many; then nothing is charged.
 func (s *RateLimit) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	answer, err := s.try(ctx, r)
+	if o := s.options.Original; err != nil && ctx.Err() == nil && o != nil && o.OnError != nil {
+		o.OnError()
+	}
+	return answer, err
+}
+
+// try is ShouldRateLimit. It decides again if the limits are replaced meanwhile.
+func (s *RateLimit) try(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	if err := check(r); err != nil {
 		return nil, told(s.options.OnInvalid, err)
 	}

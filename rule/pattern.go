@@ -28,19 +28,21 @@ func (p Pattern) String() string {
 func (p *Pattern) UnmarshalText(data []byte) error {
 	text := string(data)
 	method, path, ok := strings.Cut(text, " ")
-	if !ok {
+	if ok = ok && text[0] != '/'; !ok {
 		method, path = "", text
 	}
 	path = strings.TrimLeft(path, " ")
 	switch {
 	case text == "":
 		return errors.New(`url is empty, expected a path such as /sample`)
-	case ok && (!httptext.IsToken(method) || strings.ToUpper(method) != method):
-		return fmt.Errorf("url %q: %q is not a method, expected capitals, as in POST /login", text, method)
+	case ok && !isMethod(method):
+		return fmt.Errorf("url %q: %q is not a method, expected capitals, as in POST /login; a url without a method covers all", text, method)
 	case path == "" || path[0] != '/':
 		return fmt.Errorf("url %q: expected a path that begins with /", text)
 	case strings.ContainsAny(path, "?#"):
 		return fmt.Errorf("url %q: expected a path without a query or fragment", text)
+	case strings.IndexByte(path, ' ') >= 0:
+		return fmt.Errorf("url %q: expected a path without spaces, or %%20 for each", text)
 	}
 	clean := httptext.CleanPath(path)
 	for segment := range strings.SplitSeq(clean, "/") {
@@ -50,6 +52,17 @@ func (p *Pattern) UnmarshalText(data []byte) error {
 	}
 	*p = Pattern{Method: method, Path: clean}
 	return nil
+}
+
+// isMethod reports whether s is a method as clients send it, such as M-SEARCH. RFC 9110 allows more characters. No method
+// has them, but lists such as GET|POST do.
+func isMethod(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < 'A' || c > 'Z') && (i == 0 || (c < '0' || c > '9') && c != '-' && c != '_') {
+			return false
+		}
+	}
+	return s != ""
 }
 
 // Same returns a text that is equal for two patterns that match the same requests.

@@ -14,6 +14,7 @@ func TestPattern(t *testing.T) {
 		"/sample/":        "/sample",
 		"POST /login":     "POST /login",
 		"POST   /login/":  "POST /login",
+		"M-SEARCH /":      "M-SEARCH /",
 		"//a/./b/../c":    "/a/c",
 		"/%73ample":       "/sample",
 		"/users/{id}/pic": "/users/{id}/pic",
@@ -33,6 +34,15 @@ func TestPattern(t *testing.T) {
 		"/{}":         "whole segment",
 		"/{a}{b}":     "whole segment",
 		"GET ":        "begins with /",
+		" /s":         "not a method",
+		"* /s":        "not a method",
+		"GET|PUT /s":  "not a method",
+		"GET,PUT /s":  "not a method",
+		"-GET /s":     "not a method",
+		"GET /s ":     "without spaces",
+		"GET /s, /t":  "without spaces",
+		"/s ":         "without spaces",
+		"/s /t":       "without spaces",
 	} {
 		if err := new(Pattern).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", text, err, want)

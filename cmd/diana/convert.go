@@ -43,11 +43,14 @@ func (c *convertNginxCommand) Run(o *command.Output) error {
 // convertEnvoyCommand converts a file of descriptors.
 type convertEnvoyCommand struct {
 	Actor map[string]string `placeholder:"KEY=ACTOR" help:"Actor of a key of descriptors, such as user=header:X-User. May be repeated. remote_address is ip."`
-	File  string            `arg:"" help:"File of envoyproxy/ratelimit."`
+	File  string            `arg:"" help:"File of envoyproxy/ratelimit. - is standard input."`
 }
 
 // Run prints the rules.
 func (c *convertEnvoyCommand) Run(o *command.Output) error {
+	if err := command.Named(c.File); err != nil {
+		return err
+	}
 	for _, actor := range c.Actor {
 		if _, err := command.Vocabulary().ParseActor(actor); err != nil {
 			return command.Misuse(err)
@@ -57,6 +60,6 @@ func (c *convertEnvoyCommand) Run(o *command.Output) error {
 	if err != nil {
 		return err
 	}
-	result := convert.Envoy(c.File, tree, c.Actor)
+	result := convert.Envoy(command.NameOf(c.File), tree, c.Actor)
 	return o.Converted(result.YAML, result.Remarks)
 }

@@ -4,19 +4,38 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
+	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/descriptors"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
+// readDescriptors reads files and directories, and standard input before them if a path means it.
+func readDescriptors(paths []string) (files []descriptors.File, err error) {
+	if i := slices.Index(paths, command.Stdin); i >= 0 {
+		text, err := command.ReadLong(command.Stdin)
+		if err != nil {
+			return nil, err
+		}
+		name := command.NameOf(command.Stdin)
+		if len(text) > bounds.MaxFile {
+			return nil, fmt.Errorf("%s: expected at most %d KiB, found more", name, bounds.MaxFile>>10)
+		}
+		files, paths = []descriptors.File{{Name: name, Data: text}}, slices.Concat(paths[:i], paths[i+1:])
+	}
+	others, err := descriptors.Read(paths, descriptors.Names{})
+	return append(files, others...), err
+}
+
 // loadDescriptors returns the descriptors of files and directories, and the names of the files. It prints
 // the errors of files that are not valid. merge lets files have the same domain.
 func loadDescriptors(o *command.Output, paths []string, merge bool) (*descriptors.Tree, []string, error) {
-	files, err := descriptors.Read(paths, descriptors.Names{})
+	files, err := readDescriptors(paths)
 	if err != nil {
 		return nil, nil, o.DescriptorFaults(err)
 	}

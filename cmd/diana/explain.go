@@ -9,20 +9,19 @@ import (
 	"log/slog"
 	"net/netip"
 	"strconv"
-	"time"
+	"strings"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/admin"
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/config"
-	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
 
 // explainCommand shows how a request would be evaluated.
 type explainCommand struct {
-	Config     string        `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none. - is standard input."`
+	Config     string        `placeholder:"FILE" help:"Configuration file. Default: diana.yaml, or a demonstration if there is none; with --admin none is needed. - is standard input."`
 	Method     string        `short:"X" default:"GET" placeholder:"METHOD" help:"Method of the request (${default})."`
 	Headers    []string      `name:"header" short:"H" sep:"none" placeholder:"'NAME: VALUE'" help:"A header of the request. May be repeated."`
 	Data       string        `short:"d" placeholder:"JSON" help:"Body of the request, for rules that read it."`
@@ -39,7 +38,7 @@ type explainCommand struct {
 
 // Help is the end of what --help prints.
 func (explainCommand) Help() string {
-	return `Diana does not send the request, and counts it nowhere. --peek shows for each global rule how many more such requests it allows now (REMAINING), and after which time it allows more (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them. With --admin URL the gateway there shows what it has counted, also of local rules. The rules are those of --config, so name the file of that gateway.`
+	return `Diana does not send the request, and counts it nowhere. --peek shows for each global rule how many more such requests it allows now (REMAINING), and after which time it allows more (RESETS IN). Each gateway counts local rules by itself, so --peek shows - for them. With --admin URL the gateway there shows what it has counted, also of local rules. Without a file the rules are those of the gateway.`
 }
 
 // Run prints the rules in the order in which they evaluate the request.
@@ -65,7 +64,7 @@ func (c *explainCommand) Run(ctx context.Context, o *command.Output) error {
 	}
 	s := command.Chosen(c.Config)
 	if c.Admin.URL != nil && s.BuiltIn() {
-		return command.Usagef("no %s here, expected --config with the configuration file of the gateway", command.UsualFile)
+		return c.explainByGateway(ctx, o, what)
 	}
 	if !c.Peek {
 		loaded, err := s.Load(o)
@@ -122,28 +121,38 @@ func printExplanation(o *command.Output, s command.Settings, loaded *config.Conf
 			applied = append(applied, e)
 		}
 	}
-	if len(applied) == 0 {
-		o.Printf("%s is evaluated by no rule of %s.\n", what, s)
-	} else {
-		o.Printf("%s is evaluated by %s of %s, in this order:\n\n", what, command.Rules(len(applied)), s)
-		o.Printf("%s", table(applied, remaining))
+	rows := make([]command.Explained, len(applied))
+	for i, e := range applied {
+		rows[i] = command.ExplainedBy(explanation(e))
 	}
+	printRules(o, what, s.String(), rows, remaining)
 	printShortNames(o, applied)
 	for _, e := range plan.ExplainBandwidths(set, r) {
 		o.Printf("%s\n", bandwidthText(e))
 	}
+	skips := make([]string, len(excepted))
 	for i, e := range excepted {
-		if i == 0 {
-			o.Printf("\n")
-		}
-		o.Printf("%s excepts %s%s.\n", command.Legible(e.Rule.Name), command.Legible(e.By.String()), untilText(e))
+		skips[i] = command.ExceptedBy(explanation(e))
 	}
+	printExcepted(o, skips)
 	for i, e := range applied {
 		if e.Rule.Divert != nil && (i == 0 || applied[i-1].Rule.Divert != e.Rule.Divert) {
 			o.Printf("\nA request that a rule of %s refuses is diverted: %s.\n", command.Legible(e.Rule.URL.String()), command.Legible(e.Rule.Divert.String()))
 		}
 	}
 	return unknown
+}
+
+// explanation returns what a limiter says of a rule.
+func explanation(e plan.Explanation) diana.Explanation {
+	return diana.Explanation{Rule: e.Rule.Rule, URL: e.Rule.URL, Key: e.Key, Cost: e.Cost, By: e.By, Class: e.Class, Until: e.Until}
+}
+
+// printExcepted prints which rules skip the request.
+func printExcepted(o *command.Output, skips []string) {
+	if len(skips) > 0 {
+		o.Printf("\n%s\n", strings.Join(skips, "\n"))
+	}
 }
 
 // printShortNames says by which names clients know rules that have none of their own.
@@ -161,14 +170,6 @@ func printShortNames(o *command.Output, explained []plan.Explanation) {
 	}
 }
 
-// untilText says when the override of an explanation ends.
-func untilText(e plan.Explanation) string {
-	if e.Until.IsZero() {
-		return ""
-	}
-	return " until " + e.Until.Format(time.RFC3339)
-}
-
 // bandwidthText says how an answer is slowed.
 func bandwidthText(e plan.BandwidthExplanation) string {
 	text := "The answer is slowed to a bandwidth of " + command.Legible(e.Bandwidth.String()) + " (" + command.Legible(e.Bandwidth.URL.String()) + ")"
@@ -179,7 +180,7 @@ func bandwidthText(e plan.BandwidthExplanation) string {
 }
 
 // table returns the rules and keys in columns, with what is left if that is not nil.
-func table(explained []plan.Explanation, remaining map[string]left) string {
+func table(explained []command.Explained, remaining map[string]left) string {
 	var rows [][]string
 	row := func(l left, key string, cells ...string) {
 		if remaining != nil {
@@ -189,44 +190,21 @@ func table(explained []plan.Explanation, remaining map[string]left) string {
 	}
 	row(left{"REMAINING", "RESETS IN"}, "KEY", "", "URL", "RULE", "ALGO", "LIMIT", "SCOPE", "MODE")
 	for i, e := range explained {
-		r := e.Rule
-		l := limitText(e)
-		if e.By != (rule.Who{}) {
-			l += " for " + command.Legible(e.By.String()) + untilText(e)
-		}
-		if e.Class != "" {
-			l += " for class " + command.Legible(e.Class)
-		}
-		of, ok := remaining[r.Name]
+		of, ok := remaining[e.Rule]
 		if !ok {
 			of = unknownLeft
 		}
-		row(of, plan.ActorText(e.Key), strconv.Itoa(i+1), command.Legible(r.URL.String()), command.Legible(r.Name), r.Algorithm.Name(), l,
-			r.Scope.String(), r.Mode())
+		row(of, e.Key, strconv.Itoa(i+1), command.Legible(e.URL), command.Legible(e.Rule), e.Algo, e.Limit, e.Scope, e.Mode)
 	}
 	return command.Columns(rows, 1, 0)
 }
 
-// limitText says what a rule allows, and the cost of the request if that is not 1.
-func limitText(e plan.Explanation) string {
-	r := e.Rule
-	text := strconv.FormatInt(r.Limit.N, 10)
-	if r.Algorithm.Held {
-		text += " at once"
-	} else {
-		text += "/" + names.UnitOf(r.Limit)
+// printRules prints the rules that evaluate a request. where has them.
+func printRules(o *command.Output, what, where string, explained []command.Explained, remaining map[string]left) {
+	if len(explained) == 0 {
+		o.Printf("%s is evaluated by no rule of %s.\n", what, where)
+		return
 	}
-	if r.Limit.Zone != "" {
-		text += " in " + command.Legible(r.Limit.Zone)
-	}
-	if r.Wait > 0 {
-		text += ", wait " + r.Wait.String()
-	}
-	if e.Cost != 1 || r.Cost.Header != "" || r.Cost.Reserve != "" || r.Cost.Reservation != nil {
-		text += fmt.Sprintf(", costs %d", e.Cost)
-	}
-	if len(r.Charge) > 0 {
-		text += fmt.Sprintf(", charged for %v", r.Charge)
-	}
-	return text
+	o.Printf("%s is evaluated by %s of %s, in this order:\n\n", what, command.Rules(len(explained)), where)
+	o.Printf("%s", table(explained, remaining))
 }

@@ -44,34 +44,58 @@ func leftOfRules(o *command.Output, redis bool, d diana.Decision, err error) (ma
 	return all, nil
 }
 
+// explainByGateway prints the rules by which a gateway evaluates a request, and what is left of them.
+func (c *explainCommand) explainByGateway(ctx context.Context, o *command.Output, r *rule.Request) error {
+	if c.Data != "" {
+		return command.Usagef("--data needs --config, because the gateway gets no body")
+	}
+	answer, remaining, err := c.askGateway(ctx, o, r)
+	if err != nil {
+		return err
+	}
+	rows := make([]command.Explained, len(answer.Rules))
+	for i, of := range answer.Rules {
+		if rows[i] = of.Explained; of.URL == "" {
+			return fmt.Errorf("--peek: %s: an older gateway does not explain its rules, expected --config with its configuration file", c.Admin.URL.Redacted())
+		}
+	}
+	printRules(o, r.Method+" "+r.Path, c.Admin.URL.Redacted(), rows, remaining)
+	printExcepted(o, answer.Excepted)
+	return nil
+}
+
 // leftAtGateway returns what a gateway has left of each rule for a request, by the rule's name. version is that of the
 // configuration that s has.
 func (c *explainCommand) leftAtGateway(ctx context.Context, o *command.Output, s command.Settings, version string, r *rule.Request) (map[string]left, error) {
+	answer, remaining, err := c.askGateway(ctx, o, r)
+	if err == nil && answer.Version != version {
+		o.Complainf("diana: the gateway has another configuration than %s, so its rules can differ\n", s)
+	}
+	return remaining, err
+}
+
+// askGateway has a gateway evaluate a request. It also returns what is left of each rule, by the rule's name.
+func (c *explainCommand) askGateway(ctx context.Context, o *command.Output, r *rule.Request) (answer admin.PeekAnswer, remaining map[string]left, err error) {
 	token := ""
 	if c.AdminToken.IsSet() {
-		var err error
 		if token, err = c.AdminToken.Value(); err != nil {
-			return nil, err
+			return answer, nil, err
 		}
 	}
 	text, err := c.requestText()
 	if err != nil {
-		return nil, err
+		return answer, nil, err
 	}
-	var answer admin.PeekAnswer
 	if err := admin.Post(ctx, c.Admin.URL.JoinPath("api/v1/peek"), token, admin.PeekRequest{Request: text, Actors: r.Actors, From: c.RemoteAddr}, &answer); err != nil {
-		return nil, fmt.Errorf("--peek: %s: %w", c.Admin.URL.Redacted(), err)
+		return answer, nil, fmt.Errorf("--peek: %s: %w", c.Admin.URL.Redacted(), err)
 	}
 	if answer.Rules == nil {
-		return nil, fmt.Errorf("--peek: %s: expected the admin listener of diana serve", c.Admin.URL.Redacted())
+		return answer, nil, fmt.Errorf("--peek: %s: expected the admin listener of diana serve", c.Admin.URL.Redacted())
 	}
 	if answer.Degraded {
 		o.Complainf("diana: the gateway has no Redis now, so it counts global rules by itself\n")
 	}
-	if answer.Version != version {
-		o.Complainf("diana: the gateway has another configuration than %s, so its rules can differ\n", s)
-	}
-	all := map[string]left{}
+	remaining = map[string]left{}
 	for _, r := range answer.Rules {
 		of := unknownLeft
 		if r.Remaining != nil {
@@ -80,9 +104,9 @@ func (c *explainCommand) leftAtGateway(ctx context.Context, o *command.Output, s
 		if r.ResetSeconds != nil {
 			of.resets = resetText(time.Duration(*r.ResetSeconds * float64(time.Second)))
 		}
-		all[r.Rule] = of
+		remaining[r.Rule] = of
 	}
-	return all, nil
+	return answer, remaining, nil
 }
 
 // leftOf returns the columns of an outcome. Time adds nothing to a counter without a Reset: it is

@@ -25,7 +25,7 @@ var layout = []struct {
 	imports string
 }{
 	// Programs.
-	{"cmd/diana", ". cmd/diana/internal/admin cmd/diana/internal/command cmd/diana/internal/convert cmd/diana/internal/gateway cmd/diana/internal/live cmd/diana/internal/ratelimit cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/weblog config config/diff internal/apikeys internal/descriptors internal/names internal/plan limit memstore replay rule"},
+	{"cmd/diana", ". cmd/diana/internal/admin cmd/diana/internal/command cmd/diana/internal/convert cmd/diana/internal/gateway cmd/diana/internal/live cmd/diana/internal/ratelimit cmd/diana/internal/simulate cmd/diana/internal/versions cmd/diana/internal/weblog config config/diff internal/apikeys internal/bounds internal/descriptors internal/plan limit memstore replay rule"},
 	{"cmd/diana/internal/gateway", ". cmd/diana/internal/actor cmd/diana/internal/admin cmd/diana/internal/certificate cmd/diana/internal/chain cmd/diana/internal/clientconn cmd/diana/internal/command cmd/diana/internal/decoders cmd/diana/internal/forwardauth cmd/diana/internal/handover cmd/diana/internal/history cmd/diana/internal/logs cmd/diana/internal/upstream cmd/diana/internal/versions cmd/diana/internal/whatif config envoy internal/paths internal/plan internal/respond prometheus"},
 	{"cmd/diana/internal/ratelimit", ". cmd/diana/internal/admin cmd/diana/internal/certificate cmd/diana/internal/logs config envoy prometheus"},
 	{"cmd/diana/internal/admin", ". cmd/diana/internal/adminapi cmd/diana/internal/command cmd/diana/internal/console cmd/diana/internal/history cmd/diana/internal/live config envoy internal/plan limit prometheus"},
@@ -38,7 +38,7 @@ var layout = []struct {
 	{"cmd/diana/internal/live", ". cmd/diana/internal/adminapi config config/diff internal/minutes limit rule"},
 	{"cmd/diana/internal/actor", ". cmd/diana/internal/adminapi internal/plan limit rule"},
 	{"cmd/diana/internal/whatif", ". cmd/diana/internal/adminapi cmd/diana/internal/history cmd/diana/internal/simulate cmd/diana/internal/weblog config config/diff internal/plan rule"},
-	{"cmd/diana/internal/history", ". cmd/diana/internal/command cmd/diana/internal/logs cmd/diana/internal/weblog config internal/plan rule"},
+	{"cmd/diana/internal/history", ". cmd/diana/internal/command cmd/diana/internal/logs cmd/diana/internal/weblog config internal/names internal/plan rule"},
 	{"cmd/diana/internal/forwardauth", ". config internal/httptext internal/plan internal/respond rule"},
 	{"cmd/diana/internal/convert", "config internal/bounds internal/descriptors internal/yamltext rule"},
 	{"cmd/diana/internal/simulate", ". cmd/diana/internal/command cmd/diana/internal/weblog config internal/paths internal/plan internal/top limit rule"},
@@ -46,7 +46,7 @@ var layout = []struct {
 	{"cmd/diana/internal/weblog", "internal/httptext"},
 	{"cmd/diana/internal/adminapi", "config"},
 	{"cmd/diana/internal/logs", ". cmd/diana/internal/chain internal/paths internal/plan"},
-	{"cmd/diana/internal/command", ". config internal/bounds internal/paths internal/plan jwt rule source/etcd source/zookeeper"},
+	{"cmd/diana/internal/command", ". config internal/bounds internal/names internal/paths internal/plan jwt rule source/etcd source/zookeeper"},
 	{"cmd/diana/internal/chain", ""},
 	{"cmd/diana/internal/exchange", ""}, // of its tests
 	{"cmd/diana/compat", ""},

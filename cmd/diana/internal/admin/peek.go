@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/cmd/diana/internal/adminapi"
@@ -23,14 +24,15 @@ type PeekRequest struct {
 
 // PeekAnswer is the body of the answer.
 type PeekAnswer struct {
-	Rules    []peekedRule `json:"rules"`
+	Rules    []PeekedRule `json:"rules"`
+	Excepted []string     `json:"excepted"` // says which rules skip the request, and why
 	Version  string       `json:"version"`  // of the configuration in force
 	Degraded bool         `json:"degraded"` // Redis is unavailable, so the gateway counts global rules by itself
 }
 
-// peekedRule is what a rule that evaluates the request has left for its actor.
-type peekedRule struct {
-	Rule         string   `json:"rule"`
+// PeekedRule is a rule that evaluates the request, with what it has left for its actor.
+type PeekedRule struct {
+	command.Explained
 	Remaining    *int64   `json:"remaining"`     // nil: unknown
 	ResetSeconds *float64 `json:"reset_seconds"` // until the counter is as if the actor had sent nothing; nil: never, or unknown
 }
@@ -55,25 +57,37 @@ func RegisterPeek(limiter *diana.Limiter) func(*http.ServeMux) {
 			version := limiter.Config().Version
 			what, err := command.ReadRequest(body.Request, body.From)
 			var d diana.Decision
+			var explained []diana.Explanation
 			if err == nil {
 				what.Actors = body.Actors
 				d, err = limiter.Peek(r.Context(), *what)
+			}
+			if err == nil {
+				explained, err = limiter.Explain(*what)
 			}
 			if err != nil {
 				adminapi.Problem(w, http.StatusBadRequest, fmt.Sprintf("The request is not evaluated: %v", err))
 				return
 			}
-			adminapi.Answer(w, answerOf(version, &d))
+			adminapi.Answer(w, answerOf(version, &d, explained))
 		})
 	}
 }
 
-// answerOf returns the answer that a decision of Peek is.
-func answerOf(version string, d *diana.Decision) PeekAnswer {
-	answer := PeekAnswer{Rules: []peekedRule{}, Version: version, Degraded: d.Degraded}
-	for i := range d.Verdicts {
+// answerOf returns the answer for a decision of Peek and the explanation of its rules.
+func answerOf(version string, d *diana.Decision, explained []diana.Explanation) PeekAnswer {
+	answer := PeekAnswer{Rules: []PeekedRule{}, Excepted: []string{}, Version: version, Degraded: d.Degraded}
+	for _, e := range explained {
+		if e.Excepted {
+			answer.Excepted = append(answer.Excepted, command.ExceptedBy(e))
+			continue
+		}
+		i := slices.IndexFunc(d.Verdicts, func(v diana.Verdict) bool { return v.Rule.Name == e.Rule.Name })
+		if i < 0 {
+			continue // a reload has added the rule meanwhile
+		}
 		v := &d.Verdicts[i]
-		of := peekedRule{Rule: v.Rule.Name}
+		of := PeekedRule{Explained: command.ExplainedBy(e)}
 		if v.Remaining != limit.Unknown {
 			of.Remaining = &v.Remaining
 		}

@@ -407,3 +407,19 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// The ring compiles some entries, and names their rules as the whole configuration does.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	c, err := config.Parse("test.yaml", []byte(`
+- {url: /b, rules: [{name: / ip TB 5/second, rpu: 9}]}
+- {url: /, rules: [{actor: ip, rpu: 5, cost: {answer: openai, reserve: {output: auto, or: 3}}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := newReads(c, config.DefaultVocabulary())
+	want := mustCompile(c.Limits, c, config.DefaultVocabulary()).Rules[1]
+	if of.client.Name != want.Name || of.costs[0].name != want.ReservationKey() {
+		t.Errorf("%q and %q, want %q and %q", of.client.Name, of.costs[0].name, want.Name, want.ReservationKey())
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/names"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/rule"
 )
@@ -106,6 +107,9 @@ func (r *reads) compile(chosen [2]int, v config.Vocabulary) {
 		n += len(e.Rules)
 	}
 	r.set = mustCompile(needed, r.config, v)
+	for i, name := range names.RulesOf(needed, r.config.Limits) { // a made name depends on all entries
+		r.set.Rules[i].Name = name
+	}
 	if client >= 0 {
 		r.client = r.set.Rules[client]
 	}
@@ -149,11 +153,11 @@ func (r *reads) addCost(p *plan.Rule, name string) {
 
 // addNames adds the clients that a rule names.
 func (r *reads) addNames(p *rule.Rule, v config.Vocabulary) {
-	names := slices.Clone(p.Except)
+	clients := slices.Clone(p.Except)
 	for _, o := range p.Overrides {
-		names = append(names, o.Who)
+		clients = append(clients, o.Who)
 	}
-	for _, w := range names {
+	for _, w := range clients {
 		if w.Network.IsValid() {
 			r.addNetwork(w.Canonical().Network)
 			continue

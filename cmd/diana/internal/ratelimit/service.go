@@ -80,7 +80,7 @@ func Open(ctx context.Context, settings *Settings, logger *slog.Logger) (*Servic
 		options.OnCounted = m.counted
 	}
 	options.Original.OnShadow = m.shadowed.Inc
-	options.OnInvalid = func(error) { m.failed.WithLabelValues("service_error").Inc() }
+	options.Original.OnError = m.failed.WithLabelValues("service_error").Inc
 	if s.limits, err = envoy.OpenRateLimit(ctx, *options); err != nil {
 		return nil, err
 	}

@@ -126,6 +126,16 @@ func TestMended(t *testing.T) {
 	if err := ask(); status.Code(err) != codes.Unavailable {
 		t.Errorf("%v, want that nothing is loaded", err)
 	}
+	for _, body := range []string{"{", "[]", `{"descriptors": []}`} {
+		answer, err := http.Post("http://"+r.at["http"]+"/json", "", strings.NewReader(body))
+		if err != nil || answer.Body.Close() != nil || answer.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %v, %v", body, answer, err)
+		}
+	}
+	// As there, the call without limits and the one without a domain count, and the malformed one does not.
+	if page, want := r.get(t, "metrics", "/metrics"), `_should_rate_limit_error{err_type="service_error"} 2`; !strings.Contains(page, want+"\n") {
+		t.Errorf("/metrics lacks %s", want)
+	}
 	serving := func() grpc_health_v1.HealthCheckResponse_ServingStatus {
 		h, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "ratelimit"})
 		if err != nil {
