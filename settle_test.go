@@ -319,7 +319,7 @@ func TestSettleReservationOfOutage(t *testing.T) {
 			t.Parallel()
 			r := redistest.Start(t)
 			l := gateways(t, 1, r.URL(), "50ms", "- {url: /, rules: [{algo: "+algo+
-				", unit: 24h, rpu: 100000, scope: global, cost: {answer: openai, reserve: 1000}}]}")[0]
+				", unit: 744h, rpu: 10000, scope: global, cost: {answer: openai, reserve: 1000}}]}")[0]
 			before := take(t, l)
 			before.Settle(100)
 			r.Freeze()
@@ -334,7 +334,7 @@ func TestSettleReservationOfOutage(t *testing.T) {
 			})
 			first.Settle(100)
 			degraded.Settle(100)
-			testproc.Eventually(t, func() bool { return remaining(t, l) == 100_000-300 })
+			testproc.Eventually(t, func() bool { return remaining(t, l) == 10_000-300 })
 		})
 	}
 }

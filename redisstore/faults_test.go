@@ -84,8 +84,9 @@ func TestFaults(t *testing.T) {
 		go func() { _, _ = r.Do("EVAL", "while true do end", "0") }()
 	}
 	loading := func(r *redistest.Server) {
-		r.Must("DEBUG", "POPULATE", "3000")
+		r.Must("DEBUG", "POPULATE", "200000")
 		r.Must("CONFIG", "SET", "key-load-delay", "1000") // microseconds for each key
+		r.Must("CONFIG", "SET", "loading-process-events-interval-bytes", "1024")
 		go func() { _, _ = r.Do("DEBUG", "RELOAD") }()
 	}
 	set := func(args ...string) func(*redistest.Server) {
@@ -96,7 +97,7 @@ func TestFaults(t *testing.T) {
 		"readonly":   {set("REPLICAOF", "127.0.0.1", "1"), set("REPLICAOF", "NO", "ONE")},
 		"noperm":     {set("ACL", "SETUSER", "default", "-evalsha", "-eval"), set("ACL", "SETUSER", "default", "+@all")},
 		"busy":       {busy, set("SCRIPT", "KILL")},
-		"loading":    {loading, nil},
+		"loading":    {loading, set("CONFIG", "SET", "key-load-delay", "0")},
 		"timeout":    {(*redistest.Server).Freeze, (*redistest.Server).Thaw},
 		"connection": {(*redistest.Server).Kill, (*redistest.Server).Restart},
 	} {
@@ -117,14 +118,12 @@ func TestFaults(t *testing.T) {
 			if err := w.reasons()[told]; !errors.Is(err, ErrUnavailable) || redisfault.Kind(err) != kind && redisfault.Kind(err) != "timeout" {
 				t.Errorf("out of reach because %v, of kind %q", err, redisfault.Kind(err))
 			}
-			if fault.heal != nil {
-				before, ups := w.calls.Load(), w.ups.Load()
-				testproc.Eventually(t, func() bool { return w.calls.Load() >= before+4 || kind == "connection" })
-				if n := w.ups.Load() - ups; n != 0 {
-					t.Errorf("Redis was found healthy %d times meanwhile", n)
-				}
-				fault.heal(r)
+			before, ups := w.calls.Load(), w.ups.Load()
+			testproc.Eventually(t, func() bool { return w.calls.Load() >= before+4 || kind == "connection" })
+			if n := w.ups.Load() - ups; n != 0 {
+				t.Errorf("Redis was found healthy %d times meanwhile", n)
 			}
+			fault.heal(r)
 			testproc.Eventually(t, func() bool { return w.take() == nil })
 		})
 	}

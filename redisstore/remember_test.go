@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,11 +103,16 @@ func testLoss(t *testing.T, loss memoryLoss, algo limit.Algorithm, load []int) {
 	}
 }
 
-// fleetOf returns gateways that share a limit of n a day, and a request for each.
-func fleetOf(t *testing.T, r *redistest.Server, gateways int, n int64) (all []*Store, charges [][]limit.Charge) {
+// fleetOf returns gateways that share a limit of n a day, and a request for each. The first gateway may report its
+// calls.
+func fleetOf(t *testing.T, r *redistest.Server, gateways int, n int64, observed ...func(time.Duration)) (all []*Store, charges [][]limit.Charge) {
 	t.Helper()
-	for range gateways {
-		s := openBy(t, Options{URL: r.URL()})
+	for i := range gateways {
+		o := Options{URL: r.URL()}
+		if i < len(observed) {
+			o.Observed = observed[i]
+		}
+		s := openBy(t, o)
 		c := s.at(t, limit.FixedWindow(), limit.Limit{N: n, Unit: 24 * time.Hour})
 		all, charges = append(all, s), append(charges, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
 	}
@@ -154,6 +160,47 @@ func TestLossAfterLoss(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A gateway that has noticed a loss asks again for its calls. It also notices a second loss just before that.
+func TestLossBetweenQuestions(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	const n, used = 1000, 700
+	var armed atomic.Bool
+	gateways, charges := fleetOf(t, r, 2, n, func(time.Duration) {
+		if armed.Load() && r.Must("EXISTS", "diana:epoch") == int64(1) && armed.Swap(false) { // the first question made it
+			r.Must("FLUSHALL")
+		}
+	})
+	take := func(g, times int) (allowed int) {
+		for range times {
+			testproc.Eventually(t, func() bool {
+				ok, err := gateways[g].Take(context.Background(), 0, charges[g])
+				if ok {
+					allowed++
+				}
+				return err == nil
+			})
+		}
+		return allowed
+	}
+	allowed := 0
+	for i := range used {
+		allowed += take(i%2, 1)
+	}
+	r.Must("FLUSHALL")
+	armed.Store(true)
+	allowed += take(0, 5)
+	if armed.Load() {
+		t.Fatal("no second loss")
+	}
+	r.Must("FLUSHALL")
+	allowed += take(1, 5)
+	awaitMended(t, gateways)
+	if allowed += take(0, n); allowed < n || allowed > n+30 {
+		t.Errorf("%d were allowed, want %d", allowed, n)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/diana-limiter/diana/internal/testproc"
 )
 
 // Error is an error that Redis returned, such as "NOSCRIPT No matching script".
@@ -25,10 +27,10 @@ func (e Error) Error() string { return string(e) }
 // seconds. Any goroutine may call it.
 func (s *Server) Do(args ...string) (any, error) { return s.do(5*time.Second, args...) }
 
-// Must is Do for commands that succeed. Otherwise the test fails.
+// Must is Do for commands that succeed, also after some time. Otherwise the test fails.
 func (s *Server) Must(args ...string) any {
 	s.t.Helper()
-	reply, err := s.Do(args...)
+	reply, err := s.do(testproc.Patience, args...)
 	if err != nil {
 		s.t.Fatalf("redistest: %s at %s: %v", strings.Join(args, " "), s.Addr(), err)
 	}
