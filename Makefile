@@ -51,7 +51,6 @@ test: deps
 	@list=$$(go list $(PACKAGES)) && set -x && go test -race -parallel 4 -timeout 20m $$(echo "$$list" | grep -v '/compat$$')
 	@list=$$(scripts/unraced) && set -x && \
 	go test -p 1 -timeout 20m -run "$$(echo "$$list" | cut -d' ' -f2- | paste -sd'|' -)" $$(echo "$$list" | cut -d' ' -f1)
-	go test -run 'AllSpellings|PlainPaths' ./internal/plan -length 6
 	@$(MAKE) -j2 programs valkey
 
 ## programs: the tests that compare the program with others
