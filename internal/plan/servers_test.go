@@ -3,13 +3,13 @@
 package plan
 
 import (
-	"flag"
 	"path"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/diana-limiter/diana/internal/httptext"
+	"github.com/diana-limiter/diana/internal/race"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -150,12 +150,19 @@ func under(pattern, route []string, fold bool) bool {
 	return true
 }
 
-var length = flag.Int("length", 4, "tokens of the paths of TestAllSpellings")
+// tokens returns how many tokens the longest paths have.
+func tokens() int {
+	if race.Enabled || testing.Short() {
+		return 4
+	}
+	return 6
+}
 
 // TestAllSpellings makes all paths of a few tokens, and compares what is evaluated with what the
 // models of servers serve.
 func TestAllSpellings(t *testing.T) {
 	t.Parallel()
+	length := tokens()
 	s := compile(t, "/a", "/b", "/a/b", "/b/a", "/a/{x}/b", "/a%2Fb")
 	for _, alphabet := range [][]string{
 		{"/", "a", "b", "..", "."},
@@ -191,7 +198,7 @@ func TestAllSpellings(t *testing.T) {
 					}
 				}
 			}
-			make("/", *length)
+			make("/", length)
 			t.Logf("%d paths, %d of them refused", paths, refused)
 		})
 	}
@@ -201,6 +208,7 @@ func TestAllSpellings(t *testing.T) {
 // path and no others.
 func TestPlainPathsExactly(t *testing.T) {
 	t.Parallel()
+	length := tokens()
 	s := compile(t, "/", "/a", "/b", "/a/b", "/b/a", "/a/{x}/b")
 	var make func(path string, left int)
 	make = func(p string, left int) {
@@ -220,7 +228,7 @@ func TestPlainPathsExactly(t *testing.T) {
 		}
 	}
 	for _, token := range []string{"/a", "/b", "/c", "/..", "/."} {
-		make(token, *length)
+		make(token, length)
 	}
 }
 

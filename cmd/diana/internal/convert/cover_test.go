@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/diana-limiter/diana/internal/race"
 )
 
 // spot is a location of the model, or the server.
@@ -101,6 +103,9 @@ func (s *spot) has(other *spot) bool {
 // limit by the same zone. Each limit of a path has a rule for it, or a remark.
 func TestCover(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	segments := []string{"a", "b", "c.x"}
 	rules := 0
 	for seed := range uint64(3000) {

@@ -15,6 +15,7 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/config/diff"
+	"github.com/diana-limiter/diana/internal/race"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected rules")
@@ -104,6 +105,9 @@ func TestNothingIsLost(t *testing.T) {
 // A broken or hostile file ends in an error with its place, in bounded time.
 func TestHostile(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	for name, row := range map[string]struct{ text, want string }{
 		"open quote":        {"http {\n  limit_req_zone \"abc;\n}\n", `a:2:18: the quotation mark " is not closed`},
 		"open single quote": {"a 'b\\'", `a:1:3: the quotation mark ' is not closed`},
@@ -151,6 +155,9 @@ func TestHostile(t *testing.T) {
 // Many different limits in many locations with regular expressions take seconds at most, and not hours.
 func TestManyLimits(t *testing.T) {
 	t.Parallel()
+	if race.Enabled {
+		t.Skip("it has one goroutine, and runs without the race detector")
+	}
 	var b strings.Builder
 	b.WriteString("limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;\nserver {\n")
 	for i := range mostPlaces/2 - 1 {
