@@ -157,7 +157,7 @@ const maxMethods = 9
 // add adds the entries that cover a method of the request.
 func (m *Match) add(entries []*entry) {
 	for _, e := range entries {
-		if e.url.Method == "" || len(m.methods) > maxMethods || slices.ContainsFunc(m.methods, e.covers) {
+		if e.URL.Method == "" || len(m.methods) > maxMethods || slices.ContainsFunc(m.methods, e.covers) {
 			m.entries = append(m.entries, e)
 		}
 	}

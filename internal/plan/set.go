@@ -97,7 +97,7 @@ func (n *node) named(name string) *node {
 }
 
 type entry struct {
-	url   rule.Pattern
+	*rule.Entry
 	depth int // segments
 	order int // in the configuration
 	rules []*Rule
@@ -108,7 +108,7 @@ type entry struct {
 // covers reports whether the entry applies to a method. Letter case does not matter, because some
 // servers ignore it.
 func (e *entry) covers(method string) bool {
-	own := e.url.Method
+	own := e.URL.Method
 	return own == "" || own == method || strings.EqualFold(own, method) ||
 		own == "GET" && strings.EqualFold(method, "HEAD")
 }
@@ -175,25 +175,26 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 	errs := duplicates(entries)
 	all, short, identities := names.Rules(entries), names.Short(entries), names.Identities(entries)
 	s.Rules, s.entries = make([]*Rule, 0, len(all)), make([]*entry, 0, len(entries))
-	places := make([]entry, len(entries))
+	places, rules := make([]entry, len(entries)), make([]Rule, len(all))
 	for order := range entries {
 		e, compiled := &entries[order], &places[order]
-		compiled.url, compiled.order, compiled.rules = e.URL, order, make([]*Rule, 0, len(e.Rules))
-		for _, r := range e.Rules {
-			r.Name = all[0]
-			c, err := newRule(v, e, r, identities[0])
+		compiled.Entry, compiled.order = e, order
+		first := len(s.Rules)
+		for i := range e.Rules {
+			c := &rules[0]
+			err := c.compile(v, e, &e.Rules[i], all[0], identities[0])
 			if err == nil {
 				c.Short, c.Index, c.Slot = short[0], len(s.Rules), len(s.Rules)
 				err = addExceptions(s, c)
 			}
-			all, short, identities = all[1:], short[1:], identities[1:]
+			rules, all, short, identities = rules[1:], all[1:], short[1:], identities[1:]
 			if err != nil {
-				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
+				errs = append(errs, fmt.Errorf("rule %q: %w", c.Name, err))
 				continue
 			}
 			s.Rules, s.ReadsBodies = append(s.Rules, c), s.ReadsBodies || c.body != nil
-			compiled.rules = append(compiled.rules, c)
 		}
+		compiled.rules = slices.Clip(s.Rules[first:])
 		if e.Divert != nil && e.Divert.Values != nil && len(compiled.rules) == len(e.Rules) && !slices.ContainsFunc(compiled.rules, (*Rule).ReadsBody) {
 			errs = append(errs, fmt.Errorf("url %q: divert changes the body, which no rule of the entry reads, expected one such as {actor: [account, \"body:/model\"]}", e.URL))
 		}
@@ -250,9 +251,9 @@ func duplicates(entries []rule.Entry) (errs []error) {
 
 // insert puts an entry into the tree.
 func (s *Set) insert(e *entry) {
-	s.entries, s.methods = append(s.entries, e), s.methods || e.url.Method != ""
+	s.entries, s.methods = append(s.entries, e), s.methods || e.URL.Method != ""
 	n := &s.root
-	for clean := range strings.SplitSeq(strings.TrimPrefix(e.url.Path, "/"), "/") {
+	for clean := range strings.SplitSeq(strings.TrimPrefix(e.URL.Path, "/"), "/") {
 		if clean == "" {
 			break // the root
 		}
