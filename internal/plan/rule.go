@@ -31,16 +31,23 @@ type Rule struct {
 	Meter    limit.Meter // for Limit
 	Counters string      // name of the counters: equal in two Sets if the counts mean the same
 
-	declared   atomic.Pointer[rule.Rule] // see Declared
-	source     *answer.Source            // of Cost.Answer; nil: none
+	declared atomic.Pointer[rule.Rule] // see Declared
+	who      []chain
+	*special
+}
+
+// special is what few rules have. Most rules share usual.
+type special struct {
+	source     *answer.Source // of Cost.Answer; nil: none
 	prices     *prices
-	who        []chain
 	exceptions *exceptions // nil: none
 	body       *bodyNeeds  // nil: none
 
 	class, priority *finder // of a credential that names them; nil: a header does
 	proved          bool    // the actor, the class or the priority needs a credential
 }
+
+var usual = special{prices: unweighted}
 
 // compile makes c, which is zero, the compiled form of a rule, except for its exceptions. The rule must not change.
 func (c *Rule) compile(v *compiler, e *rule.Entry, r *rule.Rule, name, identity string) (err error) {
@@ -49,7 +56,8 @@ func (c *Rule) compile(v *compiler, e *rule.Entry, r *rule.Rule, name, identity 
 		filled.Scope, filled.Cost.N = cmp.Or(r.Scope, rule.Local), max(r.Cost.N, 1)
 		r = &filled
 	}
-	c.Rule, c.Entry, c.Name, c.prices = r, e, name, newPrices(&r.Cost)
+	v.special = special{prices: newPrices(&r.Cost)}
+	c.Rule, c.Entry, c.Name, c.special = r, e, name, &v.special
 	if r.Algorithm.New == nil {
 		return fmt.Errorf("there is no algorithm")
 	}
@@ -94,6 +102,10 @@ func (c *Rule) compile(v *compiler, e *rule.Entry, r *rule.Rule, name, identity 
 		c.proved = c.proved || slices.ContainsFunc(who, func(f finder) bool { return f.proof != "" })
 	}
 	c.body = bodyNeedsOf(c.who, c)
+	if c.special = &usual; v.special != usual {
+		own := v.special
+		c.special = &own
+	}
 	return checkReserve(r.Cost)
 }
 
@@ -137,10 +149,11 @@ func (r *Rule) variant(l limit.Limit) (*Rule, error) {
 		return nil, err
 	}
 	identity := strings.TrimSuffix(r.Counters, names.CountersOf("", r.Meter))
+	own := *r.special
 	return &Rule{
 		Rule: &declared, Entry: r.Entry, Name: r.Name, Index: r.Index, Slot: r.Slot, Short: r.Short,
 		Meter: m, Counters: names.CountersOf(identity, m),
-		source: r.source, prices: r.prices, who: r.who, body: r.body, class: r.class, priority: r.priority, proved: r.proved,
+		who: r.who, special: &own,
 	}, nil
 }
 

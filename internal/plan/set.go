@@ -68,7 +68,7 @@ type node struct {
 	child    *node
 	children map[string]*node // the others, by name
 	wild     *node
-	entries  []*entry
+	entries  *entry // the first one; entry.next is the next
 }
 
 // grow returns the child with a name, which it makes if there is none.
@@ -98,11 +98,11 @@ func (n *node) named(name string) *node {
 
 type entry struct {
 	*rule.Entry
-	depth int // segments
-	order int // in the configuration
-	rules []*Rule
+	depth, order int32 // segments, and place in the configuration
+	first, end   int32 // Index of its first rule, and behind its last one
 
 	bandwidth *Bandwidth // nil: none
+	next      *entry     // of the same node, in the order of the configuration; nil: none
 }
 
 // covers reports whether the entry applies to a method. Letter case does not matter, because some
@@ -123,6 +123,8 @@ type compiler struct {
 	resolver
 	known  map[rule.Actor][]chain // of the rules with one actor
 	meters map[limited]limit.Meter
+
+	special special // of the rule that is being compiled
 }
 
 // limited is a limit under an algorithm, which the place of its names identifies.
@@ -178,8 +180,8 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 	places, rules := make([]entry, len(entries)), make([]Rule, len(all))
 	for order := range entries {
 		e, compiled := &entries[order], &places[order]
-		compiled.Entry, compiled.order = e, order
-		first := len(s.Rules)
+		compiled.Entry, compiled.order = e, int32(order)
+		compiled.first = int32(len(s.Rules))
 		for i := range e.Rules {
 			c := &rules[0]
 			err := c.compile(v, e, &e.Rules[i], all[0], identities[0])
@@ -194,8 +196,8 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 			}
 			s.Rules, s.ReadsBodies = append(s.Rules, c), s.ReadsBodies || c.body != nil
 		}
-		compiled.rules = slices.Clip(s.Rules[first:])
-		if e.Divert != nil && e.Divert.Values != nil && len(compiled.rules) == len(e.Rules) && !slices.ContainsFunc(compiled.rules, (*Rule).ReadsBody) {
+		compiled.end = int32(len(s.Rules))
+		if of := s.rulesOf(compiled); e.Divert != nil && e.Divert.Values != nil && len(of) == len(e.Rules) && !slices.ContainsFunc(of, (*Rule).ReadsBody) {
 			errs = append(errs, fmt.Errorf("url %q: divert changes the body, which no rule of the entry reads, expected one such as {actor: [account, \"body:/model\"]}", e.URL))
 		}
 		if e.Bandwidth != nil {
@@ -207,12 +209,15 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 			b.Index, compiled.bandwidth = len(s.Bandwidths), b
 			s.Bandwidths, s.ReadsBodies = append(s.Bandwidths, b), s.ReadsBodies || b.body != nil
 		}
-		s.insert(compiled)
+		s.entries, s.methods = append(s.entries, compiled), s.methods || e.URL.Method != ""
+	}
+	for _, e := range slices.Backward(s.entries) {
+		s.insert(e)
 	}
 	slices.SortFunc(s.entries, (*entry).compare)
 	s.every = make([]*Rule, 0, len(s.Rules))
 	for _, e := range s.entries {
-		s.every = append(s.every, e.rules...)
+		s.every = append(s.every, s.rulesOf(e)...)
 		if e.bandwidth != nil {
 			s.everyBandwidth = append(s.everyBandwidth, e.bandwidth)
 		}
@@ -225,6 +230,9 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 	}
 	return s, nil
 }
+
+// rulesOf returns the rules of an entry.
+func (s *Set) rulesOf(e *entry) []*Rule { return s.Rules[e.first:e.end:e.end] }
 
 // duplicates returns an error for each URL and each name that entries have twice.
 func duplicates(entries []rule.Entry) (errs []error) {
@@ -249,9 +257,8 @@ func duplicates(entries []rule.Entry) (errs []error) {
 	return errs
 }
 
-// insert puts an entry into the tree.
+// insert puts an entry into the tree, in front of those of the same node.
 func (s *Set) insert(e *entry) {
-	s.entries, s.methods = append(s.entries, e), s.methods || e.URL.Method != ""
 	n := &s.root
 	for clean := range strings.SplitSeq(strings.TrimPrefix(e.URL.Path, "/"), "/") {
 		if clean == "" {
@@ -269,7 +276,7 @@ func (s *Set) insert(e *entry) {
 		s.longest = max(s.longest, len(segment))
 		n = n.grow(segment)
 	}
-	n.entries = append(n.entries, e)
+	e.next, n.entries = n.entries, e
 }
 
 // segment returns the name of a node for a segment of a clean path. Most segments are that name.
