@@ -226,7 +226,7 @@ func (l *Limiter) bill(h decide.Handle) *respond.Bill {
 	e := h.Evaluation()
 	for i := range e.Verdicts {
 		if r := e.Rule(i); r.Cost.Answer != "" {
-			rules, sources = append(rules, r), append(sources, r.Source)
+			rules, sources = append(rules, r), append(sources, r.Source())
 		}
 	}
 	began := l.local.Now()
@@ -235,7 +235,7 @@ func (l *Limiter) bill(h decide.Handle) *respond.Bill {
 		Decoders: l.options.Decoders,
 		Settle: func(read *answer.Reader, status int, complete, last bool) bool {
 			return h.Settle(func(r *plan.Rule) (n int64, known, concerned bool) {
-				if r.Source == answer.Duration {
+				if r.Source() == answer.Duration {
 					return (l.local.Now() - began + 999) / 1000, true, true
 				}
 				free := r.Free(status)

@@ -177,7 +177,7 @@ func (l *Limiter) Explain(r Request) ([]Explanation, error) {
 func explanations(list []plan.Explanation) []Explanation {
 	explained := make([]Explanation, len(list))
 	for i, e := range list {
-		explained[i] = Explanation{e.Rule.Rule, e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By, e.Class, 0, e.Until}
+		explained[i] = Explanation{e.Rule.Declared(), e.Rule.URL, e.Key, e.Cost, e.Excepted, e.By, e.Class, 0, e.Until}
 	}
 	return explained
 }
@@ -203,7 +203,7 @@ func (l *Limiter) PeekActor(ctx context.Context, rule string, actor ...string) (
 		if e.Rule.Cost.Answer != "" {
 			explained[i].Reserved = l.decider.ReservedBy(e.Rule, []byte(e.Key))
 		}
-		verdicts[i] = Verdict{Rule: e.Rule.Rule, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}}
+		verdicts[i] = Verdict{Rule: e.Rule.Declared(), Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}}
 		if e.Excepted {
 			continue
 		}

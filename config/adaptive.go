@@ -34,7 +34,7 @@ func readAdaptive(m mapping, made *rule.Rule) {
 		list.fail("priorities: expected at most %d, found %d", bounds.MaxPriorities, list.len())
 		return
 	}
-	for item := range list.list() {
+	for item := range list.list {
 		name, ok := item.text()
 		switch {
 		case !ok:

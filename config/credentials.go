@@ -135,7 +135,7 @@ func readIssuers(v value) (list []Issuer) {
 		return []Issuer{readIssuer(v)}
 	}
 	v.form = issuersForm.listForm
-	for item := range v.list() {
+	for item := range v.list {
 		list = append(list, readIssuer(item))
 	}
 	return list
@@ -161,7 +161,7 @@ func readIssuer(v value) Issuer {
 	if list.given() {
 		i.Algorithms = nil
 	}
-	for item := range list.list() {
+	for item := range list.list {
 		name, ok := item.text()
 		switch {
 		case !ok:
@@ -197,7 +197,7 @@ func readKeys(v value) *Keys {
 	if list.given() {
 		k.Headers = nil
 	}
-	for item := range list.list() {
+	for item := range list.list {
 		name, ok := item.text()
 		if !ok {
 			continue

@@ -44,7 +44,7 @@ func readEntries(v value) {
 	if len(r.urls) == 0 {
 		r.urls = make(map[string]written, n)
 	}
-	for e := range v.list() {
+	for e := range v.list {
 		readEntry(e)
 	}
 }
@@ -53,19 +53,23 @@ func readEntry(v value) {
 	if !v.r.entries.add(v.node, bounds.MaxEntries) {
 		return
 	}
+	defer v.r.forget(len(v.r.fields))
 	m := v.mapping()
 	if m.fields != nil && !m.get("rules").given() && !m.get("bandwidth").given() {
 		m.fail("an entry lacks rules")
 	}
-	e := rule.Entry{URL: readPattern(m.get("url")), Bandwidth: readBandwidth(m.get("bandwidth")), Divert: readDivert(m.get("divert"))}
-	readRefusal(m.get("refusal"), &e)
+	c := v.r.config
+	n := len(c.Limits)
+	c.Limits = append(c.Limits, rule.Entry{URL: readPattern(m.get("url")), Bandwidth: readBandwidth(m.get("bandwidth")), Divert: readDivert(m.get("divert"))})
+	e := &c.Limits[n]
+	readRefusal(m.get("refusal"), e)
 	items := m.get("rules")
 	tooMany := items.len() > bounds.MaxRules+1
 	if !tooMany {
-		e.Rules = make([]rule.Rule, 0, items.len())
+		e.Rules = v.r.roomFor(items.len())
 	}
-	var places [][2]int
-	for item := range items.list() {
+	places := v.r.places[:0]
+	for item := range items.list {
 		at := len(e.Rules)
 		e.Rules = append(e.Rules, rule.Rule{})
 		readRule(item, &e.Rules[at])
@@ -73,12 +77,28 @@ func readEntry(v value) {
 			e.Rules = nil
 			continue
 		}
-		noteEnd(item, &e.Rules[at], [2]int{len(v.r.config.Limits), at})
+		noteEnd(item, &e.Rules[at], [2]int{n, at})
 		places = append(places, [2]int{item.node.Line, item.node.Column})
 	}
 	v.r.warnOfAlike(places, e.Rules)
 	v.r.adviseTogether(places, e.Rules)
-	v.r.config.Limits = append(v.r.config.Limits, e)
+	v.r.places = places
+}
+
+// roomAtOnce is for how many rules a reader makes room at once. Room for one rule takes a tenth more memory.
+const roomAtOnce = 512
+
+// roomFor returns room for n rules.
+func (r *reader) roomFor(n int) []rule.Rule {
+	if n > len(r.room) {
+		r.room = make([]rule.Rule, min(max(n, len(r.config.Limits)), roomAtOnce))
+	}
+	if n > len(r.room) {
+		return make([]rule.Rule, 0, n)
+	}
+	room := r.room[:0:n]
+	r.room = r.room[n:]
+	return room
 }
 
 // noteEnd notes the place of a rule that needs to learn how a request ends, see Config.EndPlace.
@@ -91,7 +111,7 @@ func noteEnd(item value, r *rule.Rule, at [2]int) {
 		return
 	}
 	n := item.node // where the default algorithm counts slots
-	for k := range item.pairs() {
+	for k := range item.pairs {
 		if k.Value == key {
 			n = k
 		}
@@ -197,6 +217,7 @@ func readRule(v value, made *rule.Rule) {
 	if !v.r.rules.add(v.node, bounds.MaxRules) {
 		return
 	}
+	defer v.r.forget(len(v.r.fields))
 	before := v.r.mistakes
 	m := v.mapping()
 	if m.fields == nil {
@@ -229,7 +250,7 @@ func readRule(v value, made *rule.Rule) {
 	}
 	if charge := m.get("charge"); charge.is(allStatuses) {
 		made.ChargeAll = true
-	} else {
+	} else if charge.given() {
 		charge.form = statusesForm
 		made.Charge = readStatuses(charge)
 	}
@@ -358,7 +379,7 @@ func readActor(v value) []rule.Actor {
 		v.fail("actor: expected one, or a list of two or three, found a list of %d", n)
 		return nil
 	}
-	return distinctActors(v.list(), func(_ value, a rule.Actor) string {
+	return distinctActors(v.list, func(_ value, a rule.Actor) string {
 		return fmt.Sprintf("actor: %s cannot be in a list", a.Kind)
 	})
 }

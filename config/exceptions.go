@@ -60,7 +60,7 @@ func (x *variants) readExceptions(m mapping) {
 	if x.keep {
 		x.rule.Except = slices.Grow(x.rule.Except, except.len())
 	}
-	for item := range except.list() {
+	for item := range except.list {
 		if w, ok := readWho(item, x.rule.Actor, seen); ok && x.keep {
 			x.rule.Except = append(x.rule.Except, w)
 			if w.Network.IsValid() && w.Network.Bits() == 0 {
@@ -87,11 +87,12 @@ func (x *variants) read(v value, of, called string, form keys, key func(value) (
 	if x.keep {
 		list = make([]rule.Override, 0, v.len())
 	}
-	for name, item := range v.pairs() {
+	for name, item := range v.pairs {
 		if name.Tag == "!!merge" {
 			v.r.fail(name, noMerging)
 			continue
 		}
+		before := len(v.r.fields)
 		w, ok := key(value{r: v.r, key: v.key, node: name})
 		o := override{mapping: value{r: v.r, key: called, form: form, node: item}.mapping(), who: w}
 		o.says = limit.Limit{N: readN(o.get("rpu"), x.rule.Algorithm), Burst: o.get("burst").whole(), Queue: readQueue(o.get("queue"))}
@@ -106,6 +107,7 @@ func (x *variants) read(v value, of, called string, form keys, key func(value) (
 		if ok && x.keep && x.suits(&o) {
 			list = append(list, rule.Override{Who: o.who, N: o.says.N, Burst: o.says.Burst, Queue: o.says.Queue, Exempt: o.exempt, Until: o.until})
 		}
+		v.r.forget(before)
 	}
 	return list
 }

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/diana-limiter/diana/internal/yamltext"
@@ -19,6 +20,18 @@ type mapping struct {
 // field is a key that is given, with its value. The zero value is a key that is not given.
 type field struct{ key, value *yaml.Node }
 
+// fieldsFor returns n fields that are not given, until forget.
+func (r *reader) fieldsFor(n int) []field {
+	from := len(r.fields)
+	r.fields = slices.Grow(r.fields, n)[:from+n]
+	fields := r.fields[from : from+n : from+n]
+	clear(fields)
+	return fields
+}
+
+// forget ends the use of the mappings that were read since there were n fields. The next ones use their memory.
+func (r *reader) forget(n int) { r.fields = r.fields[:n] }
+
 const noMerging = "merge keys (<<) are no part of YAML 1.2, expected the keys themselves"
 
 // mapping reads a mapping. It reports unknown, repeated and missing keys.
@@ -31,8 +44,8 @@ func (v value) mapping() mapping {
 		v.expected("a mapping (" + strings.Join(m.known.names(), ", ") + ")")
 		return m
 	}
-	m.fields = make([]field, len(m.known.list))
-	for key, val := range v.pairs() {
+	m.fields = v.r.fieldsFor(len(m.known.list))
+	for key, val := range v.pairs {
 		m.add(key, val)
 	}
 	for i := range m.known.list {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/diana-limiter/diana/internal/bounds"
 	"github.com/diana-limiter/diana/internal/yamltext"
+	"github.com/diana-limiter/diana/rule"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -113,6 +114,10 @@ type reader struct {
 	folded map[string]written // the last one that has capital letters, by Pattern.Same in small letters
 
 	entries, rules count
+
+	fields []field     // of the mappings that are being read, see fieldsFor
+	room   []rule.Rule // for the rules of the next entries
+	places [][2]int    // of the rules of an entry; memory that the next entry uses again
 }
 
 // written is a value as the text has it. It keeps no node, because a node is much larger than the value.

@@ -17,7 +17,7 @@ const someTime = 1e15
 
 // readStatuses reads a list of different statuses.
 func readStatuses(v value) (statuses []int) {
-	for item := range v.list() {
+	for item := range v.list {
 		before := v.r.mistakes
 		status := int(item.whole())
 		switch {

@@ -132,7 +132,7 @@ func readOutput(v value) (pointers []string, auto bool) {
 	items := []value{v}
 	if v.node.Kind == yaml.SequenceNode {
 		v.form = outputList
-		items = slices.Collect(v.list())
+		items = slices.Collect(v.list)
 	}
 	for _, item := range items {
 		item.form = pointerForm
@@ -241,7 +241,7 @@ func readMap(v value, of string, key textForm) func(yield func(string, *yaml.Nod
 			return
 		}
 		seen := map[string]int{}
-		for name, item := range v.pairs() {
+		for name, item := range v.pairs {
 			switch text := name.Value; {
 			case name.Tag == "!!merge":
 				v.r.fail(name, noMerging)

@@ -31,7 +31,7 @@ const (
 // or if a misspelled key does and no key belongs to an entry.
 func isFull(v value) bool {
 	entry, near := false, false
-	for n := range v.pairs() {
+	for n := range v.pairs {
 		key := n.Value
 		if fullKeys.index(key) >= 0 {
 			return true
@@ -143,7 +143,7 @@ func readSentinel(v value) *Sentinel {
 func readHosts(v value) []string {
 	var hosts []string
 	seen := map[string]bool{}
-	for item := range v.list() {
+	for item := range v.list {
 		text, ok := item.text()
 		if !ok {
 			continue
@@ -212,7 +212,7 @@ func isDatabase(s string) bool {
 
 func readIdentity(m mapping) rule.Identity {
 	id := rule.Identity{Account: readSources(m.get("account")), Device: readSources(m.get("device"))}
-	for item := range m.get("trusted_proxies").list() {
+	for item := range m.get("trusted_proxies").list {
 		id.TrustedProxies = append(id.TrustedProxies, readNetwork(item))
 	}
 	return id
@@ -224,7 +224,7 @@ func readSources(v value) []rule.Actor {
 	if !v.given() {
 		return nil
 	}
-	return append([]rule.Actor{}, distinctActors(v.list(), func(item value, a rule.Actor) string {
+	return append([]rule.Actor{}, distinctActors(v.list, func(item value, a rule.Actor) string {
 		return fmt.Sprintf("%s: expected a source such as header:X-Account-Id, found %s", item.key, a.Kind)
 	})...)
 }

@@ -201,43 +201,36 @@ func (v value) choice() int {
 	return 0
 }
 
-// list reads a list.
-func (v value) list() iter.Seq[value] {
-	none := func(func(value) bool) {}
+// list reads a list. It is an iterator.
+func (v value) list(yield func(value) bool) {
 	if !v.given() {
-		return none
+		return
 	}
 	f := v.form.(listForm)
 	if v.node.Kind != yaml.SequenceNode {
 		v.expected("a list of " + f.of)
-		return none
+		return
 	}
 	if f.nonempty && v.len() == 0 {
 		v.fail("%s: expected a list of %s, found an empty one", v.key, f.of)
 	}
-	return func(yield func(value) bool) {
-		for n := range v.r.text.Items(v.node) {
-			if !yield(value{r: v.r, key: cmp.Or(f.called, v.key), form: f.item, node: n}) {
-				return
-			}
-		}
-	}
+	v.r.text.Items(v.node, func(n *yaml.Node) bool {
+		return yield(value{r: v.r, key: cmp.Or(f.called, v.key), form: f.item, node: n})
+	})
 }
 
 // pairs yields the keys of a mapping with their values.
-func (v value) pairs() iter.Seq2[*yaml.Node, *yaml.Node] {
-	return func(yield func(key, val *yaml.Node) bool) {
-		var key *yaml.Node
-		for n := range v.r.text.Items(v.node) {
-			if key == nil {
-				key = n
-			} else if !yield(key, n) {
-				return
-			} else {
-				key = nil
-			}
+func (v value) pairs(yield func(key, val *yaml.Node) bool) {
+	var key *yaml.Node
+	v.r.text.Items(v.node, func(n *yaml.Node) bool {
+		if key == nil {
+			key = n
+			return true
 		}
-	}
+		of := key
+		key = nil
+		return yield(of, n)
+	})
 }
 
 // entries yields the keys and values of a mapping whose keys are texts.
@@ -251,7 +244,7 @@ func (v value) entries() iter.Seq2[value, value] {
 			return
 		}
 		f := v.form.(mapForm)
-		for name, item := range v.pairs() {
+		for name, item := range v.pairs {
 			if name.Tag == "!!merge" {
 				v.r.fail(name, noMerging)
 				continue

@@ -34,7 +34,6 @@ import (
 type Cost struct {
 	N      int64  // 1 to 1,000,000, or to limit.Algorithm.MaxN; with an Answer to 1,000,000,000; 0 means 1; ignored if Header is set
 	Header string // in canonical form; empty means that N counts
-	Client bool   // believe the header from any peer
 
 	// Answer is the place of the true cost. Empty means that the cost is known before.
 	//
@@ -52,6 +51,8 @@ type Cost struct {
 
 	// Reservation is what the request reserves by its whole body, in place of N and Reserve. Nil means N or Reserve.
 	Reservation *Reservation
+
+	Client bool // believe the Header from any peer
 
 	// IncludeUsage has Handler ask for the usage in requests for a stream. It needs the Answer "openai". A
 	// JSON object with "stream": true gets "include_usage": true in its "stream_options". A client that has not

@@ -49,7 +49,6 @@ type Rule struct {
 	Limit     limit.Limit
 	Scope     Scope
 	OnError   OnError // of a global rule
-	Shadow    bool    // a refusal is counted and has no other effect
 	Except    []Who   // clients that the rule skips; goes before Overrides
 	Overrides []Override
 
@@ -66,6 +65,8 @@ type Rule struct {
 	Cost   Cost
 	Charge []int // statuses of responses whose requests stay counted; if empty, see ChargeAll
 
+	Shadow bool // a refusal is counted and has no other effect
+
 	// ChargeAll counts a request whatever its response says. Without it and Charge, a response with another status
 	// than 200 to 299 that names no usage refunds the request. That holds for the answers openai, anthropic, gemini
 	// and JSON pointers.
@@ -74,8 +75,8 @@ type Rule struct {
 	// Measure is until when an algorithm that adapts measures a request: "begin" is the first byte of the
 	// response, "byte" that of its body, and "end" its end. Empty means the default of the program. HoldBegin
 	// says that the request holds its slot until the response begins, and not to its end.
-	Measure   string
 	HoldBegin bool
+	Measure   string
 
 	// Priority is the header that names the priority of a request, as Class names a class. A program names it in
 	// [Request.Actors], under "priority". Priorities are the names, the highest first. No name or an unknown

@@ -178,7 +178,7 @@ func (e *Evaluation) fill(now int64) {
 			v.Rule, e.exempt = nil, true
 			continue
 		}
-		*v = rule.Verdict{Rule: r.Rule, Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}}
+		*v = rule.Verdict{Rule: r.Declared(), Outcome: limit.Outcome{Allowed: true, Remaining: limit.Unknown}}
 		b := &e.limits.bound[r.Slot]
 		e.waits = e.waits || b.wait > 0
 		e.queues = e.queues || b.schedules

@@ -100,7 +100,9 @@ func addExceptions(s *Set, r *Rule) error {
 	if e.classes, err = newClasses(s, r, known); err != nil {
 		return err
 	}
-	r.exceptions = &e
+	own := *r.special
+	own.exceptions = &e
+	r.special = &own
 	return nil
 }
 

@@ -112,11 +112,13 @@ func (m *Match) collect(s *Set) {
 		return
 	}
 	if m.all {
-		m.add(s.entries)
+		for _, e := range s.entries {
+			m.addCovering(e)
+		}
 	}
 	if len(m.entries) == 1 {
 		e := m.entries[0]
-		if m.Rules = e.rules; e.bandwidth != nil {
+		if m.Rules = s.rulesOf(e); e.bandwidth != nil {
 			m.Bandwidths = append(m.Bandwidths, e.bandwidth)
 		}
 		return
@@ -125,7 +127,7 @@ func (m *Match) collect(s *Set) {
 		if e.bandwidth != nil {
 			m.Bandwidths = append(m.Bandwidths, e.bandwidth)
 		}
-		m.rules = append(m.rules, e.rules...)
+		m.rules = append(m.rules, s.rulesOf(e)...)
 	}
 	m.Rules = m.rules
 }
@@ -154,12 +156,16 @@ func appendOverrides(methods []string, r *rule.Request) []string {
 // evaluate it, whatever their method.
 const maxMethods = 9
 
-// add adds the entries that cover a method of the request.
-func (m *Match) add(entries []*entry) {
-	for _, e := range entries {
-		if e.url.Method == "" || len(m.methods) > maxMethods || slices.ContainsFunc(m.methods, e.covers) {
-			m.entries = append(m.entries, e)
-		}
+// add adds the entries of a node that cover a method of the request.
+func (m *Match) add(n *node) {
+	for e := n.entries; e != nil; e = e.next {
+		m.addCovering(e)
+	}
+}
+
+func (m *Match) addCovering(e *entry) {
+	if e.URL.Method == "" || len(m.methods) > maxMethods || slices.ContainsFunc(m.methods, e.covers) {
+		m.entries = append(m.entries, e)
 	}
 }
 
@@ -167,7 +173,7 @@ func (m *Match) add(entries []*entry) {
 func (s *Set) walk(m *Match, path string) {
 	n, rest := &s.root, path[1:]
 	for {
-		m.add(n.entries)
+		m.add(n)
 		if len(rest) == 0 {
 			return
 		}
@@ -195,7 +201,7 @@ func (m *Match) descend(rest string, nodes ...*node) {
 	for len(level) > 0 {
 		first := len(m.entries)
 		for _, n := range level {
-			m.add(n.entries)
+			m.add(n)
 		}
 		slices.SortFunc(m.entries[first:], (*entry).compare)
 		if len(rest) == 0 {
@@ -232,7 +238,7 @@ func (s *Set) read(m *Match, path string) *rule.PathError {
 	if !m.all {
 		first := len(m.entries)
 		for i := range m.walker.visited {
-			m.add(m.walker.visited[i].node.entries)
+			m.add(m.walker.visited[i].node)
 		}
 		slices.SortFunc(m.entries[first:], (*entry).compare)
 	}

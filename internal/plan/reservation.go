@@ -78,7 +78,7 @@ func (r *Rule) reserved(req *rule.Request) int64 {
 // CostOfUnknown returns the least cost of a response that does not say what it has cost. That is the input as it was
 // reserved, and so many bytes of text.
 func (r *Rule) CostOfUnknown(req *rule.Request, content int64) int64 {
-	if !r.Source.HasParts() {
+	if !r.Source().HasParts() {
 		return 0
 	}
 	w := r.prices.of(req).weights
@@ -123,5 +123,5 @@ func ChangeBody(rules []*Rule, body []byte) (changed []byte, usage bool) {
 // Free reports whether a response with that status costs nothing under the rule, unless it names a usage. 101 is no
 // failure, because the connection stays open.
 func (r *Rule) Free(status int) bool {
-	return status >= 300 && r.Source.InBody() && len(r.Charge) == 0 && !r.ChargeAll
+	return status >= 300 && r.Source().InBody() && len(r.Charge) == 0 && !r.ChargeAll
 }

@@ -3,9 +3,12 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/diana-limiter/diana/internal/answer"
@@ -18,19 +21,25 @@ import (
 // Rule is a compiled rule. A variant of a rule has the limit of some of its overrides or classes: its
 // declaration is a copy with that limit and without exceptions.
 type Rule struct {
-	*rule.Rule
+	*rule.Rule  // of the configuration, without a made name
 	*rule.Entry // its URL, Divert, Refusal and CallStatus are those of the rule
 
-	Index    int           // in Set.Rules; a variant has the Index of its rule
-	Slot     int           // unique among rules and variants: Index, or a number behind all rules
-	Short    string        // the name that clients read; unique
-	Meter    limit.Meter   // for Limit
-	Counters string        // name of the counters: equal in two Sets if the counts mean the same
-	Source   answer.Source // of Cost.Answer
+	Name     string      // its own, or made from its other fields
+	Index    int         // in Set.Rules; a variant has the Index of its rule
+	Slot     int         // unique among rules and variants: Index, or a number behind all rules
+	Short    string      // the name that clients read; unique
+	Meter    limit.Meter // for Limit
+	Counters string      // name of the counters: equal in two Sets if the counts mean the same
 
+	declared atomic.Pointer[rule.Rule] // see Declared
+	who      []chain
+	*special
+}
+
+// special is what few rules have. Most rules share usual.
+type special struct {
+	source     *answer.Source // of Cost.Answer; nil: none
 	prices     *prices
-	identity   string // Counters without the version of the states
-	who        []chain
 	exceptions *exceptions // nil: none
 	body       *bodyNeeds  // nil: none
 
@@ -38,49 +47,52 @@ type Rule struct {
 	proved          bool    // the actor, the class or the priority needs a credential
 }
 
-// newRule returns the compiled form of a rule, except for its exceptions. The rule has its final
-// name.
-func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, error) {
-	if r.Scope == "" {
-		r.Scope = rule.Local
+var usual = special{prices: unweighted}
+
+// compile makes c, which is zero, the compiled form of a rule, except for its exceptions. The rule must not change.
+func (c *Rule) compile(v *compiler, e *rule.Entry, r *rule.Rule, name, identity string) (err error) {
+	if r.Scope == "" || r.Cost.N < 1 {
+		filled := *r
+		filled.Scope, filled.Cost.N = cmp.Or(r.Scope, rule.Local), max(r.Cost.N, 1)
+		r = &filled
 	}
-	r.Cost.N = max(r.Cost.N, 1)
-	c := &Rule{Rule: &r, Entry: e, prices: newPrices(&r.Cost)}
+	v.special = special{prices: newPrices(&r.Cost)}
+	c.Rule, c.Entry, c.Name, c.special = r, e, name, &v.special
 	if r.Algorithm.New == nil {
-		return nil, fmt.Errorf("there is no algorithm")
+		return fmt.Errorf("there is no algorithm")
 	}
-	var err error
-	if c.Meter, err = v.meterOf(c.Rule); err != nil {
-		return nil, err
+	if c.Meter, err = v.meterOf(r); err != nil {
+		return err
 	}
 	if r.Wait < 0 || r.Wait > bounds.MaxWait || r.Wait > 0 && !r.Algorithm.Uses("wait") {
-		return nil, fmt.Errorf("wait is %v, expected 0 to %v, and 0 for an algorithm without it", r.Wait, bounds.MaxWait)
+		return fmt.Errorf("wait is %v, expected 0 to %v, and 0 for an algorithm without it", r.Wait, bounds.MaxWait)
 	}
-	if err := checkAdaptive(&r); err != nil {
-		return nil, err
+	if err := checkAdaptive(r); err != nil {
+		return err
 	}
 	if (len(r.Charge) > 0 || r.ChargeAll) && !r.Algorithm.Uses("charge") {
-		return nil, fmt.Errorf("charge is %v, expected none for an algorithm without it", r.Charge)
+		return fmt.Errorf("charge is %v, expected none for an algorithm without it", r.Charge)
 	}
 	if r.Cost.Answer != "" {
-		if c.Source, err = answer.ParseSource(r.Cost.Answer); err != nil {
-			return nil, fmt.Errorf("cost: answer: %w", err)
+		source, err := answer.ParseSource(r.Cost.Answer)
+		if err != nil {
+			return fmt.Errorf("cost: answer: %w", err)
 		}
-		c.Source = c.Source.Scaled(r.Cost.Scale)
+		source = source.Scaled(r.Cost.Scale)
+		c.source = &source
 	}
 	c.Counters = names.CountersOf(identity, c.Meter)
-	c.identity = c.Counters[:len(identity)] // the same text in the same memory
 	if c.who, err = v.chainsOf(r.Actor); err != nil {
-		return nil, err
+		return err
 	}
 	if len(r.Classes) > 0 {
 		if c.class, err = v.naming("class", &r.Class); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if len(r.Priorities) > 0 {
 		if c.priority, err = v.naming("priority", &r.Priority); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, named := range []*finder{c.class, c.priority} {
@@ -90,7 +102,39 @@ func newRule(v *compiler, e *rule.Entry, r rule.Rule, identity string) (*Rule, e
 		c.proved = c.proved || slices.ContainsFunc(who, func(f finder) bool { return f.proof != "" })
 	}
 	c.body = bodyNeedsOf(c.who, c)
-	return c, checkReserve(r.Cost)
+	if c.special = &usual; v.special != usual {
+		own := v.special
+		c.special = &own
+	}
+	return checkReserve(r.Cost)
+}
+
+// Declared returns the rule as a program sees it, with its name. The first call copies a rule with a made name,
+// because a configuration can have 100,000 rules that few requests reach.
+func (r *Rule) Declared() *rule.Rule {
+	if declared := r.declared.Load(); declared != nil {
+		return declared
+	}
+	return r.declare()
+}
+
+func (r *Rule) declare() *rule.Rule {
+	declared := r.Rule
+	if declared.Name != r.Name {
+		named := *declared
+		named.Name = r.Name
+		declared = &named
+	}
+	r.declared.CompareAndSwap(nil, declared)
+	return r.declared.Load()
+}
+
+// Source returns the place of the cost in a response, or the zero value.
+func (r *Rule) Source() answer.Source {
+	if r.source == nil {
+		return answer.Source{}
+	}
+	return *r.source
 }
 
 // NeedsProof reports whether the rule needs the credentials of a request.
@@ -98,15 +142,19 @@ func (r *Rule) NeedsProof() bool { return r.proved }
 
 // variant returns the rule with another limit.
 func (r *Rule) variant(l limit.Limit) (*Rule, error) {
-	declared, v := *r.Rule, *r
-	declared.Limit, declared.Except, declared.Overrides, declared.Classes = l, nil, nil, nil
-	v.Rule = &declared
-	var err error
-	if v.Meter, err = v.Algorithm.New(l); err != nil {
+	declared := *r.Rule
+	declared.Name, declared.Limit, declared.Except, declared.Overrides, declared.Classes = r.Name, l, nil, nil, nil
+	m, err := r.Algorithm.New(l)
+	if err != nil {
 		return nil, err
 	}
-	v.Counters = names.CountersOf(v.identity, v.Meter)
-	return &v, nil
+	identity := strings.TrimSuffix(r.Counters, names.CountersOf("", r.Meter))
+	own := *r.special
+	return &Rule{
+		Rule: &declared, Entry: r.Entry, Name: r.Name, Index: r.Index, Slot: r.Slot, Short: r.Short,
+		Meter: m, Counters: names.CountersOf(identity, m),
+		who: r.who, special: &own,
+	}, nil
 }
 
 // CountsAll reports whether the rule counts all clients together and has no exceptions.

@@ -127,8 +127,8 @@ func checkServers(t *testing.T, s *Set, path string, names []string) {
 	for _, m := range servers {
 		route := m.route(path)
 		for _, e := range s.entries {
-			if under(split(e.url.Path), route, m.fold) && !slices.Contains(names, e.url.String()) {
-				t.Fatalf("%q is %q to %s, and judged by %q, want %s among them", path, route, m.name, names, e.url)
+			if under(split(e.URL.Path), route, m.fold) && !slices.Contains(names, e.URL.String()) {
+				t.Fatalf("%q is %q to %s, and judged by %q, want %s among them", path, route, m.name, names, e.URL)
 			}
 		}
 	}
@@ -215,9 +215,9 @@ func TestPlainPathsExactly(t *testing.T) {
 		names, err := find(s, &rule.Request{Path: p})
 		if clean := path.Clean(p); err == nil {
 			for _, e := range s.entries {
-				pattern := merge(split(e.url.Path))
-				if got, want := slices.Contains(names, e.url.String()), under(pattern, merge(split(clean)), false) || under(pattern, split(p), false); got != want {
-					t.Fatalf("%q: judged by %s: %v, want %v", p, e.url, got, want)
+				pattern := merge(split(e.URL.Path))
+				if got, want := slices.Contains(names, e.URL.String()), under(pattern, merge(split(clean)), false) || under(pattern, split(p), false); got != want {
+					t.Fatalf("%q: judged by %s: %v, want %v", p, e.URL, got, want)
 				}
 			}
 		}
@@ -236,8 +236,8 @@ func TestPlainPathsExactly(t *testing.T) {
 func checkRoute(t *testing.T, s *Set, spelled string, names []string, by, decoded string) {
 	t.Helper()
 	for _, e := range s.entries {
-		if under(split(e.url.Path), split(path.Clean("/"+decoded)), false) && !slices.Contains(names, e.url.String()) {
-			t.Fatalf("%q is %q to %s, and judged by %q, want %s among them", spelled, decoded, by, names, e.url)
+		if under(split(e.URL.Path), split(path.Clean("/"+decoded)), false) && !slices.Contains(names, e.URL.String()) {
+			t.Fatalf("%q is %q to %s, and judged by %q, want %s among them", spelled, decoded, by, names, e.URL)
 		}
 	}
 }

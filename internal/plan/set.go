@@ -68,7 +68,7 @@ type node struct {
 	child    *node
 	children map[string]*node // the others, by name
 	wild     *node
-	entries  []*entry
+	entries  *entry // the first one; entry.next is the next
 }
 
 // grow returns the child with a name, which it makes if there is none.
@@ -97,18 +97,18 @@ func (n *node) named(name string) *node {
 }
 
 type entry struct {
-	url   rule.Pattern
-	depth int // segments
-	order int // in the configuration
-	rules []*Rule
+	*rule.Entry
+	depth, order int32 // segments, and place in the configuration
+	first, end   int32 // Index of its first rule, and behind its last one
 
 	bandwidth *Bandwidth // nil: none
+	next      *entry     // of the same node, in the order of the configuration; nil: none
 }
 
 // covers reports whether the entry applies to a method. Letter case does not matter, because some
 // servers ignore it.
 func (e *entry) covers(method string) bool {
-	own := e.url.Method
+	own := e.URL.Method
 	return own == "" || own == method || strings.EqualFold(own, method) ||
 		own == "GET" && strings.EqualFold(method, "HEAD")
 }
@@ -123,6 +123,8 @@ type compiler struct {
 	resolver
 	known  map[rule.Actor][]chain // of the rules with one actor
 	meters map[limited]limit.Meter
+
+	special special // of the rule that is being compiled
 }
 
 // limited is a limit under an algorithm, which the place of its names identifies.
@@ -175,26 +177,27 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 	errs := duplicates(entries)
 	all, short, identities := names.Rules(entries), names.Short(entries), names.Identities(entries)
 	s.Rules, s.entries = make([]*Rule, 0, len(all)), make([]*entry, 0, len(entries))
-	places := make([]entry, len(entries))
+	places, rules := make([]entry, len(entries)), make([]Rule, len(all))
 	for order := range entries {
 		e, compiled := &entries[order], &places[order]
-		compiled.url, compiled.order, compiled.rules = e.URL, order, make([]*Rule, 0, len(e.Rules))
-		for _, r := range e.Rules {
-			r.Name = all[0]
-			c, err := newRule(v, e, r, identities[0])
+		compiled.Entry, compiled.order = e, int32(order)
+		compiled.first = int32(len(s.Rules))
+		for i := range e.Rules {
+			c := &rules[0]
+			err := c.compile(v, e, &e.Rules[i], all[0], identities[0])
 			if err == nil {
 				c.Short, c.Index, c.Slot = short[0], len(s.Rules), len(s.Rules)
 				err = addExceptions(s, c)
 			}
-			all, short, identities = all[1:], short[1:], identities[1:]
+			rules, all, short, identities = rules[1:], all[1:], short[1:], identities[1:]
 			if err != nil {
-				errs = append(errs, fmt.Errorf("rule %q: %w", r.Name, err))
+				errs = append(errs, fmt.Errorf("rule %q: %w", c.Name, err))
 				continue
 			}
 			s.Rules, s.ReadsBodies = append(s.Rules, c), s.ReadsBodies || c.body != nil
-			compiled.rules = append(compiled.rules, c)
 		}
-		if e.Divert != nil && e.Divert.Values != nil && len(compiled.rules) == len(e.Rules) && !slices.ContainsFunc(compiled.rules, (*Rule).ReadsBody) {
+		compiled.end = int32(len(s.Rules))
+		if of := s.rulesOf(compiled); e.Divert != nil && e.Divert.Values != nil && len(of) == len(e.Rules) && !slices.ContainsFunc(of, (*Rule).ReadsBody) {
 			errs = append(errs, fmt.Errorf("url %q: divert changes the body, which no rule of the entry reads, expected one such as {actor: [account, \"body:/model\"]}", e.URL))
 		}
 		if e.Bandwidth != nil {
@@ -206,12 +209,15 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 			b.Index, compiled.bandwidth = len(s.Bandwidths), b
 			s.Bandwidths, s.ReadsBodies = append(s.Bandwidths, b), s.ReadsBodies || b.body != nil
 		}
-		s.insert(compiled)
+		s.entries, s.methods = append(s.entries, compiled), s.methods || e.URL.Method != ""
+	}
+	for _, e := range slices.Backward(s.entries) {
+		s.insert(e)
 	}
 	slices.SortFunc(s.entries, (*entry).compare)
 	s.every = make([]*Rule, 0, len(s.Rules))
 	for _, e := range s.entries {
-		s.every = append(s.every, e.rules...)
+		s.every = append(s.every, s.rulesOf(e)...)
 		if e.bandwidth != nil {
 			s.everyBandwidth = append(s.everyBandwidth, e.bandwidth)
 		}
@@ -224,6 +230,9 @@ func Compile(entries []rule.Entry, identity rule.Identity, paths rule.Paths, act
 	}
 	return s, nil
 }
+
+// rulesOf returns the rules of an entry.
+func (s *Set) rulesOf(e *entry) []*Rule { return s.Rules[e.first:e.end:e.end] }
 
 // duplicates returns an error for each URL and each name that entries have twice.
 func duplicates(entries []rule.Entry) (errs []error) {
@@ -248,11 +257,10 @@ func duplicates(entries []rule.Entry) (errs []error) {
 	return errs
 }
 
-// insert puts an entry into the tree.
+// insert puts an entry into the tree, in front of those of the same node.
 func (s *Set) insert(e *entry) {
-	s.entries, s.methods = append(s.entries, e), s.methods || e.url.Method != ""
 	n := &s.root
-	for clean := range strings.SplitSeq(strings.TrimPrefix(e.url.Path, "/"), "/") {
+	for clean := range strings.SplitSeq(strings.TrimPrefix(e.URL.Path, "/"), "/") {
 		if clean == "" {
 			break // the root
 		}
@@ -268,7 +276,7 @@ func (s *Set) insert(e *entry) {
 		s.longest = max(s.longest, len(segment))
 		n = n.grow(segment)
 	}
-	n.entries = append(n.entries, e)
+	e.next, n.entries = n.entries, e
 }
 
 // segment returns the name of a node for a segment of a clean path. Most segments are that name.

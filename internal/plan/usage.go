@@ -159,7 +159,7 @@ func (p *prices) of(req *rule.Request) *price {
 // CostOfUsage returns the cost of the response to a request under the rule, rounded up, and at most
 // bounds.MaxSettled.
 func (r *Rule) CostOfUsage(req *rule.Request, u answer.Usage) int64 {
-	if !r.Source.HasParts() {
+	if !r.Source().HasParts() {
 		return min(u.Output, bounds.MaxSettled)
 	}
 	if u == (answer.Usage{}) {

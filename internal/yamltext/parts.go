@@ -80,6 +80,9 @@ func (t *Text) fill(from, to, i int) string {
 		if h.begin < pos {
 			continue
 		}
+		if pos == from {
+			b.Grow(to - from)
+		}
 		b.WriteString(t.text[pos:h.begin])
 		inner := t.text[h.begin:h.end]
 		_, first := utf8.DecodeRuneInString(inner)

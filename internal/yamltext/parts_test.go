@@ -25,7 +25,7 @@ func describe(t *Text) string {
 			line, column = 0, 0
 		}
 		fmt.Fprintf(&b, "%*s%d:%d %d %q %q %d\n", depth, "", line, column, n.Kind, n.Tag, n.Value, n.Style)
-		for item := range t.Items(n) {
+		for item := range func(yield func(*yaml.Node) bool) { t.Items(n, yield) } {
 			one(item, depth+1)
 		}
 	}

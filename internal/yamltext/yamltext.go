@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -148,19 +147,23 @@ func (t *Text) checkUnread() {
 	}
 }
 
-// Items yields the items of a list, or the keys of a mapping with their values.
-func (t *Text) Items(n *yaml.Node) iter.Seq[*yaml.Node] {
+// Items yields the items of a list, or the keys of a mapping with their values. It is an iterator itself, so a
+// small collection costs no memory.
+func (t *Text) Items(n *yaml.Node, yield func(*yaml.Node) bool) {
 	i, large := t.hole(n)
 	if !large {
-		return slices.Values(n.Content)
+		for _, item := range n.Content {
+			if !yield(item) {
+				return
+			}
+		}
+		return
 	}
-	return func(yield func(*yaml.Node) bool) {
-		t.holes[i].read = true
-		for part := 0; part <= len(t.holes[i].cuts) && !t.Broken; part++ {
-			for _, item := range t.items(i, part) {
-				if !yield(item) || t.Broken {
-					return
-				}
+	t.holes[i].read = true
+	for part := 0; part <= len(t.holes[i].cuts) && !t.Broken; part++ {
+		for _, item := range t.items(i, part) {
+			if !yield(item) || t.Broken {
+				return
 			}
 		}
 	}

@@ -55,31 +55,34 @@ func adjustCollector(c *collected) {
 		bytes += c.scanned[i].Value.Uint64()
 	}
 	frugal.Lock()
-	if !frugal.now {
-		debug.SetGCPercent(collectorPercent(bytes))
+	least := uint64(usualPercent)
+	if frugal.now {
+		least = frugalPercent
 	}
+	debug.SetGCPercent(collectorPercent(bytes, least))
 	frugal.Unlock()
 	runtime.SetFinalizer(c, adjustCollector)
 }
 
 // collectorPercent returns the value of GOGC under which heapFloor bytes are allocated before the next
-// collection, and 100 if that is more. Go multiplies its smallest heap of 4 MiB too, so 800 is enough.
-func collectorPercent(scanned uint64) int {
-	return int(min(max(100, heapFloor*100/max(scanned, 1)), 800))
+// collection, and least if that is more. Go multiplies its smallest heap of 4 MiB too, so 800 is enough.
+func collectorPercent(scanned, least uint64) int {
+	return int(min(max(least, heapFloor*100/max(scanned, 1)), 800))
 }
 
 // Reading a large text needs many times its size for a moment. So Diana reads one such text at a time,
-// and collects the garbage more often meanwhile. Then the system gets the memory.
+// and collects the garbage more often meanwhile, but no more often than heapFloor says. Then the system gets the memory.
 const (
 	largeText     = 64 << 10 // bytes
-	frugalPercent = 25       // of GOGC
+	usualPercent  = 100      // of GOGC, at least
+	frugalPercent = 25       // the same, meanwhile
 )
 
 var largeTexts sync.Mutex // held while one is read
 
 var frugal struct {
 	sync.Mutex
-	now bool // a large text is read, so the floor is off
+	now bool // a large text is read
 }
 
 // readFrugally is Vocabulary.Reading.

@@ -111,7 +111,10 @@ func (h *history) begin(now time.Time) {
 
 // count takes the counts of a rule since the program started.
 func (h *history) count(name string, total counts) {
-	r := h.rules[name]
+	r := h.nextBefore()
+	if r == nil || r.name != name {
+		r = h.rules[name]
+	}
 	if r == nil {
 		r = &ruleHistory{name: name}
 		h.rules[name] = r
@@ -122,6 +125,15 @@ func (h *history) count(name string, total counts) {
 	*second = second.Plus(r.latest)
 	h.total = h.total.Plus(r.latest)
 	r.refuse(h.ten(), refusals(r.latest))
+}
+
+// nextBefore returns the rule that had the next place in the sample before, or nil. It is mostly the next one again, and
+// so costs a tenth of the search by name.
+func (h *history) nextBefore() *ruleHistory {
+	if n := len(h.order); n < cap(h.order) {
+		return h.order[:n+1][n]
+	}
+	return nil
 }
 
 // ten returns the ten seconds of the latest sample.
@@ -148,6 +160,7 @@ func (r *ruleHistory) refuse(ten, n int64) {
 // again with the counts that they had. It keeps about as many of them as there are rules.
 func (h *history) end() {
 	h.byMinute.Note(h.now, h.total)
+	clear(h.order[len(h.order):cap(h.order)]) // what has no place any more
 	if len(h.rules) <= 2*len(h.order)+1000 {
 		return
 	}
