@@ -69,7 +69,6 @@ func allGroups() []group {
 		reloadGroup(),
 		overloadGroup(),
 		liveGroup(),
-		budgetsGroup(),
 		decisionsGroup(),
 	}
 }
