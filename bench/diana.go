@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
 	"unsafe"
 
 	dianalib "github.com/diana-limiter/diana"
@@ -21,8 +20,7 @@ import (
 	"github.com/diana-limiter/diana/redisstore"
 )
 
-// Every call to Diana's API is in this file, except those of the exact workload. Adapters are beside their
-// rivals.
+// The calls to Diana's API are in this file. Adapters are beside their rivals, and exactness has a server of its own.
 
 // The names of systems that lines mention.
 const (
@@ -193,35 +191,6 @@ func openRedisstore(ctx context.Context, s *redistest.Server) (*rivals.Shared, e
 	}, nil
 }
 
-// openGlobalLimiter is the complete Diana: it finds the rules, makes keys, and also keeps
-// counters in this process in case Redis fails.
-func openGlobalLimiter(ctx context.Context, s *redistest.Server) (*rivals.Shared, error) {
-	all, of := fmt.Sprintf("{unit: second, rpu: %d, scope: global}", rivals.ForAll.N), fmt.Sprintf("{actor: %%s, unit: second, rpu: %d, scope: global}", rivals.ForKey.N)
-	account, device := fmt.Sprintf(of, "account"), fmt.Sprintf(of, "device")
-	l, err := openLimiter(ctx, fmt.Sprintf("redis: {url: %q, timeout: 5s, prefix: limiter}\nmax_keys: 4000000\n"+
-		"limits: [{url: /0, rules: [%s]}, {url: /1, rules: [%s]}, {url: /3, rules: [%[2]s, %[3]s, %s]}]\n", s.URL(), all, account, device))
-	if err != nil {
-		return nil, err
-	}
-	return &rivals.Shared{
-		Name: dianaLimiter, Kind: measure.Diana,
-		Close: func() { closeLimiter(l) },
-		Asker: func() rivals.Ask {
-			paths, actors := [4]string{0: "/0", 1: "/1", 3: "/3"}, map[string]string{}
-			return func(ctx context.Context, rules int, account, device string) error {
-				if rules > 0 {
-					actors["account"] = account
-				}
-				if rules == 3 {
-					actors["device"] = device
-				}
-				_, err := take(ctx, l, dianalib.Request{Path: paths[rules], Actors: actors})
-				return err
-			}
-		},
-	}, nil
-}
-
 // openHourly is a Limiter that allows an account ten requests an hour, and is one of several gateways.
 func openHourly(ctx context.Context, s *redistest.Server) (ask func() (allowed bool, err error), stop func(), err error) {
 	l, err := openLimiter(ctx, fmt.Sprintf("redis: {url: %q, timeout: 5s}\nlimits: [{url: /, rules: [{actor: account, unit: hour, rpu: 10, scope: global}]}]\n", s.URL()))
@@ -231,58 +200,3 @@ func openHourly(ctx context.Context, s *redistest.Server) (ask func() (allowed b
 	request := dianalib.Request{Path: "/", Actors: map[string]string{"account": "refused"}}
 	return func() (bool, error) { return take(ctx, l, request) }, func() { closeLimiter(l) }, nil
 }
-
-// openExactLimiter is a Limiter with the limits of exactQuotas, counted in this process or in Redis.
-func openExactLimiter(ctx context.Context, algorithm, redis string) (*exactLibrary, error) {
-	l, err := openLimiter(ctx, exactConfig(algorithm, redis, 0))
-	if err != nil {
-		return nil, err
-	}
-	request := func(unit, key string) dianalib.Request {
-		return dianalib.Request{Path: "/" + unit, Actors: map[string]string{"account": key}}
-	}
-	library, reloads := &exactLibrary{}, 0
-	library.decide = func(ctx context.Context, unit, key string) (bool, error) {
-		d, err := l.Take(ctx, request(unit, key))
-		d.Done()
-		if d.Allowed && d.Degraded {
-			library.alone.Add(1)
-		}
-		return d.Allowed, err
-	}
-	library.probe = func(ctx context.Context) error {
-		_, err := take(ctx, l, request("second", "probe"))
-		return err
-	}
-	library.reload = func() error {
-		reloads++
-		c, err := config.Parse("bench", []byte(exactConfig(algorithm, redis, reloads)))
-		if err != nil {
-			return err
-		}
-		return l.Update(c)
-	}
-	return library, nil
-}
-
-// exactConfig makes a configuration with the limits of exactQuotas. One limit that nobody uses makes
-// each edition differ.
-func exactConfig(algorithm, redis string, edition int) string {
-	text, scope := "", "local"
-	if redis != "" {
-		text, scope = fmt.Sprintf("redis: {url: %q}\n", redis), "global"
-	}
-	text += fmt.Sprintf("limits:\n- {url: /unused, rules: [{rpu: %d}]}\n", edition+1)
-	for unit, q := range exactQuotas {
-		text += fmt.Sprintf("- {url: /%s, rules: [{actor: account, algo: %s, unit: %v, rpu: %d, scope: %s}]}\n", unit, algorithm, q.Per, q.N, scope)
-	}
-	return text
-}
-
-// exactAlgorithms returns the algorithms that promise an exact number.
-func exactAlgorithms() []limit.Algorithm {
-	return []limit.Algorithm{limit.FixedWindow(), limit.TokenBucket(), limit.SlidingWindow(), limit.SlidingLog()}
-}
-
-// exactDay is the quota that the processes of the exact workload use up.
-var exactDay = rivals.Quota{N: 5000, Per: 24 * time.Hour}

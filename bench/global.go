@@ -138,7 +138,7 @@ func measureGlobal(ctx context.Context, r *measure.Run) error {
 		return err
 	}
 	defer stop()
-	systems, err := openAll(ctx, server, append([]rivals.OpenShared{openRedisstore, openGlobalLimiter}, rivals.AllShared()...)...)
+	systems, err := openAll(ctx, server, append([]rivals.OpenShared{openRedisstore}, rivals.AllShared()...)...)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (l *sharedLoad) measure(ctx context.Context, r *measure.Run, server *redist
 		if got.Latencies.N == 0 {
 			return fmt.Errorf("%s: %s decided nothing: %w", l.name, s.Name, got.Err)
 		}
-		m := r.Working(l.name, s.Name, s.Work, s.Kind)
+		m := r.Row(l.name, s.Name, s.Kind)
 		m.Add(decisionRate, got.Rate())
 		m.AddLatencies(p50, p99, &got.Latencies)
 		m.Add(failures, float64(got.Errors))
@@ -208,7 +208,6 @@ func (l *sharedLoad) drive(ctx context.Context, r *measure.Run, s *rivals.Shared
 // aloneSystems lists the names of rows by the system, for one rule and for three.
 var aloneSystems = map[string][2]string{
 	dianaStore:            {dianaOne, dianaThree},
-	dianaLimiter:          {dianaLimiter + ", 1 rule", dianaLimiter + ", 3 rules"},
 	rivals.RedisRate:      {"redis_rate, 1 rule", "redis_rate, 3 rules"},
 	rivals.FixedWindows:   {rivals.FixedWindows + ", 1 rule"},
 	rivals.EvalshaRueidis: {bareOne, "3 EVALSHA in one go, rueidis"},

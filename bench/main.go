@@ -25,7 +25,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -99,25 +98,11 @@ func command(ctx context.Context, args []string) error {
 	return measureAll(ctx, r, groups, os.Stdout, file)
 }
 
-// crowdKind is a server that only this package can make: many callers of one limit. The argument is the URL of Redis.
-// The others are those of rivals.Handler, and libraries by their names.
-const crowdKind = "crowd"
-
-// serve is a server that a group starts.
-func serve(ctx context.Context, address, kind, argument string) (err error) {
-	var h http.Handler
-	switch kind {
-	case crowdKind:
-		h, err = crowdHandler(ctx, argument)
-	default:
-		var library *exactLibrary
-		if h, err = rivals.Handler(ctx, kind, argument); h != nil || err != nil {
-			break
-		}
-		if library, err = openLibrary(ctx, kind, argument); library == nil {
-			return errors.Join(err, fmt.Errorf("%s: unknown %q", measure.ServeCommand, kind))
-		}
-		h = library.handler()
+// serve is a server that a group starts: one of rivals.Handler, or a library by its name.
+func serve(ctx context.Context, address, kind, argument string) error {
+	h, err := rivals.Handler(ctx, kind, argument)
+	if h == nil && err == nil {
+		h, err = exactHandler(ctx, kind, argument)
 	}
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-chi/httprate"
 	"github.com/sethvargo/go-limiter/memorystore"
-	"github.com/throttled/throttled/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/diana-limiter/diana/bench/measure"
@@ -96,17 +95,6 @@ func OpenGoLimiter(q Quota, keys int) (*Limiter, error) {
 	})
 	l.Close = func() { _ = store.Close(ctx) } // never fails
 	return l, nil
-}
-
-// newThrottled returns what makes a limiter of a store.
-func newThrottled[S throttled.GCRAStoreCtx](store S, err error) func(Quota) (*throttled.GCRARateLimiterCtx, error) {
-	return func(q Quota) (*throttled.GCRARateLimiterCtx, error) {
-		if err != nil {
-			return nil, err
-		}
-		// It allows one more than MaxBurst.
-		return throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(int(q.N), q.Per), MaxBurst: int(q.N - 1)})
-	}
 }
 
 // openHTTPRate does what httprate's middleware does, without HTTP and without the lock that
