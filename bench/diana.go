@@ -26,6 +26,7 @@ import (
 const (
 	dianaMemory  = "Diana memstore"
 	dianaLimiter = "Diana Limiter"
+	dianaReady   = dianaLimiter + ", prepared"
 	dianaStore   = "Diana redisstore"
 )
 
@@ -51,18 +52,6 @@ func openLimiter(ctx context.Context, text string) (*dianalib.Limiter, error) {
 // closeLimiter closes a Limiter whose counters nobody needs any more.
 func closeLimiter(l *dianalib.Limiter) { _ = l.Close() }
 
-// take returns whether a Limiter allows a request. It is an error if the Limiter had to decide
-// without Redis.
-func take(ctx context.Context, l *dianalib.Limiter, r dianalib.Request) (allowed bool, err error) {
-	d, err := l.Take(ctx, r)
-	allowed, degraded := d.Allowed, d.Degraded
-	d.Done()
-	if err == nil && degraded {
-		err = errors.New("decided without Redis")
-	}
-	return allowed, err
-}
-
 // countersOf returns a store's counters of one limit.
 func countersOf(store limit.Store, name string, a limit.Algorithm, q rivals.Quota) (any, error) {
 	m, err := a.New(limit.Limit{N: q.N, Unit: q.Per})
@@ -72,29 +61,37 @@ func countersOf(store limit.Store, name string, a limit.Algorithm, q rivals.Quot
 	return store.Counters(name, m)
 }
 
-// openLocalLimiter is the complete Diana: it finds the rules of a URL and makes a key of the
+// localLimiter is the complete Diana: it finds the rules of a URL, beforehand if they are prepared, and makes a key of the
 // actor.
-func openLocalLimiter(q rivals.Quota, keys int) (*rivals.Limiter, error) {
-	l, err := openLimiter(context.Background(), fmt.Sprintf("max_keys: %d\nlimits: [{url: /, rules: [{actor: account, unit: %v, rpu: %d}]}]\n",
-		2*keys, q.Per, q.N))
-	if err != nil {
-		return nil, err
-	}
-	return &rivals.Limiter{
-		Close: func() { closeLimiter(l) },
-		Decider: func() func(string) bool {
-			// The rivals take a key, and a Request takes a map of actors. So a new actor costs Diana a write
-			// to the map, and the same actor again does not.
-			ctx, actors, last := context.Background(), map[string]string{}, ""
-			return func(key string) bool {
-				if key != last {
-					actors["account"], last = key, key
+func localLimiter(name string, prepared bool) rivals.Local {
+	return rivals.Local{Name: name, Kind: measure.Diana, Open: func(q rivals.Quota, keys int) (*rivals.Limiter, error) {
+		l, err := openLimiter(context.Background(), fmt.Sprintf("max_keys: %d\nlimits: [{url: /, rules: [{actor: account, unit: %v, rpu: %d}]}]\n",
+			2*keys, q.Per, q.N))
+		if err != nil {
+			return nil, err
+		}
+		take := l.Take
+		if prepared {
+			take = l.Prepare("", "/").Take
+		}
+		return &rivals.Limiter{
+			Close: func() { closeLimiter(l) },
+			Decider: func() func(string) bool {
+				// The rivals take a key, and a Request takes a map of actors. So a new actor costs Diana a write
+				// to the map, and the same actor again does not.
+				ctx, actors, last := context.Background(), map[string]string{}, ""
+				return func(key string) bool {
+					if key != last {
+						actors["account"], last = key, key
+					}
+					d, err := take(ctx, dianalib.Request{Path: "/", Actors: actors})
+					allowed := d.Allowed
+					d.Done()
+					return allowed && err == nil
 				}
-				allowed, err := take(ctx, l, dianalib.Request{Path: "/", Actors: actors})
-				return allowed && err == nil
-			}
-		},
-	}, nil
+			},
+		}, nil
+	}}
 }
 
 // memstoreOf is a memstore with an algorithm. It is comparable to the rivals, because the caller hands it a
@@ -198,5 +195,12 @@ func openHourly(ctx context.Context, s *redistest.Server) (ask func() (allowed b
 		return nil, nil, err
 	}
 	request := dianalib.Request{Path: "/", Actors: map[string]string{"account": "refused"}}
-	return func() (bool, error) { return take(ctx, l, request) }, func() { closeLimiter(l) }, nil
+	return func() (bool, error) {
+		d, err := l.Take(ctx, request)
+		defer d.Done()
+		if err == nil && d.Degraded {
+			err = errors.New("decided without Redis")
+		}
+		return d.Allowed, err
+	}, func() { closeLimiter(l) }, nil
 }

@@ -101,13 +101,14 @@ func command(ctx context.Context, args []string) error {
 // serve is a server that a group starts: one of rivals.Handler, or a library by its name.
 func serve(ctx context.Context, address, kind, argument string) error {
 	h, err := rivals.Handler(ctx, kind, argument)
+	compared := h != nil && kind != "upstream"
 	if h == nil && err == nil {
 		h, err = exactHandler(ctx, kind, argument)
 	}
 	if err != nil {
 		return err
 	}
-	return rivals.Serve(ctx, address, h, slices.Contains([]string{"proxy", "200", "503", "copy", "grpc"}, kind))
+	return rivals.Serve(ctx, address, h, compared)
 }
 
 // newRun parses the arguments. It also returns the groups to measure, and the file for the figures.

@@ -44,7 +44,7 @@ func liveGroup() group {
 }
 
 func measureLive(ctx context.Context, r *measure.Run) error {
-	return measure.InYard(ctx, r, "200", func(y *measure.Yard) error {
+	return measure.InYard(ctx, r, "upstream", func(y *measure.Yard) error {
 		upstreams, loads := liveUpstreams(), []float64{0.5, 1, 2, 5}
 		if r.Quick {
 			upstreams, loads = upstreams[1:2], loads[2:3]

@@ -161,32 +161,40 @@ func (c charge) bare() (key, step string) {
 	return "bare:" + c.key, "10000" // ForKey
 }
 
-// openBare opens the floor of a client that pipelines concurrent commands by itself.
-func openBare(ctx context.Context, s *redistest.Server) (*Shared, error) {
+// newBare returns what runs bareScript for charges, by a client that pipelines concurrent commands by itself.
+func newBare(ctx context.Context, address string) (run func(context.Context, ...charge) error, stop func(), err error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{s.Addr()}, DisableRetry: true, DisableCache: true, ConnWriteTimeout: Patience,
+		InitAddress: []string{address}, DisableRetry: true, DisableCache: true, ConnWriteTimeout: Patience,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sha, err := client.Do(ctx, client.B().ScriptLoad().Script(bareScript).Build()).ToString()
-	return &Shared{Name: EvalshaRueidis, Kind: measure.Floor, Close: client.Close, Asker: func() Ask {
+	return func(ctx context.Context, all ...charge) error {
+		var commands rueidis.Commands
+		for _, c := range all {
+			key, step := c.bare()
+			commands = append(commands, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(key).Arg(step).Build())
+		}
+		if len(commands) == 1 { // without the slice of replies
+			return client.Do(ctx, commands[0]).Error()
+		}
+		// Three commands in one pipeline are less than Diana does, because they are not all or nothing.
+		for _, reply := range client.DoMulti(ctx, commands...) {
+			if err := reply.Error(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, client.Close, err
+}
+
+// openBare opens the floor.
+func openBare(ctx context.Context, s *redistest.Server) (*Shared, error) {
+	run, stop, err := newBare(ctx, s.Addr())
+	return &Shared{Name: EvalshaRueidis, Kind: measure.Floor, Close: stop, Asker: func() Ask {
 		return func(ctx context.Context, rules int, account, device string) error {
-			var commands rueidis.Commands
-			for _, c := range charges(rules, account, device) {
-				key, step := c.bare()
-				commands = append(commands, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(key).Arg(step).Build())
-			}
-			if len(commands) == 1 { // without the slice of replies
-				return client.Do(ctx, commands[0]).Error()
-			}
-			// Three commands in one pipeline are less than Diana does, because they are not all or nothing.
-			for _, reply := range client.DoMulti(ctx, commands...) {
-				if err := reply.Error(); err != nil {
-					return err
-				}
-			}
-			return nil
+			return run(ctx, charges(rules, account, device)...)
 		}
 	}}, err
 }
