@@ -41,6 +41,7 @@ const (
 	dianaGRPC  = "diana serve --grpc"
 	bareGRPC   = "bare gRPC server, one EVALSHA each"
 	dianaCheck = "diana serve --check, 3 rules"
+	bare200    = "bare handler that answers 200"
 )
 
 const (
@@ -74,6 +75,7 @@ func decisionsGroup() group {
 		Figures: []measure.Figure{callRate, p50, p99, callTime},
 		Lines: append(lines,
 			page.Compare("questions/s at /check, allowed", allowedCheck, callRate, dianaCheck, bareCopy).Must("D1", page.RatioAtLeast(0.85)),
+			page.Compare("questions/s at /check, allowed, beside less", allowedCheck, callRate, dianaCheck, bare200),
 			page.Compare("questions/s at /check, refused", refusedCheck, callRate, dianaCheck, bareCopy).Must("D1", page.RatioAtLeast(0.85)),
 		),
 	}}
@@ -105,6 +107,7 @@ func measureCheck(ctx context.Context, r *measure.Run, y *measure.Yard) error {
 	return load.measure(ctx, r, y, []*webSystem{
 		{workload: allowedCheck, name: dianaCheck, kind: measure.Diana, command: questionRules(1_000_000_000)},
 		{workload: allowedCheck, name: bareCopy, kind: measure.Floor, command: copyOf(questionRules(1_000_000_000), "/check", "allowed")},
+		{workload: allowedCheck, name: bare200, kind: measure.Floor, command: measure.Own("200")},
 		{workload: refusedCheck, name: dianaCheck, kind: measure.Diana, refuses: true, command: questionRules(1)},
 		{workload: refusedCheck, name: bareCopy, kind: measure.Floor, refuses: true, command: copyOf(questionRules(1), "/check", "refused")},
 	})

@@ -57,8 +57,9 @@ func Handler(ctx context.Context, name, argument string) (http.Handler, error) {
 	case "upstream":
 		body := []byte("The upstream answers a few words.\n")
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }), nil
-	case "503":
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }), nil
+	case "200", "503":
+		status := map[string]int{"200": http.StatusOK, "503": http.StatusServiceUnavailable}[name]
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }), nil
 	case "grpc":
 		return http.NotFoundHandler(), serveBare(ctx, argument)
 	case "allowed", "refused":
