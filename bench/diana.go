@@ -4,10 +4,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"unsafe"
 
 	dianalib "github.com/diana-limiter/diana"
@@ -156,9 +156,9 @@ func openRedisstore(ctx context.Context, s *redistest.Server) (*rivals.Shared, e
 	if err != nil {
 		return nil, err
 	}
-	var charges []limit.Charge // of the rules of one and of three
-	for i, q := range []rivals.Quota{rivals.ForKey, rivals.ForAll, rivals.ForKey, rivals.ForKey} {
-		c, err := countersOf(store, []string{"one", "all", "account", "device"}[i], limit.TokenBucket(), q)
+	var charges []limit.Charge
+	for i, q := range []rivals.Quota{rivals.ForAll, rivals.ForKey, rivals.ForKey} {
+		c, err := countersOf(store, []string{"all", "account", "device"}[i], limit.TokenBucket(), q)
 		if err != nil {
 			store.Close()
 			return nil, err
@@ -168,39 +168,16 @@ func openRedisstore(ctx context.Context, s *redistest.Server) (*rivals.Shared, e
 	return &rivals.Shared{
 		Name: dianaStore, Kind: measure.Diana, Close: store.Close,
 		Asker: func() rivals.Ask {
-			ch := append([]limit.Charge(nil), charges...)
+			own := slices.Clone(charges)
 			return func(ctx context.Context, rules int, account, device string) error {
-				asked := ch[:1]
-				switch rules {
-				case 0:
-					asked = ch[1:2]
-				case 1:
-					ch[0].Key = append(ch[0].Key[:0], account...)
-				case 3:
-					asked = ch[1:]
-					asked[1].Key = append(asked[1].Key[:0], account...)
-					asked[2].Key = append(asked[2].Key[:0], device...)
+				own[1].Key, own[2].Key = append(own[1].Key[:0], account...), append(own[2].Key[:0], device...)
+				asked := own
+				if rules == 1 {
+					asked = own[1:2]
 				}
 				_, err := store.Take(ctx, 0, asked)
 				return err
 			}
 		},
 	}, nil
-}
-
-// openHourly is a Limiter that allows an account ten requests an hour, and is one of several gateways.
-func openHourly(ctx context.Context, s *redistest.Server) (ask func() (allowed bool, err error), stop func(), err error) {
-	l, err := openLimiter(ctx, fmt.Sprintf("redis: {url: %q, timeout: 5s}\nlimits: [{url: /, rules: [{actor: account, unit: hour, rpu: 10, scope: global}]}]\n", s.URL()))
-	if err != nil {
-		return nil, nil, err
-	}
-	request := dianalib.Request{Path: "/", Actors: map[string]string{"account": "refused"}}
-	return func() (bool, error) {
-		d, err := l.Take(ctx, request)
-		defer d.Done()
-		if err == nil && d.Degraded {
-			err = errors.New("decided without Redis")
-		}
-		return d.Allowed, err
-	}, func() { closeLimiter(l) }, nil
 }

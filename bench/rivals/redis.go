@@ -35,8 +35,7 @@ var (
 const Patience = 5 * time.Second
 
 // Ask asks for a decision by that many rules: 1 is a rule for the account, and 3 are rules for all requests,
-// for the account and for the device. 0 is the rule for all requests alone. It does not say whether the
-// decision is a refusal, because only its cost matters.
+// for the account and for the device. It does not say whether the decision is a refusal, because only its cost matters.
 type Ask func(ctx context.Context, rules int, account, device string) error
 
 // Shared is a limiter in Redis.
@@ -67,10 +66,7 @@ type charge struct {
 }
 
 func charges(rules int, account, device string) []charge {
-	switch rules {
-	case 0:
-		return []charge{{ForAll, "all"}}
-	case 1:
+	if rules == 1 {
 		return []charge{{ForKey, account}}
 	}
 	return []charge{{ForAll, "all"}, {ForKey, account}, {ForKey, "device:" + device}}
