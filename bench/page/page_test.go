@@ -9,22 +9,6 @@ import (
 	"github.com/diana-limiter/diana/bench/measure"
 )
 
-func TestFillPage(t *testing.T) {
-	blocks := map[string]string{"a": "new\n"}
-	for _, tc := range []struct{ page, want string }{
-		{"no mark", "no mark"},
-		{"x\n<!-- made: a -->\nold\n<!-- end -->\ny", "x\n<!-- made: a -->\nnew\n<!-- end -->\ny"},
-		{"<!-- made: a -->\n<!-- end --><!-- made: a -->\n<!-- end -->", "<!-- made: a -->\nnew\n<!-- end --><!-- made: a -->\nnew\n<!-- end -->"},
-		{"<!-- made: b -->\n<!-- end -->", ""},
-		{"<!-- made: a -->\nold", ""},
-	} {
-		got, err := fillPage([]byte(tc.page), blocks)
-		if string(got) != tc.want || (err != nil) != (tc.want == "") {
-			t.Errorf("%q: %q, %v, want %q", tc.page, got, err, tc.want)
-		}
-	}
-}
-
 var ns = measure.Figure{Name: "ns", Format: measure.NsText}
 
 // reportOf returns a report of one workload with one system of each of some kinds.
