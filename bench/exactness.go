@@ -23,16 +23,15 @@ import (
 
 // The phases. An outage of Redis meets clients that have used up their limit.
 const (
-	coldPhase   = "1,000 a minute, a new key"
-	reloadPhase = "1,000 a minute, three reloads"
-	flushPhase  = "1,000 a minute, FLUSHALL after 700"
-	killPhase   = "1,000 a minute, Redis is killed and returns empty"
-	pausePhase  = "1,000 a minute, Redis is paused"
+	coldPhase  = "1,000 a minute, a new key"
+	flushPhase = "1,000 a minute, FLUSHALL after 700"
+	killPhase  = "1,000 a minute, Redis is killed and returns empty"
+	pausePhase = "1,000 a minute, Redis is paused"
 
 	exactWorkload = "3 processes, 256 callers each"
 )
 
-var exactPhases = []string{coldPhase, reloadPhase, flushPhase, killPhase, pausePhase}
+var exactPhases = []string{coldPhase, flushPhase, killPhase, pausePhase}
 
 var (
 	beyond     = countOf("beyond", measure.Less) // what the system may allow, certainly
@@ -66,7 +65,7 @@ var (
 const (
 	exactUsed    = 700
 	exactClients = 64
-	exactServers = 3 // of a system with Redis
+	exactServers = 3 // of each system, which share counters in Redis
 	exactCallers = 256
 	exactAsks    = exactServers * exactCallers * 30
 )
@@ -110,7 +109,7 @@ func measureKept(r *measure.Report) (m page.Measured, ok bool) {
 
 // exactnessTable has a row for each system and a column for each phase. A cell has the worst round.
 func exactnessTable(r *measure.Report) string {
-	head := []string{"Exactness", "promise", "a new key", "three reloads", "FLUSHALL after 700", "Redis dies and returns empty", "Redis hangs"}
+	head := []string{"Exactness", "promise", "a new key", "FLUSHALL after 700", "Redis dies and returns empty", "Redis hangs"}
 	var lines [][]string
 	for _, s := range exactSystems() {
 		cells := []string{s.name, s.promise}
@@ -193,7 +192,7 @@ func measureExactness(ctx context.Context, r *measure.Run) error {
 // measureExact lets three processes with 256 callers each use up one limit together. The limit is for a day, so nothing
 // becomes available again meanwhile, except one token of the bucket every 17 seconds.
 func (x *exactYard) measureExact(ctx context.Context, r *measure.Run) error {
-	s := &exactSystem{name: dianaPatient, redis: true, waits: 4 * rivals.Patience}
+	s := &exactSystem{name: dianaPatient, waits: 4 * rivals.Patience}
 	defer s.stop()
 	if err := x.start(ctx, s); err != nil {
 		return err
@@ -248,23 +247,19 @@ func (x *exactYard) phases(ctx context.Context, r *measure.Run, s *exactSystem, 
 		return err
 	}
 	part := r.Span(500 * time.Millisecond)
-	reload := func() error { return s.reload(x, s) }
 	caught := func(f func()) func() error { return func() error { return measure.Caught(f) } }
-	outages := s.redis && round == 0
 	for _, p := range []struct {
-		name    string
-		applies bool
-		parts   int
-		steps   []step
+		name  string
+		parts int
+		steps []step
 	}{
-		{coldPhase, true, 2, nil},
-		{reloadPhase, s.reload != nil, 4, []step{{part / 10, reload}, {part, reload}, {2 * part, reload}}},
-		{flushPhase, outages, 8, []step{{0, flush}}},
-		{killPhase, outages, 8, []step{{2 * part, caught(x.redis.Kill)}, {5 * part, caught(x.redis.Restart)}}},
-		{pausePhase, outages, 8, []step{{2 * part, caught(x.redis.Freeze)}, {5 * part, caught(x.redis.Thaw)}}},
+		{coldPhase, 2, nil},
+		{flushPhase, 8, []step{{0, flush}}},
+		{killPhase, 8, []step{{2 * part, caught(x.redis.Kill)}, {5 * part, caught(x.redis.Restart)}}},
+		{pausePhase, 8, []step{{2 * part, caught(x.redis.Freeze)}, {5 * part, caught(x.redis.Thaw)}}},
 	} {
-		if !p.applies {
-			continue
+		if round > 0 && p.name != coldPhase {
+			break
 		}
 		err := s.becomesReady(ctx)
 		if err == nil {
@@ -321,11 +316,11 @@ func (x *exactYard) phase(ctx context.Context, r *measure.Run, s *exactSystem, p
 	for i, f := range []measure.Figure{refused, failures, unanswered} {
 		m.Add(f, n[1+i])
 	}
-	if s.kind == measure.Diana && s.redis {
+	if s.kind == measure.Diana {
 		m.Add(alone, n[answerAlone])
 	}
 	switch phase {
-	case coldPhase, reloadPhase:
+	case coldPhase:
 		m.Add(short, under)
 	case killPhase, pausePhase:
 		n := counts(answers, outage[0], outage[1])

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,6 @@ import (
 	dianalib "github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/bench/measure"
 	"github.com/diana-limiter/diana/bench/rivals"
-	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/testproc"
 )
 
@@ -36,11 +36,9 @@ const (
 type exactSystem struct {
 	name    string
 	kind    measure.Kind
-	redis   bool // three processes share counters in Redis; processes that share nothing would allow three times n
 	promise string
-	bucket  bool   // it gets more evenly, and does not wait for a new window
-	path    string // of requests, before the key
-	reload  func(x *exactYard, s *exactSystem) error
+	bucket  bool          // it gets more evenly, and does not wait for a new window
+	path    string        // of requests, before the key
 	waits   time.Duration // for an answer; 0: answerPatience
 
 	processes []*measure.Server
@@ -50,43 +48,20 @@ type exactSystem struct {
 func exactSystems() []*exactSystem {
 	const bucket = "n at once, and n more evenly in each unit"
 	return []*exactSystem{
-		{name: "Diana, local TB", kind: measure.Diana, promise: bucket, bucket: true, path: "/local/TB", reload: reloadDiana}, // docs/algorithms.md
-		{name: dianaGlobalTB, kind: measure.Diana, redis: true, promise: bucket, bucket: true, path: "/global/TB", reload: reloadDiana},
-		{name: dianaGlobalSL, kind: measure.Diana, redis: true, promise: "n in any interval of a unit", path: "/global/SL", reload: reloadDiana},
-		{name: rivals.RedisRate, kind: measure.Rival, redis: true, promise: bucket, bucket: true},                            // README and lua.go: GCRA
-		{name: rivals.Ulule, kind: measure.Rival, redis: true, promise: "n in each window, which a request begins"},          // drivers/store/redis: INCRBY, and PEXPIRE by the first
-		{name: rivals.Envoy, kind: measure.Rival, redis: true, promise: "n in each window of the clock", reload: limitEnvoy}, // README: requests_per_unit; src/limiter/cache_key.go
+		{name: dianaGlobalTB, kind: measure.Diana, promise: bucket, bucket: true, path: "/minute/TB"}, // docs/algorithms.md
+		{name: dianaGlobalSL, kind: measure.Diana, promise: "n in any interval of a unit", path: "/minute/SL"},
+		{name: rivals.RedisRate, kind: measure.Rival, promise: bucket, bucket: true},                   // README and lua.go: GCRA
+		{name: rivals.Ulule, kind: measure.Rival, promise: "n in each window, which a request begins"}, // drivers/store/redis: INCRBY, and PEXPIRE by the first
+		{name: rivals.Envoy, kind: measure.Rival, promise: "n in each window of the clock"},            // README: requests_per_unit; src/limiter/cache_key.go
 	}
-}
-
-func reloadDiana(_ *exactYard, s *exactSystem) error {
-	for _, p := range s.processes {
-		answer, err := http.Get("http://" + p.Address + reloadPath)
-		if err != nil {
-			return err
-		}
-		_ = answer.Body.Close() // only the status counts
-		if answer.StatusCode != http.StatusOK {
-			return errors.New(answer.Status)
-		}
-	}
-	return nil
-}
-
-func limitEnvoy(x *exactYard, _ *exactSystem) error {
-	return x.envoy.Limit(fmt.Sprintf("{key: account, rate_limit: {unit: minute, requests_per_unit: %d}}", exactMinute.N))
 }
 
 // start starts the servers of a system.
 func (x *exactYard) start(ctx context.Context, s *exactSystem) error {
-	n := 1
-	if s.redis {
-		n = exactServers
-	}
-	for range n {
+	for range exactServers {
 		command := x.Own(s.name, x.redis.URL())
 		if s.name == rivals.Envoy {
-			if err := limitEnvoy(x, s); err != nil {
+			if err := x.envoy.Limit(fmt.Sprintf("{key: account, rate_limit: {unit: minute, requests_per_unit: %d}}", exactMinute.N)); err != nil {
 				return err
 			}
 			command = x.envoy.Command(x.redis, x.FreeAddress())
@@ -107,9 +82,6 @@ func (s *exactSystem) stop() {
 	}
 	s.processes = nil
 }
-
-// reloadPath applies another configuration with the same limits.
-const reloadPath = "/reload"
 
 // exactHandler answers 200 for a request that a library allows, 202 if Diana allows it without Redis, 429 for a refusal,
 // and 500 for an error. A rival's client of Redis has the settings that it has without options, because these are what
@@ -150,45 +122,18 @@ var exactAlgorithms = []string{"W", "TB", "SW", "SL"}
 
 // exactDiana counts the last part of a path by the limit of the rest.
 func exactDiana(ctx context.Context, redis string) (http.Handler, error) {
-	// One limit that nobody uses makes each edition differ.
-	text := func(edition int) string {
-		all := fmt.Sprintf("redis: %s\nlimits:\n- {url: /unused, rules: [{rpu: %d}]}\n", redis, edition+1)
-		for _, algorithm := range exactAlgorithms {
-			for path, of := range map[string]string{
-				"local":  fmt.Sprintf("unit: minute, rpu: %d", exactMinute.N),
-				"global": fmt.Sprintf("unit: minute, rpu: %d, scope: global", exactMinute.N),
-				"day":    fmt.Sprintf("unit: day, rpu: %d, scope: global", exactDay.N),
-			} {
-				all += fmt.Sprintf("- {url: /%s/%s, rules: [{actor: account, algo: %[2]s, %s}]}\n", path, algorithm, of)
-			}
-		}
-		return all
+	text := fmt.Sprintf("redis: %s\nlimits:\n", redis)
+	for _, algorithm := range exactAlgorithms {
+		text += fmt.Sprintf("- {url: /minute/%s, rules: [{actor: account, algo: %[1]s, unit: minute, rpu: %d, scope: global}]}\n", algorithm, exactMinute.N)
+		text += fmt.Sprintf("- {url: /day/%s, rules: [{actor: account, algo: %[1]s, unit: day, rpu: %d, scope: global}]}\n", algorithm, exactDay.N)
 	}
-	l, err := openLimiter(ctx, text(0))
-	if err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/{limit}/{algorithm}/{key}", func(w http.ResponseWriter, r *http.Request) {
-		d, err := l.Take(r.Context(), dianalib.Request{
-			Path: "/" + r.PathValue("limit") + "/" + r.PathValue("algorithm"), Actors: map[string]string{"account": r.PathValue("key")},
-		})
+	l, err := openLimiter(ctx, text)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limit, key := path.Split(r.URL.Path)
+		d, err := l.Take(r.Context(), dianalib.Request{Path: strings.TrimSuffix(limit, "/"), Actors: map[string]string{"account": key}})
 		d.Done()
 		answerExact(w, d.Allowed, d.Degraded, err)
-	})
-	var mu sync.Mutex // one reload at a time
-	edition := 0
-	mux.HandleFunc(reloadPath, func(w http.ResponseWriter, _ *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		edition++
-		c, err := config.Parse("bench", []byte(text(edition)))
-		if err == nil {
-			err = l.Update(c)
-		}
-		answerExact(w, true, false, err)
-	})
-	return mux, nil
+	}), err
 }
 
 // answer is one request, in time since the phase began.
