@@ -5,15 +5,13 @@ package main
 import (
 	"testing"
 	"time"
-
-	"github.com/diana-limiter/diana/bench/measure"
 )
 
 // A system is accused only of what is certain, and of all of that.
 func TestJudge(t *testing.T) {
-	answers := func(n int, kind answerKind, sent, received time.Duration) (all []answer) {
+	answers := func(n int, kind answerKind, sent, received int) (all []answer) {
 		for range n {
-			all = append(all, answer{sent * time.Millisecond, received * time.Millisecond, kind})
+			all = append(all, answer{time.Duration(sent) * time.Millisecond, time.Duration(received) * time.Millisecond, kind})
 		}
 		return all
 	}
@@ -40,24 +38,5 @@ func TestJudge(t *testing.T) {
 		if b, s := (&exactSystem{bucket: tc.bucket}).judge(all, n[answerAllowed]+n[answerAlone]); b != tc.beyond || s != tc.short {
 			t.Errorf("%s: %v beyond and %v short, want %v and %v", tc.name, b, s, tc.beyond, tc.short)
 		}
-	}
-}
-
-// A cell of the table tells the worst round, and the answers during an outage.
-func TestExactCell(t *testing.T) {
-	m := &measure.Row{Figures: map[string]*measure.Series{}}
-	for _, v := range []float64{0, 3, 1} {
-		m.Add(beyond, v)
-	}
-	m.Add(short, 2)
-	m.Add(failures, 5)
-	if got, want := exactCell(m), "**+3**, **-2**, 5 errors"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	for i, f := range meanwhile {
-		m.Add(f, float64(i))
-	}
-	if got, want := exactCell(m), "**+3**, **-2**, 1 refused, 2 errors, 3 unanswered"; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

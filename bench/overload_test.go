@@ -101,7 +101,7 @@ func newUpstream(w *overload, g rivals.Guard, seed uint64) *upstream {
 
 // run lets requests arrive until the end.
 func (u *upstream) run() outcome {
-	u.overload.arrive(u.rand, u.load*capacity, overloadSpan, func(_ time.Duration, priority, client int) { u.enter(priority, client) })
+	u.arrive(u.rand, u.load*capacity, overloadSpan, func(_ time.Duration, priority, client int) { u.enter(priority, client) })
 	time.Sleep(time.Hour) // all that has entered ends
 	u.tally.Lock()
 	defer u.tally.Unlock()

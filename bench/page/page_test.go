@@ -40,23 +40,6 @@ func TestBetter(t *testing.T) {
 	}
 }
 
-// The page shows every line that is missed, and the first one of a target that is met.
-func TestShown(t *testing.T) {
-	l := func(what, target string, most float64) Line {
-		return Compare(what, "hot", ns, "Diana").Must(target, AtMost(ns, most))
-	}
-	var got []string
-	for _, l := range shown(reportOf(system("Diana", measure.Diana, 20)), []Line{
-		l("a: x", "A", 30), l("the same", "A", 10), l("the same: y", "A", 10),
-		l("b", "B", 30), l("the same, z", "B", 30), Compare("c", "hot", ns, "Diana"), l("the same", "C", 30),
-	}) {
-		got = append(got, l.what)
-	}
-	if got, want := strings.Join(got, "|"), "a: x|the same: y|b|c|the same"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
 // A ratio to a rival says how many times better Diana is, and a ratio to a floor is a quotient.
 func TestVerdict(t *testing.T) {
 	r := reportOf(system("Diana", measure.Diana, 20), system("rival", measure.Rival, 60), system("slow rival", measure.Rival, 80), system("floor", measure.Floor, 10))

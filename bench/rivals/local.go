@@ -49,10 +49,8 @@ func decidedBy(decide func(key string) bool) *Limiter {
 
 // The names of systems that lines mention.
 const (
-	XTime     = "x/time/rate in a sync.Map"
-	GoLimiter = "go-limiter"
-	HTTPRate  = "httprate's local counter"
-	CASFloor  = "clock and compare-and-swap"
+	XTime    = "x/time/rate in a sync.Map"
+	CASFloor = "clock and compare-and-swap"
 )
 
 // LocalRivals lists those rivals of which one was the best in some figure. x/time/rate has one limiter for each key, and a
@@ -66,8 +64,8 @@ func LocalRivals() []Local {
 			create := func() *rate.Limiter { return rate.NewLimiter(rate.Every(q.Step()), int(q.N)) }
 			return inSyncMap(create, (*rate.Limiter).Allow), nil
 		}),
-		rival(GoLimiter, OpenGoLimiter),
-		rival(HTTPRate, openHTTPRate),
+		rival("go-limiter", openGoLimiter),
+		rival("httprate's local counter", openHTTPRate),
 	}
 }
 
@@ -82,8 +80,8 @@ func inSyncMap[L any](create func() L, allow func(L) bool) *Limiter {
 	})
 }
 
-// OpenGoLimiter makes its map large enough from the start, as its documentation advises.
-func OpenGoLimiter(q Quota, keys int) (*Limiter, error) {
+// openGoLimiter makes its map large enough from the start, as its documentation advises.
+func openGoLimiter(q Quota, keys int) (*Limiter, error) {
 	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(q.N), Interval: q.Per, InitialAlloc: keys})
 	if err != nil {
 		return nil, err

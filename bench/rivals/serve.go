@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -78,29 +79,32 @@ func Handler(ctx context.Context, name, argument string) (http.Handler, error) {
 // allows a request before it refuses one.
 func copyAnswer(other string, refused bool) (http.Handler, error) {
 	for range 10 {
-		answer, err := http.Get(other)
+		status, header, body, err := answerOf(other)
 		if err != nil {
 			return nil, err
 		}
-		body, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close() // it is read
-		if err != nil {
-			return nil, err
+		if refused == (status >= http.StatusBadRequest) {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				maps.Copy(w.Header(), header)
+				w.WriteHeader(status)
+				_, _ = w.Write(body)
+			}), nil
 		}
-		if refused != (answer.StatusCode >= http.StatusBadRequest) {
-			continue
-		}
-		answer.Header.Del("Date")
-		answer.Header.Del("Content-Length")
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			for field, values := range answer.Header {
-				w.Header()[field] = values
-			}
-			w.WriteHeader(answer.StatusCode)
-			_, _ = w.Write(body)
-		}), nil
 	}
 	return nil, fmt.Errorf("%s: no answer is refused: %v", other, refused)
+}
+
+// answerOf asks a server.
+func answerOf(url string) (status int, header http.Header, body []byte, err error) {
+	answer, err := http.Get(url)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	defer func() { _ = answer.Body.Close() }() // nothing is lost
+	answer.Header.Del("Date")
+	answer.Header.Del("Content-Length")
+	body, err = io.ReadAll(answer.Body)
+	return answer.StatusCode, answer.Header, body, err
 }
 
 // forward does the work of cmd/diana without its limiter, see the chain in its gateway.go. It has
