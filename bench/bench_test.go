@@ -87,9 +87,16 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// A quick run does not change the published report.
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"-run", "everything"}, {"-rounds", "0"}, {"-rounds", "x"}, {"-slow"}, {"global"}} {
-		if _, _, _, err := newRun(args, t.Output()); err == nil {
+	for args, published := range map[string]bool{"": true, "-again": true, "-run global,live": true, "-quick": false, "-run global -quick": false} {
+		_, _, file, err := newRun(strings.Fields(args), t.Output())
+		if err != nil || (file == page.PublishedReport) != published {
+			t.Errorf("%q writes %s, %v", args, file, err)
+		}
+	}
+	for _, args := range []string{"-run everything", "-rounds 1", "-slow", "global"} {
+		if _, _, _, err := newRun(strings.Fields(args), t.Output()); err == nil {
 			t.Errorf("%q has no error", args)
 		}
 	}
@@ -98,27 +105,26 @@ func TestUsage(t *testing.T) {
 // An interruption, or a group that fails, leaves what other groups measured, and its own older figures.
 func TestSaveEachGroup(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "figures.json")
-	ctx, interrupt := context.WithCancel(context.Background())
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
 	value, failure := 1.0, error(nil)
-	then := func(after func() error) func(context.Context, *measure.Run) error {
-		return func(_ context.Context, r *measure.Run) error {
+	var groups []group
+	for _, name := range []string{"global", "reload", "gateway", "decisions"} {
+		groups = append(groups, group{Chapter: page.Chapter{Name: name}, measure: func(_ context.Context, r *measure.Run) error {
 			r.Row(r.Group+"'s workload", "system", measure.Diana).Add(p50, value)
-			return after()
-		}
-	}
-	groups := []group{
-		{Chapter: page.Chapter{Name: "global"}, measure: then(func() error { return nil })},
-		{Chapter: page.Chapter{Name: "reload"}, measure: then(func() error { return failure })},
-		{Chapter: page.Chapter{Name: "gateway"}, measure: then(func() error {
-			if failure != nil {
-				interrupt()
+			switch name {
+			case "reload":
+				return failure
+			case "gateway":
+				if failure != nil {
+					interrupt()
+				}
 			}
 			return nil
-		})},
-		{Chapter: page.Chapter{Name: "decisions"}, measure: then(func() error { return nil })},
+		}})
 	}
 	for _, value = range []float64{1, 2} {
-		r, _, _, err := newRun([]string{"-rounds", "1"}, t.Output())
+		r, _, _, err := newRun(nil, t.Output())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,34 +144,8 @@ func TestSaveEachGroup(t *testing.T) {
 	if want := map[string]float64{"global": 2, "reload": 1, "gateway": 1, "decisions": 1}; !maps.Equal(got, want) {
 		t.Errorf("the figures are %v, want %v", got, want)
 	}
-	for i, want := range []string{"reload gateway decisions", "global"} {
-		var names []string
-		for _, g := range saved.Origins[i].Groups {
-			names = append(names, g.Name)
-		}
-		if got := strings.Join(names, " "); got != want {
-			t.Errorf("run %d measured %s, want %s", i, got, want)
-		}
-	}
-}
-
-// A quick run, and one of few rounds, does not change the published report.
-func TestFile(t *testing.T) {
-	for _, tc := range []struct {
-		args      []string
-		published bool
-	}{
-		{nil, true},
-		{[]string{"-run", "", "-rounds", "7"}, true},
-		{[]string{"-rounds", "3"}, false},
-		{[]string{"-quick"}, false},
-		{[]string{"-run", "global"}, true},
-		{[]string{"-run", "global", "-quick"}, false},
-	} {
-		_, _, file, err := newRun(tc.args, t.Output())
-		if err != nil || (file == page.PublishedReport) != tc.published {
-			t.Errorf("%q writes %s, %v", tc.args, file, err)
-		}
+	if older, newer := len(saved.Origins[0].Groups), len(saved.Origins[1].Groups); older != 3 || newer != 1 {
+		t.Errorf("%d groups are of the first run and %d of the second, want 3 and 1", older, newer)
 	}
 }
 
@@ -177,20 +157,5 @@ func TestPage(t *testing.T) {
 	}
 	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%s does not belong to %s (%v): run make page", name, page.PublishedReport, err)
-	}
-}
-
-// The page does not say that a rival is better at other work.
-func TestUnlike(t *testing.T) {
-	r := &measure.Run{Report: &measure.Report{}, Group: "local"}
-	add := func(workload, name string, k measure.Kind, f measure.Figure, v float64) {
-		r.Row(workload, name, k).Add(f, v)
-	}
-	add("hot", dianaLimiter, measure.Diana, nsDecision, 100)
-	add("hot", "counter", measure.Rival, nsDecision, 20)
-	add(refuseWorkload, dianaServe, measure.Diana, requestRate, 100)
-	add(refuseWorkload, nginxThree, measure.Rival, requestRate, 200)
-	if got := thePage().BetterBlock(r.Report); got != "None in this run.\n" {
-		t.Error(got)
 	}
 }

@@ -4,11 +4,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
+	"slices"
 	"unsafe"
 
 	dianalib "github.com/diana-limiter/diana"
@@ -21,13 +20,13 @@ import (
 	"github.com/diana-limiter/diana/redisstore"
 )
 
-// Every call to Diana's API is in this file, except those of the exact workload. Adapters are beside their
-// rivals.
+// The calls to Diana's API are in this file. Adapters are beside their rivals, and exactness has a server of its own.
 
 // The names of systems that lines mention.
 const (
 	dianaMemory  = "Diana memstore"
 	dianaLimiter = "Diana Limiter"
+	dianaReady   = dianaLimiter + ", prepared"
 	dianaStore   = "Diana redisstore"
 )
 
@@ -53,18 +52,6 @@ func openLimiter(ctx context.Context, text string) (*dianalib.Limiter, error) {
 // closeLimiter closes a Limiter whose counters nobody needs any more.
 func closeLimiter(l *dianalib.Limiter) { _ = l.Close() }
 
-// take returns whether a Limiter allows a request. It is an error if the Limiter had to decide
-// without Redis.
-func take(ctx context.Context, l *dianalib.Limiter, r dianalib.Request) (allowed bool, err error) {
-	d, err := l.Take(ctx, r)
-	allowed, degraded := d.Allowed, d.Degraded
-	d.Done()
-	if err == nil && degraded {
-		err = errors.New("decided without Redis")
-	}
-	return allowed, err
-}
-
 // countersOf returns a store's counters of one limit.
 func countersOf(store limit.Store, name string, a limit.Algorithm, q rivals.Quota) (any, error) {
 	m, err := a.New(limit.Limit{N: q.N, Unit: q.Per})
@@ -74,29 +61,37 @@ func countersOf(store limit.Store, name string, a limit.Algorithm, q rivals.Quot
 	return store.Counters(name, m)
 }
 
-// openLocalLimiter is the complete Diana: it finds the rules of a URL and makes a key of the
+// localLimiter is the complete Diana: it finds the rules of a URL, beforehand if they are prepared, and makes a key of the
 // actor.
-func openLocalLimiter(q rivals.Quota, keys int) (*rivals.Limiter, error) {
-	l, err := openLimiter(context.Background(), fmt.Sprintf("max_keys: %d\nlimits: [{url: /, rules: [{actor: account, unit: %v, rpu: %d}]}]\n",
-		2*keys, q.Per, q.N))
-	if err != nil {
-		return nil, err
-	}
-	return &rivals.Limiter{
-		Close: func() { closeLimiter(l) },
-		Decider: func() func(string) bool {
-			// The rivals take a key, and a Request takes a map of actors. So a new actor costs Diana a write
-			// to the map, and the same actor again does not.
-			ctx, actors, last := context.Background(), map[string]string{}, ""
-			return func(key string) bool {
-				if key != last {
-					actors["account"], last = key, key
+func localLimiter(name string, prepared bool) rivals.Local {
+	return rivals.Local{Name: name, Kind: measure.Diana, Open: func(q rivals.Quota, keys int) (*rivals.Limiter, error) {
+		l, err := openLimiter(context.Background(), fmt.Sprintf("max_keys: %d\nlimits: [{url: /, rules: [{actor: account, unit: %v, rpu: %d}]}]\n",
+			2*keys, q.Per, q.N))
+		if err != nil {
+			return nil, err
+		}
+		take := l.Take
+		if prepared {
+			take = l.Prepare("", "/").Take
+		}
+		return &rivals.Limiter{
+			Close: func() { closeLimiter(l) },
+			Decider: func() func(string) bool {
+				// The rivals take a key, and a Request takes a map of actors. So a new actor costs Diana a write
+				// to the map, and the same actor again does not.
+				ctx, actors, last := context.Background(), map[string]string{}, ""
+				return func(key string) bool {
+					if key != last {
+						actors["account"], last = key, key
+					}
+					d, err := take(ctx, dianalib.Request{Path: "/", Actors: actors})
+					allowed := d.Allowed
+					d.Done()
+					return allowed && err == nil
 				}
-				allowed, err := take(ctx, l, dianalib.Request{Path: "/", Actors: actors})
-				return allowed && err == nil
-			}
-		},
-	}, nil
+			},
+		}, nil
+	}}
 }
 
 // memstoreOf is a memstore with an algorithm. It is comparable to the rivals, because the caller hands it a
@@ -161,9 +156,9 @@ func openRedisstore(ctx context.Context, s *redistest.Server) (*rivals.Shared, e
 	if err != nil {
 		return nil, err
 	}
-	var charges []limit.Charge // of the rules of one and of three
-	for i, q := range []rivals.Quota{rivals.ForKey, rivals.ForAll, rivals.ForKey, rivals.ForKey} {
-		c, err := countersOf(store, []string{"one", "all", "account", "device"}[i], limit.TokenBucket(), q)
+	var charges []limit.Charge
+	for i, q := range []rivals.Quota{rivals.ForAll, rivals.ForKey, rivals.ForKey} {
+		c, err := countersOf(store, []string{"all", "account", "device"}[i], limit.TokenBucket(), q)
 		if err != nil {
 			store.Close()
 			return nil, err
@@ -173,18 +168,12 @@ func openRedisstore(ctx context.Context, s *redistest.Server) (*rivals.Shared, e
 	return &rivals.Shared{
 		Name: dianaStore, Kind: measure.Diana, Close: store.Close,
 		Asker: func() rivals.Ask {
-			ch := append([]limit.Charge(nil), charges...)
+			own := slices.Clone(charges)
 			return func(ctx context.Context, rules int, account, device string) error {
-				asked := ch[:1]
-				switch rules {
-				case 0:
-					asked = ch[1:2]
-				case 1:
-					ch[0].Key = append(ch[0].Key[:0], account...)
-				case 3:
-					asked = ch[1:]
-					asked[1].Key = append(asked[1].Key[:0], account...)
-					asked[2].Key = append(asked[2].Key[:0], device...)
+				own[1].Key, own[2].Key = append(own[1].Key[:0], account...), append(own[2].Key[:0], device...)
+				asked := own
+				if rules == 1 {
+					asked = own[1:2]
 				}
 				_, err := store.Take(ctx, 0, asked)
 				return err
@@ -192,97 +181,3 @@ func openRedisstore(ctx context.Context, s *redistest.Server) (*rivals.Shared, e
 		},
 	}, nil
 }
-
-// openGlobalLimiter is the complete Diana: it finds the rules, makes keys, and also keeps
-// counters in this process in case Redis fails.
-func openGlobalLimiter(ctx context.Context, s *redistest.Server) (*rivals.Shared, error) {
-	all, of := fmt.Sprintf("{unit: second, rpu: %d, scope: global}", rivals.ForAll.N), fmt.Sprintf("{actor: %%s, unit: second, rpu: %d, scope: global}", rivals.ForKey.N)
-	account, device := fmt.Sprintf(of, "account"), fmt.Sprintf(of, "device")
-	l, err := openLimiter(ctx, fmt.Sprintf("redis: {url: %q, timeout: 5s, prefix: limiter}\nmax_keys: 4000000\n"+
-		"limits: [{url: /0, rules: [%s]}, {url: /1, rules: [%s]}, {url: /3, rules: [%[2]s, %[3]s, %s]}]\n", s.URL(), all, account, device))
-	if err != nil {
-		return nil, err
-	}
-	return &rivals.Shared{
-		Name: dianaLimiter, Kind: measure.Diana,
-		Close: func() { closeLimiter(l) },
-		Asker: func() rivals.Ask {
-			paths, actors := [4]string{0: "/0", 1: "/1", 3: "/3"}, map[string]string{}
-			return func(ctx context.Context, rules int, account, device string) error {
-				if rules > 0 {
-					actors["account"] = account
-				}
-				if rules == 3 {
-					actors["device"] = device
-				}
-				_, err := take(ctx, l, dianalib.Request{Path: paths[rules], Actors: actors})
-				return err
-			}
-		},
-	}, nil
-}
-
-// openHourly is a Limiter that allows an account ten requests an hour, and is one of several gateways.
-func openHourly(ctx context.Context, s *redistest.Server) (ask func() (allowed bool, err error), stop func(), err error) {
-	l, err := openLimiter(ctx, fmt.Sprintf("redis: {url: %q, timeout: 5s}\nlimits: [{url: /, rules: [{actor: account, unit: hour, rpu: 10, scope: global}]}]\n", s.URL()))
-	if err != nil {
-		return nil, nil, err
-	}
-	request := dianalib.Request{Path: "/", Actors: map[string]string{"account": "refused"}}
-	return func() (bool, error) { return take(ctx, l, request) }, func() { closeLimiter(l) }, nil
-}
-
-// openExactLimiter is a Limiter with the limits of exactQuotas, counted in this process or in Redis.
-func openExactLimiter(ctx context.Context, algorithm, redis string) (*exactLibrary, error) {
-	l, err := openLimiter(ctx, exactConfig(algorithm, redis, 0))
-	if err != nil {
-		return nil, err
-	}
-	request := func(unit, key string) dianalib.Request {
-		return dianalib.Request{Path: "/" + unit, Actors: map[string]string{"account": key}}
-	}
-	library, reloads := &exactLibrary{}, 0
-	library.decide = func(ctx context.Context, unit, key string) (bool, error) {
-		d, err := l.Take(ctx, request(unit, key))
-		d.Done()
-		if d.Allowed && d.Degraded {
-			library.alone.Add(1)
-		}
-		return d.Allowed, err
-	}
-	library.probe = func(ctx context.Context) error {
-		_, err := take(ctx, l, request("second", "probe"))
-		return err
-	}
-	library.reload = func() error {
-		reloads++
-		c, err := config.Parse("bench", []byte(exactConfig(algorithm, redis, reloads)))
-		if err != nil {
-			return err
-		}
-		return l.Update(c)
-	}
-	return library, nil
-}
-
-// exactConfig makes a configuration with the limits of exactQuotas. One limit that nobody uses makes
-// each edition differ.
-func exactConfig(algorithm, redis string, edition int) string {
-	text, scope := "", "local"
-	if redis != "" {
-		text, scope = fmt.Sprintf("redis: {url: %q}\n", redis), "global"
-	}
-	text += fmt.Sprintf("limits:\n- {url: /unused, rules: [{rpu: %d}]}\n", edition+1)
-	for unit, q := range exactQuotas {
-		text += fmt.Sprintf("- {url: /%s, rules: [{actor: account, algo: %s, unit: %v, rpu: %d, scope: %s}]}\n", unit, algorithm, q.Per, q.N, scope)
-	}
-	return text
-}
-
-// exactAlgorithms returns the algorithms that promise an exact number.
-func exactAlgorithms() []limit.Algorithm {
-	return []limit.Algorithm{limit.FixedWindow(), limit.TokenBucket(), limit.SlidingWindow(), limit.SlidingLog()}
-}
-
-// exactDay is the quota that the processes of the exact workload use up.
-var exactDay = rivals.Quota{N: 5000, Per: 24 * time.Hour}

@@ -111,14 +111,14 @@ func dianaArguments(y *measure.Yard, address, file string) []string {
 	return []string{y.Diana, "serve", "--config", file, "--listen", address, "--admin", "127.0.0.1:0", "--upstream", y.Upstream}
 }
 
-// copyOf is a server that sends the same refusal as another one.
-func copyOf(other measure.Command, path string) measure.Command {
+// copyOf is a server that sends the same answer as another one, to an "allowed" or a "refused" request.
+func copyOf(other measure.Command, path, decision string) measure.Command {
 	return func(y *measure.Yard, address string) ([]string, error) {
 		server, err := y.Start(other)
 		if err != nil {
 			return nil, err
 		}
-		return y.Own("copy", "http://"+server.Address+path)(y, address)
+		return y.Own(decision, "http://"+server.Address+path)(y, address)
 	}
 }
 
@@ -139,7 +139,7 @@ func measureGateway(ctx context.Context, r *measure.Run) error {
 			{workload: refuseWorkload, name: dianaServe, kind: measure.Diana, refuses: true, command: dianaCommand(refusingRules)},
 			{workload: refuseWorkload, name: bare503, kind: measure.Floor, refuses: true, command: measure.Own("503")},
 			{workload: refuseWorkload, name: dianaPlain, kind: measure.Diana, refuses: true, command: dianaCommand("response: {headers: false}\n" + refusingRules)},
-			{workload: refuseWorkload, name: bareCopy, kind: measure.Floor, refuses: true, command: copyOf(dianaCommand(refusingRules), rivals.PathAsked)},
+			{workload: refuseWorkload, name: bareCopy, kind: measure.Floor, refuses: true, command: copyOf(dianaCommand(refusingRules), rivals.PathAsked, "refused")},
 			{workload: refuseWorkload, name: nginxThree, kind: measure.Rival, refuses: true, command: rivals.Nginx(rivals.NginxRefuses)},
 		})
 	})

@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	connectrpc.com/connect v1.21.1
-	github.com/JGLTechnologies/gin-rate-limit v1.5.4
 	github.com/cloudwego/hertz v0.10.4
 	github.com/diana-limiter/diana v0.9.0-rc.1
 	github.com/diana-limiter/diana/adapters/connect v0.9.0-rc.1
@@ -13,7 +12,6 @@ require (
 	github.com/diana-limiter/diana/adapters/gin v0.9.0-rc.1
 	github.com/diana-limiter/diana/adapters/grpc v0.9.0-rc.1
 	github.com/diana-limiter/diana/adapters/hertz v0.9.0-rc.1
-	github.com/didip/tollbooth/v7 v7.0.2
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
@@ -57,7 +55,6 @@ require (
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/gabriel-vasile/mimetype v1.4.12 // indirect
 	github.com/gin-contrib/sse v1.1.0 // indirect
-	github.com/go-pkgz/expirable-cache/v3 v3.0.0 // indirect
 	github.com/go-playground/locales v0.14.1 // indirect
 	github.com/go-playground/universal-translator v0.18.1 // indirect
 	github.com/go-playground/validator/v10 v10.30.1 // indirect

@@ -82,6 +82,8 @@ func localLines() []page.Line {
 		page.Custom("allocations of any local decision", measureAllocs).Must("L5", page.AtMost(allocs, 0)),
 		page.Compare("Limiter, "+hot1, hot1, nsDecision, dianaLimiter, rivals.CASFloor).Must("L6", page.RatioAtMost(4.5)),
 		page.Compare("Limiter, "+plenty1, plenty1, nsDecision, dianaLimiter, rivals.CASFloor).Must("L6", page.RatioAtMost(4.5)),
+		page.Compare("a prepared request, "+hot1, hot1, nsDecision, dianaReady, rivals.CASFloor).Must("L6", page.RatioAtMost(2.5)),
+		page.Compare("a prepared request, "+plenty1, plenty1, nsDecision, dianaReady, rivals.CASFloor).Must("L6", page.RatioAtMost(2.5)),
 		page.Compare("Limiter, which makes the key, "+hot2, hot2, nsDecision, dianaLimiter, page.BestRival).Must("L6", page.RatioAtLeast(1)),
 	}
 }
@@ -122,7 +124,7 @@ type opened struct {
 }
 
 func measureHot(ctx context.Context, r *measure.Run) error {
-	systems := append(rivals.LocalRivals(), tokenBuckets(), rivals.Local{Name: dianaLimiter, Kind: measure.Diana, Open: openLocalLimiter},
+	systems := append(rivals.LocalRivals(), tokenBuckets(), localLimiter(dianaLimiter, false), localLimiter(dianaReady, true),
 		rivals.Local{Name: rivals.CASFloor, Kind: measure.Floor, Open: func(q rivals.Quota, _ int) (*rivals.Limiter, error) { return rivals.CompareAndSwap(q), nil }})
 	for i, name := range []string{localHot, localPlenty} {
 		r.Note("  %s", name)

@@ -2,21 +2,18 @@
 
 // Bench measures Diana, its rivals and the floors side by side, interleaved in one run.
 //
-//	bench [-run groups] [-quick] [-rounds n] [-again]
+//	bench [-run groups] [-quick] [-again]
 //	bench page
 //
 // It prints every figure and the targets that Diana meets or misses. After each group it writes docs/performance.json and
 // docs/performance.md, so an interruption loses only the group that it interrupts. Other groups keep their older figures,
-// each with its date and its machine.
+// each with its date and its machine. It starts the servers that it needs, and exits with 0 whatever the figures are.
 //
-// With -again it writes only how many ratios differ by at most a tenth from those of the report. With -quick or fewer than
-// 5 rounds it writes a file in results/ instead. The command page makes the page from docs/performance.json.
+// With -again it writes only how many ratios differ by at most a tenth from those of the report. With -quick it writes a
+// file in results/ instead. The command page makes the page from docs/performance.json.
 //
-// The program starts the Redis and the web servers that it needs. It exits with 0 whatever
-// the figures are.
-//
-// A group is one file that measures something and one line in allGroups. Files whose names
-// begin with the name of a group belong to it. diana.go holds the calls to Diana's API.
+// A group is one file that measures something and one line in allGroups. Files whose names begin with the name of a group
+// belong to it. diana.go holds calls to Diana's API.
 package main
 
 import (
@@ -25,7 +22,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -69,7 +66,6 @@ func allGroups() []group {
 		reloadGroup(),
 		overloadGroup(),
 		liveGroup(),
-		budgetsGroup(),
 		decisionsGroup(),
 	}
 }
@@ -100,69 +96,47 @@ func command(ctx context.Context, args []string) error {
 	return measureAll(ctx, r, groups, os.Stdout, file)
 }
 
-// crowdKind is a server that only this package can make: many callers of one limit. The argument is the URL of Redis.
-// The others are those of rivals.Handler, and libraries by their names.
-const crowdKind = "crowd"
-
-// serve is a server that a group starts.
-func serve(ctx context.Context, address, kind, argument string) (err error) {
-	var h http.Handler
-	switch kind {
-	case crowdKind:
-		h, err = crowdHandler(ctx, argument)
-	default:
-		var library *exactLibrary
-		if h, err = rivals.Handler(ctx, kind, argument); h != nil || err != nil {
-			break
-		}
-		if library, err = openLibrary(ctx, kind, argument); library == nil {
-			return errors.Join(err, fmt.Errorf("%s: unknown %q", measure.ServeCommand, kind))
-		}
-		h = library.handler()
+// serve is a server that a group starts: one of rivals.Handler, or a library by its name.
+func serve(ctx context.Context, address, kind, argument string) error {
+	h, err := rivals.Handler(ctx, kind, argument)
+	compared := h != nil && kind != "upstream"
+	if h == nil && err == nil {
+		h, err = exactHandler(ctx, kind, argument)
 	}
 	if err != nil {
 		return err
 	}
-	return rivals.Serve(ctx, address, h, slices.Contains([]string{"proxy", "200", "503", "copy", "grpc"}, kind))
+	return rivals.Serve(ctx, address, h, compared)
 }
 
 // newRun parses the arguments. It also returns the groups to measure, and the file for the figures.
 func newRun(args []string, notes io.Writer) (r *measure.Run, groups []group, file string, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(notes)
-	r = &measure.Run{Notes: notes}
-	names := f.String("run", "", "groups to measure, separated by commas, all but "+liveName+" if it is empty: "+strings.Join(groupNames(), ", "))
+	r = &measure.Run{Notes: notes, Rounds: measure.FullRounds}
+	every := strings.Join(groupNames(), ",")
+	names := f.String("run", strings.Replace(every, ","+liveName, "", 1), "groups to measure, some of "+every)
 	f.BoolVar(&r.Quick, "quick", false, "do each thing for a moment: to test the program, not to quote the figures")
 	f.BoolVar(&r.Again, "again", false, "write only by how much the ratios differ from those of docs/performance.json")
-	f.IntVar(&r.Rounds, "rounds", measure.FullRounds, "number of rounds; 1 with -quick")
 	if err := f.Parse(args); err != nil {
 		return nil, nil, "", err
 	}
-	if f.NArg() > 0 || r.Rounds < 1 {
-		return nil, nil, "", fmt.Errorf("-rounds is %d, expected 1 or more, and no further arguments than %q", r.Rounds, f.Args())
+	wanted := strings.Split(*names, ",")
+	groups = slices.DeleteFunc(allGroups(), func(g group) bool { return !slices.Contains(wanted, g.Name) })
+	if len(groups) != len(wanted) || f.NArg() > 0 {
+		return nil, nil, "", fmt.Errorf("-run is %q with the arguments %q, expected some of %s and no arguments", *names, f.Args(), every)
 	}
+	file = page.PublishedReport
+	now := time.Now()
 	if r.Quick {
-		r.Rounds = 1
-	}
-	groups = allGroups()
-	if *names == "" {
-		groups = slices.DeleteFunc(groups, func(g group) bool { return g.Name == liveName })
-	} else {
-		wanted := strings.Split(*names, ",")
-		groups = slices.DeleteFunc(groups, func(g group) bool { return !slices.Contains(wanted, g.Name) })
-		if len(groups) != len(wanted) {
-			return nil, nil, "", fmt.Errorf("-run is %q, expected some of %s", *names, strings.Join(groupNames(), ", "))
-		}
+		r.Rounds, file = 1, filepath.Join("results", now.UTC().Format("20060102-150405")+".json")
 	}
 	r.Origin = &measure.Origin{
-		At: time.Now(), Command: strings.Join(append([]string{"bench"}, args...), " "),
+		At: now, Command: strings.Join(append([]string{"bench"}, args...), " "),
 		Revision: measure.Revision(), Machine: measure.ThisMachine(), Rounds: r.Rounds, Quick: r.Quick,
 	}
 	r.Report = &measure.Report{Origins: []*measure.Origin{r.Origin}}
-	if !r.Quick && r.Rounds >= measure.FullRounds {
-		return r, groups, page.PublishedReport, nil
-	}
-	return r, groups, filepath.Join("results", r.Origin.At.UTC().Format("20060102-150405")+".json"), nil
+	return r, groups, file, nil
 }
 
 func groupNames() (names []string) {
@@ -194,25 +168,25 @@ func measureAll(ctx context.Context, r *measure.Run, groups []group, out io.Writ
 			r.Report.Rows = r.Report.Rows[:rows]
 			failed = append(failed, fmt.Errorf("%s: %w", g.Name, err))
 			r.Note("  failed: %v", err)
-			if ctx.Err() != nil {
-				break
-			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
 			continue
 		}
-		r.Origin.Groups = append(r.Origin.Groups, measure.MeasuredGroup{Name: g.Name, Took: round(took()), Noise: r.Origin.Noise})
-		r.Origin.Took = round(time.Since(r.Origin.At))
+		r.Origin.Groups = append(r.Origin.Groups, measure.MeasuredGroup{Name: g.Name, Took: math.Round(took().Seconds()), Noise: r.Origin.Noise})
+		r.Origin.Took = math.Round(time.Since(r.Origin.At).Seconds())
 		r.Origin.Machine.Others = measure.MachineTime().OthersSince(before)
 		all := older.With(r.Report, groupNames())
 		if r.Again {
 			all, older.Again = older, thePage().Compare(older, r.Report)
 		}
-		if err := all.Save(file); err != nil {
-			return err
+		if err = all.Save(file); err == nil && file == page.PublishedReport {
+			err = thePage().Write(file)
 		}
-		if file == page.PublishedReport {
-			if err := thePage().Write(file); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	if len(r.Origin.Groups) > 0 {
@@ -223,6 +197,3 @@ func measureAll(ctx context.Context, r *measure.Run, groups []group, out io.Writ
 }
 
 var errInterrupted = errors.New("interrupted")
-
-// round returns whole seconds.
-func round(d time.Duration) float64 { return d.Round(time.Second).Seconds() }

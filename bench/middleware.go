@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/diana-limiter/diana/bench/measure"
@@ -79,62 +80,67 @@ func middlewareGroup() group {
 		lines = append(lines, page.Compare("the same in "+name, inFramework(name), nsOver, oneFields, page.BestRival))
 	}
 	plainRule, fiberPlain := dianaWith(rivals.PerAddress, false), rivals.FiberPlain+", "+string(rivals.PerAddress)
+	inHTTP, inFiber := roundsOf(one, nsOver, plainRule), roundsOf(inFramework("fiber"), nsOver, fiberPlain)
 	for i, name := range []string{"gin", "echo", "chi", "gRPC", "Connect"} {
 		most := []float64{1.1, 1.1, 1.1, 2, 2}[i]
-		lines = append(lines, page.Custom("1 rule by IP, no fields, in "+name+" beside net/http", beside(name, one, plainRule)).Must("M4", page.AtMost(timesOther, most)))
+		lines = append(lines, times("1 rule by IP, no fields, in "+name+" beside net/http", roundsOf(inFramework(name), nsOver, plainRule), inHTTP, "M4", most))
 	}
+	floor := roundsOf(threadsName(localPlenty, 1), nsDecision, rivals.CASFloor)
 	lines = append(lines,
 		page.Compare("1 rule by IP, no fields, in fiber", inFramework("fiber"), nsOver, plainRule, fiberPlain).Must("M4", page.RatioAtLeast(0.83)),
-		page.Custom("1 rule by IP, no fields, in hertz beside fiber's limiter", beside("hertz", inFramework("fiber"), fiberPlain)).Must("M4", page.AtMost(timesOther, 1.2)))
+		times("1 rule by IP, no fields, in hertz beside fiber's limiter", roundsOf(inFramework("hertz"), nsOver, plainRule), inFiber, "M4", 1.2))
 	return group{measure: measureMiddleware, Chapter: page.Chapter{
 		Name: "middleware", Title: "As middleware",
 		Figures: []measure.Figure{nsOver, requestTime, allocsOver, bytesOver},
 		Lines: append(lines,
 			page.Compare("1 rule for all calls in gRPC, over the bare handler", inGRPC, nsOver, dianaWith(rivals.ForEvery, false), page.BestRival),
 			page.Compare("1 rule by IP in gRPC, over the bare handler", inGRPC, nsOver, plainRule, rivals.GRPCRival+", "+string(rivals.ForEvery)),
-			page.Compare("3 rules, 1,000 URLs, over the bare handler", one, nsOver, plain).Must("M1", page.AtMost(nsOver, 560)),
-			page.Compare("the same: allocations", one, allocsOver, plain).Must("M1", page.AtMost(allocsOver, 0)),
-			page.Custom("3 rules, 1,000 URLs, fields, over a handler that sets two fields", measureFields).Must("M1", page.AtMost(nsOver, 600)),
-			page.Compare("the same: allocations over the bare handler", one, allocsOver, fields).Must("M1", page.AtMost(allocsOver, 4)),
+			page.Compare("3 rules, 1,000 URLs, over the bare handler", one, nsOver, plain),
+			times("the same beside clock and compare-and-swap", roundsOf(one, nsOver, plain), floor, "M1", 25),
+			page.Compare("3 rules, 1,000 URLs: allocations", one, allocsOver, plain).Must("M1", page.AtMost(allocsOver, 0)),
+			page.Compare("3 rules, 1,000 URLs, fields, over the bare handler", one, nsOver, fields),
+			times("the same, over one that sets two fields, beside clock and compare-and-swap", roundsOf(one, nsOver, fields, fieldsHandler), floor, "M1", 31),
+			page.Compare("3 rules, 1,000 URLs, fields: allocations", one, allocsOver, fields).Must("M1", page.AtMost(allocsOver, 4)),
 			page.Compare("10,000 URLs beside 10", one, nsOver, dianaHandler(10_000, false), dianaHandler(10, false)).Must("M2", page.RatioAtMost(1.3)),
 			page.Compare("the same with fields", one, nsOver, dianaHandler(10_000, true), dianaHandler(10, true)).Must("M2", page.RatioAtMost(1.3)),
 		),
 	}}
 }
 
-// measureFields compares the handler that sends RateLimit fields with one that sets two fields,
-// round by round.
-func measureFields(r *measure.Report) (m page.Measured, ok bool) {
-	ours, theirs := r.Find(middlewareWorkload, dianaHandler(1000, true)).Series(nsOver), r.Find(middlewareWorkload, fieldsHandler).Series(nsOver)
-	if ours == nil || theirs == nil {
-		return m, false
-	}
-	var over []float64
-	for i, ns := range ours.Rounds {
-		over = append(over, ns-theirs.Rounds[i])
-	}
-	m.Value = measure.Median(over)
-	m.Diana = measure.NsText(m.Value)
-	return m, true
-}
-
 var timesOther = measure.Figure{Name: "times the other", Format: measure.RatioText}
 
-// beside compares what Diana costs in a framework with what a system costs in another one, round by round.
-func beside(name, workload, system string) func(*measure.Report) (page.Measured, bool) {
-	return func(r *measure.Report) (m page.Measured, ok bool) {
-		ours, theirs := r.Find(inFramework(name), dianaWith(rivals.PerAddress, false)).Series(nsOver), r.Find(workload, system).Series(nsOver)
-		if ours == nil || theirs == nil {
+// roundsOf returns the rounds of a figure, less those of another system of the workload if there is one.
+func roundsOf(workload string, f measure.Figure, system string, less ...string) func(*measure.Report) []float64 {
+	return func(r *measure.Report) (rounds []float64) {
+		s := r.Find(workload, system).Series(f)
+		if s == nil {
+			return nil
+		}
+		rounds = slices.Clone(s.Rounds)
+		for _, name := range less {
+			other := r.Find(workload, name).Series(f)
+			if other == nil {
+				return nil
+			}
+			for i := range rounds {
+				rounds[i] -= other.Rounds[i]
+			}
+		}
+		return rounds
+	}
+}
+
+// times is a line that divides rounds by those of another workload, and has a target.
+func times(what string, ours, theirs func(*measure.Report) []float64, target string, most float64) page.Line {
+	return page.Custom(what, func(r *measure.Report) (m page.Measured, ok bool) {
+		x, y := ours(r), theirs(r)
+		if x == nil || y == nil {
 			return m, false
 		}
-		var ratios []float64
-		for i, ns := range ours.Rounds {
-			ratios = append(ratios, ns/theirs.Rounds[i])
-		}
-		m.Value = measure.Median(ratios)
+		m.Value = measure.MedianRatio(x, y)
 		m.Diana = measure.RatioText(m.Value)
 		return m, true
-	}
+	}).Must(target, page.AtMost(timesOther, most))
 }
 
 // dianaIn returns Diana in a framework, with the configuration that text makes of a limit.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/diana-limiter/diana/bench/measure"
@@ -93,11 +94,44 @@ func overloadGroup() group {
 			}
 		}
 	}
+	for _, u := range liveUpstreams() {
+		for _, load := range []float64{2, 5} {
+			w := u.workload(load)
+			lines = append(lines, page.Compare(w+": goodput", w, goodput, adaptiveDiana).Must("O2", page.Bound{Text: "≥ 90 %", Met: func(m page.Measured) bool { return m.Value >= 90 }}))
+		}
+	}
 	return group{measure: measureOverload, Chapter: page.Chapter{
 		Name: "overload", Title: "Overload of a simulated upstream, in its capacity",
 		Figures: overloadFigures,
 		Lines:   lines,
 	}}
+}
+
+// arrive calls do for each of the requests that arrive at random at a rate, until the end of a span.
+func (w *overload) arrive(random *rand.Rand, rate float64, span time.Duration, do func(at time.Duration, priority, client int)) {
+	began := time.Now()
+	for at := time.Duration(0); at < span; {
+		at += time.Duration(random.ExpFloat64() / rate * float64(time.Second))
+		time.Sleep(time.Until(began.Add(at)))
+		priority, client := w.request(random)
+		do(at, priority, client)
+	}
+}
+
+// tally counts the requests that count.
+type tally struct {
+	sync.Mutex            // guards the rest
+	came, refused, inTime float64
+	first                 []time.Duration // latencies of the highest priority
+}
+
+// outcome returns what the tally shows. enough is how many requests the upstream could have answered in time.
+func (y *tally) outcome(enough float64, unloaded time.Duration) outcome {
+	o := outcome{Goodput: 100 * y.inTime / enough, Refused: 100 * y.refused / max(y.came, 1)}
+	if slices.Sort(y.first); len(y.first) > 0 {
+		o.First = y.first[len(y.first)*99/100].Seconds() / unloaded.Seconds()
+	}
+	return o
 }
 
 // measureOverload runs TestOverload, because synctest is for tests.
@@ -123,12 +157,19 @@ func measureOverload(ctx context.Context, r *measure.Run) error {
 		return err
 	}
 	for _, s := range results {
-		m := r.Row(s.Workload, s.System, s.Kind)
-		m.Add(goodput, -nineOfTen(s.Outcomes, func(x *outcome) float64 { return -x.Goodput }))
-		m.Add(firstP99, nineOfTen(s.Outcomes, func(x *outcome) float64 { return x.First }))
-		m.Add(turnedOff, nineOfTen(s.Outcomes, func(x *outcome) float64 { return x.Refused }))
+		addOutcome(r.Row(s.Workload, s.System, s.Kind), outcome{
+			Goodput: -nineOfTen(s.Outcomes, func(x *outcome) float64 { return -x.Goodput }),
+			First:   nineOfTen(s.Outcomes, func(x *outcome) float64 { return x.First }),
+			Refused: nineOfTen(s.Outcomes, func(x *outcome) float64 { return x.Refused }),
+		})
 	}
 	return nil
+}
+
+func addOutcome(m *measure.Row, o outcome) {
+	m.Add(goodput, o.Goodput)
+	m.Add(firstP99, o.First)
+	m.Add(turnedOff, o.Refused)
 }
 
 // The variables of TestOverload: how many seeds, and the file for the results.

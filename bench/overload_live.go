@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -44,7 +43,7 @@ func liveGroup() group {
 }
 
 func measureLive(ctx context.Context, r *measure.Run) error {
-	return measure.InYard(ctx, r, "200", func(y *measure.Yard) error {
+	return measure.InYard(ctx, r, "upstream", func(y *measure.Yard) error {
 		upstreams, loads := liveUpstreams(), []float64{0.5, 1, 2, 5}
 		if r.Quick {
 			upstreams, loads = upstreams[1:2], loads[2:3]
@@ -64,10 +63,7 @@ func measureLive(ctx context.Context, r *measure.Run) error {
 					if err != nil {
 						return fmt.Errorf("%s, %s: %w", u.workload(load), s.name, err)
 					}
-					m := r.Row(u.workload(load), s.name, s.kind)
-					m.Add(goodput, o.Goodput)
-					m.Add(firstP99, o.First)
-					m.Add(turnedOff, o.Refused)
+					addOutcome(r.Row(u.workload(load), s.name, s.kind), o)
 				}
 			}
 		}
@@ -95,24 +91,13 @@ func (u *liveUpstream) run(ctx context.Context, r *measure.Run, y *measure.Yard,
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4096}}
 	defer client.CloseIdleConnections()
 
-	m := &overload{load: load}
-	capacity := float64(u.servers) / u.mean.Seconds()
-	late := 3 * time.Duration(4.6*float64(u.mean)) // ln 100, as in the simulator
-	span := r.Span(12 * time.Second)
-	var (
-		all                   sync.WaitGroup
-		mu                    sync.Mutex // guards the rest
-		came, refused, inTime float64
-		first                 []time.Duration
-	)
-	random := rand.New(rand.NewPCG(1, 1))
-	for began, next := time.Now(), time.Duration(0); next < span; {
-		next += time.Duration(random.ExpFloat64() / (load * capacity) * float64(time.Second))
-		time.Sleep(time.Until(began.Add(next)))
-		priority, account := m.request(random)
-		counted := next >= span/3
+	w := &overload{load: load}
+	capacity, unloaded, span := float64(u.servers)/u.mean.Seconds(), time.Duration(4.6*float64(u.mean)), r.Span(12*time.Second) // ln 100, as in the simulator
+	var all sync.WaitGroup
+	var seen tally
+	w.arrive(rand.New(rand.NewPCG(1, 1)), load*capacity, span, func(at time.Duration, priority, account int) {
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, late)
+			ctx, cancel := context.WithTimeout(ctx, 3*unloaded)
 			defer cancel()
 			ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+gateway.Address, nil)
 			if err != nil {
@@ -128,27 +113,23 @@ func (u *liveUpstream) run(ctx context.Context, r *measure.Run, y *measure.Yard,
 				_ = answer.Body.Close() // nothing is lost
 				status = answer.StatusCode
 			}
-			if !counted {
+			seen.Lock()
+			defer seen.Unlock()
+			if at < span/3 {
 				return
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			came++
+			seen.came++
 			switch {
 			case status == http.StatusServiceUnavailable:
-				refused++
+				seen.refused++
 			case err == nil && status == http.StatusOK:
-				inTime++
+				seen.inTime++
 			}
 			if latency := took(); priority == 0 && status != http.StatusServiceUnavailable {
-				first = append(first, latency)
+				seen.first = append(seen.first, latency)
 			}
 		})
-	}
+	})
 	all.Wait()
-	o := outcome{Goodput: 100 * inTime / (capacity * (span * 2 / 3).Seconds()), Refused: 100 * refused / max(came, 1)}
-	if slices.Sort(first); len(first) > 0 {
-		o.First = first[len(first)*99/100].Seconds() / (late / 3).Seconds()
-	}
-	return o, nil
+	return seen.outcome(capacity*(span*2/3).Seconds(), unloaded), nil
 }

@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,10 +91,7 @@ type upstream struct {
 	rand  *rand.Rand
 	began time.Time
 	free  [upstreamServers]time.Time // when each server is free
-
-	mu                    sync.Mutex // guards the rest
-	came, refused, inTime float64
-	first                 []time.Duration // latencies of the highest priority
+	tally tally
 }
 
 func newUpstream(w *overload, g rivals.Guard, seed uint64) *upstream {
@@ -105,48 +100,38 @@ func newUpstream(w *overload, g rivals.Guard, seed uint64) *upstream {
 
 // run lets requests arrive until the end.
 func (u *upstream) run() outcome {
-	rate := u.load * capacity
-	for next := time.Duration(0); next < overloadSpan; {
-		next += time.Duration(u.rand.ExpFloat64() / rate * float64(time.Second))
-		time.Sleep(time.Until(u.began.Add(next)))
-		u.arrive()
-	}
+	u.arrive(u.rand, u.load*capacity, overloadSpan, func(_ time.Duration, priority, client int) { u.enter(priority, client) })
 	time.Sleep(time.Hour) // all that has entered ends
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	o := outcome{Goodput: 100 * u.inTime / (capacity * (overloadSpan - countedFrom).Seconds()), Refused: 100 * u.refused / u.came}
+	u.tally.Lock()
+	defer u.tally.Unlock()
+	counted := (overloadSpan - countedFrom).Seconds()
 	if u.slower > 0 { // the capacity of a quarter of the run is smaller
-		missing := overloadSpan.Seconds() / 4 * (1 - 1/u.slower)
-		o.Goodput *= (overloadSpan - countedFrom).Seconds() / ((overloadSpan - countedFrom).Seconds() - missing)
+		counted -= overloadSpan.Seconds() / 4 * (1 - 1/u.slower)
 	}
 	if u.stalled {
-		o.Goodput *= (overloadSpan - countedFrom).Seconds() / ((overloadSpan - countedFrom).Seconds() - 2)
+		counted -= 2
 	}
-	if slices.Sort(u.first); len(u.first) > 0 {
-		o.First = u.first[len(u.first)*99/100].Seconds() / unloadedP99.Seconds()
-	}
-	return o
+	return u.tally.outcome(capacity*counted, unloadedP99)
 }
 
-// arrive lets a request arrive now.
-func (u *upstream) arrive() {
+// enter lets a request arrive now.
+func (u *upstream) enter(priority, client int) {
 	now := time.Now()
 	at, slow := now.Sub(u.began), 1.0
 	if u.slower > 0 && at > overloadSpan/2 && at < overloadSpan*3/4 {
 		slow = u.slower
 	}
-	priority, client := u.request(u.rand)
 	service := time.Duration(u.rand.ExpFloat64() * slow * float64(serviceTime))
 	counted := at >= countedFrom
 	end, ok := u.guard.Enter(priority, client)
-	u.mu.Lock()
-	defer u.mu.Unlock()
+	u.tally.Lock()
+	defer u.tally.Unlock()
 	if counted {
-		u.came++
+		u.tally.came++
 	}
 	if !ok {
 		if counted {
-			u.refused++
+			u.tally.refused++
 		}
 		return
 	}
@@ -168,16 +153,16 @@ func (u *upstream) arrive() {
 	latency := done.Sub(now)
 	time.AfterFunc(latency, func() {
 		end()
-		u.mu.Lock()
-		defer u.mu.Unlock()
+		u.tally.Lock()
+		defer u.tally.Unlock()
 		if !counted {
 			return
 		}
 		if latency <= time.Duration(3*slow*float64(unloadedP99)) && done.Sub(u.began) <= overloadSpan {
-			u.inTime++
+			u.tally.inTime++
 		}
 		if priority == 0 {
-			u.first = append(u.first, latency)
+			u.tally.first = append(u.tally.first, latency)
 		}
 	})
 }

@@ -21,7 +21,6 @@ type Machine struct {
 	Redis string `json:"redis,omitempty"`
 	Wrk   string `json:"wrk,omitempty"`
 	Nginx string `json:"nginx,omitempty"`
-	Load  string `json:"load,omitempty"` // of the last 1, 5 and 15 minutes when the run began
 
 	// Others is the share of the cores that programs outside the run used, in per cent.
 	// It is 0 if the system does not say.
@@ -35,9 +34,6 @@ func ThisMachine() Machine {
 	if _, name, ok := strings.Cut(string(info), "\nmodel name"); ok {
 		name, _, _ = strings.Cut(name, "\n")
 		m.CPU = strings.TrimLeft(name, "\t :")
-	}
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.Load = strings.Join(strings.Fields(string(load))[:3], " ")
 	}
 	return m
 }

@@ -170,21 +170,25 @@ func (r *Report) Workloads() (all [][]*Row) {
 	return all
 }
 
-// Ratio returns a figure of one row divided by that of another: the median over the rounds,
-// because a disturbance affects all systems of a round. Rows with unequal numbers of rounds were not
-// measured side by side, so their medians are divided. It returns 0 if a figure is missing.
+// Ratio returns a figure of one row divided by that of another. It returns 0 if a figure is missing.
 func Ratio(a, b *Row, f Figure) float64 {
 	x, y := a.Series(f), b.Series(f)
 	if x == nil || y == nil {
 		return 0
 	}
-	if len(x.Rounds) != len(y.Rounds) {
-		x, y = &Series{Rounds: []float64{x.Median}}, &Series{Rounds: []float64{y.Median}}
+	return MedianRatio(x.Rounds, y.Rounds)
+}
+
+// MedianRatio divides the values of rounds: the median over the rounds, because a disturbance affects all systems of a
+// round. Unequal numbers of rounds were not measured side by side, so their medians are divided.
+func MedianRatio(x, y []float64) float64 {
+	if len(x) != len(y) {
+		x, y = []float64{Median(x)}, []float64{Median(y)}
 	}
 	var ratios []float64
-	for i := range x.Rounds {
-		if y.Rounds[i] != 0 {
-			ratios = append(ratios, x.Rounds[i]/y.Rounds[i])
+	for i := range x {
+		if y[i] != 0 {
+			ratios = append(ratios, x[i]/y[i])
 		}
 	}
 	return Median(ratios)

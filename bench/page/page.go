@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -42,11 +43,6 @@ type Chapter struct {
 	Table func(*measure.Report) string
 }
 
-// sameWork reports whether a row is of a rival that may be called better or worse than ours.
-func (p *Page) sameWork(ours, other *measure.Row) bool {
-	return alike(ours, other) && !p.Unlike(ours, other)
-}
-
 // Write makes the page beside a report.
 func (p *Page) Write(file string) error {
 	name, text, err := p.Published(file)
@@ -66,85 +62,55 @@ func (p *Page) Published(file string) (name string, text []byte, err error) {
 	if text, err = os.ReadFile(name); err != nil {
 		return "", nil, err
 	}
-	text, err = fillPage(text, map[string]string{"run": about(r), "tables": p.tablesBlock(r), "better": p.BetterBlock(r)})
-	if err != nil {
-		return "", nil, fmt.Errorf("%s: %w", name, err)
-	}
+	blocks := map[string]string{"run": about(r), "tables": p.tablesBlock(r), "better": p.BetterBlock(r)}
+	text = madeBlock.ReplaceAllFunc(text, func(block []byte) []byte {
+		m := madeBlock.FindSubmatch(block)
+		return slices.Concat(m[1], []byte(blocks[string(m[2])]), m[3])
+	})
 	return name, text, nil
 }
 
-const (
-	blockBegin = "<!-- made: "
-	blockEnd   = "<!-- end -->"
-)
-
-// fillPage replaces the text between the marks of each block.
-func fillPage(page []byte, blocks map[string]string) ([]byte, error) {
-	var b strings.Builder
-	rest := string(page)
-	for {
-		before, after, ok := strings.Cut(rest, blockBegin)
-		b.WriteString(before)
-		if !ok {
-			return []byte(b.String()), nil
-		}
-		name, after, _ := strings.Cut(after, " -->\n")
-		text, ok := blocks[name]
-		if !ok {
-			return nil, fmt.Errorf("there is no block %q", name)
-		}
-		if _, rest, ok = strings.Cut(after, blockEnd); !ok {
-			return nil, fmt.Errorf("block %q has no end", name)
-		}
-		b.WriteString(blockBegin + name + " -->\n" + text + blockEnd)
-	}
-}
+// madeBlock is the text between the marks of a block, with its name.
+var madeBlock = regexp.MustCompile(`(?s)(<!-- made: (\w+) -->\n).*?(<!-- end -->)`)
 
 // about says what was measured, when, on what, and how.
 func about(r *measure.Report) string {
 	var b strings.Builder
-	processor := ""
+	before := ""
 	for _, o := range r.Origins {
-		text, before := fmt.Sprintf("%d cores, %s, %s", o.Machine.Cores, o.Machine.CPU, o.Machine.OS), processor
-		if processor = text; text == before {
-			text = "The same processor"
+		m, command := o.Machine, strings.TrimPrefix(o.Command, "bench")
+		if command != "" {
+			command = " BENCH='" + strings.TrimSpace(command) + "'"
 		}
-		b.WriteString(aboutOrigin(o, text))
+		versions := m.Go
+		for _, v := range [][2]string{{", Redis ", m.Redis}, {", wrk ", m.Wrk}, {", ", m.Nginx}} {
+			if v[1] != "" {
+				versions += v[0] + v[1]
+			}
+		}
+		var groups []string
+		for _, g := range o.Groups {
+			if g.Noise != "" {
+				g.Name += " (" + g.Noise + ")"
+			}
+			groups = append(groups, g.Name)
+		}
+		processor := fmt.Sprintf("%d cores, %s, %s", m.Cores, m.CPU, m.OS)
+		if before == processor {
+			processor = "The same processor"
+		} else {
+			before = processor
+		}
+		fmt.Fprintf(&b, "- `make bench%s`, %s, %.1f minutes, %d rounds: %s. %s. Diana %s, %s. Others used %.0f %%.\n", command,
+			o.At.UTC().Format(time.DateOnly), o.Took/60, o.Rounds, strings.Join(groups, ", "), processor, o.Revision, versions, m.Others)
 	}
 	if a := r.Again; a != nil {
 		fmt.Fprintf(&b, "- A second run, %s: %d of %d ratios differ by at most 10 %%, and the most by %.0f %%: %s.\n",
 			a.At.UTC().Format(time.DateOnly), a.Agreed, a.Ratios, 100*a.Most, a.What)
 	}
-	return b.String() +
-		fmt.Sprintf("- The lowest and the highest round differ by at most %.0f %% of the median for half of the figures, %.0f %% for nine in ten.\n",
-			100*r.Spread(0.5), 100*r.Spread(0.9))
-}
-
-// aboutOrigin says the same of the groups of one run.
-func aboutOrigin(o *measure.Origin, processor string) string {
-	m := o.Machine
-	args := strings.TrimSpace(strings.TrimPrefix(o.Command, "bench"))
-	command := "make bench"
-	if args != "" {
-		command += " BENCH='" + args + "'"
-	}
-	var versions []string
-	for _, v := range [][2]string{{"", m.Go}, {"Redis ", m.Redis}, {"wrk ", m.Wrk}, {"", m.Nginx}} {
-		if v[1] != "" {
-			versions = append(versions, v[0]+v[1])
-		}
-	}
-	var groups []string
-	for _, g := range o.Groups {
-		text := g.Name
-		if g.Noise != "" {
-			text += " (" + g.Noise + ")"
-		}
-		groups = append(groups, text)
-	}
-	return fmt.Sprintf("- `%s`, %s, %.1f minutes, %d rounds: %s. ",
-		command, o.At.UTC().Format(time.DateOnly), o.Took/60, o.Rounds, strings.Join(groups, ", ")) +
-		fmt.Sprintf("%s. Diana %s, %s. Others used %.0f %%.\n", processor, o.Revision, strings.Join(versions, ", "), m.Others)
+	fmt.Fprintf(&b, "- The lowest and the highest round differ by at most %.0f %% of the median for half of the figures, %.0f %% for nine in ten.\n",
+		100*r.Spread(0.5), 100*r.Spread(0.9))
+	return b.String()
 }
 
 // Compare says how well a second run repeated the ratios of a first one.
@@ -245,22 +211,20 @@ func (p *Page) BetterBlock(r *measure.Report) string {
 	var lines [][]string
 	figures := p.figures()
 	for _, rows := range r.Workloads() {
-		var worst []string
-		var also []string
+		var line, also []string
 		for _, f := range figures[rows[0].Group] {
-			if cells := p.betterThan(r, rows, f); cells != nil && worst == nil {
-				worst = append([]string{rows[0].Group + ": " + rows[0].Workload, f.Name}, cells...)
+			if cells := p.betterThan(rows, f); cells != nil && line == nil {
+				line = append([]string{rows[0].Group + ": " + rows[0].Workload, f.Name}, cells...)
 			} else if cells != nil {
 				also = append(also, f.Name)
 			}
 		}
-		if worst == nil {
-			continue
-		}
 		if also != nil {
-			worst[1] += "; also " + strings.Join(also, ", ")
+			line[1] += "; also " + strings.Join(also, ", ")
 		}
-		lines = append(lines, worst)
+		if line != nil {
+			lines = append(lines, line)
+		}
 	}
 	if len(lines) == 0 {
 		return "None in this run.\n"
@@ -270,68 +234,41 @@ func (p *Page) BetterBlock(r *measure.Report) string {
 
 // betterThan compares the rows of a workload in one figure. It returns the best rival and Diana's row that
 // is the furthest behind it, or nil.
-func (p *Page) betterThan(r *measure.Report, rows []*measure.Row, f measure.Figure) (cells []string) {
-	if f.Better == measure.Neither {
-		return nil
-	}
-	ahead := func(ours, other *measure.Row) bool {
-		return p.sameWork(ours, other) && clearlyBetter(other, ours, f)
-	}
-	var most float64
+func (p *Page) betterThan(rows []*measure.Row, f measure.Figure) (cells []string) {
+	named := func(m *measure.Row) string { return fmt.Sprintf("%s (%s)", f.Format(m.Series(f).Median), m.System) }
+	most := 0.0
 	for _, ours := range rows {
-		if ours.Kind != measure.Diana || ours.Series(f) == nil {
+		if ours.Kind != measure.Diana || ours.Series(f) == nil || f.Better == measure.Neither {
 			continue
 		}
-		best := r.Best(ours, f, ahead)
-		if best == nil {
-			continue
-		}
-		behind := distance(ours, best, f)
-		if cells != nil && behind <= most {
-			continue
-		}
-		text := "**" + named(ours, f) + "**"
-		n := 0
+		var best *measure.Row
+		n, behind := 0, 0.0
 		for _, m := range rows {
-			if ahead(ours, m) {
-				n++
+			if !alike(ours, m) || p.Unlike(ours, m) || m.Series(f) == nil || f.Format(m.Series(f).Median) == f.Format(ours.Series(f).Median) {
+				continue // nobody sees a smaller difference
+			}
+			x, y := ours.Series(f).Median, m.Series(f).Median
+			times := y / x
+			if f.Better == measure.Less {
+				times = x / y // infinite beside 0
+			}
+			if f.Better == measure.More && y <= x+x/20 || f.Better == measure.Less && y >= x-x/20 {
+				continue
+			}
+			if n++; times >= behind {
+				best, behind = m, times
 			}
 		}
+		if best == nil || cells != nil && behind <= most {
+			continue
+		}
+		text := "**" + named(ours) + "**"
 		if n > 1 {
 			text += fmt.Sprintf(" behind %d rivals", n)
 		}
-		most, cells = behind, []string{named(best, f), text}
+		most, cells = behind, []string{named(best), text}
 	}
 	return cells
-}
-
-// distance returns how many times worse one figure is than another.
-func distance(ours, best *measure.Row, f measure.Figure) float64 {
-	x, y := ours.Series(f).Median, best.Series(f).Median
-	if f.Better == measure.Less {
-		x, y = y, x
-	}
-	if x == 0 {
-		return math.Inf(1)
-	}
-	return y / x
-}
-
-func named(m *measure.Row, f measure.Figure) string {
-	return fmt.Sprintf("%s (%s)", f.Format(m.Series(f).Median), m.System)
-}
-
-// clearlyBetter reports whether a is better than b by more than a twentieth, and not only by
-// fractions that nobody sees.
-func clearlyBetter(a, b *measure.Row, f measure.Figure) bool {
-	x, y := a.Series(f), b.Series(f)
-	if x == nil || y == nil || f.Format(x.Median) == f.Format(y.Median) {
-		return false
-	}
-	if f.Better == measure.More {
-		return x.Median > y.Median+y.Median/20
-	}
-	return x.Median < y.Median-y.Median/20
 }
 
 // itemsOf returns lines without another system as a list.

@@ -9,22 +9,6 @@ import (
 	"github.com/diana-limiter/diana/bench/measure"
 )
 
-func TestFillPage(t *testing.T) {
-	blocks := map[string]string{"a": "new\n"}
-	for _, tc := range []struct{ page, want string }{
-		{"no mark", "no mark"},
-		{"x\n<!-- made: a -->\nold\n<!-- end -->\ny", "x\n<!-- made: a -->\nnew\n<!-- end -->\ny"},
-		{"<!-- made: a -->\n<!-- end --><!-- made: a -->\n<!-- end -->", "<!-- made: a -->\nnew\n<!-- end --><!-- made: a -->\nnew\n<!-- end -->"},
-		{"<!-- made: b -->\n<!-- end -->", ""},
-		{"<!-- made: a -->\nold", ""},
-	} {
-		got, err := fillPage([]byte(tc.page), blocks)
-		if string(got) != tc.want || (err != nil) != (tc.want == "") {
-			t.Errorf("%q: %q, %v, want %q", tc.page, got, err, tc.want)
-		}
-	}
-}
-
 var ns = measure.Figure{Name: "ns", Format: measure.NsText}
 
 // reportOf returns a report of one workload with one system of each of some kinds.
@@ -53,23 +37,6 @@ func TestBetter(t *testing.T) {
 	}
 	if got := p.BetterBlock(r); !strings.Contains(got, "| local: hot | ns | 20 ns (fast) | **30 ns (Diana)** |") {
 		t.Errorf("%q does not name the faster rival, or names others too", got)
-	}
-}
-
-// The page shows every line that is missed, and the first one of a target that is met.
-func TestShown(t *testing.T) {
-	l := func(what, target string, most float64) Line {
-		return Compare(what, "hot", ns, "Diana").Must(target, AtMost(ns, most))
-	}
-	var got []string
-	for _, l := range shown(reportOf(system("Diana", measure.Diana, 20)), []Line{
-		l("a: x", "A", 30), l("the same", "A", 10), l("the same: y", "A", 10),
-		l("b", "B", 30), l("the same, z", "B", 30), Compare("c", "hot", ns, "Diana"), l("the same", "C", 30),
-	}) {
-		got = append(got, l.what)
-	}
-	if got, want := strings.Join(got, "|"), "a: x|the same: y|b|c|the same"; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }
 

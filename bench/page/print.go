@@ -28,30 +28,34 @@ func (p *Page) Print(r *measure.Report, out io.Writer) error {
 // printedRows returns the cells of a workload: a row to a line, a figure to a column. The last
 // cell says how many times better the first row is.
 func printedRows(rows []*measure.Row, figures []measure.Figure) [][]string {
-	shown := slices.DeleteFunc(slices.Clone(figures), func(f measure.Figure) bool {
-		return !slices.ContainsFunc(rows, func(m *measure.Row) bool { return m.Series(f) != nil })
-	})
-	head := []string{rows[0].Group + ": " + rows[0].Workload, shown[0].Name, "±"}
-	for _, f := range shown[1:] {
-		head = append(head, f.Name)
-	}
-	all := [][]string{head}
+	all := [][]string{{rows[0].Group + ": " + rows[0].Workload}}
 	for _, m := range rows {
-		cells := []string{m.System}
-		for i, f := range shown {
-			text, spread := "", ""
+		all = append(all, []string{m.System})
+	}
+	var first *measure.Figure
+	for _, f := range figures {
+		if !slices.ContainsFunc(rows, func(m *measure.Row) bool { return m.Series(f) != nil }) {
+			continue
+		}
+		all[0] = append(all[0], f.Name)
+		for i, m := range rows {
+			text := ""
 			if s := m.Series(f); s != nil {
-				text, spread = f.Format(s.Median), fmt.Sprintf("%.0f %%", 100*s.Spread())
+				text = f.Format(s.Median)
+				if first == nil {
+					text += fmt.Sprintf(" ± %.0f %%", 100*s.Spread())
+				}
 			}
-			cells = append(cells, text)
-			if i == 0 {
-				cells = append(cells, spread)
-			}
+			all[i+1] = append(all[i+1], text)
 		}
-		if m != rows[0] && rows[0].Kind == measure.Diana && shown[0].Better != measure.Neither {
-			cells = append(cells, measure.RatioText(measure.TimesBetter(rows[0], m, shown[0])))
+		if first == nil {
+			first = &f
 		}
-		all = append(all, cells)
+	}
+	for i, m := range rows[1:] {
+		if rows[0].Kind == measure.Diana && first.Better != measure.Neither {
+			all[i+2] = append(all[i+2], measure.RatioText(measure.TimesBetter(rows[0], m, *first)))
+		}
 	}
 	return all
 }

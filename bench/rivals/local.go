@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-chi/httprate"
 	"github.com/sethvargo/go-limiter/memorystore"
-	"github.com/throttled/throttled/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/diana-limiter/diana/bench/measure"
@@ -50,10 +49,8 @@ func decidedBy(decide func(key string) bool) *Limiter {
 
 // The names of systems that lines mention.
 const (
-	XTime     = "x/time/rate in a sync.Map"
-	GoLimiter = "go-limiter"
-	HTTPRate  = "httprate's local counter"
-	CASFloor  = "clock and compare-and-swap"
+	XTime    = "x/time/rate in a sync.Map"
+	CASFloor = "clock and compare-and-swap"
 )
 
 // LocalRivals lists those rivals of which one was the best in some figure. x/time/rate has one limiter for each key, and a
@@ -67,8 +64,8 @@ func LocalRivals() []Local {
 			create := func() *rate.Limiter { return rate.NewLimiter(rate.Every(q.Step()), int(q.N)) }
 			return inSyncMap(create, (*rate.Limiter).Allow), nil
 		}),
-		rival(GoLimiter, OpenGoLimiter),
-		rival(HTTPRate, openHTTPRate),
+		rival("go-limiter", openGoLimiter),
+		rival("httprate's local counter", openHTTPRate),
 	}
 }
 
@@ -83,8 +80,8 @@ func inSyncMap[L any](create func() L, allow func(L) bool) *Limiter {
 	})
 }
 
-// OpenGoLimiter makes its map large enough from the start, as its documentation advises.
-func OpenGoLimiter(q Quota, keys int) (*Limiter, error) {
+// openGoLimiter makes its map large enough from the start, as its documentation advises.
+func openGoLimiter(q Quota, keys int) (*Limiter, error) {
 	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(q.N), Interval: q.Per, InitialAlloc: keys})
 	if err != nil {
 		return nil, err
@@ -96,17 +93,6 @@ func OpenGoLimiter(q Quota, keys int) (*Limiter, error) {
 	})
 	l.Close = func() { _ = store.Close(ctx) } // never fails
 	return l, nil
-}
-
-// newThrottled returns what makes a limiter of a store.
-func newThrottled[S throttled.GCRAStoreCtx](store S, err error) func(Quota) (*throttled.GCRARateLimiterCtx, error) {
-	return func(q Quota) (*throttled.GCRARateLimiterCtx, error) {
-		if err != nil {
-			return nil, err
-		}
-		// It allows one more than MaxBurst.
-		return throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(int(q.N), q.Per), MaxBurst: int(q.N - 1)})
-	}
 }
 
 // openHTTPRate does what httprate's middleware does, without HTTP and without the lock that

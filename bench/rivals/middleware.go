@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	ginratelimit "github.com/JGLTechnologies/gin-rate-limit"
-	"github.com/didip/tollbooth/v7"
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/httprate"
@@ -85,18 +83,17 @@ func Frameworks() []Framework {
 			Diana: func(l *dianalib.Limiter) Client { return ToHTTP(l.Handler(NoContent)) },
 			Bare:  ToHTTP(NoContent),
 			Rivals: []Middleware{
-				{Name: "httprate", Scope: PerAddress, Open: func(limit int) (Client, error) { return ToHTTP(httpRate(limit)(NoContent)), nil }},
 				{Name: "throttled", Scope: PerAddress, Open: func(limit int) (Client, error) {
-					l, err := newThrottled(memstore.NewCtx(0))(Quota{int64(limit), time.Minute})
+					store, err := memstore.NewCtx(0)
+					if err != nil {
+						return nil, err
+					}
+					l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerMin(limit), MaxBurst: limit - 1}) // one more than MaxBurst
 					if err != nil {
 						return nil, err
 					}
 					h := throttled.HTTPRateLimiterCtx{RateLimiter: l, VaryBy: &throttled.VaryBy{RemoteAddr: true}}
 					return ToHTTP(h.RateLimit(NoContent)), nil
-				}},
-				{Name: "tollbooth", Scope: PerAddress, Open: func(limit int) (Client, error) {
-					l := tollbooth.NewLimiter(perMinute(limit), nil).SetBurst(limit).SetIPLookups([]string{"RemoteAddr"})
-					return ToHTTP(tollbooth.LimitHandler(l, NoContent)), nil
 				}},
 			},
 		},
@@ -107,11 +104,6 @@ func Frameworks() []Framework {
 			Rivals: []Middleware{
 				{Name: "ulule", Scope: PerAddress, Open: func(limit int) (Client, error) {
 					return ginClient(ululegin.NewMiddleware(ulule.New(memory.NewStore(), ulule.Rate{Period: time.Minute, Limit: int64(limit)}))), nil
-				}},
-				{Name: "gin-rate-limit", Scope: PerAddress, Open: func(limit int) (Client, error) {
-					store := ginratelimit.InMemoryStore(&ginratelimit.InMemoryOptions{Rate: time.Minute, Limit: uint(limit)})
-					refuse := func(c *gin.Context, _ ginratelimit.Info) { c.Status(http.StatusTooManyRequests) }
-					return ginClient(ginratelimit.RateLimiter(store, &ginratelimit.Options{ErrorHandler: refuse, KeyFunc: (*gin.Context).ClientIP})), nil
 				}},
 			},
 		},

@@ -23,17 +23,10 @@ type Guard struct {
 	Enter func(priority, client int) (end func(), ok bool)
 }
 
-// The names of guards that lines mention.
-const (
-	Failsafe  = "failsafe-go"
-	Gradient2 = "Gradient2"
-	Vegas     = "Vegas"
-)
-
 // Guards returns the rivals, failsafe-go and two limits of go-concurrency-limits, with the settings of their authors. They know no priorities and no clients.
 func Guards() (all []Guard, err error) {
 	permits := adaptivelimiter.NewWithDefaults[any]()
-	all = append(all, Guard{Name: Failsafe, Kind: measure.Rival, Enter: func(int, int) (func(), bool) {
+	all = append(all, Guard{Name: "failsafe-go", Kind: measure.Rival, Enter: func(int, int) (func(), bool) {
 		p, ok := permits.TryAcquirePermit()
 		if !ok {
 			return nil, false
@@ -45,8 +38,8 @@ func Guards() (all []Guard, err error) {
 		name  string
 		limit core.Limit
 	}{
-		{Gradient2, limit.NewDefaultGradient2Limit("", quiet, metrics)},
-		{Vegas, limit.NewDefaultVegasLimit("", quiet, metrics)},
+		{"Gradient2", limit.NewDefaultGradient2Limit("", quiet, metrics)},
+		{"Vegas", limit.NewDefaultVegasLimit("", quiet, metrics)},
 	} {
 		// The last four numbers are the defaults of NewDefaultLimiterWithDefaults, which takes no limit.
 		d, err := limiter.NewDefaultLimiter(l.limit, time.Second.Nanoseconds(), time.Second.Nanoseconds(), (100 * time.Microsecond).Nanoseconds(), 100,

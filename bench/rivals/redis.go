@@ -4,13 +4,11 @@ package rivals
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
-	goredisstore "github.com/throttled/throttled/v2/store/goredisstore.v9"
 	ulule "github.com/ulule/limiter/v3"
 	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 
@@ -22,7 +20,6 @@ import (
 const (
 	RedisRate          = "redis_rate"
 	RedisRatePipelined = "redis_rate, AutoPipeline"
-	Throttled          = "throttled"
 	Ulule              = "ulule"
 	FixedWindows       = "ulule (fixed window)"
 	EvalshaRueidis     = "EVALSHA each, rueidis"
@@ -38,15 +35,13 @@ var (
 const Patience = 5 * time.Second
 
 // Ask asks for a decision by that many rules: 1 is a rule for the account, and 3 are rules for all requests,
-// for the account and for the device. 0 is the rule for all requests alone. It does not say whether the
-// decision is a refusal, because only its cost matters.
+// for the account and for the device. It does not say whether the decision is a refusal, because only its cost matters.
 type Ask func(ctx context.Context, rules int, account, device string) error
 
 // Shared is a limiter in Redis.
 type Shared struct {
 	Name  string
 	Kind  measure.Kind
-	Work  string     // see measure.Row
 	Asker func() Ask // for one caller
 	Close func()
 }
@@ -57,9 +52,9 @@ type OpenShared func(context.Context, *redistest.Server) (*Shared, error)
 // AllShared lists the rivals that answer under load, and the floor.
 func AllShared() []OpenShared {
 	return []OpenShared{
-		rivalOn(RedisRate, Libraries[RedisRate], false),
-		rivalOn(RedisRatePipelined, Libraries[RedisRate], true), // redis_rate is fastest with it
-		rivalOn(FixedWindows, Libraries[Ulule], false),
+		rivalOn(RedisRate, Libraries[RedisRate]),
+		rivalOn(RedisRatePipelined, pipelinedRate), // redis_rate is fastest with it
+		rivalOn(FixedWindows, Libraries[Ulule]),
 		openBare, // Diana uses the same client
 	}
 }
@@ -71,10 +66,7 @@ type charge struct {
 }
 
 func charges(rules int, account, device string) []charge {
-	switch rules {
-	case 0:
-		return []charge{{ForAll, "all"}}
-	case 1:
+	if rules == 1 {
 		return []charge{{ForKey, account}}
 	}
 	return []charge{{ForAll, "all"}, {ForKey, account}, {ForKey, "device:" + device}}
@@ -93,110 +85,56 @@ func (decide Decide) ask(ctx context.Context, rules int, account, device string)
 	return nil
 }
 
-// RedisClient is what a library may need of a client of go-redis.
-type RedisClient interface {
-	redis.Cmdable
-	Watch(ctx context.Context, f func(*redis.Tx) error, keys ...string) error
-}
-
 // Libraries opens each rival that counts in Redis.
-var Libraries = map[string]func(c RedisClient, quotas ...Quota) (Decide, error){
-	RedisRate: func(c RedisClient, _ ...Quota) (Decide, error) {
-		l := redis_rate.NewLimiter(c)
-		return func(ctx context.Context, q Quota, key string) (bool, error) {
-			result, err := l.Allow(ctx, key, redis_rate.Limit{Rate: int(q.N), Burst: int(q.N), Period: q.Per})
-			return err == nil && result.Allowed > 0, err
-		}, nil
-	},
-	// Many of throttled's answers for a hot key are errors, because it gives up after ten attempts to change
-	// a value that others change.
-	Throttled: func(c RedisClient, quotas ...Quota) (Decide, error) {
-		universal, ok := c.(redis.UniversalClient)
-		if !ok {
-			return nil, errors.New("throttled takes no pipeline")
-		}
-		limiters, err := each(quotas, newThrottled(goredisstore.NewCtx(universal, "throttled:")))
-		return func(ctx context.Context, q Quota, key string) (bool, error) {
-			limited, _, err := limiters[q].RateLimitCtx(ctx, key, 1)
-			return err == nil && !limited, err
-		}, err
-	},
+var Libraries = map[string]func(*redis.Client) (Decide, error){
+	RedisRate: func(c *redis.Client) (Decide, error) { return redisRate(c), nil },
 	// ulule/limiter has only fixed windows. They are less work than token buckets.
-	Ulule: func(c RedisClient, quotas ...Quota) (Decide, error) {
+	Ulule: func(c *redis.Client) (Decide, error) {
 		store, err := ululeredis.NewStore(c)
-		if err != nil {
-			return nil, err
-		}
-		limiters, err := each(quotas, func(q Quota) (*ulule.Limiter, error) {
-			return ulule.New(store, ulule.Rate{Period: q.Per, Limit: q.N}), nil
-		})
 		return func(ctx context.Context, q Quota, key string) (bool, error) {
-			got, err := limiters[q].Get(ctx, key)
+			got, err := store.Get(ctx, key, ulule.Rate{Period: q.Per, Limit: q.N})
 			return err == nil && !got.Reached, err
 		}, err
 	},
 }
 
-// each makes a limiter of each quota.
-func each[L any](quotas []Quota, create func(Quota) (L, error)) (map[Quota]L, error) {
-	all := map[Quota]L{}
-	for _, q := range quotas {
-		l, err := create(q)
-		if err != nil {
-			return nil, err
-		}
-		all[q] = l
+func redisRate(c redis.Cmdable) Decide {
+	l := redis_rate.NewLimiter(c)
+	return func(ctx context.Context, q Quota, key string) (bool, error) {
+		result, err := l.Allow(ctx, key, redis_rate.Limit{Rate: int(q.N), Burst: int(q.N), Period: q.Per})
+		return err == nil && result.Allowed > 0, err
 	}
-	return all, nil
 }
 
-// rivalOn opens a library on go-redis, or on its AutoPipeline, which go-redis calls experimental.
-func rivalOn(name string, library func(RedisClient, ...Quota) (Decide, error), pipelined bool) OpenShared {
-	return func(_ context.Context, s *redistest.Server) (*Shared, error) {
-		client, face, err := newGoRedis(s, pipelined)
-		if err != nil {
-			return nil, err
-		}
-		decide, err := library(face, ForKey, ForAll)
-		return &Shared{
-			Name: name, Kind: measure.Rival,
-			Asker: func() Ask { return decide.ask },
-			Close: func() { _ = client.Close() }, // nothing is lost
-		}, err
-	}
+// pipelinedRate is redis_rate on go-redis' AutoPipeline, which go-redis calls experimental.
+func pipelinedRate(c *redis.Client) (Decide, error) {
+	p, err := c.AutoPipeline()
+	return redisRate(p), err
 }
 
 // goRedisConnections is the number of connections of a go-redis client. The default, 10 for
 // each core, is slower with 256 callers, and a higher number is no faster.
 const goRedisConnections = 64
 
-// newGoRedis returns a client of the server, and its face. The rivals wait for Redis with the same timeout as
-// Diana and do not retry, because otherwise the figures under load would count retries.
-func newGoRedis(s *redistest.Server, pipelined bool) (c *redis.Client, face RedisClient, err error) {
-	c = redis.NewClient(&redis.Options{
-		Addr:         s.Addr(),
-		PoolSize:     goRedisConnections,
-		MaxRetries:   -1, // the default is 3, which may count a request more than once
-		PoolTimeout:  Patience,
-		ReadTimeout:  Patience,
-		WriteTimeout: Patience,
-	})
-	if !pipelined {
-		return c, c, nil
+// rivalOn opens a library on go-redis. The rivals wait for Redis with the same timeout as Diana and do not retry, because
+// otherwise the figures under load would count retries.
+func rivalOn(name string, library func(*redis.Client) (Decide, error)) OpenShared {
+	return func(_ context.Context, s *redistest.Server) (*Shared, error) {
+		client := redis.NewClient(&redis.Options{
+			Addr:         s.Addr(),
+			PoolSize:     goRedisConnections,
+			MaxRetries:   -1, // the default is 3, which may count a request more than once
+			PoolTimeout:  Patience,
+			ReadTimeout:  Patience,
+			WriteTimeout: Patience,
+		})
+		decide, err := library(client)
+		return &Shared{
+			Name: name, Kind: measure.Rival,
+			Asker: func() Ask { return decide.ask },
+			Close: func() { _ = client.Close() }, // nothing is lost
+		}, err
 	}
-	pipeline, err := c.AutoPipeline()
-	return c, pipelinedClient{pipeline, c}, err
-}
-
-// pipelinedClient pipelines all but transactions.
-type pipelinedClient struct {
-	*redis.AutoPipeliner
-	plain *redis.Client
-}
-
-// Watch begins a transaction.
-func (c pipelinedClient) Watch(ctx context.Context, f func(*redis.Tx) error, keys ...string) error {
-	return c.plain.Watch(ctx, f, keys...)
 }
 
 // bareScript is about the least possible token bucket in Redis: a time and a comparison. It is
@@ -219,32 +157,40 @@ func (c charge) bare() (key, step string) {
 	return "bare:" + c.key, "10000" // ForKey
 }
 
-// openBare opens the floor of a client that pipelines concurrent commands by itself.
-func openBare(ctx context.Context, s *redistest.Server) (*Shared, error) {
+// newBare returns what runs bareScript for charges, by a client that pipelines concurrent commands by itself.
+func newBare(ctx context.Context, address string) (run func(context.Context, ...charge) error, stop func(), err error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{s.Addr()}, DisableRetry: true, DisableCache: true, ConnWriteTimeout: Patience,
+		InitAddress: []string{address}, DisableRetry: true, DisableCache: true, ConnWriteTimeout: Patience,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sha, err := client.Do(ctx, client.B().ScriptLoad().Script(bareScript).Build()).ToString()
-	return &Shared{Name: EvalshaRueidis, Kind: measure.Floor, Close: client.Close, Asker: func() Ask {
+	return func(ctx context.Context, all ...charge) error {
+		var commands rueidis.Commands
+		for _, c := range all {
+			key, step := c.bare()
+			commands = append(commands, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(key).Arg(step).Build())
+		}
+		if len(commands) == 1 { // without the slice of replies
+			return client.Do(ctx, commands[0]).Error()
+		}
+		// Three commands in one pipeline are less than Diana does, because they are not all or nothing.
+		for _, reply := range client.DoMulti(ctx, commands...) {
+			if err := reply.Error(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, client.Close, err
+}
+
+// openBare opens the floor.
+func openBare(ctx context.Context, s *redistest.Server) (*Shared, error) {
+	run, stop, err := newBare(ctx, s.Addr())
+	return &Shared{Name: EvalshaRueidis, Kind: measure.Floor, Close: stop, Asker: func() Ask {
 		return func(ctx context.Context, rules int, account, device string) error {
-			var commands rueidis.Commands
-			for _, c := range charges(rules, account, device) {
-				key, step := c.bare()
-				commands = append(commands, client.B().Evalsha().Sha1(sha).Numkeys(1).Key(key).Arg(step).Build())
-			}
-			if len(commands) == 1 { // without the slice of replies
-				return client.Do(ctx, commands[0]).Error()
-			}
-			// Three commands in one pipeline are less than Diana does, because they are not all or nothing.
-			for _, reply := range client.DoMulti(ctx, commands...) {
-				if err := reply.Error(); err != nil {
-					return err
-				}
-			}
-			return nil
+			return run(ctx, charges(rules, account, device)...)
 		}
 	}}, err
 }

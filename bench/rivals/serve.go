@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -17,7 +18,6 @@ import (
 	"net/url"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -51,19 +51,20 @@ func Serve(ctx context.Context, address string, h http.Handler, compared bool) e
 	return nil
 }
 
-// Handler returns a floor, or nil if there is none of that name. The argument is a URL, or the address for gRPC.
+// Handler returns a floor, or nil if there is none of that name. The argument is a URL, or the addresses for gRPC and of
+// Redis.
 func Handler(ctx context.Context, name, argument string) (http.Handler, error) {
 	switch name {
 	case "upstream":
 		body := []byte("The upstream answers a few words.\n")
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }), nil
 	case "200", "503":
-		status, err := strconv.Atoi(name)
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }), err
+		status := map[string]int{"200": http.StatusOK, "503": http.StatusServiceUnavailable}[name]
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }), nil
 	case "grpc":
 		return http.NotFoundHandler(), serveBare(ctx, argument)
-	case "copy":
-		return copyRefusal(argument)
+	case "allowed", "refused":
+		return copyAnswer(argument, name == "refused")
 	case "proxy":
 		u, err := url.Parse(argument)
 		if err != nil {
@@ -74,37 +75,36 @@ func Handler(ctx context.Context, name, argument string) (http.Handler, error) {
 	return nil, nil
 }
 
-// copyRefusal returns a handler that sends another server's refusal.
-func copyRefusal(other string) (http.Handler, error) {
-	for range 10 { // the other server allows some requests first
-		refused, err := refusalOf(other)
-		if refused != nil || err != nil {
-			return refused, err
+// copyAnswer returns a handler that sends another server's answer to an allowed or a refused request. The other server
+// allows a request before it refuses one.
+func copyAnswer(other string, refused bool) (http.Handler, error) {
+	for range 10 {
+		status, header, body, err := answerOf(other)
+		if err != nil {
+			return nil, err
+		}
+		if refused == (status >= http.StatusBadRequest) {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				maps.Copy(w.Header(), header)
+				w.WriteHeader(status)
+				_, _ = w.Write(body)
+			}), nil
 		}
 	}
-	return nil, fmt.Errorf("%s refuses nothing", other)
+	return nil, fmt.Errorf("%s: no answer is refused: %v", other, refused)
 }
 
-// refusalOf sends a request to a server. It returns nil if the server does not refuse.
-func refusalOf(other string) (http.Handler, error) {
-	answer, err := http.Get(other)
+// answerOf asks a server.
+func answerOf(url string) (status int, header http.Header, body []byte, err error) {
+	answer, err := http.Get(url)
 	if err != nil {
-		return nil, err
+		return 0, nil, nil, err
 	}
 	defer func() { _ = answer.Body.Close() }() // nothing is lost
-	body, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode < http.StatusBadRequest {
-		return nil, err
-	}
 	answer.Header.Del("Date")
 	answer.Header.Del("Content-Length")
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for field, values := range answer.Header {
-			w.Header()[field] = values
-		}
-		w.WriteHeader(answer.StatusCode)
-		_, _ = w.Write(body)
-	}), nil
+	body, err = io.ReadAll(answer.Body)
+	return answer.StatusCode, answer.Header, body, err
 }
 
 // forward does the work of cmd/diana without its limiter, see the chain in its gateway.go. It has
@@ -221,28 +221,35 @@ func (b *proxyBuffers) Get() []byte {
 // Put returns a buffer to the pool.
 func (b *proxyBuffers) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }
 
-// bareService is a rate limit service that allows all requests.
+// bareService is a rate limit service that allows all requests after one EVALSHA for the value of the first descriptor.
 type bareService struct {
 	rls.UnimplementedRateLimitServiceServer
+	run func(context.Context, ...charge) error
 }
 
 // ShouldRateLimit answers OK with one status.
-func (bareService) ShouldRateLimit(context.Context, *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+func (s bareService) ShouldRateLimit(ctx context.Context, r *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
+	key := r.GetDescriptors()[0].GetEntries()[0].GetValue()
 	return &rls.RateLimitResponse{
 		OverallCode: rls.RateLimitResponse_OK,
 		Statuses:    []*rls.RateLimitResponse_DescriptorStatus{{Code: rls.RateLimitResponse_OK}},
-	}, nil
+	}, s.run(ctx, charge{ForAll, key})
 }
 
 // serveBare serves the bare service until ctx ends. The server has the options of envoy/server.go.
-func serveBare(ctx context.Context, address string) error {
+func serveBare(ctx context.Context, addresses string) error {
+	address, redis, _ := strings.Cut(addresses, ",")
+	run, stop, err := newBare(ctx, redis)
+	if err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(4<<20), grpc.NumStreamWorkers(128))
-	rls.RegisterRateLimitServiceServer(s, bareService{})
-	context.AfterFunc(ctx, s.Stop)
+	rls.RegisterRateLimitServiceServer(s, bareService{run: run})
+	context.AfterFunc(ctx, func() { s.Stop(); stop() })
 	go func() { _ = s.Serve(l) }() // a failure is one of the callers too
 	return nil
 }

@@ -53,7 +53,7 @@ var layout = []struct {
 	{"cmd/diana/consoletest", ""},
 	{"examples/extension", ". config limit rule source"},
 	{"examples/llm", ""},
-	{"bench", "bench/measure bench/page bench/rivals . config limit memstore redisstore internal/billtest internal/redistest internal/testproc"},
+	{"bench", "bench/measure bench/page bench/rivals . config limit memstore redisstore internal/redistest internal/testproc"},
 
 	{"bench/page", "bench/measure"},
 	{"bench/rivals", "bench/measure . adapters/connect adapters/echo adapters/fiber adapters/gin adapters/grpc adapters/hertz internal/redistest"},
