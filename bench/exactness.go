@@ -310,7 +310,7 @@ func (x *exactYard) phase(ctx context.Context, r *measure.Run, s *exactSystem, p
 		return err
 	}
 	m, n := r.Row(phase, s.name, s.kind), counts(answers, 0, time.Hour)
-	over, under := s.judge(answers, n[answerAllowed]+n[answerAlone])
+	over, under := s.assess(answers, n[answerAllowed]+n[answerAlone])
 	m.Add(beyond, over)
 	m.Add(admitted, n[answerAllowed]+n[answerAlone])
 	for i, f := range []measure.Figure{refused, failures, unanswered} {
@@ -332,10 +332,10 @@ func (x *exactYard) phase(ctx context.Context, r *measure.Run, s *exactSystem, p
 	return nil
 }
 
-// judge compares what a system allowed with its limit, and counts only what is certain: a request was decided at some
+// assess compares what a system allowed with its limit, and counts only what is certain: a request was decided at some
 // moment between its sending and its answer. beyond is over what the bucket can have got until the last answer. short is
 // under what it had when a request was refused, less the one that it holds in part, and the grains of its clock.
-func (s *exactSystem) judge(answers []answer, admitted float64) (beyond, short float64) {
+func (s *exactSystem) assess(answers []answer, admitted float64) (beyond, short float64) {
 	first, firstAnswer := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 	var last, lastRefused time.Duration
 	for _, a := range answers {

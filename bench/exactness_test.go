@@ -35,7 +35,7 @@ func TestJudge(t *testing.T) {
 			all = append(all, a...)
 		}
 		n := counts(all, 0, time.Hour)
-		if b, s := (&exactSystem{bucket: tc.bucket}).judge(all, n[answerAllowed]+n[answerAlone]); b != tc.beyond || s != tc.short {
+		if b, s := (&exactSystem{bucket: tc.bucket}).assess(all, n[answerAllowed]+n[answerAlone]); b != tc.beyond || s != tc.short {
 			t.Errorf("%s: %v beyond and %v short, want %v and %v", tc.name, b, s, tc.beyond, tc.short)
 		}
 	}

@@ -538,7 +538,7 @@ func wantUsed(t *testing.T, s *Store, charges []limit.Charge, n, want int64) {
 	}
 }
 
-// What a refused actor has used is remembered until none of it counts, and not only until the next request is available.
+// A gateway remembers the use of a refused actor until none of it counts, and not only until the next request is available.
 func TestRefusedIsRemembered(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
