@@ -179,8 +179,8 @@ func (m *memory) refused(b *batch, ch *limit.Charge) {
 	n.used, n.end, n.told = used, until, nil
 }
 
-// Left tells what a limit leaves an actor by what Redis confirmed last. It does not if that is not remembered, counts no
-// longer, or was told before to the same counters. So a caller that decides alone reduces its own counter once. Calls
+// Left tells what a limit leaves an actor by what Redis confirmed last. It does nothing if that is not remembered, counts no
+// longer, or the same counters have it already. So a caller that decides alone reduces its own counter once. Calls
 // for one counter wait until reduce has returned, so that none uses its counter before. reduce returns when it has
 // reduced the counter, or 0 if it need not.
 func (s *Store) Left(h any, key []byte, told any, reduce func(left int64) (at int64)) {
