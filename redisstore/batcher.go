@@ -58,7 +58,7 @@ func (br *batcher) submit(now int64, charges []limit.Charge, wait bool, v verb) 
 	br.mu.Lock()
 	if br.next == nil || !br.store.Up() { // in doubt, a call may take longer than a request waits
 		br.mu.Unlock()
-		return entry{}, ErrUnavailable
+		return entry{}, br.store.link.unavailable()
 	}
 	br.begin()
 	if br.store.options.CallerClock {
@@ -153,7 +153,7 @@ func (br *batcher) send(b *batch) *batch {
 	if ok {
 		b.send()
 	} else {
-		b.end(ErrUnavailable)
+		b.end(br.store.link.unavailable())
 	}
 	br.mu.Lock()
 	defer br.mu.Unlock()

@@ -115,8 +115,10 @@ func TestFaults(t *testing.T) {
 			}
 			// The request or the probe, whichever failed first, has reported the reason.
 			testproc.Eventually(t, func() bool { return len(w.reasons()) > told })
-			if err := w.reasons()[told]; !errors.Is(err, ErrUnavailable) || redisfault.Kind(err) != kind && redisfault.Kind(err) != "timeout" {
-				t.Errorf("out of reach because %v, of kind %q", err, redisfault.Kind(err))
+			for _, err := range []error{w.reasons()[told], w.take()} {
+				if !errors.Is(err, ErrUnavailable) || redisfault.Kind(err) != kind && redisfault.Kind(err) != "timeout" {
+					t.Errorf("out of reach because %v, of kind %q", err, redisfault.Kind(err))
+				}
 			}
 			before, ups := w.calls.Load(), w.ups.Load()
 			testproc.Eventually(t, func() bool { return w.calls.Load() >= before+4 || kind == "connection" })

@@ -94,9 +94,7 @@ func TestHandOver(t *testing.T) {
 	}
 	for key, want := range map[string]int64{"x": 50 * int64(1+len(early)+len(late)), "0": 3, fmt.Sprint(actors - 1): 3} {
 		all := charge(2, key, 1)
-		if err := stores[2].Peek(context.Background(), 0, all); err != nil {
-			t.Fatal(err)
-		}
+		testproc.Eventually(t, func() bool { return stores[2].Peek(context.Background(), 0, all) == nil })
 		for _, ch := range all {
 			if used := n - ch.Outcome.Remaining; used != want {
 				t.Errorf("%s: %s has used %d, want %d", ch.Counters.(*counters).name.Value(), key, used, want)

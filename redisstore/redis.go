@@ -26,6 +26,7 @@ type link struct {
 	connecting sync.Mutex                     // held to make the client
 	client     atomic.Pointer[rueidis.Client] // nil before the first connection
 	down       chan error                     // gets the reason when up becomes false
+	reason     atomic.Pointer[error]          // of the newest failure; nil: there was none
 
 	observed func(time.Duration) // Options.Observed
 }
@@ -130,12 +131,24 @@ func (l *link) close() {
 
 // fail records that Redis cannot be asked. From now on no request waits for it.
 func (l *link) fail(reason error) {
+	if !errors.Is(reason, ErrUnavailable) {
+		reason = fmt.Errorf("%w: %w", ErrUnavailable, reason)
+	}
+	l.reason.Store(&reason) // first: a request that finds Redis out of use returns it
 	if l.up.CompareAndSwap(true, false) {
 		select {
 		case l.down <- reason:
 		default:
 		}
 	}
+}
+
+// unavailable returns ErrUnavailable, with the reason if a call has failed.
+func (l *link) unavailable() error {
+	if reason := l.reason.Load(); reason != nil {
+		return *reason
+	}
+	return ErrUnavailable
 }
 
 // call runs a script on Redis whose answer is a string.

@@ -15,7 +15,8 @@ local gateways, now = announce(KEYS[1], gateway)
 local text = read_receipts(KEYS[2])
 local r = {struct.unpack('<ddddddddddd', text)}
 local newest = read_epoch(KEYS[3])
--- A second loss can come before the receipts show it, but the epoch is gone then, too.
+-- A second loss may come before this gateway has a receipt to miss. Then the epoch is missing before its time: in
+-- microseconds, half of the time that it lives.
 local remembers = math.max(r[1], r[3]) >= known and (newest >= epoch or now > epoch + receipts_live * 500)
 if remembers then
   r[3] = math.max(r[3], number)

@@ -21,7 +21,7 @@ func (s *Store) Take(ctx context.Context, now int64, charges []limit.Charge) (bo
 		for i := range charges {
 			charges[i].Ticket = nil
 		}
-		return false, ErrUnavailable
+		return false, s.link.unavailable()
 	}
 	if s.refused.certain(now, charges) {
 		return false, nil

@@ -168,10 +168,13 @@ func (c chunks) Put(p []byte) { c.buffers.Put(p[:cap(p)]) }
 //   - net/http guesses the Content-Type of an answer without one.
 //   - net/http drops the beginning of an answer that breaks off, if it is still in a buffer. Then a client sees a
 //     connection that closes without an answer, and many clients send the request again.
+//   - ReverseProxy flushes the header while it waits for the end of the body. A client of gRPC reads a status in the
+//     header of an answer only if the answer ends with the header.
 type keptHeader struct {
 	http.ResponseWriter
 	hints    bool // the client understands informational answers; HTTP/1.0 has none
 	status   int  // 0 until the final answer begins
+	bodyless bool // a status of gRPC is in the header
 	kept     []keptField
 	array    [4]keptField // of kept, because the filters set one to four fields
 	cleared  bool
@@ -233,12 +236,21 @@ func (w *keptHeader) WriteHeader(status int) {
 		w.cleared = false
 	}
 	if status >= 200 {
-		w.status = status
-		if h := w.Header(); len(h["Content-Type"]) == 0 {
+		h := w.Header()
+		w.status, w.bodyless = status, len(h["Grpc-Status"]) > 0
+		if len(h["Content-Type"]) == 0 {
 			h["Content-Type"] = nil
 		}
 	}
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// FlushError is for ReverseProxy.
+func (w *keptHeader) FlushError() error {
+	if w.bodyless {
+		return nil
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
 // flushBroken sends what there is of an answer that breaks off. It must be deferred, because ReverseProxy panics
