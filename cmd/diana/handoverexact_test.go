@@ -35,8 +35,11 @@ func testHandoverIsExact(t *testing.T, away bool) {
 			return
 		}
 		late := slices.ContainsFunc(c.all, func(s *served) bool { return strings.Contains(s.log.String(), "decides by old counters") })
-		if !late || i == attempts-1 {
+		switch {
+		case !late, i == attempts-1 && !c.busy:
 			t.Fatalf("%s", strings.Join(wrong, "\n"))
+		case i == attempts-1:
+			t.Skip("the machine is too busy: a process was late in each attempt, the last time with", wrong)
 		}
 		t.Log("again, because a process was late:", wrong)
 	}
@@ -58,6 +61,7 @@ type exactCrew struct {
 
 	inside, most atomic.Int64 // requests in the upstream of the rule of slots
 	held         chan struct{}
+	busy         bool // the machine; the test itself was late, too
 	allowed      map[string]*atomic.Int64
 	refused      map[string]*atomic.Int64
 }
@@ -93,7 +97,7 @@ func newExactCrew(t *testing.T, away bool) *exactCrew {
 	yaml += fmt.Sprintf("- {url: /C, rules: [{name: C, algo: C, rpu: %d}]}\n- {url: /LB, rules: [{name: LB, algo: LB, unit: 1s, rpu: %d}]}\n", exactSlots, exactRate)
 	write(t, c.file, []byte(yaml))
 	c.flags = []string{"--upstream", upstream.URL, "--listen", "127.0.0.1:0",
-		"--handover", filepath.Join(dir, "handover.sock"), "--drain-timeout", "2m", "--log-level", "info"}
+		"--handover", filepath.Join(dir, "handover.sock"), "--drain-timeout", "2m", "--upstream-timeout", "10m", "--log-level", "info"}
 	for _, path := range []string{"W", "TB", "SW", "SL", "G", "C", "LB"} {
 		c.allowed[path], c.refused[path] = &atomic.Int64{}, &atomic.Int64{}
 	}
@@ -150,6 +154,16 @@ func (c *exactCrew) run(handovers int) (wrong []string) {
 	}
 	testproc.Eventually(c.t, func() bool { return c.inside.Load() == exactSlots/2 })
 	began := time.Now()
+	chances := int64(0) // of the leaky bucket to allow a request, as far as the test itself was in time
+	load.Go(func() {
+		for next := time.NewTicker(time.Second / exactRate); ; chances++ {
+			select {
+			case <-stop:
+				return
+			case <-next.C: // drops those that are late
+			}
+		}
+	})
 	for path, clients := range map[string]int{"W": 2, "TB": 2, "SW": 2, "SL": 2, "G": 2, "C": exactSlots, "LB": 2 * exactRate} {
 		for range clients {
 			load.Go(func() {
@@ -208,9 +222,11 @@ func (c *exactCrew) run(handovers int) (wrong []string) {
 	if n := c.most.Load(); n != exactSlots {
 		wrong = append(wrong, fmt.Sprintf("C: %d slots at once, want %d", n, exactSlots))
 	}
-	if n, most := c.allowed["LB"].Load(), int64(took.Seconds()*exactRate)+1; n > most || n < most/2 {
-		wrong = append(wrong, fmt.Sprintf("LB: %d allowed in %v, want at most %d", n, took, most))
+	n, most := c.allowed["LB"].Load(), int64(took.Seconds()*exactRate)+1
+	if n > most || n < chances/2 {
+		wrong = append(wrong, fmt.Sprintf("LB: %d allowed in %v, want %d to %d", n, took, chances/2, most))
 	}
-	c.t.Logf("%d hand-overs in %v, LB: %d", handovers, took, c.allowed["LB"].Load())
+	c.busy = chances < most/2
+	c.t.Logf("%d hand-overs in %v, LB: %d, chances %d of %d", handovers, took, n, chances, most)
 	return wrong
 }
