@@ -1470,3 +1470,18 @@ func TestNativeCredentials(t *testing.T) {
 		}
 	}
 }
+
+// A verdict has the made name of a rule without a name, whichever way the request is evaluated.
+func TestVerdictHasMadeName(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, "limits:\n- {url: /plain, rules: [{unit: hour, rpu: 1}]}\n- {url: /waits, rules: [{unit: hour, rpu: 1, wait: 1ms}]}\n")
+	for path, want := range map[string]string{"/plain": "/plain all TB 1/hour", "/waits": "/waits all TB 1/hour"} {
+		for range 2 {
+			d, err := l.Take(t.Context(), diana.Request{Path: path})
+			if err != nil || len(d.Verdicts) != 1 || d.Verdicts[0].Rule.Name != want {
+				t.Errorf("%s: %v, %+v, want one verdict, by %q", path, err, d.Verdicts, want)
+			}
+			d.Done()
+		}
+	}
+}

@@ -145,7 +145,7 @@ func printExplanation(o *command.Output, s command.Settings, loaded *config.Conf
 
 // explanation returns what a limiter says of a rule.
 func explanation(e plan.Explanation) diana.Explanation {
-	return diana.Explanation{Rule: e.Rule.Rule, URL: e.Rule.URL, Key: e.Key, Cost: e.Cost, By: e.By, Class: e.Class, Until: e.Until}
+	return diana.Explanation{Rule: e.Rule.Declared(), URL: e.Rule.URL, Key: e.Key, Cost: e.Cost, By: e.By, Class: e.Class, Until: e.Until}
 }
 
 // printExcepted prints which rules skip the request.

@@ -44,7 +44,7 @@ func (p *plainCharges) take(ctx context.Context, e *Evaluation, now int64) (plai
 	never := false
 	for i, r := range e.rules {
 		ch, v := &charges[i], &e.Verdicts[i]
-		v.Rule, v.Outcome, v.Reserved = r.Rule, ch.Outcome, false
+		v.Rule, v.Outcome, v.Reserved = r.Declared(), ch.Outcome, false
 		if ch.Shared {
 			e.overflowed(r, now)
 		}
