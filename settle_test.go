@@ -339,6 +339,41 @@ func TestSettleReservationOfOutage(t *testing.T) {
 	}
 }
 
+// After a loss of Redis' memory the share counts true costs, as Redis does.
+func TestSettleAfterLoss(t *testing.T) {
+	t.Parallel()
+	for _, algo := range settling {
+		t.Run(algo, func(t *testing.T) {
+			t.Parallel()
+			r := redistest.Start(t)
+			all := gateways(t, 2, r.URL(), "5s", fmt.Sprintf(`
+- {url: /, rules: [{algo: %s, unit: 744h, rpu: 6000, scope: global, cost: {answer: openai, reserve: 1}}]}
+- {url: /other, rules: [{unit: 744h, rpu: 100, scope: global}]}
+`, algo))
+			d := take(t, all[0])
+			d.Settle(60)
+			d.Done()
+			r.Must("FLUSHALL")
+			testproc.Eventually(t, func() bool { // it has noticed, and asks Redis again
+				return !ask(t, all[0], diana.Request{Path: "/other"}).Degraded && all[0].RedisErrors()["forgot"] > 0
+			})
+			allowed := 0
+			for allowed < 90 {
+				d, err := all[0].Take(t.Context(), diana.Request{Path: "/"})
+				if err != nil || !d.Allowed {
+					break
+				}
+				d.Settle(60)
+				d.Done()
+				allowed++
+			}
+			if want := (6000 - 60) / 2 / 60; allowed < want || allowed > want+1 {
+				t.Errorf("%d were allowed, want %d: half of what was left", allowed, want)
+			}
+		})
+	}
+}
+
 // Charges with Debit that a gateway counts while Redis is down arrive there later, also beyond its share.
 func TestDebitsBeyondTheShare(t *testing.T) {
 	t.Parallel()

@@ -62,6 +62,8 @@ type memo struct {
 	base  int64  // the moment of its base; -1: it had none
 	epoch int64  // in which Redis had it
 	used  int64
+	lost  int64 // used in an earlier epoch
+	back  int64 // until when lost counts, because other gateways are putting it back
 	end   int64 // until when it counts, by Redis' clock; 0: always
 	told  any   // whom Left has told it last
 	cut   int64 // when the counters of such a one were last reduced, by its clock; 0: never
@@ -74,6 +76,17 @@ func (m *memo) rank(epoch int64) int64 {
 		return m.at
 	}
 	return m.base
+}
+
+// usedAt returns how much is used at a moment, as far as it is known.
+func (m *memo) usedAt(now int64) (n int64) {
+	if m.end == 0 || m.end > now {
+		n = m.used
+	}
+	if m.back > now {
+		n = max(n, m.lost)
+	}
+	return n
 }
 
 func (m *memo) size() int64 { return int64(memoSize + len(m.key) + len(m.value)) }
@@ -94,18 +107,22 @@ func (m *memory) note(b *batch, values []string, uses []int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range values {
-		a, cut := b.keys[i].actor, int64(0)
-		if e, ok := m.by[a]; ok {
+		next := memo{actor: b.keys[i].actor, value: values[i], at: b.reply[0], epoch: b.epoch}
+		if e, ok := m.by[next.actor]; ok {
 			n := e.Value.(*memo)
-			if n.epoch > b.epoch || n.epoch == b.epoch && n.at > b.reply[0] {
+			if n.epoch > b.epoch || n.epoch == b.epoch && n.at > next.at {
 				continue // a later call was faster
 			}
-			cut = n.cut
+			next.cut, next.lost, next.back = n.cut, n.lost, n.back
+			if n.epoch < b.epoch {
+				next.lost, next.back = n.usedAt(next.at), next.at+restoreTime.Microseconds()
+			}
 			m.removeLocked(e)
 		}
-		if values[i] != "" {
+		if next.value != "" {
 			u := uses[3*i:]
-			m.addLocked(&memo{actor: a, value: values[i], at: b.reply[0], epoch: b.epoch, used: u[0], end: u[1], base: u[2], cut: cut})
+			next.used, next.end, next.base = u[0], u[1], u[2]
+			m.addLocked(&next)
 		}
 	}
 }
@@ -197,7 +214,7 @@ func (s *Store) Left(h any, key []byte, told any, reduce func(left int64) (at in
 		return
 	}
 	n.told = told
-	if at := reduce(max(c.meter.Peek(limit.State{}, now, 1).Remaining-n.used, 0)); at != 0 {
+	if at := reduce(max(c.meter.Peek(limit.State{}, now, 1).Remaining-n.usedAt(now), 0)); at != 0 {
 		n.cut = at
 	}
 }

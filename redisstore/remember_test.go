@@ -569,3 +569,33 @@ func TestRefusedIsRemembered(t *testing.T) {
 		}
 	}
 }
+
+// After a loss a gateway knows that a limit was used up by its refusal, and not only by the older state that it puts back.
+func TestRefusedBeforeLoss(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	ctx := context.Background()
+	const n, own = 60, 21
+	gateways, charges := fleetOf(t, r, 2, n)
+	for i := range n + 1 {
+		g := 0
+		if i < own || i == n {
+			g = 1
+		}
+		if ok, err := gateways[g].Take(ctx, 0, charges[g]); ok != (i < n) || err != nil {
+			t.Fatal(i, ok, err)
+		}
+	}
+	r.Must("FLUSHALL")
+	other := []limit.Charge{{Counters: charges[1][0].Counters, Key: []byte("y"), Cost: 1}}
+	testproc.Eventually(t, func() bool { ok, _ := gateways[1].Take(ctx, 0, other); return ok }) // notices the loss
+	testproc.Eventually(t, func() bool {                                                        // its state is back
+		ok, err := gateways[1].Take(ctx, 0, []limit.Charge{{Counters: charges[1][0].Counters, Key: []byte("x"), Cost: n}})
+		return !ok && err == nil
+	})
+	left := int64(-1)
+	gateways[1].Left(charges[1][0].Counters, []byte("x"), "share", func(n int64) int64 { left = n; return 0 })
+	if left != 0 {
+		t.Errorf("it remembers that %d are left, want 0", left)
+	}
+}

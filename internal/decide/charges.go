@@ -25,6 +25,7 @@ type origin struct {
 	// limits.go. For a while after Redis has lost its memory it decides as well.
 	silent bool
 
+	fresh  bool // a silent charge to bound.fresh, beside one to bound.known
 	shadow bool // a refusal has no effect, see Charge.Shadow
 	debit  bool // a refused charge becomes a debit, see Charge.Debit
 }

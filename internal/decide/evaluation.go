@@ -257,7 +257,7 @@ func (e *Evaluation) chargeElsewhere(b *bound, key []byte, cost, now int64, o or
 		share := b.local
 		if b.fresh != nil {
 			local.add(b.known, key, cost, true, silent)
-			share = b.fresh
+			share, silent.fresh = b.fresh, true
 		}
 		if b.lowers {
 			e.limits.lowerShare(e.decider.local, b, share, key, now)
