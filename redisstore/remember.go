@@ -62,6 +62,7 @@ type memo struct {
 	base  int64  // the moment of its base; -1: it had none
 	epoch int64  // in which Redis had it
 	used  int64
+	seen  int64 // when that was used
 	lost  int64 // used in an earlier epoch
 	back  int64 // until when lost counts, because other gateways are putting it back
 	end   int64 // until when it counts, by Redis' clock; 0: always
@@ -78,10 +79,12 @@ func (m *memo) rank(epoch int64) int64 {
 	return m.base
 }
 
-// usedAt returns how much is used at a moment, as far as it is known.
-func (m *memo) usedAt(now int64) (n int64) {
+// usedAt returns how much is used at a moment, as far as it is known. All counts as charged when it was seen.
+func (m *memo) usedAt(c *counters, now int64) (n int64) {
 	if m.end == 0 || m.end > now {
-		n = m.used
+		all := account{c: c}
+		all.debit(m.seen, m.used)
+		n = all.counts(now)
 	}
 	if m.back > now {
 		n = max(n, m.lost)
@@ -115,13 +118,13 @@ func (m *memory) note(b *batch, values []string, uses []int64) {
 			}
 			next.cut, next.lost, next.back = n.cut, n.lost, n.back
 			if n.epoch < b.epoch {
-				next.lost, next.back = n.usedAt(next.at), next.at+restoreTime.Microseconds()
+				next.lost, next.back = n.usedAt(b.keys[i].c, next.at), next.at+restoreTime.Microseconds()
 			}
 			m.removeLocked(e)
 		}
 		if next.value != "" {
 			u := uses[3*i:]
-			next.used, next.end, next.base = u[0], u[1], u[2]
+			next.used, next.seen, next.end, next.base = u[0], next.at, u[1], u[2]
 			m.addLocked(&next)
 		}
 	}
@@ -189,11 +192,11 @@ func (m *memory) refused(b *batch, ch *limit.Charge) {
 		until = c.meter.Expiry(all.state)
 	}
 	if !ok {
-		m.addLocked(&memo{actor: a, at: now, base: -1, epoch: b.epoch, used: used, end: until})
+		m.addLocked(&memo{actor: a, at: now, base: -1, epoch: b.epoch, used: used, seen: now, end: until})
 		return
 	}
 	n := e.Value.(*memo)
-	n.used, n.end, n.told = used, until, nil
+	n.used, n.seen, n.end, n.told = used, now, until, nil
 }
 
 // Left tells what a limit leaves an actor by what Redis confirmed last. It does nothing if that is not remembered, counts no
@@ -214,7 +217,7 @@ func (s *Store) Left(h any, key []byte, told any, reduce func(left int64) (at in
 		return
 	}
 	n.told = told
-	if at := reduce(max(c.meter.Peek(limit.State{}, now, 1).Remaining-n.usedAt(now), 0)); at != 0 {
+	if at := reduce(max(c.meter.Peek(limit.State{}, now, 1).Remaining-n.usedAt(c, now), 0)); at != 0 {
 		n.cut = at
 	}
 }

@@ -599,3 +599,26 @@ func TestRefusedBeforeLoss(t *testing.T) {
 		t.Errorf("it remembers that %d are left, want 0", left)
 	}
 }
+
+// What a bucket has got back since then is no longer used.
+func TestLeftOfBucket(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	ctx := context.Background()
+	const n = 60
+	s := openBy(t, Options{URL: r.URL()})
+	charges := []limit.Charge{{Counters: s.at(t, limit.TokenBucket(), limit.Limit{N: n, Unit: time.Hour}), Key: []byte("x"), Cost: n}}
+	for _, want := range []bool{true, false} {
+		if ok, err := s.Take(ctx, 0, charges); ok != want || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	for half := range int64(2) {
+		left := int64(-1)
+		s.Left(charges[0].Counters, []byte("x"), half, func(n int64) int64 { left = n; return 0 })
+		if left != half*n/2 {
+			t.Errorf("%d half hours later %d are left, want %d", half, left, half*n/2)
+		}
+		s.ahead.Add((time.Hour/2 + time.Second).Microseconds())
+	}
+}
