@@ -600,7 +600,7 @@ func TestRefusedBeforeLoss(t *testing.T) {
 	}
 }
 
-// What a bucket has got back since then is no longer used.
+// A gateway does not count the tokens that a bucket has got back since then.
 func TestLeftOfBucket(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
