@@ -35,7 +35,7 @@ const restoreTime = 10 * time.Second
 const usualRemember = 16 << 20
 
 // memoSize is what a remembered state takes beside its key and value.
-const memoSize = 256
+const memoSize = 272
 
 // memory is the states that a gateway remembers. Each rule has an equal room, and can use
 // the room that other rules leave.
