@@ -465,7 +465,7 @@ func wantSpent(t *testing.T, l *diana.Limiter, cost, reserved int64, ratio float
 	}
 }
 
-// A rule knows what it was charged, what is reserved, and the fullest of its actors, whoever comes last.
+// A rule knows what it was charged, what is reserved, and the fullest of its actors, in each order of requests.
 func TestSpent(t *testing.T) {
 	t.Parallel()
 	for _, algo := range settling {

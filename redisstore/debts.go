@@ -45,6 +45,13 @@ func (o *account) debit(at, n int64) int64 {
 	return at
 }
 
+// accountOf returns an account of which n was charged at a moment.
+func accountOf(c *counters, at, n int64) *account {
+	o := &account{c: c}
+	o.debit(at, n)
+	return o
+}
+
 // undo refunds n of the debits at a moment, or else of what Redis has charged.
 func (o *account) undo(at, n int64) {
 	if before := o.counts(o.newest); before > 0 {

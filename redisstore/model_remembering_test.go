@@ -149,7 +149,7 @@ func (m remembering) change(s *rememberState, i int) {
 	s.gateways[i].memo = modelMemo{known: true, used: s.count, at: m.now(s), base: s.base.base, based: s.restores, epoch: s.losses}
 }
 
-// room reports whether the share of a gateway has room, after it was reduced to its part of what is left.
+// room reports whether the share of a gateway has room, after it was reduced to its part of the rest.
 func (m remembering) room(g *rememberGateway, used *uint8) bool {
 	if k := g.memo; k.known {
 		*used = max(*used, m.share()-min(m.share(), (m.n-min(k.used, m.n))/m.gateways))

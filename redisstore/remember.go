@@ -82,9 +82,7 @@ func (m *memo) rank(epoch int64) int64 {
 // usedAt returns how much is used at a moment, as far as it is known. All counts as charged when it was seen.
 func (m *memo) usedAt(c *counters, now int64) (n int64) {
 	if m.end == 0 || m.end > now {
-		all := account{c: c}
-		all.debit(m.seen, m.used)
-		n = all.counts(now)
+		n = accountOf(c, m.seen, m.used).counts(now)
 	}
 	if m.back > now {
 		n = max(n, m.lost)
@@ -187,9 +185,7 @@ func (m *memory) refused(b *batch, ch *limit.Charge) {
 		return
 	}
 	if !ok || e.Value.(*memo).end != until { // equal: a window, of which all ends then
-		all := account{c: c}
-		all.debit(now, used)
-		until = c.meter.Expiry(all.state)
+		until = c.meter.Expiry(accountOf(c, now, used).state)
 	}
 	if !ok {
 		m.addLocked(&memo{actor: a, at: now, base: -1, epoch: b.epoch, used: used, seen: now, end: until})

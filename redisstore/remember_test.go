@@ -119,6 +119,21 @@ func fleetOf(t *testing.T, r *redistest.Server, gateways int, n int64, observed 
 	return all, charges
 }
 
+// takeAnswered makes so many requests, each again until Redis answers, and returns how many were allowed.
+func takeAnswered(t *testing.T, s *Store, charges []limit.Charge, times int) (allowed int) {
+	t.Helper()
+	for range times {
+		testproc.Eventually(t, func() bool {
+			ok, err := s.Take(context.Background(), 0, charges)
+			if ok {
+				allowed++
+			}
+			return err == nil
+		})
+	}
+	return allowed
+}
+
 // A second loss soon after the first one brings back what was used before both, also if a gateway charges in between
 // that knows nothing of it.
 func TestLossAfterLoss(t *testing.T) {
@@ -129,20 +144,8 @@ func TestLossAfterLoss(t *testing.T) {
 				t.Parallel()
 				r := redistest.Start(t)
 				const n, used, each = 1000, 700, 5
-				ctx := context.Background()
 				gateways, charges := fleetOf(t, r, 3, n)
-				take := func(g, times int) (allowed int) {
-					for range times {
-						testproc.Eventually(t, func() bool {
-							ok, err := gateways[g].Take(ctx, 0, charges[g])
-							if ok {
-								allowed++
-							}
-							return err == nil
-						})
-					}
-					return allowed
-				}
+				take := func(g, times int) int { return takeAnswered(t, gateways[g], charges[g], times) }
 				allowed := 0
 				for i := range used {
 					allowed += take(users[i%len(users)], 1)
@@ -174,18 +177,7 @@ func TestLossBetweenQuestions(t *testing.T) {
 			r.Must("FLUSHALL")
 		}
 	})
-	take := func(g, times int) (allowed int) {
-		for range times {
-			testproc.Eventually(t, func() bool {
-				ok, err := gateways[g].Take(context.Background(), 0, charges[g])
-				if ok {
-					allowed++
-				}
-				return err == nil
-			})
-		}
-		return allowed
-	}
+	take := func(g, times int) int { return takeAnswered(t, gateways[g], charges[g], times) }
 	allowed := 0
 	for i := range used {
 		allowed += take(i%2, 1)

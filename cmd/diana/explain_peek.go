@@ -44,7 +44,7 @@ func leftOfRules(o *command.Output, redis bool, d diana.Decision, err error) (ma
 	return all, nil
 }
 
-// explainByGateway prints the rules by which a gateway evaluates a request, and what is left of them.
+// explainByGateway prints the rules by which a gateway evaluates a request, and how much each has left.
 func (c *explainCommand) explainByGateway(ctx context.Context, o *command.Output, r *rule.Request) error {
 	if c.Data != "" {
 		return command.Usagef("--data needs --config, because the gateway gets no body")

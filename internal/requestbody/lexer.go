@@ -16,7 +16,7 @@ type lexer struct {
 	at   int // of the next byte
 }
 
-// peek returns the first byte of what comes next, or 0 at the end of the text.
+// peek returns the first byte of the next token, or 0 at the end of the text.
 func (x *lexer) peek() byte {
 	for ; x.at < len(x.text); x.at++ {
 		if c := x.text[x.at]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {

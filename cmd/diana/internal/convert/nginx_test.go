@@ -40,7 +40,7 @@ func checkResult(t *testing.T, r Result) *config.Config {
 }
 
 // Each configuration of testdata has the rules beside it. They are real ones in small: the examples of nginx.org,
-// of its blog, of WordPress and of OpenResty, and what is odd.
+// of its blog, of WordPress and of OpenResty, and odd ones.
 func TestNginx(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.conf")
