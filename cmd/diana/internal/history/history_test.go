@@ -423,3 +423,19 @@ func TestNames(t *testing.T) {
 		t.Errorf("%q and %q, want %q and %q", of.client.Name, of.costs[0].name, want.Name, want.ReservationKey())
 	}
 }
+
+// The Wait of a refusal that only reservations cause says when to ask again, and nothing about the counter. So the
+// ring has none.
+func TestReservedHasNoWait(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, Options{Requests: 10}, "limits: [{url: /, rules: [{name: a, rpu: 10, unit: minute, cost: {answer: bytes, reserve: 10}}]}]")
+	var refused httptest.ResponseRecorder
+	next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		g.limiter.Handler(http.NotFoundHandler()).ServeHTTP(&refused, httptest.NewRequest("GET", "/", nil))
+	})
+	g.limiter.Handler(next).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	met := g.ring.Snapshot().Entry(1).Met[0]
+	if met.Allowed || met.Remaining != 0 || met.Wait != 0 {
+		t.Errorf("%d: met %+v, expected a refusal with Remaining 0 and Wait 0", refused.Code, met)
+	}
+}

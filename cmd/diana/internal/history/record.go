@@ -194,6 +194,10 @@ func (e *encoder) met(d *diana.Decision) {
 			n |= 1
 		}
 		e.text = binary.AppendUvarint(e.text, n)
-		e.text = binary.AppendUvarint(e.text, uint64(max(v.Wait, 0))) //nolint:gosec // at least 0
+		wait := max(v.Wait, 0)
+		if v.Reserved {
+			wait = 0 // it is when to ask again, and says nothing about the counter
+		}
+		e.text = binary.AppendUvarint(e.text, uint64(wait)) //nolint:gosec // at least 0
 	}
 }

@@ -82,6 +82,10 @@ func (d *dripping) meet(m *meeting) (c correction) {
 			c = correction{entry: m.entry, at: m.at, n: k}
 			d.used += float64(k) * step
 			says = says.plus(-float64(k) * step)
+			// The outcomes that have narrowed now may be from before the response and after it.
+			if exact := d.now.high-d.now.low <= rounding; !exact && !math.IsInf(says.high-says.low, 0) {
+				d.now = says
+			}
 		}
 	}
 	d.now = d.now.and(says)
@@ -104,7 +108,7 @@ func (m *meeting) full() span {
 	switch wait, least, lack := float64(m.Wait), float64(capacity-m.cost)*step, float64(capacity-remaining)*step; {
 	case !m.Allowed && m.of.Wait > 0: // the Wait may be that of others which wait already
 		return span{least, math.Inf(1)}
-	case !m.Allowed: // the Wait for a cost over the capacity is until the bucket is full
+	case !m.Allowed && m.Wait > 0: // the Wait for a cost over the capacity is until the bucket is full
 		return span{wait - 1, wait}.plus(max(least, 0))
 	case remaining >= capacity:
 		return span{math.Inf(-1), 0}
