@@ -38,10 +38,22 @@ func (f *Flags) NewRing(active func() *config.Config) *Ring {
 	return New(Options{Requests: f.Recent, Plain: f.RecentActors == "plain", Vocabulary: command.Vocabulary(), Config: active})
 }
 
-// Observe has the limiter of these options tell its decisions.
+// Observe has the limiter of these options tell its decisions. It reads each configuration before that is in force,
+// because it takes 0.1 s for 100,000 entries, and requests would wait for it.
 func (r *Ring) Observe(o *diana.Options) {
 	if r == nil {
 		return
+	}
+	accept := o.Accept
+	o.Accept = func(c *config.Config) error {
+		if accept != nil {
+			if err := accept(c); err != nil {
+				return err
+			}
+		}
+		next, err := newReads(c, r.options.Vocabulary)
+		r.next.Store(next)
+		return err
 	}
 	o.OnDecision = func(d *diana.Decision) {
 		at := r.decided(d)

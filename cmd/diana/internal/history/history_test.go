@@ -17,6 +17,7 @@ import (
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
+	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/race"
 )
 
@@ -139,7 +140,11 @@ func TestAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of, v := newReads(c, config.DefaultVocabulary()), newVeil()
+	of, err := newReads(c, config.DefaultVocabulary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := newVeil()
 	seen := map[netip.Addr]netip.Addr{}
 	groups := map[netip.Prefix]netip.Prefix{}
 	check := func(ip netip.Addr) {
@@ -417,8 +422,15 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := newReads(c, config.DefaultVocabulary())
-	want := mustCompile(c.Limits, c, config.DefaultVocabulary()).Rules[1]
+	of, err := newReads(c, config.DefaultVocabulary())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := plan.Compile(c.Limits, c.Identity, c.Paths, config.DefaultVocabulary().Actors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := set.Rules[1]
 	if of.client.Name != want.Name || of.costs[0].name != want.ReservationKey() {
 		t.Errorf("%q and %q, want %q and %q", of.client.Name, of.costs[0].name, want.Name, want.ReservationKey())
 	}
@@ -437,5 +449,36 @@ func TestReservedHasNoWait(t *testing.T) {
 	met := g.ring.Snapshot().Entry(1).Met[0]
 	if met.Allowed || met.Remaining != 0 || met.Wait != 0 {
 		t.Errorf("%d: met %+v, expected a refusal with Remaining 0 and Wait 0", refused.Code, met)
+	}
+}
+
+// The ring reads a configuration before that is in force, so no request waits for it.
+func TestReadsBeforeInForce(t *testing.T) {
+	t.Parallel()
+	var limiter *diana.Limiter
+	ring := New(Options{Requests: 10, Vocabulary: config.DefaultVocabulary(), Config: func() *config.Config { return limiter.Config() }})
+	var o diana.Options
+	ring.Observe(&o)
+	for _, text := range []string{"limits: [{url: /, rules: [{rpu: 1}]}]", "limits: [{url: /, rules: [{rpu: 2}]}]"} {
+		c, err := config.Parse("test.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if limiter == nil {
+			limiter, err = o.New(c)
+		} else {
+			err = limiter.Update(c)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		made := ring.next.Load()
+		ring.Filter(limiter.Handler(http.NotFoundHandler())).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		if made == nil || made != ring.reads.Load() {
+			t.Errorf("%s: the request has read the configuration", text)
+		}
+	}
+	if err := limiter.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -41,7 +41,7 @@ type costSource struct {
 	rule *plan.Rule
 }
 
-func newReads(c *config.Config, v config.Vocabulary) *reads {
+func newReads(c *config.Config, v config.Vocabulary) (*reads, error) {
 	r := &reads{config: c, named: map[string]bool{}}
 	actors := slices.Concat([]rule.Actor{{Kind: "account"}, {Kind: "device"}}, c.Identity.Account, c.Identity.Device)
 	known := map[rule.Actor]bool{}
@@ -68,7 +68,9 @@ func newReads(c *config.Config, v config.Vocabulary) *reads {
 			}
 		}
 	}
-	r.compile(chosen, v)
+	if err := r.compile(chosen, v); err != nil {
+		return nil, err
+	}
 	for _, p := range r.set.Rules {
 		r.addCost(p, p.Cost.Header)
 		r.addCost(p, p.Cost.Reserve)
@@ -88,12 +90,12 @@ func newReads(c *config.Config, v config.Vocabulary) *reads {
 		r.addNetwork(p)
 	}
 	slices.SortFunc(r.networks, func(a, b netip.Prefix) int { return b.Bits() - a.Bits() })
-	return r
+	return r, nil
 }
 
 // compile compiles the entries that the ring needs: those whose costs requests name, and the one with the rule that
-// chooses shares. A request waits for it, and the ring keeps it, so it must be small where the configuration is large.
-func (r *reads) compile(chosen [2]int, v config.Vocabulary) {
+// chooses shares. The ring keeps it, so it must be small where the configuration is large.
+func (r *reads) compile(chosen [2]int, v config.Vocabulary) (err error) {
 	var needed []rule.Entry
 	client := -1
 	n := 0 // rules of needed
@@ -106,22 +108,16 @@ func (r *reads) compile(chosen [2]int, v config.Vocabulary) {
 		needed = append(needed, e)
 		n += len(e.Rules)
 	}
-	r.set = mustCompile(needed, r.config, v)
+	if r.set, err = plan.Compile(needed, r.config.Identity, r.config.Paths, v.Actors); err != nil {
+		return err
+	}
 	for i, name := range names.RulesOf(needed, r.config.Limits) { // a made name depends on all entries
 		r.set.Rules[i].Name = name
 	}
 	if client >= 0 {
 		r.client = r.set.Rules[client]
 	}
-}
-
-// mustCompile compiles some or all entries of a configuration that is or was in force, so there is no error.
-func mustCompile(entries []rule.Entry, c *config.Config, v config.Vocabulary) *plan.Set {
-	set, err := plan.Compile(entries, c.Identity, c.Paths, v.Actors)
-	if err != nil {
-		panic(err)
-	}
-	return set
+	return nil
 }
 
 // namesCost reports whether requests name the cost of a rule.

@@ -53,6 +53,7 @@ type Ring struct {
 	seed    maphash.Seed
 	started int64
 	reads   atomic.Pointer[reads] // of the configuration in force
+	next    atomic.Pointer[reads] // of the one that was accepted last
 	halved  atomic.Uint32         // the share of the clients is 1/2^halved
 	latest  atomic.Int64          // moment of the latest request
 	scratch sync.Pool
@@ -223,7 +224,13 @@ func (r *Ring) inForce() *reads {
 		if now != nil {
 			r.noteLocked(Changed)
 		}
-		next := newReads(c, r.options.Vocabulary)
+		next := r.next.Load()
+		if next == nil || next.config != c { // a later one was accepted already
+			var err error
+			if next, err = newReads(c, r.options.Vocabulary); err != nil {
+				panic(err) // it is in force
+			}
+		}
 		next.id = 1
 		if n := len(r.known); n > 0 {
 			next.id = r.known[n-1].id + 1

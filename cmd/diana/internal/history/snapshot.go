@@ -167,7 +167,11 @@ func (s *Snapshot) Config(i int) *config.Config { return s.known[s.records[i].re
 func (s *Snapshot) Set(i int) *plan.Set {
 	of := s.known[s.records[i].reads()]
 	if s.sets[of] == nil {
-		s.sets[of] = mustCompile(of.config.Limits, of.config, s.words)
+		set, err := plan.Compile(of.config.Limits, of.config.Identity, of.config.Paths, s.words.Actors)
+		if err != nil {
+			panic(err) // it was in force
+		}
+		s.sets[of] = set
 	}
 	return s.sets[of]
 }
