@@ -34,8 +34,6 @@ func (u *liveUpstream) workload(load float64) string {
 	return fmt.Sprintf("live, %d servers, %g x", u.servers, load)
 }
 
-const trueSlots = "diana serve, algo: C of the true capacity"
-
 const liveName = "live"
 
 func liveGroup() group {
@@ -54,7 +52,6 @@ func measureLive(ctx context.Context, r *measure.Run) error {
 				kind        measure.Kind
 			}{
 				{adaptiveDiana, adaptiveRules, measure.Diana},
-				{trueSlots, fmt.Sprintf("limits: [{url: /, rules: [{algo: C, rpu: %d}]}]\n", u.servers), measure.Floor},
 				{"nothing", "limits: []\n", measure.Floor},
 			}
 			for _, load := range loads {

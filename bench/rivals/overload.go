@@ -57,19 +57,3 @@ func Guards() (all []Guard, err error) {
 	}
 	return all, nil
 }
-
-// Slots is a guard with so many slots, 0 for one that refuses nothing.
-func Slots(name string, n int) Guard {
-	if n == 0 {
-		return Guard{Name: name, Kind: measure.Floor, Enter: func(int, int) (func(), bool) { return func() {}, true }}
-	}
-	held := make(chan struct{}, n)
-	return Guard{Name: name, Kind: measure.Floor, Enter: func(int, int) (func(), bool) {
-		select {
-		case held <- struct{}{}:
-			return func() { <-held }, true
-		default:
-			return nil, false
-		}
-	}}
-}
