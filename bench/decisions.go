@@ -125,12 +125,7 @@ type grpcSystem struct {
 }
 
 func measureGRPC(ctx context.Context, r *measure.Run, y *measure.Yard) error {
-	redis, stop, err := measure.StartRedis(r)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	envoy := rivals.BuildEnvoy(ctx, r, y)
+	redis, envoy := y.Redis(r), rivals.BuildEnvoy(ctx, r, y)
 	if err := envoy.Limit("{key: remote_address, rate_limit: {unit: hour, requests_per_unit: 1000000000}}"); err != nil {
 		return err
 	}
@@ -146,6 +141,7 @@ func measureGRPC(ctx context.Context, r *measure.Run, y *measure.Yard) error {
 		systems = append(systems, &grpcSystem{name: rivals.Envoy, kind: measure.Rival, at: at[2], command: envoy.Command(redis, at[2])})
 	}
 	for _, s := range systems {
+		var err error
 		if s.server, err = y.Start(s.command); err == nil {
 			err = s.connect(ctx, y)
 		}

@@ -36,8 +36,6 @@ var exactPhases = []string{coldPhase, flushPhase, killPhase, pausePhase}
 var (
 	beyond     = countOf("beyond", measure.Less) // what the system may allow, certainly
 	short      = countOf("short", measure.Less)  // of that at the end, certainly
-	admitted   = countOf("admitted", measure.Neither)
-	refused    = countOf("refused", measure.Neither)
 	unanswered = countOf("unanswered", measure.Less)
 	alone      = countOf("allowed without Redis", measure.Neither) // as Diana reports
 	meanwhile  = [4]measure.Figure{                                // during an outage, in the order of answerKind
@@ -47,8 +45,6 @@ var (
 
 	// Of the exact workload.
 	allowed  = countOf("allowed", measure.Neither)
-	promised = countOf("promised", measure.Neither)
-	offered  = countOf("offered", measure.Neither)
 	refilled = countOf("refilled", measure.Neither) // at most, meanwhile
 )
 
@@ -82,8 +78,8 @@ func exactnessGroup() group {
 	}
 	return group{measure: measureExactness, Chapter: page.Chapter{
 		Name: "exactness", Title: "Exactness", Table: exactnessTable, Lines: lines,
-		Figures: slices.Concat([]measure.Figure{beyond, short, admitted, refused, failures, unanswered, alone}, meanwhile[:],
-			[]measure.Figure{allowed, promised, offered, refilled}),
+		Figures: slices.Concat([]measure.Figure{beyond, short, failures, unanswered, alone}, meanwhile[:],
+			[]measure.Figure{allowed, refilled}),
 	}}
 }
 
@@ -96,7 +92,7 @@ func measureKept(r *measure.Report) (m page.Measured, ok bool) {
 		}
 		for i, n := range w.Series(allowed).Rounds {
 			all++
-			low := w.Series(promised).Rounds[i]
+			low := float64(exactDay.N)
 			high := low + w.Series(refilled).Rounds[i]
 			if n >= low && n <= high && w.Series(failures).Rounds[i] == 0 {
 				exact++
@@ -167,12 +163,7 @@ type exactYard struct {
 
 func measureExactness(ctx context.Context, r *measure.Run) error {
 	return measure.InYard(ctx, r, "", func(y *measure.Yard) error {
-		redis, stop, err := measure.StartRedis(r)
-		if err != nil {
-			return err
-		}
-		defer stop()
-		x := &exactYard{Yard: y, redis: redis, envoy: rivals.BuildEnvoy(ctx, r, y)}
+		x := &exactYard{Yard: y, redis: y.Redis(r), envoy: rivals.BuildEnvoy(ctx, r, y)}
 		r.Note("  %s", exactWorkload)
 		if err := x.measureExact(ctx, r); err != nil {
 			return err
@@ -206,8 +197,6 @@ func (x *exactYard) measureExact(ctx context.Context, r *measure.Run) error {
 		n := counts(answers, 0, time.Hour)
 		m := r.Row(exactWorkload, algorithm, measure.Diana)
 		m.Add(allowed, n[answerAllowed])
-		m.Add(promised, float64(exactDay.N))
-		m.Add(offered, exactAsks)
 		m.Add(failures, n[answerFailed]+n[answerLate]+n[answerAlone])
 		refill := 0.0
 		if algorithm == "TB" {
@@ -312,10 +301,8 @@ func (x *exactYard) phase(ctx context.Context, r *measure.Run, s *exactSystem, p
 	m, n := r.Row(phase, s.name, s.kind), counts(answers, 0, time.Hour)
 	over, under := s.assess(answers, n[answerAllowed]+n[answerAlone])
 	m.Add(beyond, over)
-	m.Add(admitted, n[answerAllowed]+n[answerAlone])
-	for i, f := range []measure.Figure{refused, failures, unanswered} {
-		m.Add(f, n[1+i])
-	}
+	m.Add(failures, n[answerFailed])
+	m.Add(unanswered, n[answerLate])
 	if s.kind == measure.Diana {
 		m.Add(alone, n[answerAlone])
 	}

@@ -75,11 +75,15 @@ func globalGroup() group {
 }
 
 func measureGlobal(ctx context.Context, r *measure.Run) error {
-	server, stop, err := measure.StartRedis(r)
+	err := measure.InYard(ctx, r, "", func(y *measure.Yard) error { return measureStores(ctx, r, y.Redis(r)) })
 	if err != nil {
 		return err
 	}
-	defer stop()
+	return measureFleet(ctx, r)
+}
+
+// measureStores measures all systems on one Redis.
+func measureStores(ctx context.Context, r *measure.Run, server *redistest.Server) error {
 	var systems []*rivals.Shared
 	for _, open := range append([]rivals.OpenShared{openRedisstore}, rivals.AllShared()...) {
 		s, err := open(ctx, server)
@@ -97,10 +101,7 @@ func measureGlobal(ctx context.Context, r *measure.Run) error {
 			return err
 		}
 	}
-	if err := measureAlone(ctx, r, server, systems); err != nil {
-		return err
-	}
-	return measureFleet(ctx, r)
+	return measureAlone(ctx, r, server, systems)
 }
 
 // measureShared measures a workload of 256 callers with a system.

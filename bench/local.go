@@ -104,12 +104,7 @@ func measureAllocs(r *measure.Report) (m page.Measured, ok bool) {
 }
 
 func measureLocal(ctx context.Context, r *measure.Run) error {
-	return inTurn(ctx, r, measureHot, measureMillion, measureTenMillion)
-}
-
-// inTurn measures one part of a group after the other.
-func inTurn(ctx context.Context, r *measure.Run, parts ...func(context.Context, *measure.Run) error) error {
-	for _, part := range parts {
+	for _, part := range []func(context.Context, *measure.Run) error{measureHot, measureMillion, measureTenMillion} {
 		if err := part(ctx, r); err != nil {
 			return err
 		}

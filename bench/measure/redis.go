@@ -10,30 +10,19 @@ import (
 	"github.com/diana-limiter/diana/internal/redistest"
 )
 
-// StartRedis starts a Redis server as a process of its own, on a free port of this machine. The
-// server ends by stop or with this program.
-func StartRedis(r *Run) (s *redistest.Server, stop func(), err error) {
-	h := &Host{}
-	err = Caught(func() {
-		s = redistest.Options{}.Start(h)
-		r.Origin.Machine.Redis = s.Info("server")["redis_version"]
-	})
-	if err != nil {
-		h.Close()
-	}
-	return s, h.Close, err
+// Redis starts a Redis server as a process of its own, on a free port of this machine.
+func (y *Yard) Redis(r *Run) *redistest.Server {
+	s := redistest.Options{}.Start(y.Host)
+	r.Origin.Machine.Redis = s.Info("server")["redis_version"]
+	return s
 }
 
 // ScriptCalls returns the number of scripts that the server has run for clients during f.
 func ScriptCalls(s *redistest.Server, f func() error) (n float64, err error) {
-	var failed error
-	err = Caught(func() {
-		before := s.Calls()
-		failed = f()
-		after := s.Calls()
-		n = float64(after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"])
-	})
-	return n, errors.Join(err, failed)
+	before := s.Calls()
+	err = f()
+	after := s.Calls()
+	return float64(after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]), err
 }
 
 // Host is what the servers of packages redistest and testproc end with, as those of a test end with it.

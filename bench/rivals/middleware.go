@@ -121,7 +121,10 @@ func Frameworks() []Framework {
 			Diana: func(l *dianalib.Limiter) Client { return chiClient(l.Handler) },
 			Bare:  chiClient(),
 			Rivals: []Middleware{{Name: "httprate", Scope: PerAddress, Open: func(limit int) (Client, error) {
-				return chiClient(httpRate(limit)), nil
+				return chiClient(httprate.LimitBy(limit, time.Minute, func(r *http.Request) (string, error) {
+					host, _, err := net.SplitHostPort(r.RemoteAddr)
+					return httprate.CanonicalizeIP(host), err
+				})), nil
 			}}},
 		},
 		{
@@ -152,13 +155,6 @@ func Frameworks() []Framework {
 			}}},
 		},
 	}
-}
-
-func httpRate(limit int) func(http.Handler) http.Handler {
-	return httprate.LimitBy(limit, time.Minute, func(r *http.Request) (string, error) {
-		host, _, err := net.SplitHostPort(r.RemoteAddr)
-		return httprate.CanonicalizeIP(host), err
-	})
 }
 
 func ginClient(before ...gin.HandlerFunc) Client {
