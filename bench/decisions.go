@@ -204,8 +204,6 @@ func (s *grpcSystem) drive(ctx context.Context, r *measure.Run, callers int) *me
 	})
 }
 
-var errNotLimited = errors.New("the answer is not one of a limit")
-
 // ask asks about the n-th address.
 func (s *grpcSystem) ask(ctx context.Context, connection, n int) error {
 	n = n * 7919 % grpcAddresses // so that callers do not meet
@@ -215,13 +213,12 @@ func (s *grpcSystem) ask(ctx context.Context, connection, n int) error {
 			Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: fmt.Sprintf("192.0.%d.%d", n/100, n%100)}},
 		}},
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case answer.GetOverallCode() != rls.RateLimitResponse_OK || len(answer.GetStatuses()) != 1:
-		return errNotLimited
-	case s.kind != measure.Floor && answer.GetStatuses()[0].GetCurrentLimit() == nil:
-		return errNotLimited
+	}
+	statuses := answer.GetStatuses()
+	if answer.GetOverallCode() != rls.RateLimitResponse_OK || len(statuses) != 1 || s.kind != measure.Floor && statuses[0].GetCurrentLimit() == nil {
+		return errors.New("the answer is not one of a limit")
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -172,11 +171,11 @@ func measureAlone(ctx context.Context, r *measure.Run, server *redistest.Server,
 			account, device := next(), next()
 			for k := range asks {
 				i := (n + k) % len(asks) // so that no system always follows the same one
-				took := measure.Stopwatch()
+				sent := time.Now()
 				if err := asks[i](account, device); err != nil {
 					return fmt.Errorf("%s: %w", rows[i].System, err)
 				}
-				latencies[i].Add(took())
+				latencies[i].Add(time.Since(sent))
 			}
 		}
 		spent, err := processors(r, server, next, asks)
@@ -230,8 +229,7 @@ func processors(r *measure.Run, server *redistest.Server, next func() string, as
 	spent := make([][2]float64, len(asks))
 	for i := range taken {
 		for k, all := range taken[i] {
-			slices.Sort(all)
-			spent[i][k] = all[len(all)/10]
+			spent[i][k] = measure.Quantile(all, 0.1)
 		}
 	}
 	return spent, nil

@@ -214,15 +214,15 @@ func fill(ctx context.Context, r *measure.Run, millions int, keys measure.Names,
 		}
 		defer l.Close()
 		decide, longest := l.Decider(), time.Duration(0)
-		took := measure.Stopwatch()
-		for last, i := took(), 0; i < keys.Len(); i++ {
+		began := time.Now()
+		for last, i := time.Since(began), 0; i < keys.Len(); i++ {
 			decide(keys.At(i))
-			now := took()
+			now := time.Since(began)
 			longest = max(longest, now-last)
 			last = now
 		}
 		m := r.Working(fillingName(millions), s.Name, s.Work, s.Kind)
-		m.Add(nsDecision, float64(took().Nanoseconds())/float64(keys.Len()))
+		m.Add(nsDecision, float64(time.Since(began).Nanoseconds())/float64(keys.Len()))
 		m.Add(slowest, longest.Seconds())
 		heapAfter, gcAfter := heap()
 		m.Add(bytesKey, (float64(heapAfter)-float64(heapBefore))/float64(keys.Len()))
@@ -238,9 +238,9 @@ func fill(ctx context.Context, r *measure.Run, millions int, keys measure.Names,
 // that of ulule's store, would count for the next system.
 func heap() (bytes uint64, gc time.Duration) {
 	for i := range 10 {
-		took := measure.Stopwatch()
+		began := time.Now()
 		runtime.GC()
-		if t := took(); i == 0 || t < gc {
+		if t := time.Since(began); i == 0 || t < gc {
 			gc = t
 		}
 		before := bytes

@@ -156,9 +156,9 @@ func measureAll(ctx context.Context, r *measure.Run, groups []group, out io.Writ
 	for _, g := range groups {
 		r.Group, r.Origin.Noise = g.Name, ""
 		r.Note("%s", g.Name)
-		rows, took := len(r.Report.Rows), measure.Stopwatch()
+		rows, began := len(r.Report.Rows), time.Now()
 		err := g.measure(ctx, r)
-		r.Note("  took %.0f s", took().Seconds())
+		r.Note("  took %.0f s", time.Since(began).Seconds())
 		if ctx.Err() != nil {
 			err = errInterrupted
 		}
@@ -173,7 +173,7 @@ func measureAll(ctx context.Context, r *measure.Run, groups []group, out io.Writ
 		if err != nil {
 			continue
 		}
-		r.Origin.Groups = append(r.Origin.Groups, measure.MeasuredGroup{Name: g.Name, Took: math.Round(took().Seconds()), Noise: r.Origin.Noise})
+		r.Origin.Groups = append(r.Origin.Groups, measure.MeasuredGroup{Name: g.Name, Took: math.Round(time.Since(began).Seconds()), Noise: r.Origin.Noise})
 		r.Origin.Took = math.Round(time.Since(r.Origin.At).Seconds())
 		r.Origin.Machine.Others = measure.MachineTime().OthersSince(before)
 		if err = older.With(r.Report, groupNames()).Save(file); err == nil && file == page.PublishedReport {

@@ -157,10 +157,12 @@ func measureOverload(ctx context.Context, r *measure.Run) error {
 		return err
 	}
 	for _, s := range results {
+		var goodputs, firsts, refusals []float64
+		for _, o := range s.Outcomes {
+			goodputs, firsts, refusals = append(goodputs, o.Goodput), append(firsts, o.First), append(refusals, o.Refused)
+		}
 		addOutcome(r.Row(s.Workload, s.System, s.Kind), outcome{
-			Goodput: -nineOfTen(s.Outcomes, func(x *outcome) float64 { return -x.Goodput }),
-			First:   nineOfTen(s.Outcomes, func(x *outcome) float64 { return x.First }),
-			Refused: nineOfTen(s.Outcomes, func(x *outcome) float64 { return x.Refused }),
+			measure.Quantile(goodputs, 0.1), measure.Quantile(firsts, 0.9), measure.Quantile(refusals, 0.9),
 		})
 	}
 	return nil
@@ -187,13 +189,3 @@ type simulated struct {
 
 // outcome is what a run shows, the parts in per cent.
 type outcome struct{ Goodput, First, Refused float64 }
-
-// nineOfTen returns the value that nine of ten outcomes do not exceed.
-func nineOfTen(results []outcome, of func(*outcome) float64) float64 {
-	var values []float64
-	for i := range results {
-		values = append(values, of(&results[i]))
-	}
-	slices.Sort(values)
-	return values[(len(values)-1)*9/10]
-}

@@ -102,7 +102,7 @@ func (u *liveUpstream) run(ctx context.Context, r *measure.Run, y *measure.Yard,
 			}
 			ask.Header.Set("X-Priority", strconv.Itoa(priority))
 			ask.Header.Set("X-Account-Id", strconv.Itoa(account))
-			took := measure.Stopwatch()
+			sent := time.Now()
 			answer, err := client.Do(ask)
 			status := 0
 			if err == nil {
@@ -122,7 +122,7 @@ func (u *liveUpstream) run(ctx context.Context, r *measure.Run, y *measure.Yard,
 			case err == nil && status == http.StatusOK:
 				seen.inTime++
 			}
-			if latency := took(); priority == 0 && status != http.StatusServiceUnavailable {
+			if latency := time.Since(sent); priority == 0 && status != http.StatusServiceUnavailable {
 				seen.first = append(seen.first, latency)
 			}
 		})

@@ -163,7 +163,7 @@ func (c *reloaded) reload(ctx context.Context) (seconds float64, err error) {
 	if err := syscall.Kill(c.PID, syscall.SIGHUP); err != nil {
 		return 0, err
 	}
-	for began := measure.Stopwatch(); began() < rivals.Patience; time.Sleep(2 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < rivals.Patience; time.Sleep(2 * time.Millisecond) {
 		answer, err := http.Get("http://" + c.Address + "/version")
 		if err != nil {
 			return 0, err
@@ -191,13 +191,13 @@ func steady(address string, end <-chan time.Time) *measure.Load {
 			tick := time.NewTicker(every)
 			defer tick.Stop()
 			for ctx.Err() == nil {
-				took := measure.Stopwatch()
+				sent := time.Now()
 				answer, err := client.Get("http://" + address + rivals.PathAsked)
 				if err == nil {
 					_ = answer.Body.Close() // its length is known
 				}
 				mu.Lock()
-				l.Latencies.Add(took())
+				l.Latencies.Add(time.Since(sent))
 				l.Err = errors.Join(l.Err, err)
 				mu.Unlock()
 				select {

@@ -58,11 +58,11 @@ func (r *Run) Drive(callers int, span time.Duration, caller func(i int) (ask fun
 			}
 		})
 	}
-	took := Stopwatch()
+	began := time.Now()
 	close(begin)
 	time.Sleep(r.Span(span))
 	stop.Store(true)
 	done.Wait()
-	l.Took = took()
+	l.Took = time.Since(began)
 	return l
 }

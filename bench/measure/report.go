@@ -94,6 +94,12 @@ func Median(values []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
+// Quantile returns the value that the share q of some values does not exceed. It sorts them.
+func Quantile(values []float64, q float64) float64 {
+	slices.Sort(values)
+	return values[int(q*float64(len(values)-1))]
+}
+
 // Add adds the value of one round.
 func (m *Row) Add(f Figure, v float64) {
 	if m.Figures[f.Name] == nil {
@@ -202,8 +208,7 @@ func (r *Report) Spread(q float64) float64 {
 			}
 		}
 	}
-	slices.Sort(spreads)
-	return spreads[int(q*float64(len(spreads)-1))]
+	return Quantile(spreads, q)
 }
 
 // ReadReport reads a report. Without a file it returns an empty one.

@@ -87,9 +87,3 @@ func (r *Run) Working(workload, system, work string, k Kind) *Row {
 	m.Work = work
 	return m
 }
-
-// Stopwatch returns a function that returns the time since.
-func Stopwatch() func() time.Duration {
-	begin := time.Now()
-	return func() time.Duration { return time.Since(begin) }
-}

@@ -64,9 +64,8 @@ func (r *Run) Slices(threads int, workers ...Worker) ([]Expense, error) {
 	}
 	all := make([]Expense, len(workers))
 	for i := range workers {
-		slices.Sort(counted[i])
 		all[i] = allocated(p.work[i][0], p.calls[i]) // after the slices, because reading memory stops the world
-		all[i].Ns = counted[i][len(counted[i])/10]
+		all[i].Ns = Quantile(counted[i], 0.1)
 	}
 	return all, nil
 }
