@@ -89,7 +89,7 @@ func TestGroups(t *testing.T) {
 
 // A quick run does not change the published report.
 func TestUsage(t *testing.T) {
-	for args, published := range map[string]bool{"": true, "-run global,live": true, "-quick": false, "-run global -quick": false} {
+	for args, published := range map[string]bool{"": true, "-again": true, "-run global,live": true, "-quick": false, "-run global -quick": false} {
 		_, _, file, err := newRun(strings.Fields(args), t.Output())
 		if err != nil || (file == page.PublishedReport) != published {
 			t.Errorf("%q writes %s, %v", args, file, err)

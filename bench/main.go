@@ -2,14 +2,15 @@
 
 // Bench measures Diana, its rivals and the floors side by side, interleaved in one run.
 //
-//	bench [-run groups] [-quick]
+//	bench [-run groups] [-quick] [-again]
 //	bench page
 //
 // It prints every figure and the targets that Diana meets or misses. After each group it writes docs/performance.json and
 // docs/performance.md, so an interruption loses only the group that it interrupts. Other groups keep their older figures,
 // each with its date and its machine. It starts the servers that it needs, and exits with 0 whatever the figures are.
 //
-// With -quick it writes a file in results/ instead. The command page makes the page from docs/performance.json.
+// With -again it writes only how many ratios differ by at most a tenth from those of the report. With -quick it writes a
+// file in results/ instead. The command page makes the page from docs/performance.json.
 //
 // A group is one file that measures something and one line in allGroups. Files whose names begin with the name of a group
 // belong to it. diana.go holds calls to Diana's API.
@@ -116,6 +117,7 @@ func newRun(args []string, notes io.Writer) (r *measure.Run, groups []group, fil
 	every := strings.Join(groupNames(), ",")
 	names := f.String("run", strings.Replace(every, ","+liveName, "", 1), "groups to measure, some of "+every)
 	f.BoolVar(&r.Quick, "quick", false, "do each thing for a moment: to test the program, not to quote the figures")
+	f.BoolVar(&r.Again, "again", false, "write only by how much the ratios differ from those of docs/performance.json")
 	if err := f.Parse(args); err != nil {
 		return nil, nil, "", err
 	}
@@ -176,7 +178,11 @@ func measureAll(ctx context.Context, r *measure.Run, groups []group, out io.Writ
 		r.Origin.Groups = append(r.Origin.Groups, measure.MeasuredGroup{Name: g.Name, Took: math.Round(time.Since(began).Seconds()), Noise: r.Origin.Noise})
 		r.Origin.Took = math.Round(time.Since(r.Origin.At).Seconds())
 		r.Origin.Machine.Others = measure.MachineTime().OthersSince(before)
-		if err = older.With(r.Report, groupNames()).Save(file); err == nil && file == page.PublishedReport {
+		all := older.With(r.Report, groupNames())
+		if r.Again {
+			all, older.Again = older, thePage().Compare(older, r.Report)
+		}
+		if err = all.Save(file); err == nil && file == page.PublishedReport {
 			err = thePage().Write(file)
 		}
 		if err != nil {

@@ -20,6 +20,16 @@ import (
 type Report struct {
 	Origins []*Origin `json:"runs"` // each group is in one of them
 	Rows    []*Row    `json:"rows"`
+	Again   *Again    `json:"again,omitempty"` // nil: no run has repeated these figures
+}
+
+// Again says how well a second run repeated the ratios of a report.
+type Again struct {
+	At     time.Time `json:"at"`
+	Ratios int       `json:"ratios"` // in both runs
+	Agreed int       `json:"agreed"` // differ by at most a tenth
+	Most   float64   `json:"most"`   // difference, as a part of the first run's ratio
+	What   string    `json:"what"`   // differs most
 }
 
 // Origin is a run of this program, with all that its figures depend on.

@@ -18,6 +18,7 @@ const FullRounds = 5
 type Run struct {
 	Group  string // the name of the group that is measured
 	Rounds int
+	Again  bool // only how well the ratios of the published report are repeated is saved
 	Quick  bool // nobody quotes the figures: rows keep their names, and the work behind them is small
 	Report *Report
 	Origin *Origin // of the report, which has no other

@@ -4,6 +4,7 @@ package page
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -103,9 +104,36 @@ func about(r *measure.Report) string {
 		fmt.Fprintf(&b, "- `make bench%s`, %s, %.1f minutes, %d rounds: %s. %s. Diana %s, %s. Others used %.0f %%.\n", command,
 			o.At.UTC().Format(time.DateOnly), o.Took/60, o.Rounds, strings.Join(groups, ", "), processor, o.Revision, versions, m.Others)
 	}
+	if a := r.Again; a != nil {
+		fmt.Fprintf(&b, "- A second run, %s: %d of %d ratios differ by at most 10 %%, and the most by %.0f %%: %s.\n",
+			a.At.UTC().Format(time.DateOnly), a.Agreed, a.Ratios, 100*a.Most, a.What)
+	}
 	fmt.Fprintf(&b, "- The lowest and the highest round differ by at most %.0f %% of the median for half of the figures, %.0f %% for nine in ten.\n",
 		100*r.Spread(0.5), 100*r.Spread(0.9))
 	return b.String()
+}
+
+// Compare says how well a second run repeated the ratios of a first one.
+func (p *Page) Compare(first, second *measure.Report) *measure.Again {
+	a := &measure.Again{At: second.Origins[0].At}
+	for _, g := range p.Groups {
+		for _, l := range g.Lines {
+			was, _ := l.measure(first)
+			is, _ := l.measure(second)
+			if was.ratio == 0 || is.ratio == 0 {
+				continue
+			}
+			a.Ratios++
+			d := math.Abs(is.ratio/was.ratio - 1)
+			if d <= 0.1 {
+				a.Agreed++
+			}
+			if d >= a.Most {
+				a.Most, a.What = d, l.what
+			}
+		}
+	}
+	return a
 }
 
 // lineHead names the columns of a group's table, except the first.

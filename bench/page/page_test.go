@@ -60,3 +60,16 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 }
+
+// A second run agrees where a ratio differs by at most a tenth.
+func TestCompare(t *testing.T) {
+	first := reportOf(system("Diana", measure.Diana, 20), system("near", measure.Rival, 40), system("far", measure.Rival, 60))
+	second := reportOf(system("Diana", measure.Diana, 20), system("near", measure.Rival, 43), system("far", measure.Rival, 90))
+	second.Origins = []*measure.Origin{{}}
+	p := &Page{Groups: []Chapter{{Lines: []Line{
+		Compare("a", "hot", ns, "Diana", "near"), Compare("b", "hot", ns, "Diana", "far"), Compare("c", "cold", ns, "Diana", "far"), Compare("d", "hot", ns, "Diana"),
+	}}}}
+	if got, want := *p.Compare(first, second), (measure.Again{Ratios: 2, Agreed: 1, Most: 0.5, What: "b"}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
