@@ -160,8 +160,8 @@ func checkWindows(t *testing.T, all []seen, n int) {
 	t.Logf("/w: %d of %d admitted, want %d to %d: %d windows of %d were seen to be full", len(ok), len(all), full*n, windows*n, full, windows)
 }
 
-// checkBucket checks burst and rate exactly. A refused request found less than one token. What drips in before the
-// first refusal may find the bucket full.
+// checkBucket checks burst and rate exactly. A refused request found less than one token. Before the first refusal the
+// bucket may be full, so that tokens are lost.
 func checkBucket(t *testing.T, path string, all []seen, rate, burst int) {
 	t.Helper()
 	ok, no := admitted(all), refused(all)
