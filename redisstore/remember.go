@@ -218,14 +218,15 @@ func (s *Store) Left(h any, key []byte, told any, reduce func(left int64) (at in
 	}
 }
 
-// Reduced returns when Left has last let a caller reduce its counter of an actor; 0: never, or not remembered.
-func (s *Store) Reduced(h any, key []byte) (at int64) {
+// Unreduced calls do, unless Left has let a caller reduce its counter of an actor at since or later. Calls of Left wait
+// until do has returned.
+func (s *Store) Unreduced(h any, key []byte, since int64, do func()) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	if e, ok := s.memory.by[actor{h.(*counters).name, string(key)}]; ok {
-		at = e.Value.(*memo).cut
+	if e, ok := s.memory.by[actor{h.(*counters).name, string(key)}]; ok && e.Value.(*memo).cut >= since {
+		return
 	}
-	return at
+	do()
 }
 
 // lost returns the state of an actor if Redis had it in an earlier epoch only, or nil.

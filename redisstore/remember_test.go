@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -589,6 +591,34 @@ func TestRefusedBeforeLoss(t *testing.T) {
 	gateways[1].Left(charges[1][0].Counters, []byte("x"), "share", func(n int64) int64 { left = n; return 0 })
 	if left != 0 {
 		t.Errorf("it remembers that %d are left, want 0", left)
+	}
+}
+
+// A counter is not reduced during a refund to it. A reduction counts what is charged, so the refund would raise the
+// counter above what is left.
+func TestNoReductionDuringRefund(t *testing.T) {
+	t.Parallel()
+	gateways, charges := fleetOf(t, redistest.Start(t), 1, 10)
+	s, c, key := gateways[0], charges[0][0].Counters, []byte("x")
+	if ok, err := s.Take(context.Background(), 0, charges[0]); !ok {
+		t.Fatal(err)
+	}
+	var events []string
+	var reducing sync.WaitGroup
+	s.Unreduced(c, key, 5, func() {
+		reducing.Go(func() {
+			s.Left(c, key, "share", func(int64) int64 { events = append(events, "reduced"); return 5 })
+		})
+		for range 1000 {
+			runtime.Gosched() // for a defect to show
+		}
+		events = append(events, "refunded")
+	})
+	reducing.Wait()
+	s.Unreduced(c, key, 5, func() { events = append(events, "refunded again") })
+	s.Unreduced(c, key, 6, func() { events = append(events, "refunded later") })
+	if got, want := fmt.Sprint(events), "[refunded reduced refunded later]"; got != want {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

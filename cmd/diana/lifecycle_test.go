@@ -280,7 +280,7 @@ limits:
 		}
 	}
 	checkWindows(t, all["/w"], n)
-	checkTokensUsed(t, "/tb", all["/tb"], n, 2*n)
+	checkBucket(t, "/tb", all["/tb"], n, 2*n)
 	checkSliding(t, "/sw", all["/sw"], n, 1100*time.Millisecond) // ten slices and the one that has begun
 	checkSliding(t, "/sl", all["/sl"], n, time.Second)
 	checkLeaky(t, "/lb", all["/lb"], n)
@@ -294,35 +294,6 @@ limits:
 // the listener was closed before the gateway accepted the connection.
 func unseen(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
-}
-
-// checkTokensUsed checks burst and rate from the first request, and that no token is lost between the first
-// refusal and the last. Before that the bucket may be full, and what drips into it is not used.
-func checkTokensUsed(t *testing.T, path string, all []seen, rate, burst int) {
-	t.Helper()
-	ok, no := admitted(all), refused(all)
-	if len(no) == 0 {
-		t.Errorf("%s: %d requests were too few to be refused", path, len(all))
-		return
-	}
-	dripped := func(d time.Duration) int { return max(int(int64(rate)*d.Microseconds()/1e6), 0) }
-	begin, end := span(all)
-	atMost := burst + dripped(end.Sub(begin)+time.Microsecond)
-	first, last := no[0], no[0]
-	for _, s := range no {
-		if s.answered.Before(first.answered) {
-			first = s
-		}
-		if s.sent.After(last.sent) {
-			last = s
-		}
-	}
-	_, since := count(ok, first.sent, end.Add(1))
-	atLeast := dripped(last.sent.Sub(first.answered)) - 1
-	if len(ok) > atMost || since < atLeast {
-		t.Errorf("%s: %d admitted, want %d at most; %d of them since the first refusal, want %d at least", path, len(ok), atMost, since, atLeast)
-	}
-	t.Logf("%s: %d of %d admitted, want %d at most; %d of them since the first refusal, want %d at least", path, len(ok), len(all), atMost, since, atLeast)
 }
 
 // checkLeaky checks that any interval has at most the scheduled times that fit into it. The scheduled time

@@ -164,25 +164,7 @@ func TestPromises(t *testing.T) {
 	})
 
 	t.Run("TB admits burst plus refill", func(t *testing.T) {
-		all := floods["/tb"]
-		begin, end := span(all)
-		got := len(admitted(all))
-		// Every token is taken as soon as it drips in, except perhaps the last ones.
-		atMost := 40 + int(20*end.Sub(begin).Seconds()) + 1
-		lastAsked := all[0].sent
-		firstAnswered := all[0].answered
-		for _, s := range all {
-			if s.sent.After(lastAsked) {
-				lastAsked = s.sent
-			}
-			if s.answered.Before(firstAnswered) {
-				firstAnswered = s.answered
-			}
-		}
-		atLeast := 40 + int(20*lastAsked.Sub(firstAnswered).Seconds())
-		if got < atLeast || got > atMost {
-			t.Errorf("%d of %d admitted, want %d to %d", got, len(all), atLeast, atMost)
-		}
+		checkBucket(t, "/tb", floods["/tb"], 20, 40)
 	})
 
 	for path, remembered := range map[string]time.Duration{

@@ -317,8 +317,11 @@ func (e *Evaluation) refundBefore(s int, now int64) {
 	for before := range e.sets[:s] {
 		c := &e.sets[before]
 		for i := range c.list {
-			if before > 0 || !e.limits.lowered(c.of[i], c.list[i].Key, now) {
-				e.limits.stores[before].Refund(c.list[i : i+1])
+			refund := func() { e.limits.stores[before].Refund(c.list[i : i+1]) }
+			if before > 0 {
+				refund()
+			} else {
+				e.limits.unlessLowered(c.of[i], c.list[i].Key, now, refund)
 			}
 		}
 	}

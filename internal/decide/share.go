@@ -96,11 +96,15 @@ func (l *Limits) lowerShare(local *memstore.Store, b *bound, c any, key []byte, 
 	})
 }
 
-// lowered reports whether the share that a local charge reduces was lowered after the request had begun, at now. The share
-// had been reduced by the charge then, so a refund would raise it above this gateway's part.
-func (l *Limits) lowered(o origin, key []byte, now int64) bool {
-	b := &l.bound[o.rule.Slot]
-	return b.lowers && l.counts.Store.Reduced(b.remote, key) >= now
+// unlessLowered refunds a local charge, unless the share that it reduces was lowered after the request had begun, at
+// now. The share had been reduced by the charge then, so a refund would raise it above this gateway's part. No share is
+// lowered during the refund.
+func (l *Limits) unlessLowered(o origin, key []byte, now int64, refund func()) {
+	if b := &l.bound[o.rule.Slot]; b.lowers {
+		l.counts.Store.Unreduced(b.remote, key, now, refund)
+		return
+	}
+	refund()
 }
 
 // nextShare is the counters of the share that applies after the next loss without an outage. The requests that this gateway

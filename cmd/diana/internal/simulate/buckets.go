@@ -73,8 +73,8 @@ func (d *dripping) meet(m *meeting) (c correction) {
 		d.start = d.now
 	}
 	moment := float64(m.at-d.first) - d.used
-	if d.ended && d.now.high < moment { // tokens that did not fit have dropped since
-		d.now = span{moment - 1, moment}
+	if d.now.high < moment { // tokens that did not fit have dropped since
+		d.ended, d.now = true, span{moment - 1, moment}
 	}
 	says := m.full().plus(moment)
 	if step := stepOf(m.of); len(m.of.Charge) > 0 || m.of.Cost.Answer != "" {
@@ -92,7 +92,9 @@ func (d *dripping) meet(m *meeting) (c correction) {
 	if !d.ended {
 		d.start = d.now
 	}
-	d.ended = d.ended || math.IsInf(says.low, -1)
+	if math.IsInf(says.low, -1) { // here too, so that the next entry finds it full at this moment at the earliest
+		d.ended, d.now = true, span{says.high - 1, says.high}
+	}
 	return c
 }
 

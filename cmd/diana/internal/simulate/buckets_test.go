@@ -45,3 +45,28 @@ func TestUnknownRefund(t *testing.T) {
 		}
 	}
 }
+
+// A full bucket loses the tokens that drip in. So the entries after the first one that finds it full need no correction.
+func TestFullForTheFirstTime(t *testing.T) {
+	t.Parallel()
+	of := newCount(t, "limits: [{url: /, rules: [{name: a, rpu: 20, unit: minute, charge: [401]}]}]").set.Rules[0]
+	d := &dripping{}
+	for entry, m := range []meeting{
+		{at: 0, Met: weblog.Met{Wait: 1_000_000}}, // full in 58 s
+		{at: 61_000_000, charged: true, Met: weblog.Met{Allowed: true, Remaining: 19}},
+		{at: 61_100_000, charged: true, Met: weblog.Met{Allowed: true, Remaining: 18}},
+		{at: 61_200_000, charged: true, Met: weblog.Met{Allowed: true, Remaining: 17}},
+		{at: 62_000_000, charged: true, Met: weblog.Met{Allowed: true, Remaining: 16}},
+	} {
+		m.entry, m.of, m.cost = entry, of, 1
+		if c := d.meet(&m); c.n != 0 {
+			t.Errorf("entry %d corrects the bucket by %d tokens", entry, c.n)
+		}
+		if m.charged {
+			d.add(m.at, of, 1)
+		}
+	}
+	if full := d.finish().n; full != 58_000_000 {
+		t.Errorf("the bucket was full at %d, expected 58 s after the first entry", full)
+	}
+}
