@@ -3,10 +3,13 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -54,10 +57,39 @@ func newSite(t *testing.T, handle http.HandlerFunc) *site {
 		}
 	}))
 	t.Cleanup(s.upstream.Close)
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		return &resettable{Conn: c}, err
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DialContext: dial}
 	t.Cleanup(transport.CloseIdleConnections)
 	s.client = &http.Client{Transport: transport}
 	return s
+}
+
+// resettable is a connection that says again that it was reset. A socket says it once. If a write got that error,
+// the next read finds the end of the stream, as if a gateway had read the request and had not answered.
+type resettable struct {
+	net.Conn
+
+	mu     sync.Mutex // held while a write runs
+	failed error      // of the last write
+}
+
+func (c *resettable) Write(p []byte) (n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, c.failed = c.Conn.Write(p)
+	return n, c.failed
+}
+
+func (c *resettable) Read(p []byte) (n int, err error) {
+	if n, err = c.Conn.Read(p); errors.Is(err, io.EOF) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		err = cmp.Or(c.failed, err)
+	}
+	return n, err
 }
 
 // arrivals returns the times at which requests for a path reached the upstream.
@@ -291,7 +323,7 @@ limits:
 }
 
 // unseen reports whether an error says that no gateway has read the request: nothing listened, or
-// the listener was closed before the gateway accepted the connection.
+// the listener was closed before the gateway accepted the connection. See resettable.
 func unseen(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 }
@@ -373,4 +405,26 @@ limits:
 		}
 	}
 	t.Logf("%d of %d drains lost something", lost, *drains)
+}
+
+// A connection that was reset before the request says so, and not that the gateway has closed it.
+func TestResettable(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.client.Transport.(*http.Transport).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = l.Close() // nobody has accepted c
+	if _, err := c.Write([]byte("x")); !unseen(err) {
+		t.Errorf("the write: %v, expected a reset", err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !unseen(err) {
+		t.Errorf("the read: %v, expected a reset", err)
+	}
 }
