@@ -312,16 +312,18 @@ func (e *Evaluation) ask(ctx context.Context, now int64) (err error) {
 	return nil
 }
 
-// refundBefore refunds the charges to the stores before the one that has not allowed the request.
+// refundBefore refunds the charges to the stores before the one that has not allowed the request. It refunds no local
+// charge whose share was lowered after the request had begun, at now. The share had been reduced by the charge then, so
+// a refund would raise it above this gateway's part.
 func (e *Evaluation) refundBefore(s int, now int64) {
 	for before := range e.sets[:s] {
 		c := &e.sets[before]
 		for i := range c.list {
 			refund := func() { e.limits.stores[before].Refund(c.list[i : i+1]) }
-			if before > 0 {
-				refund()
+			if b := &e.limits.bound[c.of[i].rule.Slot]; before == 0 && b.lowers {
+				e.limits.counts.Store.Unreduced(b.remote, c.list[i].Key, now, refund)
 			} else {
-				e.limits.unlessLowered(c.of[i], c.list[i].Key, now, refund)
+				refund()
 			}
 		}
 	}

@@ -96,17 +96,6 @@ func (l *Limits) lowerShare(local *memstore.Store, b *bound, c any, key []byte, 
 	})
 }
 
-// unlessLowered refunds a local charge, unless the share that it reduces was lowered after the request had begun, at
-// now. The share had been reduced by the charge then, so a refund would raise it above this gateway's part. No share is
-// lowered during the refund.
-func (l *Limits) unlessLowered(o origin, key []byte, now int64, refund func()) {
-	if b := &l.bound[o.rule.Slot]; b.lowers {
-		l.counts.Store.Unreduced(b.remote, key, now, refund)
-		return
-	}
-	refund()
-}
-
 // nextShare is the counters of the share that applies after the next loss without an outage. The requests that this gateway
 // allows alone before it knows of the loss count there, too. They take room, so they are made when they are needed.
 type nextShare struct {

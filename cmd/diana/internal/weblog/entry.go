@@ -73,7 +73,7 @@ type Response struct {
 type Met struct {
 	Allowed   bool  // by this rule
 	Remaining int64 // as in limit.Outcome: after the charge, if the request was charged
-	Wait      int64 // as in limit.Outcome
+	Wait      int64 // as in limit.Outcome; 0 in a refusal because of reservations
 }
 
 // Unknown is the Duration, Bytes or Cost of a Response whose line has none.
