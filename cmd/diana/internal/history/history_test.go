@@ -19,6 +19,7 @@ import (
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/race"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // gateway is a limiter whose requests a ring remembers.
@@ -480,5 +481,29 @@ func TestReadsBeforeInForce(t *testing.T) {
 	}
 	if err := limiter.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Earlier configurations are kept for the requests that they have decided, but not without bound.
+func TestLargeConfigurations(t *testing.T) {
+	t.Parallel()
+	l, ring := taking(t, 64)
+	var inForce *config.Config
+	ring.options.Config = func() *config.Config { return inForce }
+	large := rule.Entry{Rules: make([]rule.Rule, mostRules/2)}
+	requests := []int{15, 30, 45, 31} // the last one is of the fourth configuration, which drops the first
+	for n, want := range requests {
+		inForce = &config.Config{Limits: []rule.Entry{large}}
+		for range min(15, want-15*min(n, 2)) {
+			d, err := l.Take(t.Context(), diana.Request{Method: "GET", Path: "/a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Done()
+		}
+		s, left := ring.Snapshot(), ring.Status().Requests
+		if kept := min(n+1, 3); len(ring.known) != kept || s.Len() != want || left > want+8 || s.Whole != (n < 3) || s.Config(want-1) != inForce {
+			t.Errorf("%d and %d requests of %d configurations, whole %v, want %d of %d", s.Len(), left, len(ring.known), s.Whole, want, kept)
+		}
 	}
 }

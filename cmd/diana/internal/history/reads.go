@@ -18,6 +18,7 @@ import (
 type reads struct {
 	id      uint64
 	config  *config.Config
+	rules   int           // of the configuration
 	set     *plan.Set     // of the entries that the ring needs
 	sources []actorSource // of actors
 	costs   []costSource
@@ -48,6 +49,7 @@ func newReads(c *config.Config, v config.Vocabulary) (*reads, error) {
 	uses := map[string]int{}
 	client, chosen := "", [2]int{-1} // whose actors choose: their text, and the entry and the number of the first such rule
 	for i := range c.Limits {
+		r.rules += len(c.Limits[i].Rules)
 		for j := range c.Limits[i].Rules {
 			p := &c.Limits[i].Rules[j]
 			for _, a := range p.Actor {

@@ -7,7 +7,8 @@
 //
 // A [Ring] has chunks of 64 KiB, in which requests are encoded one behind the other. The garbage collector
 // does not look into them. When the ring is full, the oldest chunk makes room for the newest requests. So a
-// ring for 100,000 requests with short paths takes about 15 MB, and no ring takes more than 64 MiB.
+// ring for 100,000 requests with short paths takes about 15 MB, and no ring takes more than 64 MiB. It keeps the
+// configurations of its requests too: as many of the earlier ones as have [mostRules] rules together.
 //
 // A request carries what it has met under its rules. So a reader knows what the dropped requests have used.
 //
@@ -32,6 +33,7 @@ const (
 	chunkSize = 64 << 10
 	mostBytes = 64 << 20
 	mostSize  = 32 << 10 // of a request
+	mostRules = 64 << 10 // of earlier configurations, which take about 1 KiB each
 
 	covered    = 60 * time.Second // what a ring covers before it takes a share of the clients only
 	mostHalved = 16               // the smallest share is 1/65536
@@ -62,7 +64,8 @@ type Ring struct {
 	chunks    []*chunk   // the oldest first
 	spare     *chunk     // was dropped
 	count     int
-	wrapped   bool // requests were dropped
+	wrapped   bool // it was full
+	dropped   bool // requests were dropped
 	oversized int64
 	steady    int      // chunks that were filled since halved has changed
 	known     []*reads // of the requests in the ring
@@ -236,6 +239,7 @@ func (r *Ring) inForce() *reads {
 			next.id = r.known[n-1].id + 1
 		}
 		r.known = append(r.known, next)
+		r.dropConfigurations()
 		r.reads.Store(next)
 		now = next
 	}
@@ -256,6 +260,7 @@ func (r *Ring) add(e *encoder) place {
 	c.data = append(c.data, e.text...)
 	c.n++
 	if r.count++; r.count > r.options.Requests {
+		r.wrapped = true
 		r.drop()
 	}
 	return place{c, c.use, uint32(offset)}
@@ -274,6 +279,7 @@ func (r *Ring) room(size int, at int64) *chunk {
 		r.fit(at)
 	}
 	if n >= mostBytes/chunkSize {
+		r.wrapped = true
 		r.drop()
 	}
 	c := r.spare
@@ -293,13 +299,29 @@ func (r *Ring) drop() {
 	c := r.chunks[0]
 	r.chunks = append(r.chunks[:0], r.chunks[1:]...)
 	r.count -= c.n
-	r.wrapped = true
+	r.dropped = true
 	c.use, c.n, c.data = c.use+1, 0, c.data[:0]
 	oldest := record(r.chunks[0].data).reads()
 	for len(r.known) > 1 && r.known[0].id < oldest {
 		r.known = r.known[1:]
 	}
 	r.spare = c
+}
+
+// dropConfigurations drops the oldest requests of earlier configurations until those have at most mostRules together.
+func (r *Ring) dropConfigurations() {
+	rules := 0
+	for i := len(r.known) - 2; i >= 0; i-- {
+		if rules += r.known[i].rules; rules <= mostRules {
+			continue
+		}
+		last := r.known[i].id
+		r.dropped, r.known = true, r.known[i+1:] // no reader sees a request without its configuration
+		for len(r.chunks) > 1 && record(r.chunks[1].data).reads() <= last {
+			r.drop()
+		}
+		return
+	}
 }
 
 // tooQuiet is how long a share is kept that has no requests or few, in microseconds.

@@ -100,7 +100,7 @@ func (r *Ring) Snapshot() *Snapshot {
 		s.known[of.id] = of
 	}
 	halved = max(halved, uint8(r.halved.Load())) //nolint:gosec // at most mostHalved
-	s.Whole, s.Oversized, s.events = !r.wrapped && halved == 0 && r.oversized == 0, r.oversized, slices.Clone(r.events)
+	s.Whole, s.Oversized, s.events = !r.dropped && halved == 0 && r.oversized == 0, r.oversized, slices.Clone(r.events)
 	s.taken = r.options.Now().UnixMicro()
 	r.mu.Unlock()
 	s.records = slices.DeleteFunc(s.records, func(one record) bool { return !one.sampled(halved) || s.known[one.reads()] == nil })
