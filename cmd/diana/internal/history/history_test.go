@@ -10,15 +10,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/plan"
 	"github.com/diana-limiter/diana/internal/race"
+	"github.com/diana-limiter/diana/internal/testproc"
 	"github.com/diana-limiter/diana/rule"
 )
 
@@ -492,8 +495,12 @@ func TestLargeConfigurations(t *testing.T) {
 	ring.options.Config = func() *config.Config { return inForce }
 	large := rule.Entry{Rules: make([]rule.Rule, mostRules/2)}
 	requests := []int{15, 30, 45, 31} // the last one is of the fourth configuration, which drops the first
+	var first weak.Pointer[config.Config]
 	for n, want := range requests {
 		inForce = &config.Config{Limits: []rule.Entry{large}}
+		if n == 0 {
+			first = weak.Make(inForce)
+		}
 		for range min(15, want-15*min(n, 2)) {
 			d, err := l.Take(t.Context(), diana.Request{Method: "GET", Path: "/a"})
 			if err != nil {
@@ -506,4 +513,9 @@ func TestLargeConfigurations(t *testing.T) {
 			t.Errorf("%d and %d requests of %d configurations, whole %v, want %d of %d", s.Len(), left, len(ring.known), s.Whole, want, kept)
 		}
 	}
+	testproc.Eventually(t, func() bool { // the pool of encoders forgets it after the second collection
+		runtime.GC()
+		return first.Value() == nil
+	})
+	runtime.KeepAlive(ring)
 }

@@ -21,6 +21,7 @@ package history
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -302,9 +303,7 @@ func (r *Ring) drop() {
 	r.dropped = true
 	c.use, c.n, c.data = c.use+1, 0, c.data[:0]
 	oldest := record(r.chunks[0].data).reads()
-	for len(r.known) > 1 && r.known[0].id < oldest {
-		r.known = r.known[1:]
-	}
+	r.known = slices.DeleteFunc(r.known, func(of *reads) bool { return of.id < oldest })
 	r.spare = c
 }
 
@@ -316,7 +315,7 @@ func (r *Ring) dropConfigurations() {
 			continue
 		}
 		last := r.known[i].id
-		r.dropped, r.known = true, r.known[i+1:] // no reader sees a request without its configuration
+		r.dropped, r.known = true, slices.Delete(r.known, 0, i+1) // no reader sees a request without its configuration
 		for len(r.chunks) > 1 && record(r.chunks[1].data).reads() <= last {
 			r.drop()
 		}
