@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,12 +20,14 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/diana-limiter/diana"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/internal/billtest"
 	"github.com/diana-limiter/diana/internal/redistest"
 	"github.com/diana-limiter/diana/internal/testproc"
+	"github.com/diana-limiter/diana/rule"
 )
 
 // TestStrictRuleIsNeverOverrun has clients that choose every field against a budget. No request that a strict rule allows
@@ -512,6 +516,68 @@ func TestSpent(t *testing.T) {
 			wantSpent(t, l, 5900, 0, 0)
 		})
 	}
+}
+
+// The fullest actor is known across changes of the configuration, and keeps no earlier one in memory.
+func TestSpentAcrossChanges(t *testing.T) {
+	t.Parallel()
+	changed := func(more string) *config.Config {
+		return parsed(t, "{url: /, rules: [{name: tokens, actor: account, unit: month, algo: W, cost: {answer: /n, reserve: 100}, "+more+"}]}")
+	}
+	first := changed("rpu: 1000, overrides: {vip: {rpu: 5000}}")
+	l, err := diana.Options{Logger: slog.New(slog.DiscardHandler)}.New(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	earlier := []weak.Pointer[rule.Rule]{weak.Make(&first.Limits[0].Rules[0])}
+	spend := func(account string, cost int64) {
+		d := by(t, l, account)
+		d.Settle(cost)
+		d.Done()
+	}
+	spend("a", 300)
+	spend("vip", 2500)
+	wantSpent(t, l, 2800, 0, 0.5)
+	for _, c := range []struct {
+		more  string
+		ratio float64
+	}{
+		{"rpu: 2000, overrides: {vip: {rpu: 5000}}", 0.5},
+		{"rpu: 2000, overrides: {vip: {rpu: 10000}}", 0}, // nobody knows whose limit has changed
+	} {
+		next := changed(c.more)
+		if err := l.Update(next); err != nil {
+			t.Fatal(err)
+		}
+		earlier = append(earlier, weak.Make(&next.Limits[0].Rules[0]))
+		wantSpent(t, l, 2800, 0, c.ratio)
+	}
+	spend("b", 1200)
+	wantSpent(t, l, 4000, 0, 0.6)
+	for _, c := range []struct {
+		more  string
+		ratio float64
+	}{
+		{"rpu: 4000", 0.3},
+		{"rpu: 4000, class: header:Plan, classes: {gold: {rpu: 8000}}", 0.3},
+		{"rpu: 4000, zone: Asia/Shanghai", 0}, // with other counters
+	} {
+		next := changed(c.more)
+		if err := l.Update(next); err != nil {
+			t.Fatal(err)
+		}
+		earlier = append(earlier, weak.Make(&next.Limits[0].Rules[0]))
+		wantSpent(t, l, 4000, 0, c.ratio)
+	}
+	first = nil
+	for _, gone := range earlier[:len(earlier)-1] {
+		testproc.Eventually(t, func() bool { // a pool forgets after the second collection
+			runtime.GC()
+			return gone.Value() == nil
+		})
+	}
+	runtime.KeepAlive(l)
 }
 
 // A response that is free costs nothing.

@@ -85,6 +85,36 @@ func (f *fullest) note(r *plan.Rule, key string, spent, until, now int64) {
 	f.of, f.key, f.spent, f.until = r, key, spent, until
 }
 
+// adoptFullest makes each fullest actor one of these Limits, so that it keeps no earlier configuration in memory.
+func (l *Limits) adoptFullest() {
+	variants := map[*record][]*plan.Rule{}
+	for _, v := range l.Set.Variants {
+		of := l.bound[v.Slot].record
+		variants[of] = append(variants[of], v)
+	}
+	for _, r := range l.Set.Rules {
+		of := l.bound[r.Slot].record
+		of.fullest.adopt(r, variants[of])
+	}
+}
+
+// adopt replaces the rule, or the variant, by the one of other Limits. It forgets the actor if the rule has new counters,
+// and if its limit was that of a variant and no variant has this limit. A nil rule has gone.
+func (f *fullest) adopt(r *plan.Rule, variants []*plan.Rule) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	of := f.of
+	if f.of = nil; of == nil || r == nil {
+		return
+	}
+	for _, v := range append(variants, r) {
+		if v.Counters == of.Counters && (v.Limit == of.Limit || v == r && of.Slot == of.Index) {
+			f.of = v
+			return
+		}
+	}
+}
+
 // Spent returns what a rule was charged since the start by the costs of responses, and what requests in flight of this
 // process have reserved. It also returns which share of its limit the fullest actor has spent, and the key of this actor.
 func (d *Decider) Spent(l *Limits, index int) (cost, reserved int64, share float64, key string) {

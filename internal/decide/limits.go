@@ -125,6 +125,7 @@ func (d *Decider) useLocked(p Plan, r Redis, now time.Time) error {
 			b.limits.DegradedSince = old.DegradedSince
 		}
 	}
+	b.limits.adoptFullest()
 	d.remove(b.records)
 	d.local.SetMaxKeys(p.MaxKeys)
 	d.room.divide(b.waits)
@@ -144,6 +145,7 @@ func (d *Decider) remove(next map[string]*record) {
 	d.removed = nil
 	for name, r := range d.records {
 		if next[name] != r {
+			r.fullest.adopt(nil, nil)
 			d.removed = append(d.removed, r)
 		}
 	}
