@@ -94,6 +94,7 @@ func readFrugally(size int) (done func()) {
 	if !tunesCollector() {
 		return largeTexts.Unlock
 	}
+	runtime.GC() // at the smaller goal, each request that allocates memory would collect garbage first
 	usual := setFrugal(true, frugalPercent)
 	return func() {
 		setFrugal(false, usual)
