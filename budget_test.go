@@ -570,7 +570,6 @@ func TestSpentAcrossChanges(t *testing.T) {
 		earlier = append(earlier, weak.Make(&next.Limits[0].Rules[0]))
 		wantSpent(t, l, 4000, 0, c.ratio)
 	}
-	first = nil
 	for _, gone := range earlier[:len(earlier)-1] {
 		testproc.Eventually(t, func() bool { // a pool forgets after the second collection
 			runtime.GC()
