@@ -12,7 +12,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"math/bits"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,8 +72,7 @@ func mulDiv(a, b, c int64) (down, up int64) {
 	return down, up
 }
 
-// written returns the policy as the fields have it. Its texts share their memory, because a
-// configuration can have 100,000 policies.
+// written returns the policy as the fields have it. Its texts share their memory.
 func (p Policy) written() written {
 	text, parameters := encode(p.Name), ""
 	q, w := p.quota()
@@ -96,15 +94,20 @@ func (p Policy) written() written {
 	return written{member, member[:len(name)], text, q, longest, p.Limit == 0}
 }
 
-// Policies are the policies of one configuration, numbered from 0 in the order of Add. They keep
-// the values of RateLimit-Policy that have been sent, because many requests are evaluated under
-// the same policies. The zero value is empty. Add must not run concurrently with other methods; a
-// Writer uses Policies concurrently with other Writers.
+// Policies are the policies of one configuration. They keep the values of RateLimit-Policy that have been sent, because
+// many requests are evaluated under the same policies. A response is the first to need the texts of a policy, because a
+// configuration can have 100,000 policies that few requests reach. They are safe for concurrent use.
 type Policies struct {
-	list []written
+	policy func(number int) Policy
+	list   []atomic.Pointer[written] // by number; nil: no response has needed it
 
 	mu    sync.Mutex // held to add a value to known
 	known atomic.Pointer[map[string][]string]
+}
+
+// NewPolicies returns n policies, numbered from 0. policy returns the one with a number, always the same.
+func NewPolicies(n int, policy func(number int) Policy) *Policies {
+	return &Policies{policy: policy, list: make([]atomic.Pointer[written], n)}
 }
 
 // written is a policy as the fields have it.
@@ -121,16 +124,18 @@ type written struct {
 // many rules, or with limits in overrides, needs more.
 const maxKnown = 4096
 
-// Grow makes room for n more policies, so that Add need not copy those before.
-func (p *Policies) Grow(n int) { p.list = slices.Grow(p.list, n) }
-
-// Add adds a policy.
-func (p *Policies) Add(q Policy) {
-	p.list = append(p.list, q.written())
+// at returns the policy with this number as the fields have it.
+func (p *Policies) at(number int) *written {
+	if w := p.list[number].Load(); w != nil {
+		return w
+	}
+	w := p.policy(number).written()
+	p.list[number].Store(&w) // as another response may have done
+	return &w
 }
 
 // Name returns the name of the policy with this number, as clients read it in the fields.
-func (p *Policies) Name(number int) string { return p.list[number].text }
+func (p *Policies) Name(number int) string { return p.at(number).text }
 
 // value returns the value of RateLimit-Policy for the policies with these numbers. Responses share
 // the value; it has no spare capacity, so appending to it copies it.
@@ -148,7 +153,7 @@ func (p *Policies) value(numbers []int) []string {
 	}
 	var members []string
 	for _, n := range numbers {
-		members = append(members, p.list[n].member)
+		members = append(members, p.at(n).member)
 	}
 	value := []string{strings.Join(members, ", ")}
 	if known != nil && len(*known) >= maxKnown {

@@ -27,7 +27,7 @@ func (w *Writer) Add(p *Policies, number int, remaining int64, reset time.Durati
 		w.text = append(w.text, ", "...)
 	}
 	w.numbers = append(w.numbers, number)
-	q := &p.list[number]
+	q := p.at(number)
 	w.text = append(append(w.text, q.name...), ";r="...)
 	w.text = strconv.AppendInt(w.text, min(remaining, q.quota), 10)
 	if reset > 0 && !q.none {

@@ -12,8 +12,7 @@ import (
 // TestWriter compares the fields that a Writer writes with those that clients expect.
 func TestWriter(t *testing.T) {
 	t.Parallel()
-	var p Policies
-	for _, q := range []Policy{
+	policies := []Policy{
 		{Name: `a "b"`, Limit: 10, Unit: time.Minute},
 		{Name: "每", Limit: 5, Unit: 1500 * time.Millisecond},
 		{Name: "short", Limit: 5, Unit: 100 * time.Millisecond},
@@ -21,24 +20,23 @@ func TestWriter(t *testing.T) {
 		{Name: "none", Limit: 0, Unit: time.Second},
 		{Name: "no", Limit: 0, Unit: time.Millisecond},
 		{Name: "100%", Limit: 100, Burst: 150, Unit: time.Second},
-	} {
-		p.Add(q)
 	}
+	p := NewPolicies(len(policies), func(number int) Policy { return policies[number] })
 	var w Writer
 	h := http.Header{}
-	w.Set(h, &p)
+	w.Set(h, p)
 	if len(h) != 0 {
 		t.Errorf("fields without a policy: %v", h)
 	}
 	for range 2 { // the second response is like the first
-		w.Add(&p, 0, 9, time.Millisecond)
-		w.Add(&p, 1, 4, 1500*time.Millisecond)
-		w.Add(&p, 2, 4, 0)
-		w.Add(&p, 3, 2, 0)
-		w.Add(&p, 4, 0, time.Hour)
-		w.Add(&p, 5, 0, time.Hour)
-		w.Add(&p, 6, 151, time.Hour)
-		w.Set(h, &p)
+		w.Add(p, 0, 9, time.Millisecond)
+		w.Add(p, 1, 4, 1500*time.Millisecond)
+		w.Add(p, 2, 4, 0)
+		w.Add(p, 3, 2, 0)
+		w.Add(p, 4, 0, time.Hour)
+		w.Add(p, 5, 0, time.Hour)
+		w.Add(p, 6, 151, time.Hour)
+		w.Set(h, p)
 		w.SetRetryAfter(h, 1001*time.Millisecond)
 	}
 	for name, want := range map[string]string{
@@ -55,22 +53,21 @@ func TestWriter(t *testing.T) {
 // TestWrittenIsRead reads what a Writer has written, for many sets of policies.
 func TestWrittenIsRead(t *testing.T) {
 	t.Parallel()
-	var p Policies
 	const policies = 14
-	for i := range policies {
-		p.Add(Policy{Name: fmt.Sprintf(`%d \ "x"`, i), Limit: int64(100 + i), Unit: time.Hour})
-	}
+	p := NewPolicies(policies, func(i int) Policy {
+		return Policy{Name: fmt.Sprintf(`%d \ "x"`, i), Limit: int64(100 + i), Unit: time.Hour}
+	})
 	var w Writer
 	for set := 1; set < 1<<policies; set += 11 {
 		var want []Limit
 		for i := range policies {
 			if set>>i&1 == 1 {
-				w.Add(&p, i, int64(i), time.Duration(i+1)*time.Second)
+				w.Add(p, i, int64(i), time.Duration(i+1)*time.Second)
 				want = append(want, Limit{Name: fmt.Sprintf(`%d \ "x"`, i), Remaining: int64(i), Reset: time.Duration(i+1) * time.Second})
 			}
 		}
 		h := http.Header{}
-		w.Set(h, &p)
+		w.Set(h, p)
 		got := Read(h, time.Time{})
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Fatalf("set %b: read %v, want %v", set, got, want)

@@ -5,7 +5,6 @@ package plan
 import (
 	"cmp"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -31,7 +30,7 @@ func (s *Set) Policies(now int64) *Policies {
 
 // policiesUntil are policies, by Rule.Slot, and the moment until which they are right.
 type policiesUntil struct {
-	fields.Policies
+	*fields.Policies
 	until int64
 }
 
@@ -39,26 +38,33 @@ type policiesUntil struct {
 func (p *Policies) At(now func() int64) *fields.Policies {
 	is := p.now.Load()
 	if is.until == math.MaxInt64 || now() < is.until || !p.making.TryLock() {
-		return &is.Policies
+		return is.Policies
 	}
 	defer p.making.Unlock()
 	is = policiesAt(p.set, now())
 	p.now.Store(is)
-	return &is.Policies
+	return is.Policies
 }
 
 // policiesAt returns the policies of a moment.
 func policiesAt(set *Set, now int64) *policiesUntil {
-	p := &policiesUntil{until: math.MaxInt64}
-	p.Grow(len(set.Rules) + len(set.Variants))
-	for _, r := range slices.Concat(set.Rules, set.Variants) {
-		unit, until := r.UnitAt(now)
-		q := fields.Policy{Name: r.Short, Limit: r.Limit.N, Burst: r.Limit.Burst, Unit: unit, Concurrent: r.Algorithm.Held}
-		if r.Algorithm.Uses("slices") {
-			q.Slices = cmp.Or(r.Limit.Slices, bounds.DefaultSlices)
+	until := int64(math.MaxInt64)
+	for _, all := range [][]*Rule{set.Rules, set.Variants} {
+		for _, r := range all {
+			_, end := r.UnitAt(now)
+			until = min(until, end)
 		}
-		p.Add(q)
-		p.until = min(p.until, until)
+	}
+	return &policiesUntil{fields.NewPolicies(len(set.Rules)+len(set.Variants), func(slot int) fields.Policy {
+		return set.Rule(slot).policyAt(now)
+	}), until}
+}
+
+func (r *Rule) policyAt(now int64) fields.Policy {
+	unit, _ := r.UnitAt(now)
+	p := fields.Policy{Name: r.Short, Limit: r.Limit.N, Burst: r.Limit.Burst, Unit: unit, Concurrent: r.Algorithm.Held}
+	if r.Algorithm.Uses("slices") {
+		p.Slices = cmp.Or(r.Limit.Slices, bounds.DefaultSlices)
 	}
 	return p
 }
