@@ -723,24 +723,29 @@ func TestWaitRefusedByShare(t *testing.T) {
 }
 
 // Waiters wake a little late, and each of them delays those behind. All whose time is soon enough on arrival proceed all
-// the same. On a busy machine they can be too late all the same, so several rounds may be needed.
+// the same. On a busy machine they can be too late all the same. They may be later if the wait is longer, so each
+// round doubles the unit.
 func TestWaitersBehindLateOnes(t *testing.T) {
 	t.Parallel()
-	for rule, want := range map[string]int64{
-		"rpu: 2, burst: 1, wait: 2s":               5,
-		"rpu: 7, wait: 2s":                         21,
-		"rpu: 7, algo: SL, wait: 2s":               21,
-		"rpu: 7, algo: W, align: first, wait: 2s":  21,
-		"rpu: 7, algo: SW, slices: 10, wait: 2.2s": 21,
+	for _, tc := range []struct {
+		rule string
+		wait float64 // in units
+		want int64
+	}{
+		{"rpu: 2, burst: 1", 2, 5},
+		{"rpu: 7", 2, 21},
+		{"rpu: 7, algo: SL", 2, 21},
+		{"rpu: 7, algo: W, align: first", 2, 21},
+		{"rpu: 7, algo: SW, slices: 10", 2.2, 21},
 	} {
-		t.Run(rule, func(t *testing.T) {
+		t.Run(tc.rule, func(t *testing.T) {
 			t.Parallel()
 			got := int64(0)
-			for round := 0; round < 5 && got != want; round++ {
-				got = proceed(t, limiter(t, "{url: /, rules: [{"+rule+"}]}"), 30)
+			for unit := 1; unit <= 16 && got != tc.want; unit *= 2 {
+				got = proceed(t, limiter(t, fmt.Sprintf("{url: /, rules: [{%s, unit: %ds, wait: %dms}]}", tc.rule, unit, int(tc.wait*1000)*unit)), 30)
 			}
-			if got != want {
-				t.Errorf("%d of 30 proceed, want %d", got, want)
+			if got != tc.want {
+				t.Errorf("%d of 30 proceed, want %d", got, tc.want)
 			}
 		})
 	}
