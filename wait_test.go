@@ -186,6 +186,7 @@ func TestWaitForSlotOfAnotherGateway(t *testing.T) {
 			now := inside.Add(1)
 			for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 			}
+			testproc.Becomes(func() bool { return most.Load() >= 3 }) // the second gateway asks a while later
 			time.Sleep(5 * time.Millisecond)
 			inside.Add(-1)
 			done.Add(1)
