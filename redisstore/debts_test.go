@@ -83,11 +83,7 @@ func TestCloseTellsAll(t *testing.T) {
 	r := redistest.Start(t)
 	other := open(t, r)
 	for round := range 10 {
-		s, err := Open(Options{URL: r.URL(), Timeout: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		testproc.Eventually(t, s.Up)
+		s := openBy(t, Options{URL: r.URL()})
 		name := fmt.Sprint("round ", round)
 		const n = 400
 		counted := func(s *Store, a limit.Algorithm) any {
