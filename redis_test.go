@@ -603,7 +603,7 @@ func TestWaitIsTheLongestAndNotTheSum(t *testing.T) {
     - {name: all, actor: device, unit: second, rpu: 1, queue: 4, algo: LB, scope: global}
 `)[0]
 	var longest atomic.Int64
-	for try := 0; try < 5; try++ {
+	for try := range 5 {
 		longest.Store(0)
 		var wg sync.WaitGroup
 		for range 4 { // at 0, 1, 2 and 3 s
