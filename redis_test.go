@@ -592,26 +592,37 @@ func TestShareRefusesForAWhile(t *testing.T) {
 
 // TestWaitIsTheLongestAndNotTheSum queues requests under a local and a global rule. Each waits for the longer of
 // the two times. The queues have a slot more than requests wait: requests that arrive at once
-// read the clock in any order, so the earliest reading can find all the others waiting.
+// read the clock in any order, so the earliest reading can find all the others waiting. A busy machine can be late by any
+// time, so the least of several tries counts: the sum is always 6 s or more.
 func TestWaitIsTheLongestAndNotTheSum(t *testing.T) {
 	t.Parallel()
 	l := gateways(t, 1, redistest.Start(t).URL(), "10s", `
 - url: /
   rules:
-    - {name: here, unit: second, rpu: 1, queue: 4, algo: LB}
-    - {name: all, unit: second, rpu: 1, queue: 4, algo: LB, scope: global}
+    - {name: here, actor: device, unit: second, rpu: 1, queue: 4, algo: LB}
+    - {name: all, actor: device, unit: second, rpu: 1, queue: 4, algo: LB, scope: global}
 `)[0]
-	var wg sync.WaitGroup
-	for range 4 { // at 0, 1, 2 and 3 s
-		wg.Go(func() {
-			d, err := l.Take(context.Background(), diana.Request{Path: "/"})
-			if err != nil || !d.Allowed || d.Delayed > 5900*time.Millisecond {
-				t.Errorf("allowed %v after %v, %v; want 3 s, and not the sum of both", d.Allowed, d.Delayed, err)
-			}
-			d.Done()
-		})
+	var longest atomic.Int64
+	for try := range 5 {
+		longest.Store(0)
+		var wg sync.WaitGroup
+		for range 4 { // at 0, 1, 2 and 3 s
+			wg.Go(func() {
+				d, err := l.Take(context.Background(), device("/", fmt.Sprint(try)))
+				if err != nil || !d.Allowed {
+					t.Errorf("allowed %v after %v, %v", d.Allowed, d.Delayed, err)
+				}
+				d.Done()
+				for n := longest.Load(); int64(d.Delayed) > n && !longest.CompareAndSwap(n, int64(d.Delayed)); n = longest.Load() {
+				}
+			})
+		}
+		wg.Wait()
+		if time.Duration(longest.Load()) <= 5900*time.Millisecond {
+			return
+		}
 	}
-	wg.Wait()
+	t.Errorf("the last waited for %v, want 3 s, and not the sum of both", time.Duration(longest.Load()))
 }
 
 // bound is a configuration with a global rule of one algorithm, and another rule without requests.

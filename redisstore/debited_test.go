@@ -238,15 +238,15 @@ func TestEqualDebits(t *testing.T) {
 					asked[store] = append(asked[store], charges)
 				}
 			}
-			b := newBatch(s.batchers[0], nil)
-			b.born, b.now = time.Now(), now
 			var entries []entry
-			for _, charges := range asked[1] {
-				entries = append(entries, takeIn(b, charges))
-			}
-			b.call, b.known, _ = s.batchers[0].receipts.next()
-			if b.send(); b.err != nil {
-				t.Fatal(b.err)
+			b := s.batchers[0].add(func(b *batch) { // beside which the batcher sends no renewal of slots
+				b.now = now
+				for _, charges := range asked[1] {
+					entries = append(entries, takeIn(b, charges))
+				}
+			})
+			if err := wait(map[*batch]bool{b: true}); err != nil {
+				t.Fatal(err)
 			}
 			for n, want := range asked[0] {
 				ok, err := local.Take(context.Background(), now, want)

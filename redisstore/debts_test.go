@@ -83,11 +83,7 @@ func TestCloseTellsAll(t *testing.T) {
 	r := redistest.Start(t)
 	other := open(t, r)
 	for round := range 10 {
-		s, err := Open(Options{URL: r.URL(), Timeout: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		testproc.Eventually(t, s.Up)
+		s := openBy(t, Options{URL: r.URL()})
 		name := fmt.Sprint("round ", round)
 		const n = 400
 		counted := func(s *Store, a limit.Algorithm) any {
@@ -134,41 +130,47 @@ func TestCloseTellsAll(t *testing.T) {
 	}
 }
 
-// A gateway whose Store is replaced by another one counts once, and a closed gateway does not count.
+// A gateway whose Store is replaced by another one counts once, and a closed gateway does not count. A gateway that a busy
+// machine keeps from announcing itself does not count either, so several tries may be needed.
 func TestGatewayCountsOnce(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	other := watch(t, Options{URL: r.URL()})
-	alive := func(want int) bool {
-		n, err := other.gateway.announce(context.Background(), 0)
-		return err == nil && n.gateways == want
-	}
-	o := Options{URL: r.URL(), Timeout: time.Second, Gateway: newGateway()}
-	first, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testproc.Eventually(t, func() bool { return first.Up() && alive(2) })
-	second, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testproc.Eventually(t, second.Up)
-	for range 20 {
-		if !alive(2) {
-			t.Fatal("a gateway counts twice while its Store is replaced")
+	alive := func() int {
+		n, err := other.gateway.announce(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
 		}
+		return n.gateways
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	first.Leave(ctx)
-	if !alive(2) {
-		t.Error("a Store that was replaced took its gateway with it")
-	}
-	second.Close()
-	if !alive(1) {
-		t.Error("a gateway that has ended is still alive")
-	}
+	testproc.Eventually(t, func() bool {
+		o := Options{URL: r.URL(), Gateway: newGateway()}
+		first := openBy(t, o)
+		testproc.Eventually(t, func() bool { return alive() == 2 })
+		second := openBy(t, o)
+		for range 20 {
+			if alive() > 2 {
+				t.Fatal("a gateway counts twice while its Store is replaced")
+			}
+		}
+		announced := time.Now()
+		if _, err := second.gateway.announce(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		first.Leave(ctx)
+		left := alive()
+		judged := time.Since(announced) < expireAfter
+		if judged && left != 2 {
+			t.Error("a Store that was replaced took its gateway with it")
+		}
+		second.Close()
+		if alive() != 1 {
+			t.Error("a gateway that has ended is still alive")
+		}
+		return judged
+	})
 }
 
 // A timeout can be changed without another connection, unless it is long.
@@ -184,9 +186,12 @@ func TestSetTimeout(t *testing.T) {
 		t.Error("a timeout of 20 ms cannot become 400 ms")
 	}
 	p.SetLatency(60 * time.Millisecond)
-	for range 5 {
-		if err := w.take(); err != nil {
-			t.Errorf("an answer after 60 ms: %v", err)
+	testproc.Eventually(t, func() bool { // a busy machine can be late a few times
+		for range 5 {
+			if w.take() != nil {
+				return false
+			}
 		}
-	}
+		return true
+	})
 }
