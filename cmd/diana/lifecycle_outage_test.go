@@ -116,13 +116,21 @@ func TestFreshGatewayAdmitsAll(t *testing.T) {
 	yaml := fmt.Sprintf(`
 redis: {url: %q, %s}
 limits:
-- {url: /alone, rules: [{algo: W, align: first, unit: 5s, rpu: 10, scope: global}]}
-- {url: /second, rules: [{algo: W, align: first, unit: 5s, rpu: 10, scope: global}]}
+- {url: /, rules: [{actor: "query:of", algo: W, align: first, unit: 5s, rpu: 10, scope: global}]}
 `, redistest.Start(t).URL(), patient)
-	for _, path := range []string{"/alone", "/second"} {
-		g := serve(t, yaml, s.upstream.URL)
-		if ok := s.allowed(t, g.url+path, 11); ok != 10 {
-			t.Errorf("%s: %d of 11 requests admitted, want 10", path, ok)
+	for _, of := range []string{"alone", "second"} {
+		for {
+			g := serve(t, yaml, s.upstream.URL)
+			begin := time.Now()
+			ok := s.allowed(t, g.url+"/?of="+of, 11)
+			if time.Since(begin) > 5*time.Second { // the window may have ended meanwhile
+				of += "-again"
+				continue
+			}
+			if ok != 10 {
+				t.Errorf("%s: %d of 11 requests admitted, want 10", of, ok)
+			}
+			break
 		}
 	}
 }
@@ -153,7 +161,7 @@ func TestReturnRemembers(t *testing.T) {
 			r := redistest.Start(t)
 			way := fmt.Sprintf("url: %q, timeout: 400ms", r.URL())
 			f := startFleet(t, []string{way, way}, 4, fmt.Sprintf(`
-- {url: /w, rules: [{algo: W, unit: %s, rpu: %d, scope: global}]}
+- {url: /w, rules: [{actor: "query:of", algo: W, unit: %s, rpu: %d, scope: global}]}
 `, row.unit, n))
 			if row.unit == "10s" { // all within one window
 				if into := time.Since(time.Now().Truncate(10 * time.Second)); into > 4*time.Second {
@@ -161,15 +169,22 @@ func TestReturnRemembers(t *testing.T) {
 				}
 			}
 			window := time.Now().Truncate(10 * time.Second)
+			path := "/w?of=0"
 			ask := func(gateway, requests int) (ok int) {
 				for range requests {
-					if f.ask(t, gateway, "/w").status == http.StatusOK {
+					if f.ask(t, gateway, path).status == http.StatusOK {
 						ok++
 					}
 				}
 				return ok
 			}
+			late := f.gateways[0].metric(t, "diana_fallback_total")
 			before := ask(0, row.before)
+			for of := 1; f.gateways[0].metric(t, "diana_fallback_total") > late; of++ { // Redis was late, so the share decided
+				path = fmt.Sprint("/w?of=", of)
+				late = f.gateways[0].metric(t, "diana_fallback_total")
+				before = ask(0, row.before)
+			}
 			if before != row.before {
 				t.Errorf("%d of %d admitted before the outage", before, row.before)
 			}
@@ -244,7 +259,7 @@ func TestSlotsAcrossOutage(t *testing.T) {
 			if inside, _ := s.room.seen(); inside > most || s.room.inside() != back {
 				t.Errorf("%d are inside, and were %d when Redis came back, want %d at most", inside, back, most)
 			}
-			s.room.expect(slotsLimit)
+			s.expectFull()
 			s.room.release("0", 5)  // 15 stay
 			time.Sleep(time.Second) // attempts
 			s.room.release("", 5)   // 10 stay
@@ -263,7 +278,7 @@ func TestSlotsAcrossOutage(t *testing.T) {
 			for g := range s.gateways {
 				s.awaitDegraded(t, g, false)
 			}
-			s.room.expect(slotsLimit)
+			s.expectFull()
 			trying = s.try(2)
 			s.awaitFull(t, "after slots were released without Redis")
 			trying.stop()
@@ -279,6 +294,7 @@ type slotsFleet struct {
 	*fleet
 	t    *testing.T
 	room *room
+	late float64        // requests that were evaluated without Redis before expectFull
 	done sync.WaitGroup // clients
 }
 
@@ -326,11 +342,33 @@ func (s *slotsFleet) fill(gateway int) {
 	}
 }
 
-// awaitFull waits until all slots are taken, and checks that no request arrived beyond that.
+// fallbacks returns how many requests the gateways have evaluated without Redis.
+func (s *slotsFleet) fallbacks() (n float64) {
+	for _, g := range s.gateways {
+		n += g.metric(s.t, "diana_fallback_total")
+	}
+	return n
+}
+
+// expectFull has the room count requests that arrive when all slots are taken.
+func (s *slotsFleet) expectFull() {
+	s.late = s.fallbacks()
+	s.room.expect(slotsLimit)
+}
+
+// awaitFull waits until all slots are taken, and checks that no request arrived beyond that since expectFull. While
+// Redis is late, a gateway admits its share. So after that it frees some slots and checks again.
 func (s *slotsFleet) awaitFull(t *testing.T, when string) {
 	t.Helper()
-	if !testproc.Becomes(func() bool { return s.room.inside() >= slotsLimit }) {
-		t.Errorf("%s: %d are inside, want %d", when, s.room.inside(), slotsLimit)
+	full := func() bool {
+		if !testproc.Becomes(func() bool { return s.room.inside() >= slotsLimit }) {
+			t.Fatalf("%s: %d are inside, want %d", when, s.room.inside(), slotsLimit)
+		}
+		return s.fallbacks() == s.late
+	}
+	for !full() {
+		s.expectFull()
+		s.room.release("", slotsLimit/2)
 	}
 	if most, excess := s.room.seen(); excess > 0 {
 		t.Errorf("%s: %d requests arrived where %d were inside, %d at most", when, excess, slotsLimit, most)
@@ -389,7 +427,11 @@ redis: {url: %q, %s}
 limits:
 - {url: /, rules: [{name: day, algo: W, unit: 24h, rpu: 1000, scope: global}, {name: own, actor: "header:X-A", algo: TB, unit: 24h, rpu: 5000, scope: global}]}
 `, r.URL(), patient)
-			g := serve(t, yaml, s.upstream.URL, "--drain-timeout", "4s")
+			drain := "1m" // so that a busy machine has Redis back, or sends the signal, before
+			if then == "the time ends" {
+				drain = "4s"
+			}
+			g := serve(t, yaml, s.upstream.URL, "--drain-timeout", drain)
 			testproc.Eventually(t, func() bool { return !g.status(t).Degraded })
 			r.Kill()
 			testproc.Eventually(t, func() bool { return g.status(t).Degraded })

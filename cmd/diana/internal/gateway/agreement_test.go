@@ -22,6 +22,7 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/command"
 	"github.com/diana-limiter/diana/cmd/diana/internal/decoders"
 	"github.com/diana-limiter/diana/cmd/diana/internal/history"
+	"github.com/diana-limiter/diana/cmd/diana/internal/whatif"
 	"github.com/diana-limiter/diana/internal/race"
 )
 
@@ -47,7 +48,7 @@ func newAgreeing(t *testing.T, f history.Flags, rules string) *agreeing {
 	if c.limiter, err = o.New(parsed); err != nil {
 		t.Fatal(err)
 	}
-	c.what = whatIf(c.limiter, c.ring, &Flags{})
+	c.what = whatif.New(whatIf(c.limiter, c.ring, &Flags{}))
 	c.handler = c.ring.Filter(c.limiter.Handler(http.HandlerFunc(c.answer)))
 	return c
 }

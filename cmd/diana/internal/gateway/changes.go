@@ -29,10 +29,10 @@ func changes(s command.Settings, limiter *diana.Limiter, accept func(*config.Con
 	}
 }
 
-// whatIf returns what evaluates proposed configurations for a limiter on the requests that the ring remembers.
-func whatIf(limiter *diana.Limiter, ring *history.Ring, f *Flags) *whatif.WhatIf {
-	return whatif.New(whatif.Options{
+// whatIf returns the options for proposed configurations, which a limiter evaluates on the requests that the ring remembers.
+func whatIf(limiter *diana.Limiter, ring *history.Ring, f *Flags) whatif.Options {
+	return whatif.Options{
 		Ring: ring, Vocabulary: command.Vocabulary(), Config: limiter.Config, Status: limiter.Status,
 		Rejected: limiter.Rejected, Accept: f.Decisions.accept, Stranger: f.Access.Stranger,
-	})
+	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/diana-limiter/diana/cmd/diana/internal/history"
 	"github.com/diana-limiter/diana/cmd/diana/internal/logs"
 	"github.com/diana-limiter/diana/cmd/diana/internal/upstream"
+	"github.com/diana-limiter/diana/cmd/diana/internal/whatif"
 	"github.com/diana-limiter/diana/config"
 	"github.com/diana-limiter/diana/envoy"
 	dianaprom "github.com/diana-limiter/diana/prometheus"
@@ -157,7 +158,7 @@ func build(ctx context.Context, f *Flags, o *command.Output, logger *slog.Logger
 		api: []func(*http.ServeMux){
 			view.Register,
 			(&actor.View{Limiter: limiter}).Register,
-			whatIf(limiter, ring, f).Register,
+			whatif.New(whatIf(limiter, ring, f)).Register,
 			admin.RegisterPeek(limiter),
 			changes(s, limiter, f.Decisions.accept, logger).Register,
 		},

@@ -65,7 +65,9 @@ func remember(t *testing.T, f history.Flags, text string, behind http.HandlerFun
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.limiter.Close() })
-	r.what = whatIf(r.limiter, r.ring, &Flags{})
+	replays := whatIf(r.limiter, r.ring, &Flags{})
+	replays.Longest = time.Hour // however slow the machine is
+	r.what = whatif.New(replays)
 	last, _ := (&upstream.Flags{URLs: []*url.URL{target}}).Proxy(usualTimeouts.Timeouts, r.limiter.Config, upstream.NewUpgrades(nil, logger), logger)
 	g := assembled(r.limiter, last, usualTimeouts, logger, r.what.Register)
 	g.server.Handler = r.ring.Filter(g.server.Handler)

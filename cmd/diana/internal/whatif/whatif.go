@@ -5,6 +5,7 @@
 package whatif
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,8 @@ type Options struct {
 	Rejected   func() map[string]int64    // of the limiter
 	Accept     func(*config.Config) error // of the limiter
 
+	Longest time.Duration // of a replay; 0: 10 s
+
 	// Stranger reports whether nothing shows that the sender of a request is an operator.
 	Stranger func(*http.Request) bool
 }
@@ -43,7 +46,7 @@ type WhatIf struct {
 
 // New returns a WhatIf.
 func New(o Options) *WhatIf {
-	return &WhatIf{options: o, running: make(gate, 1), parsing: make(gate, 1), longest: longest}
+	return &WhatIf{options: o, running: make(gate, 1), parsing: make(gate, 1), longest: cmp.Or(o.Longest, longest)}
 }
 
 // Register adds the routes of the API to mux.
