@@ -31,6 +31,10 @@ type Options struct {
 	// the call. May be nil.
 	RedisObserved func(time.Duration)
 
+	// Guest keeps this Limiter out of the number of gateways, by which shares are divided while Redis is down. It is for a
+	// program that only calls methods such as Peek and Reset.
+	Guest bool
+
 	// Now replaces the system's clock, for tests and for playing back logs. Nil means time.Now. With
 	// a clock of the program no request waits: Decision.Delayed says how long it would wait, and the
 	// wait of a rule and bandwidths have no effect. Redis uses its own clock. The years must be 1970

@@ -109,7 +109,7 @@ func (l *redisLink) connect(c *config.Redis) (*connection, error) {
 		n.health.Gateways = used.health.Gateways
 		l.mu.Unlock()
 	}
-	o.Gateway, o.Gateways = l.gateway, n.health.Gateways
+	o.Gateway, o.Gateways, o.Guest = l.gateway, n.health.Gateways, l.options.Guest
 	o.Lost = func(counters string, actors int, sum int64) {
 		l.options.Logger.Error("Redis has not received what was charged without it", "rule", l.ruleOf(counters), "actors", actors, "sum", sum)
 	}

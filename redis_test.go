@@ -308,6 +308,27 @@ func gateways(t *testing.T, n int, url, timeout, limits string) []*diana.Limiter
 	return sharing(t, n, fmt.Sprintf("redis: {url: %q, timeout: %s}\nlimits:\n%s", url, timeout, limits))
 }
 
+// A guest is no gateway, so the share of each gateway stays as it is.
+func TestGuest(t *testing.T) {
+	t.Parallel()
+	r := redistest.Start(t)
+	yaml := fmt.Sprintf("redis: {url: %q, timeout: 5s}\nlimits: [{url: /, rules: [{unit: 744h, rpu: 100, scope: global}]}]", r.URL())
+	guest, err := diana.Options{Guest: true, Logger: slog.New(slog.DiscardHandler)}.New(parsed(t, yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = guest.Close() })
+	testproc.Eventually(t, func() bool { return !guest.Status().Degraded })
+	sharing(t, 2, yaml) // each counts two
+	testproc.Eventually(t, func() bool { return guest.Status().Gateways == 2 })
+	if n := r.Must("ZCARD", "diana:gateways"); fmt.Sprint(n) != "2" {
+		t.Errorf("%v gateways, want 2", n)
+	}
+	if left := remaining(t, guest); left != 100 {
+		t.Errorf("the guest sees %d left, want 100", left)
+	}
+}
+
 // sharing returns Limiters of one configuration, as soon as all of them use its Redis.
 func sharing(t *testing.T, n int, yaml string) (all []*diana.Limiter) {
 	t.Helper()

@@ -33,11 +33,11 @@ type gateway struct {
 	before  atomic.Int64 // how many gateways the process saw that handed over, until Redis answers
 }
 
-// announcement returns this gateway for announce.lua. A Store that another one has replaced is not
-// announced.
+// announcement returns this gateway for announce.lua. A guest is not announced, nor is a Store that another one has
+// replaced.
 func (g *gateway) announcement() []byte {
 	switch {
-	case g.leaving.Load():
+	case g.leaving.Load(), g.store.options.Guest:
 		return nil
 	case g.closing.Load():
 		return strconv.AppendInt(nil, -g.number, 10)

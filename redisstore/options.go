@@ -31,6 +31,10 @@ type Options struct {
 	// the same number, so that the gateway counts once. It is at most 1<<53; 0 means a random number.
 	Gateway int64
 
+	// Guest keeps this Store out of the number of gateways. It is for a program that looks or resets, and takes no
+	// requests, so that the shares of the gateways do not become smaller.
+	Guest bool
+
 	// Gateways is the number of gateways that an earlier Store saw last, including this one.
 	// Health reports it until Redis has answered. 0 means that there was no earlier Store.
 	Gateways int

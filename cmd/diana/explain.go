@@ -76,7 +76,7 @@ func (c *explainCommand) Run(ctx context.Context, o *command.Output) error {
 		}
 		return printExplanation(o, s, loaded, what, c.Data, nil)
 	}
-	limiter, err := s.Open(diana.Options{Logger: slog.New(slog.DiscardHandler)})
+	limiter, err := s.Open(diana.Options{Guest: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return o.Faults(s, err)
 	}

@@ -62,7 +62,7 @@ func (c *resetCommand) Run(ctx context.Context, o *command.Output) error {
 // resetByFile resets in the Redis that a file names, if it counts the rule, and reports whether that failed. The error is
 // about the file or the flags.
 func (c *resetCommand) resetByFile(ctx context.Context, o *command.Output, s command.Settings) (failed bool, err error) {
-	limiter, err := s.Open(diana.Options{Logger: slog.New(slog.DiscardHandler)})
+	limiter, err := s.Open(diana.Options{Guest: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return false, o.Faults(s, err)
 	}
