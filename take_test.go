@@ -719,15 +719,19 @@ func TestDebitIsOneCall(t *testing.T) {
 	testproc.Eventually(t, connected(l))
 	debit := []rule.Charge{{Rule: "small", Key: "ann", Cost: 4, Debit: true}, {Rule: "large", Key: "ann", Cost: 1, Debit: true}}
 	charging(t, l, debit...)
-	before := calls.Load()
-	for range 10 {
-		charging(t, l, debit...)
+	n, want := int64(0), int64(99)
+	for try := 0; try < 5 && n != 10; try++ { // the Store announces this gateway by a call too, every 0.8 s
+		before := calls.Load()
+		for range 10 {
+			charging(t, l, debit...)
+		}
+		n, want = calls.Load()-before, want-10
 	}
-	if n := calls.Load() - before; n != 10 {
+	if n != 10 {
 		t.Errorf("10 requests over a limit took %d calls, want 10", n)
 	}
-	if _, left := charging(t, l, rule.Charge{Rule: "large", Key: "ann"}); left[0] != 89 {
-		t.Errorf("%d of 100 are left, want 89", left[0])
+	if _, left := charging(t, l, rule.Charge{Rule: "large", Key: "ann"}); left[0] != want {
+		t.Errorf("%d of 100 are left, want %d", left[0], want)
 	}
 }
 
