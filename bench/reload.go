@@ -163,7 +163,7 @@ func (c *reloaded) reload(ctx context.Context) (seconds float64, err error) {
 	if err := syscall.Kill(c.PID, syscall.SIGHUP); err != nil {
 		return 0, err
 	}
-	for began := time.Now(); time.Since(began) < rivals.Patience; time.Sleep(2 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(2 * time.Millisecond) {
 		answer, err := http.Get("http://" + c.Address + "/version")
 		if err != nil {
 			return 0, err
