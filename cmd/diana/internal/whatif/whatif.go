@@ -39,14 +39,14 @@ type Options struct {
 // WhatIf evaluates proposed configurations. It is safe for concurrent use, and evaluates one at a time.
 type WhatIf struct {
 	options Options
-	running gate          // closed during a replay
-	parsing gate          // closed while a text is parsed
-	longest time.Duration // of a replay
+	running gate // closed during a replay
+	parsing gate // closed while a text is parsed
 }
 
 // New returns a WhatIf.
 func New(o Options) *WhatIf {
-	return &WhatIf{options: o, running: make(gate, 1), parsing: make(gate, 1), longest: cmp.Or(o.Longest, longest)}
+	o.Longest = cmp.Or(o.Longest, longest)
+	return &WhatIf{options: o, running: make(gate, 1), parsing: make(gate, 1)}
 }
 
 // Register adds the routes of the API to mux.
@@ -97,7 +97,7 @@ func (w *WhatIf) Compute(ctx context.Context, proposed *config.Config, wait bool
 		return nil, errBusy
 	}
 	defer w.running.leave()
-	ctx, cancel := context.WithTimeout(ctx, w.longest)
+	ctx, cancel := context.WithTimeout(ctx, w.options.Longest)
 	defer cancel()
 	now := w.options.Config()
 	r, err := w.newReplay(now, proposed)

@@ -82,7 +82,7 @@ func TestBounded(t *testing.T) {
 	if got := post(w, "/api/v1/whatif", change); got.Code != 200 {
 		t.Errorf("%d %s", got.Code, got.Body)
 	}
-	w.longest = time.Nanosecond
+	w.options.Longest = time.Nanosecond
 	if got := post(w, "/api/v1/whatif", change); got.Code != 503 || !strings.Contains(got.Body.String(), "request 0 of 300") {
 		t.Errorf("without time: %d %s", got.Code, got.Body)
 	}
