@@ -524,16 +524,24 @@ func TestSpent(t *testing.T) {
 // The fullest actor is known across changes of the configuration, and keeps no earlier one in memory.
 func TestSpentAcrossChanges(t *testing.T) {
 	t.Parallel()
-	changed := func(more string) *config.Config {
-		return parsed(t, "{url: /, rules: [{name: tokens, actor: account, unit: month, algo: W, cost: {answer: /n, reserve: 100}, "+more+"}]}")
+	var known []weak.Pointer[rule.Rule] // of each configuration
+	configured := func(more string) *config.Config {
+		c := parsed(t, "{url: /, rules: [{name: tokens, actor: account, unit: month, algo: W, cost: {answer: /n, reserve: 100}, "+more+"}]}")
+		known = append(known, weak.Make(&c.Limits[0].Rules[0]))
+		return c
 	}
-	first := changed("rpu: 1000, overrides: {vip: {rpu: 5000}}")
-	l, err := diana.Options{Logger: slog.New(slog.DiscardHandler)}.New(first)
+	l, err := diana.Options{Logger: slog.New(slog.DiscardHandler)}.New(configured("rpu: 1000, overrides: {vip: {rpu: 5000}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	earlier := []weak.Pointer[rule.Rule]{weak.Make(&first.Limits[0].Rules[0])}
+	change := func(more string, cost int64, ratio float64) {
+		t.Helper()
+		if err := l.Update(configured(more)); err != nil {
+			t.Fatal(err)
+		}
+		wantSpent(t, l, cost, 0, ratio)
+	}
 	spend := func(account string, cost int64) {
 		d := by(t, l, account)
 		d.Settle(cost)
@@ -542,38 +550,14 @@ func TestSpentAcrossChanges(t *testing.T) {
 	spend("a", 300)
 	spend("vip", 2500)
 	wantSpent(t, l, 2800, 0, 0.5)
-	for _, c := range []struct {
-		more  string
-		ratio float64
-	}{
-		{"rpu: 2000, overrides: {vip: {rpu: 5000}}", 0.5},
-		{"rpu: 2000, overrides: {vip: {rpu: 10000}}", 0}, // nobody knows whose limit has changed
-	} {
-		next := changed(c.more)
-		if err := l.Update(next); err != nil {
-			t.Fatal(err)
-		}
-		earlier = append(earlier, weak.Make(&next.Limits[0].Rules[0]))
-		wantSpent(t, l, 2800, 0, c.ratio)
-	}
+	change("rpu: 2000, overrides: {vip: {rpu: 5000}}", 2800, 0.5)
+	change("rpu: 2000, overrides: {vip: {rpu: 10000}}", 2800, 0) // nobody knows whose limit has changed
 	spend("b", 1200)
 	wantSpent(t, l, 4000, 0, 0.6)
-	for _, c := range []struct {
-		more  string
-		ratio float64
-	}{
-		{"rpu: 4000", 0.3},
-		{"rpu: 4000, class: header:Plan, classes: {gold: {rpu: 8000}}", 0.3},
-		{"rpu: 4000, zone: Asia/Shanghai", 0}, // with other counters
-	} {
-		next := changed(c.more)
-		if err := l.Update(next); err != nil {
-			t.Fatal(err)
-		}
-		earlier = append(earlier, weak.Make(&next.Limits[0].Rules[0]))
-		wantSpent(t, l, 4000, 0, c.ratio)
-	}
-	for _, gone := range earlier[:len(earlier)-1] {
+	change("rpu: 4000", 4000, 0.3)
+	change("rpu: 4000, class: header:Plan, classes: {gold: {rpu: 8000}}", 4000, 0.3)
+	change("rpu: 4000, zone: Asia/Shanghai", 4000, 0) // with other counters
+	for _, gone := range known[:len(known)-1] {
 		testproc.Eventually(t, func() bool { // a pool forgets after the second collection
 			runtime.GC()
 			return gone.Value() == nil

@@ -60,6 +60,7 @@ func policiesAt(set *Set, now int64) *policiesUntil {
 	}), until}
 }
 
+// policyAt returns what the RateLimit fields say of the rule at a moment.
 func (r *Rule) policyAt(now int64) fields.Policy {
 	unit, _ := r.UnitAt(now)
 	p := fields.Policy{Name: r.Short, Limit: r.Limit.N, Burst: r.Limit.Burst, Unit: unit, Concurrent: r.Algorithm.Held}
