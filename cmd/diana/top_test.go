@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +47,7 @@ func askKey(t *testing.T, url, key string, n int) {
 func TestLive(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "limits:\n"+topRules, newSite(t, nil).upstream.URL)
-	answer, err := http.Get(g.admin + "/api/v1/live/stream?rules=2")
+	answer, err := http.Get(g.admin + "/api/v1/live/stream?rules=1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,20 +75,16 @@ func TestLive(t *testing.T) {
 			if refused != 29+10+10 {
 				t.Errorf("%d refused, want 49", refused)
 			}
-			break
+			if s.Rules[0].RefusedPerSecond == 0 { // now the totals say which rule is the first one
+				break
+			}
 		}
 	}
 	if len(s.TopRefused) != 3 || s.TopRefused[0].Actor != "header:X-Key=3:ann;" || s.TopRefused[0].Count != 29 || !s.TopRefused[0].Exact {
 		t.Errorf("most refused: %+v", s.TopRefused)
 	}
-	// The first rule refuses the most at the moment, which depends on how fast the requests were.
-	slices.SortFunc(s.Rules, func(a, b live.Rule) int { return -strings.Compare(a.Name, b.Name) })
-	if len(s.Rules) != 2 || s.RulesTotal != 2 || s.Rules[0].Name != "by key" || s.Rules[0].Refused != 39 || s.Rules[0].Allowed != 2 {
+	if len(s.Rules) != 1 || s.RulesTotal != 2 || s.Rules[0].Name != "by key" || s.Rules[0].Refused != 39 || s.Rules[0].Allowed != 2 {
 		t.Errorf("rules: %+v of %d", s.Rules, s.RulesTotal)
-	}
-	var one live.Snapshot
-	if err := json.Unmarshal(g.tell(t, "/api/v1/live?rules=1"), &one); err != nil || len(one.Rules) != 1 || one.RulesTotal != 2 {
-		t.Errorf("one rule: %+v of %d, %v", one.Rules, one.RulesTotal, err)
 	}
 	if n := s.Rules[0].Remaining; n == nil || *n != 0 || s.Rules[0].RemainingActor != "header:X-Key=3:ann;" {
 		t.Errorf("tightest: %v of %s", n, s.Rules[0].RemainingActor)
