@@ -425,6 +425,18 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
+// A call can fail just before Redis is taken into use again, so that the watcher does not notice. It asks
+// for the receipt at the next heartbeat.
+func TestUnnoticedFailure(t *testing.T) {
+	t.Parallel()
+	w := watch(t, Options{URL: redistest.Start(t).URL()})
+	lost := newBatch(w.batchers[0], nil)
+	lost.born = time.Now()
+	lost.call, _, _ = w.batchers[0].receipts.next()
+	lost.end(context.DeadlineExceeded)
+	testproc.Eventually(t, func() bool { return lost.is(notCarriedOut) && w.Up() })
+}
+
 // An answer that comes late says nothing about a call, because it can be that of a master that was replaced while it hung.
 func TestLateReceipts(t *testing.T) {
 	t.Parallel()

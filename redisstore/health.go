@@ -116,6 +116,10 @@ func (w *watcher) probe() time.Duration {
 // heartbeat announces this gateway, and renews what it holds.
 func (w *watcher) heartbeat() {
 	s := w.store
+	if s.batchers.anyOpen() { // a call failed just before Redis was in use
+		s.link.fail(errOpen)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), max(s.requestTimeout(), doubtProbe))
 	defer cancel()
 	gateways, err := w.announce(ctx)
