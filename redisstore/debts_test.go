@@ -20,14 +20,7 @@ import (
 func TestDebtsAreTold(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	w := &watched{T: t}
-	var err error
-	w.Store, err = Open(Options{URL: r.URL(), Timeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.Close)
-	testproc.Eventually(t, w.Up)
+	w := watch(t, Options{URL: r.URL()})
 	for _, a := range []limit.Algorithm{limit.TokenBucket(), limit.FixedWindow(), limit.SlidingWindow(), limit.SlidingLog()} {
 		c := w.at(t, a, limit.Limit{N: 10, Unit: 24 * time.Hour})
 		charge := func(key string, n int64) []limit.Charge {

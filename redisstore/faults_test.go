@@ -58,7 +58,7 @@ func watch(t *testing.T, o Options) *watched {
 	}
 	o.Observed = func(time.Duration) { w.calls.Add(1) }
 	if o.Timeout == 0 {
-		o.Timeout = time.Second
+		o.Timeout = 10 * time.Second
 	}
 	var err error
 	if w.Store, err = Open(o); err != nil {
@@ -186,7 +186,7 @@ func TestReachableWhenReported(t *testing.T) {
 	r := redistest.Start(t)
 	opened, up, down := make(chan struct{}), make(chan bool, 100), make(chan bool, 100)
 	var s *Store
-	s, err := Open(Options{URL: r.URL(), Timeout: 200 * time.Millisecond, Changed: func(h Health) {
+	s, err := Open(Options{URL: r.URL(), Timeout: 10 * time.Second, Changed: func(h Health) {
 		<-opened
 		if h.Up {
 			up <- s.Up()
@@ -217,7 +217,7 @@ func TestFailureDuringProbe(t *testing.T) {
 	var armed atomic.Bool
 	changes := make(chan Health, 100)
 	s, err := Open(Options{
-		URL: redistest.Start(t).URL(), Timeout: 500 * time.Millisecond,
+		URL: redistest.Start(t).URL(), Timeout: 10 * time.Second,
 		Changed: func(h Health) { changes <- h },
 		Observed: func(time.Duration) { // all calls are probes
 			if armed.CompareAndSwap(true, false) {
@@ -351,7 +351,7 @@ func TestLeasesReleasedLate(t *testing.T) {
 func TestLateCall(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	w := watch(t, Options{URL: r.URL(), Timeout: 10 * time.Second})
+	w := watch(t, Options{URL: r.URL()})
 	slots, window := w.at(t, limit.Concurrency(), limit.Limit{N: 3}), w.at(t, limit.FixedWindow(), limit.Limit{N: 3, Unit: time.Hour})
 	charge := func(c any, n int64) []limit.Charge {
 		return []limit.Charge{{Counters: c, Key: []byte("x"), Cost: n}}
@@ -466,7 +466,7 @@ func TestForgotten(t *testing.T) {
 	var forgot atomic.Int64
 	w := &watched{T: t}
 	var err error
-	if w.Store, err = Open(Options{URL: r.URL(), Timeout: time.Second, Changed: func(h Health) {
+	if w.Store, err = Open(Options{URL: r.URL(), Timeout: 10 * time.Second, Changed: func(h Health) {
 		if h.Forgot {
 			forgot.Add(1)
 		}
@@ -550,7 +550,7 @@ func TestLeasesOfTheDead(t *testing.T) {
 func TestManyLeases(t *testing.T) {
 	t.Parallel()
 	const held = 10 * renewAtOnce
-	w := watch(t, Options{URL: redistest.Start(t).URL(), Timeout: 10 * time.Second})
+	w := watch(t, Options{URL: redistest.Start(t).URL()})
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3}).(*counters)
 	w.leases.mu.Lock()
 	for i := range held {
@@ -575,7 +575,7 @@ func TestSentinelFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sentinel := redistest.StartSentinel(t)
-			w := watch(t, Options{Addresses: sentinel.Addrs(), Master: sentinel.MasterName})
+			w := watch(t, Options{Addresses: sentinel.Addrs(), Master: sentinel.MasterName, Timeout: time.Second})
 			if err := w.take(); err != nil {
 				t.Fatal(err)
 			}
@@ -592,7 +592,7 @@ func TestPartition(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
 	p := redistest.StartProxy(t, r.Addr())
-	far, near := watch(t, Options{URL: "redis://" + p.Addr()}), watch(t, Options{URL: r.URL()})
+	far, near := watch(t, Options{URL: "redis://" + p.Addr(), Timeout: time.Second}), watch(t, Options{URL: r.URL()})
 	p.Freeze()
 	if err := far.take(); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("cut off: %v", err)

@@ -19,7 +19,7 @@ import (
 func TestSettleIsSeen(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	a, b := watch(t, Options{URL: r.URL(), Timeout: time.Second}), watch(t, Options{URL: r.URL(), Timeout: time.Second})
+	a, b := watch(t, Options{URL: r.URL()}), watch(t, Options{URL: r.URL()})
 	for _, algorithm := range []limit.Algorithm{limit.TokenBucket(), limit.FixedWindow(), limit.SlidingWindow(), limit.SlidingLog()} {
 		l := limit.Limit{N: 100, Unit: 24 * time.Hour}
 		in := map[*watched]any{a: a.at(t, algorithm, l), b: b.at(t, algorithm, l)}
@@ -137,7 +137,7 @@ func TestCloseTellsWhatIsLost(t *testing.T) {
 func TestSettleAfterTheReturn(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	w := watch(t, Options{URL: r.URL(), Timeout: time.Second})
+	w := watch(t, Options{URL: r.URL()})
 	reader := openBy(t, Options{URL: r.URL()})
 	var all [][]limit.Charge
 	var algorithms []limit.Algorithm
