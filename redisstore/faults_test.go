@@ -29,6 +29,7 @@ type watched struct {
 	*Store
 	counters any
 	ups      atomic.Int64 // how often Redis became reachable
+	forgot   atomic.Int64 // how often it had lost its memory
 	calls    atomic.Int64
 
 	mu   sync.Mutex
@@ -50,6 +51,9 @@ func watch(t *testing.T, o Options) *watched {
 			w.ups.Add(1)
 		}
 		before = h.Up
+		if h.Forgot {
+			w.forgot.Add(1)
+		}
 		if h.Reason != nil {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -463,18 +467,7 @@ func TestLateReceipts(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	t.Parallel()
 	r := redistest.Start(t)
-	var forgot atomic.Int64
-	w := &watched{T: t}
-	var err error
-	if w.Store, err = Open(Options{URL: r.URL(), Timeout: 10 * time.Second, Changed: func(h Health) {
-		if h.Forgot {
-			forgot.Add(1)
-		}
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.Close)
-	testproc.Eventually(t, w.Up)
+	w := watch(t, Options{URL: r.URL()})
 	c := w.at(t, limit.Concurrency(), limit.Limit{N: 3})
 	enter := func() (bool, error) {
 		return w.Take(context.Background(), 0, []limit.Charge{{Counters: c, Key: []byte("x"), Cost: 1}})
@@ -494,7 +487,7 @@ func TestForgotten(t *testing.T) {
 			t.Errorf("slot %d of 3: %v, %v", want+3, ok, err)
 		}
 	}
-	if n := forgot.Load(); n != 1 {
+	if n := w.forgot.Load(); n != 1 {
 		t.Errorf("the loss was reported %d times, want once", n)
 	}
 }
