@@ -1,7 +1,7 @@
 local tag, start, count = 87, 0, 0
 if value then tag = 0 end
 if value and #value == 17 then tag, start, count = struct.unpack('<Bdd', value) end
-local limit, unit, first = struct.unpack('<i7i7i7', ARGV[1], 36)
+local limit, unit, first = struct.unpack('<i7i7i7', ARGV[1], from)
 if now >= start and (now >= start + unit or count == 0 and first == 1) then
   start, count = first == 1 and now or now - now % unit, 0
 end

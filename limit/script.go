@@ -48,11 +48,12 @@ type Script struct {
 	Source string
 
 	// Short is optional: the most frequent case of what Source decides, a charge that is allowed, as statements
-	// without functions or tables. A lone call is cheaper by them. They read these locals:
+	// without functions or tables. Most calls are cheaper by them. They read these locals:
 	//
 	//	value      the value of the key, false, or a table if the key holds no string
 	//	now, n     as peek
-	//	ARGV[1]    has Args from byte 36 on, each as a signed number of 7 bytes
+	//	ARGV[1]    has Args, each as a signed number of 7 bytes
+	//	from       the position of the first of them
 	//
 	// and set these, or leave saved nil for Source to decide:
 	//

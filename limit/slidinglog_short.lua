@@ -1,4 +1,4 @@
-local limit, unit, most = struct.unpack('<i7i7i7', ARGV[1], 36)
+local limit, unit, most = struct.unpack('<i7i7i7', ARGV[1], from)
 local log = value or struct.pack('<I7I4', 84, 0)
 local count = #log / 11 - 1
 local mark, before = 0, 0

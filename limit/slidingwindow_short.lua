@@ -1,5 +1,5 @@
 local floor, ceil = math.floor, math.ceil
-local limit, unit, slices = struct.unpack('<i7i7i7', ARGV[1], 36)
+local limit, unit, slices = struct.unpack('<i7i7i7', ARGV[1], from)
 local ring, s = slices + 1, nil
 local form = '<Bdd' .. ('I4'):rep(ring)
 if not value then

@@ -8,8 +8,8 @@ import "github.com/diana-limiter/diana/limit"
 const outcomeSize = 4
 
 // read finds the outcomes of each group in the script's answer.
-func (b *batch) read(reply []byte, lone bool) error {
-	numbers, values, uses, err := b.unpackAnswer(reply, lone)
+func (b *batch) read(reply []byte, short bool) error {
+	numbers, values, uses, err := b.unpackAnswer(reply, short)
 	if err != nil {
 		return err
 	}
@@ -54,13 +54,9 @@ func (b *batch) read(reply []byte, lone bool) error {
 }
 
 // unpackAnswer returns the numbers of an answer, and the states that it brings with their uses, if any.
-func (b *batch) unpackAnswer(reply []byte, lone bool) (numbers []int64, values []string, uses []int64, err error) {
-	if lone {
-		numbers, state, uses, err := b.readLone(reply)
-		if len(uses) > 0 {
-			values = []string{state}
-		}
-		return numbers, values, uses, err
+func (b *batch) unpackAnswer(reply []byte, short bool) (numbers []int64, values []string, uses []int64, err error) {
+	if short {
+		return b.readShort(reply)
 	}
 	numbers, states, err := unpackNumbers(reply)
 	if err != nil || len(states) == 0 {

@@ -24,10 +24,10 @@ func (b *batch) send() {
 	ctx, stop := newPatience(b.born, most)
 	defer stop()
 	b.names = append(b.names, s.keys.epoch(b.batcher.tag), s.keys.receipts(b.batcher.tag))
-	lone := b.isLone()
+	short := b.isShort()
 	var args [][]byte
-	if lone {
-		args = b.packLone()
+	if short {
+		args = b.packShort()
 	} else {
 		args = [][]byte{b.pack()}
 	}
@@ -35,7 +35,7 @@ func (b *batch) send() {
 	reply, err := s.link.call(ctx, s.scripts.script.Load(), b.names, args...)
 	s.took.note(time.Since(begin), err)
 	if err == nil {
-		err = b.read(reply, lone)
+		err = b.read(reply, short)
 	}
 	if err == nil {
 		s.ahead.Store(b.reply[0] - time.Now().UnixMicro())

@@ -25,7 +25,7 @@
 //	batch.go     what a batch holds: equal requests are one group
 //	call.go      sends a batch as one call of the script; keys.go names its keys, pack.go its numbers
 //	driver.lua   decides the batch in Redis; script.go adds the algorithms of package limit
-//	lone.lua     does so for a single request, at a lower price; lone.go packs it and reads the answer
+//	short.lua    does so for requests with one charge each, at a lower price; short.go packs them and reads the answer
 //	answer.go    the outcome of each request in the script's answer
 //
 // Beside it:

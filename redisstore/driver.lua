@@ -1,4 +1,4 @@
--- Decides a batch of requests, each all or nothing. Before this text are receipts.lua and lone.lua, with the source of
+-- Decides a batch of requests, each all or nothing. Before this text are receipts.lua and short.lua, with the source of
 -- each algorithm, see limit.Script. Redis keeps nothing from call to call, so a call makes functions and tables only when
 -- it needs them.
 --
@@ -50,9 +50,9 @@ end
 local call, KEYS, type = redis.pcall, KEYS, type
 local min, max, floor = math.min, math.max, math.floor
 
-local now, grace = arg(), arg()
-gateway, lease = arg(), arg() -- locals of the text before this one, which the scripts read
-local number, known, epoch, remembers = arg(), arg(), arg(), arg()
+-- Locals of the text before this one, which the scripts read.
+now, grace, gateway, lease = arg(), arg(), arg(), arg()
+number, known, epoch, remembers = arg(), arg(), arg(), arg()
 if now == 0 then
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
@@ -87,7 +87,7 @@ local function saved(key)
   if values and values[key] ~= nil then return values[key], ttls[key] end
   local l = of[key]
   local value, expiry = l.save(states[key], l.args)
-  local ttl = time_to_live(expiry, now, grace)
+  local ttl = time_to_live(expiry)
   return ttl > 0 and value, ttl
 end
 
@@ -402,12 +402,13 @@ local function keep_base(key)
   if base then redis.pcall('SET', name, base, 'PX', restore_time / 1000) end
 end
 
-local kept, ends = {nil, nil, nil, nil}, {nil, nil, nil, nil}
+local left, ends = {nil, nil, nil, nil}, {nil, nil, nil, nil}
 for i = 1, changes do
   local key = changed[i]
   local value, ttl = saved(key)
   if restoring and of[key].script.used then keep_base(key) end
-  kept[key], ends[key] = keep(KEYS[key], value, ttl, now)
+  keep(KEYS[key], value, ttl)
+  left[key], ends[key] = kept(value, ttl)
 end
 if remembers == 0 then return cmsgpack.pack(result) end
 
@@ -415,13 +416,13 @@ local uses = {nil, nil, nil, nil, nil, nil, nil, nil}
 for key = 1, #KEYS - 2 do
   local s, l, used, rank = states[key], of[key], 0, -1
   if not s or not l.script.used then
-    kept[key] = ''
+    left[key] = ''
   else
     used = whole(l.script.used(s, now, l.args))
     if l.script.brief then
-      kept[key] = l.script.brief(s, now, l.args)
+      left[key] = l.script.brief(s, now, l.args)
     else
-      kept[key] = kept[key] or read[key] or ''
+      left[key] = left[key] or read[key] or ''
     end
   end
   if restoring then
@@ -429,4 +430,4 @@ for key = 1, #KEYS - 2 do
   end
   uses[3 * key - 2], uses[3 * key - 1], uses[3 * key] = used, ends[key] or now, rank
 end
-return cmsgpack.pack(result, kept, uses)
+return cmsgpack.pack(result, left, uses)

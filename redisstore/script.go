@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 )
 
-//go:embed lone.lua
-var loneLua string
+//go:embed short.lua
+var shortLua string
 
 //go:embed driver.lua
 var driverLua string
@@ -56,8 +56,8 @@ func newScript(sources []source) *script {
 		}
 	}
 	texts.WriteString("}\n")
-	lone := strings.NewReplacer("--@algorithms\n", texts.String(), "--@short\n", shorts.String()).Replace(loneLua)
-	return plainScript(receiptsLua + lone + driverLua)
+	short := strings.NewReplacer("--@algorithms\n", texts.String(), "--@short\n", shorts.String()).Replace(shortLua)
+	return plainScript(receiptsLua + short + driverLua)
 }
 
 func plainScript(text string) *script {

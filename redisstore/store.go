@@ -31,7 +31,7 @@ var errForeign = fmt.Errorf("%w: %w", ErrUnavailable, redisfault.ErrForeign)
 type Store struct {
 	options  Options
 	timeout  atomic.Int64 // nanoseconds, see SetTimeout
-	long     atomic.Bool  // tests let driver.lua decide lone calls too
+	long     atomic.Bool  // tests let driver.lua decide short calls too
 	id       int64        // the number of this Store, also within one gateway
 	gateway  gateway
 	keys     keyspace

@@ -82,7 +82,7 @@ func TestAgreesWithMemory(t *testing.T) {
 	storetest.Suite{}.Agree(t, uint64(time.Now().UnixNano()), n, memstore.New(memstore.Options{}), &alternating{s, 0})
 }
 
-// alternating lets driver.lua decide every second lone call.
+// alternating lets driver.lua decide every second short call.
 type alternating struct {
 	*Store
 	takes int
