@@ -43,7 +43,8 @@ func (b *batch) packShort() [][]byte {
 		if c := b.limits[ch.limit-1]; c != of {
 			of, around, special = c, b.around(c), special || c.held
 		}
-		p = append(p, byte(of.script), byte(len(of.args)+len(around)))
+		p = append(p, byte(of.script))
+		p = binary.LittleEndian.AppendUint16(p, uint16(len(of.args)+len(around))) // Lua cannot unpack more
 		p = binary.LittleEndian.AppendUint32(p, uint32(b.groups[i].requests))
 		p = appendSeven(p, ch.cost)
 		for _, n := range of.args {
@@ -70,6 +71,9 @@ func (b *batch) readShort(answer []byte) (numbers []int64, values []string, uses
 	numbers = make([]int64, 0, 2+len(b.groups)*(1+outcomeSize))
 	numbers = append(numbers, r.number(7), r.number(1))
 	states := b.batcher.store.memory.on()
+	if states {
+		values, uses = make([]string, 0, len(b.groups)), make([]int64, 0, 3*len(b.groups))
+	}
 	for i := range b.groups {
 		requests := int64(b.groups[i].requests)
 		granted, letter, size := requests, r.number(1), 7
@@ -97,7 +101,7 @@ func (b *batch) readShort(answer []byte) (numbers []int64, values []string, uses
 			values = append(values, string(r.take(int(r.number(4)))))
 		}
 	}
-	if r.short || len(r.rest) > 0 {
+	if r.cut || len(r.rest) > 0 {
 		return nil, nil, nil, errNoArray
 	}
 	if numbers[1] == 0 {
@@ -113,15 +117,15 @@ func appendSeven(b []byte, n int64) []byte {
 	return b[:len(b)-1]
 }
 
-// shortReader reads an answer. If that ends too early, short is true, and all that it reads then is zero.
+// shortReader reads an answer. If that ends too early, cut is true, and all that it reads then is zero.
 type shortReader struct {
-	rest  []byte
-	short bool
+	rest []byte
+	cut  bool
 }
 
 func (r *shortReader) take(size int) []byte {
 	if size < 0 || size > len(r.rest) {
-		r.rest, r.short = nil, true
+		r.rest, r.cut = nil, true
 		return nil
 	}
 	taken := r.rest[:size]

@@ -4,8 +4,8 @@
 --
 -- KEYS  as for driver.lua
 -- ARGV  S, whether the gateway remembers states as a byte, and number, known and epoch in 7 bytes each. Then for each
---       counter: the script of its limit and how many arguments that has as a byte each, the number of equal requests in 4
---       bytes, and in 7 bytes each the cost and the arguments. A second one, as four doubles, has now, grace, gateway and
+--       counter: the script of its limit as a byte, how many arguments that has in 2 bytes, the number of equal requests
+--       in 4, and in 7 each the cost and the arguments. A second one, as four doubles, has now, grace, gateway and
 --       lease as for driver.lua, if the call needs them
 --
 -- Returns an error as driver.lua. Otherwise the answer is the moment in 7 bytes, 1 if something has changed or else 0, and
@@ -35,8 +35,8 @@ if short then
   local from, counters = 24, #KEYS - 2
   if counters > 1 then answers, saves, ttls = {nil, nil, nil, nil}, {nil, nil, nil, nil}, {nil, nil, nil, nil} end
   for i = 1, counters do
-    local script, size, requests, cost = struct.unpack('<BBI4i7', ARGV[1], from)
-    from = from + 13
+    local script, size, requests, cost = struct.unpack('<BI2I4i7', ARGV[1], from)
+    from = from + 14
     local value = redis.pcall('GET', KEYS[i])
     local n, wait, left, reset, saved, expiry, used, brief = requests * cost, 0 -- the rest is nil
 --@short
@@ -105,7 +105,7 @@ end
 if short then
   local made = {}
   for i, from in pairs(places) do
-    local script, size, requests, cost = struct.unpack('<BBI4i7', ARGV[1], from - 13)
+    local script, size, requests, cost = struct.unpack('<BI2I4i7', ARGV[1], from - 14)
     local M = made[script] or scripts[script]()
     made[script] = M
     local a, value, s = {struct.unpack('<' .. ('i7'):rep(size), ARGV[1], from)}, answers[i], nil

@@ -45,8 +45,8 @@ func TestShortTextsAgree(t *testing.T) {
 		}
 	}
 	variants := s.scripts.variants()
-	for name, all := range by {
-		brief, whole := 0, 0
+	for _, a := range limit.Algorithms() { // in order, so that a seed makes the same calls again
+		name, all, brief, whole := a.Name(), by[a.Name()], 0, 0
 		for i := range all {
 			x, y := s.compareTexts(t, rnd, variants, all[i:i+1], calls/len(all), fmt.Sprint(name, i))
 			brief, whole = brief+x, whole+y
@@ -106,15 +106,16 @@ func (s *Store) compareTexts(t *testing.T, rnd *rand.Rand, variants map[string]*
 		if len(b.groups) == 0 {
 			continue
 		}
-		if s.askBy(t, variants, b, tag, "short alone") == nil {
+		if s.askBy(t, variants, b, tag+"short alone", "short alone") == nil {
 			whole++
 		} else {
 			brief++
 		}
-		want := s.askBy(t, variants, b, tag, "driver")
-		for _, variant := range []string{"short", "functions", "in turns"} {
-			if got := s.askBy(t, variants, b, tag, variant, rnd.IntN(3)); !reflect.DeepEqual(got, want) {
-				t.Fatalf("%s, call %d: driver.lua answers %+v, and %s %+v", tag, n, want, variant, got)
+		want := s.askBy(t, variants, b, tag+"driver", "driver")
+		turn := []string{"short", "functions", "driver"}[rnd.IntN(3)]
+		for counters, variant := range map[string]string{"short": "short", "functions": "functions", "in turns": turn} {
+			if got := s.askBy(t, variants, b, tag+counters, variant); !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s, call %d: driver.lua answers %+v, and %s, %s, %+v", tag, n, want, counters, variant, got)
 			}
 		}
 	}
@@ -129,14 +130,10 @@ type answer struct {
 	left    []any // the counters after it
 }
 
-// askBy lets a variant of the script decide a batch. Each has counters of its own. It returns nil if the short texts do not
-// suffice to a variant without functions.
-func (s *Store) askBy(t *testing.T, variants map[string]*script, b *batch, tag, variant string, turn ...int) *answer {
+// askBy lets a variant of the script decide a batch, with the counters of a tag. It returns nil if a variant without
+// functions needs them.
+func (s *Store) askBy(t *testing.T, variants map[string]*script, b *batch, tag, variant string) *answer {
 	t.Helper()
-	tag += variant
-	if variant == "in turns" {
-		variant = []string{"short", "functions", "driver"}[turn[0]]
-	}
 	reserves := slices.ContainsFunc(b.limits, func(c *counters) bool { return c.reserver })
 	if !b.isShort() && !reserves {
 		t.Fatal("the call is not short")
@@ -177,6 +174,45 @@ func (s *Store) askBy(t *testing.T, variants map[string]*script, b *batch, tag, 
 		a.left = append(a.left, left)
 	}
 	return &a
+}
+
+// manyArgs is a window whose script has more numbers than a byte counts.
+type manyArgs struct{ limit.Scripted }
+
+// Script adds numbers that the algorithm does not read.
+func (m manyArgs) Script() limit.Script {
+	script := m.Scripted.Script()
+	script.Args = append(slices.Clip(script.Args), make([]int64, 300)...)
+	return script
+}
+
+func TestManyArgs(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.Start(t))
+	m, err := limit.FixedWindow().New(limit.Limit{N: 2, Unit: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Counters("many", manyArgs{m.(limit.Scripted)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBatch(s.batchers[0], nil)
+	b.born = time.Now()
+	for i := range 3 {
+		for range 3 {
+			takeIn(b, []limit.Charge{{Counters: c, Key: []byte{byte(i)}, Cost: 1}})
+		}
+	}
+	b.call, b.known, _ = s.batchers[0].receipts.next()
+	if b.send(); b.err != nil {
+		t.Fatal(b.err)
+	}
+	for i := range b.groups {
+		if n := b.groups[i].granted; n != 2 {
+			t.Errorf("counter %d allows %d requests, want 2", i, n)
+		}
+	}
 }
 
 // The receipts of a busy gateway are written from their beginning only, and yet live as long.
